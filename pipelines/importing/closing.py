@@ -10,7 +10,7 @@ from pipelines.reports.pseudonymous import Study
 from pipelines.reports.publication import PublicationError
 from pipelines.runs.summary import Summary
 from pipelines.session.bundled import STORE
-from pipelines.session.publishing import publish_reports
+from pipelines.session.publishing import copy_out, publish_reports
 from pipelines.session.session import Session
 
 
@@ -44,7 +44,8 @@ def publish_into(session: Session, summary: Summary, is_asked_for: bool = False,
     """Publish the tables, and say so in the summary. is_asked_for: see `sweep_target`; study: `publish_only`."""
     try:
         published = publish_reports(session, is_asked_for, study)
+        summary.published, summary.tables = published.path, published.rows
+        if study is None:
+            copy_out(session, published)
     except (TargetUnusable, PublicationError) as error:
         summary.error = str(error)
-    else:
-        summary.published, summary.tables = published.path, published.rows

@@ -15,7 +15,7 @@ from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
 from pipelines.session.connections import connect
-from pipelines.session.session import Session
+from pipelines.session.session import COPIES, Session
 from pipelines.session.upgrading import take_outcomes
 
 
@@ -45,6 +45,7 @@ def open_session(
         try:
             inbox = Inbox.of(home, environ)
             settings = {"progress": progress, "strict": strict, "pace": pace, "keep_days": keep_days, "why": why}
+            settings |= {"copies_to": environ.get(COPIES) or None}
             yield Session.at(connection, home, catalog, ledger, inbox, **settings)
         finally:
             ledger.close()

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from pipelines.client.replies import TargetUnusable
+from pipelines.home.stores import StoreUnusable, store_at
 from pipelines.reports.bulk import publish_bulk
+from pipelines.reports.copying import copy_publication
 from pipelines.reports.pseudonymous import Study
 from pipelines.reports.publication import Publication, PublicationError
 from pipelines.reports.publish import publish
@@ -27,6 +29,18 @@ def publish_reports(session: Session, is_asked_for: bool = False, study: Study |
     session.ledger.copy_journal()
     session.progress.end()
     return published
+
+
+def copy_out(session: Session, published: Publication) -> None:
+    """Copy a publication to the store, if there is one. Raises `TargetUnusable`: the last good copy stays there."""
+    if session.copies_to is None:
+        return
+    session.progress.stage("copy", "tables")
+    try:
+        copy_publication(store_at(session.copies_to), session.home, published)
+    except StoreUnusable as error:
+        raise TargetUnusable(f"the tables are published here, and were not copied: {error}") from None
+    session.progress.end()
 
 
 def publish_in_bulk(session: Session, address: str) -> Path:

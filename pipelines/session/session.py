@@ -21,13 +21,16 @@ from pipelines.session.reading import read_snapshot
 if TYPE_CHECKING:
     from pipelines.session.people import People
 
+COPIES = "CHARTFERRY_COPIES"
+"""Where each publication is copied: a folder, or a prefix of an object store."""
+
 
 @dataclass
 class Session:
     """The parts that all batches of a command share: home, feeds, ledger, target, and the target's questionnaires.
 
     target: its name in the ledger. why: the reason of decisions by hand. lost: batches with runs that the ledger lacks,
-    once looked up.
+    once looked up. copies_to: where publications are copied.
     """
 
     home: Path
@@ -42,6 +45,7 @@ class Session:
     pace: Pace = USUAL
     keep_days: float | None = None
     why: str | None = None
+    copies_to: str | None = None
     lost: list[Any] | None = None
 
     @classmethod

@@ -9,7 +9,7 @@ import dagster as dg
 from pipelines.dagster import metadata
 from pipelines.dagster.names import AGAIN, Names
 from pipelines.dagster.openlineage import is_told
-from pipelines.dagster.reports.publication import publish_kept
+from pipelines.dagster.reports.publication import copy_published, publish_kept
 from pipelines.dagster.reports.told import of_publication, tables_agree, tables_agree_spec
 from pipelines.dagster.standing.sensor import note_verdicts
 from pipelines.dagster.tables import GROUP, OWNERS, table_checks, table_specs, told_of, untrue_of
@@ -62,5 +62,6 @@ def published_assets(
                 check_results=[tables_agree(names, done, swept)],
             )
             note_verdicts(context.instance, place.home, place.environ, feeds)
+            copy_published(place.session(context.log), done)
 
     return published

@@ -1,0 +1,221 @@
+"""Places for copies beyond the home: a folder, or a prefix of an object store (S3, Google Cloud Storage, Azure).
+
+Only `swap` replaces what others read, and it fails where another writer was first. Credentials of an object store come
+from the variables that its own tools read. No message holds what a store answered.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipelines.home.files import locked, replace_whole, write_whole
+
+SCHEMES = ("s3://", "gs://", "az://")
+LACKING = "needs obstore, which is not installed: pip install 'chartferry[cluster]'"
+READ_ONLY = 0o444
+SECONDS_OF_A_REQUEST, SECONDS_OF_CONNECTING = 60, 5
+TRIES, SECONDS_OF_TRIES = 3, 60
+ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "AZURE_STORAGE_USE_EMULATOR")
+STATUS = re.compile(r"status code: ([45][0-9]{2})\b")
+
+
+class StoreUnusable(Exception):
+    """The store cannot be used: one sentence, with its name and the reason."""
+
+
+class SomebodyElse(Exception):
+    """Another writer replaced an object first."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """An object as it was read. mark: differs after each change."""
+
+    content: bytes
+    mark: Any
+
+
+class Store(Protocol):
+    """A place for copies. Every method raises StoreUnusable."""
+
+    def put(self, key: str, file: Path) -> None:
+        """Copy a file to a key that nobody reads yet."""
+
+    def read(self, key: str) -> Held | None:
+        """Return an object, or None if there is none."""
+
+    def swap(self, key: str, content: bytes, before: Held | None) -> None:
+        """Replace an object in one step. Raises SomebodyElse if it is not as `before` any more."""
+
+    def ages(self) -> dict[str, datetime]:
+        """Return when each object was written, by key."""
+
+    def remove(self, keys: Collection[str]) -> None:
+        """Remove objects, if they are there."""
+
+
+def store_at(place: str) -> Store:
+    """Return the store that a setting names. Raises StoreUnusable."""
+    if place.startswith(SCHEMES):
+        return Bucket.at(place)
+    if "://" in place:
+        raise StoreUnusable(f"{place.partition('://')[0]}:// is no store: name a folder, {', '.join(SCHEMES)}")
+    return Folder(Path(place).expanduser())
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder. Writers take turns by a lock."""
+
+    path: Path
+
+    def put(self, key: str, file: Path) -> None:
+        final = self.path / key
+        part = final.with_name(f".{final.name}.part")
+        with self._told():
+            final.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            shutil.copyfile(file, part)
+            replace_whole(part, final, READ_ONLY)
+
+    def read(self, key: str) -> Held | None:
+        with self._told():
+            try:
+                content = (self.path / key).read_bytes()
+            except FileNotFoundError:
+                return None
+        return Held(content, hashlib.sha256(content).hexdigest())
+
+    def swap(self, key: str, content: bytes, before: Held | None) -> None:
+        with self._told():
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with locked(self.path / ".lock"):
+                now = self.read(key)
+                if (now and now.mark) != (before and before.mark):
+                    raise SomebodyElse
+                write_whole(self.path / key, content, READ_ONLY)
+
+    def ages(self) -> dict[str, datetime]:
+        with self._told():
+            files = [path for path in self.path.rglob("*") if path.is_file() and not path.name.startswith(".")]
+            return {
+                str(path.relative_to(self.path)): datetime.fromtimestamp(path.stat().st_mtime, UTC) for path in files
+            }
+
+    def remove(self, keys: Collection[str]) -> None:
+        with self._told():
+            for key in keys:
+                (self.path / key).unlink(missing_ok=True)
+            for folder in {self.path / key for key in keys}:
+                self._remove_empty(folder.parent)
+
+    def _remove_empty(self, folder: Path) -> None:
+        while folder != self.path and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+            folder = folder.parent
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreUnusable(f"{self.path}: {error.strerror or type(error).__name__}") from None
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A prefix of an object store. place: its address. store: of obstore."""
+
+    place: str
+    store: Any
+
+    @classmethod
+    def at(cls, place: str) -> "Bucket":
+        """Return the store at an address, with what obstore finds in the environment. Raises StoreUnusable."""
+        try:
+            from obstore.store import from_url
+        except ImportError:
+            raise StoreUnusable(f"{place}: {LACKING}") from None
+        plain = any(os.environ.get(name, "").lower() in ("1", "true", "yes") for name in ALLOW_HTTP)
+        client = {"timeout": f"{SECONDS_OF_A_REQUEST}s", "connect_timeout": f"{SECONDS_OF_CONNECTING}s"}
+        retries = {"max_retries": TRIES, "retry_timeout": timedelta(seconds=SECONDS_OF_TRIES)}
+        try:
+            made = from_url(place.rstrip("/"), client_options={**client, "allow_http": plain}, retry_config=retries)  # type: ignore[call-overload,unused-ignore]
+        except Exception:  # noqa: BLE001 - its text may hold what the environment says
+            raise StoreUnusable(f"{place}: is not the address of a bucket, or its settings are not whole") from None
+        return cls(place, made)
+
+    def put(self, key: str, file: Path) -> None:
+        import obstore
+
+        with self._told():
+            obstore.put(self.store, key, file)
+
+    def read(self, key: str) -> Held | None:
+        import obstore
+
+        with self._told():
+            try:
+                found = obstore.get(self.store, key)
+                meta = found.meta
+                content = bytes(found.bytes())
+            except FileNotFoundError:
+                return None
+        return Held(content, {name: meta[name] for name in ("e_tag", "version") if meta.get(name)})
+
+    def swap(self, key: str, content: bytes, before: Held | None) -> None:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        with self._told():
+            try:
+                obstore.put(self.store, key, content, mode=before.mark if before else "create", use_multipart=False)
+            except (AlreadyExistsError, PreconditionError):
+                now = self.read(key)
+                if now is None or now.content != content:  # else it was ours, and the answer was lost
+                    raise SomebodyElse from None
+
+    def ages(self) -> dict[str, datetime]:
+        import obstore
+
+        with self._told():
+            pages = obstore.list(self.store)
+            return {each["path"]: each["last_modified"] for page in pages for each in page}
+
+    def remove(self, keys: Collection[str]) -> None:
+        import obstore
+
+        with self._told():
+            for key in keys:
+                try:
+                    obstore.delete(self.store, key)
+                except FileNotFoundError:
+                    continue
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn a failure into a sentence without the store's own words."""
+        try:
+            yield
+        except (StoreUnusable, SomebodyElse):
+            raise
+        except Exception as error:  # noqa: BLE001 - obstore's classes have no common base beside it
+            raise StoreUnusable(f"{self.place}: {_why(error)}") from None
+
+
+def _why(error: Exception) -> str:
+    """Return why a store cannot be used."""
+    kind, status = type(error).__name__, STATUS.search(str(error))
+    if kind in ("PermissionDeniedError", "UnauthenticatedError"):
+        return f"it refuses these credentials ({status[1] if status else kind})"
+    if isinstance(error, FileNotFoundError):
+        return "there is no such bucket or container"
+    if status:
+        return f"it answers with an error ({status[1]})"
+    return "it does not answer, or the connection to it was lost"

@@ -1,0 +1,126 @@
+"""The copy of a publication at another place: a version with all its files, and `latest.json`, which names it.
+
+Readers follow `latest.json`, which is swapped in one step after all files of a version are there. So the last good
+publication stays when anything fails. Versions that it names no more are removed a day after they were written.
+"""
+
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pipelines.home.files import locked, write_whole
+from pipelines.home.scratch import throwaway_folder
+from pipelines.home.stores import Held, SomebodyElse, Store, StoreUnusable
+from pipelines.reports.newer import LOCK
+from pipelines.reports.placing import BESIDE
+from pipelines.reports.publication import Publication
+
+LATEST, OWNER = "latest.json", "_owner.json"
+DEPLOYMENT = "deployment.id"
+"""The file of a home with the id by which stores know it."""
+VERSION = re.compile(r"[0-9]{8}T[0-9]{12}Z-[0-9a-f]{12}")
+KEPT_BEFORE = 2
+KEPT_FOR = timedelta(days=1)
+TRIES = 20
+
+
+def copy_publication(store: Store, home: Path, published: Publication) -> str | None:
+    """Copy a publication; return its version, or None if a newer one is there already. Raises StoreUnusable."""
+    _own(store, home)
+    with throwaway_folder(home) as folder:
+        files = _as_they_are(published.path.parent, folder)
+        hashes = {name: _sha256(path) for name, path in files.items()}
+        sums = {name: {"size": path.stat().st_size, "sha256": hashes[name]} for name, path in sorted(files.items())}
+        version = f"{published.published_at:%Y%m%dT%H%M%S%fZ}-{hashes['reports.duckdb'][:12]}"
+        for name, path in files.items():
+            store.put(f"{version}/{name}", path)
+    about = {
+        "version": version,
+        "published_at": published.published_at.isoformat(),
+        "target": published.target,
+        "files": sums,
+    }
+    named = _make_latest(store, about)
+    _remove_old(store, {version, *named}, datetime.now(UTC))
+    return version if version in named else None
+
+
+def _as_they_are(published: Path, folder: Path) -> dict[str, Path]:
+    """Return the files of the publication by name, linked into a folder: the next one replaces none of these."""
+    (folder / "parquet").mkdir()
+    with locked(published / LOCK):
+        names = ["reports.duckdb", *BESIDE.values()]
+        names += [f"parquet/{path.name}" for path in sorted(published.glob("parquet/*.parquet"))]
+        for name in names:
+            (folder / name).hardlink_to(published / name)
+    return {name: folder / name for name in names}
+
+
+def _make_latest(store: Store, about: Mapping[str, Any]) -> set[str]:
+    """Swap `latest.json`, unless it names a newer publication; return the versions that it then names."""
+    for _ in range(TRIES):
+        held = store.read(LATEST)
+        said = _said(held)
+        before = [said["version"], *said["before"]] if said else []
+        if said and said["published_at"] > about["published_at"]:
+            return set(before)
+        kept = [each for each in before if each != about["version"]][:KEPT_BEFORE]
+        try:
+            store.swap(LATEST, json.dumps({**about, "before": kept}, indent=1).encode(), held)
+        except SomebodyElse:
+            continue
+        return {about["version"], *kept}
+    raise StoreUnusable(f"{LATEST} changed at each of {TRIES} tries: too many publish to one place")
+
+
+def _said(held: Held | None) -> dict[str, Any] | None:
+    """Return what `latest.json` says. Raises StoreUnusable if it is not one of ours."""
+    if held is None:
+        return None
+    try:
+        said = json.loads(held.content)
+        return {"version": str(said["version"]), "published_at": str(said["published_at"]), "before": said["before"]}
+    except (ValueError, KeyError, TypeError):
+        raise StoreUnusable(f"{LATEST} there is not one of ours: name another place, or remove it") from None
+
+
+def _own(store: Store, home: Path) -> None:
+    """Note at the store whose it is. Raises StoreUnusable if another deployment publishes there."""
+    own = json.dumps({"deployment": _deployment(home)}).encode()
+    held = store.read(OWNER)
+    if held is None:
+        try:
+            store.swap(OWNER, own, None)
+        except SomebodyElse:
+            held = store.read(OWNER)
+    if held and held.content != own:
+        raise StoreUnusable(f"another deployment publishes there ({OWNER}): name a prefix of its own")
+
+
+def _deployment(home: Path) -> str:
+    path = home / DEPLOYMENT
+    if not path.exists():
+        write_whole(path, secrets.token_hex(16).encode())
+    return path.read_text(encoding="ascii").strip()
+
+
+def _remove_old(store: Store, named: set[str], now: datetime) -> None:
+    """Remove the versions that nobody is led to any more, and what a publication left that was killed."""
+    written: dict[str, datetime] = {}
+    ages = store.ages()
+    for key, at in ages.items():
+        version, inside, _ = key.partition("/")
+        if inside and VERSION.fullmatch(version) and version not in named:
+            written[version] = max(at, written.get(version, at))
+    old = {version for version, at in written.items() if at < now - KEPT_FOR}
+    store.remove([key for key in ages if key.partition("/")[0] in old])
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

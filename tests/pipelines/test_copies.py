@@ -1,0 +1,319 @@
+"""Copies of a publication: all files of a version, then `latest.json`, at a folder and at object stores."""
+
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from pipelines.home import stores
+from pipelines.home.stores import Bucket, Held, SomebodyElse, Store, StoreUnusable, store_at
+from pipelines.reports import copying
+from pipelines.reports.copying import copy_publication
+from pipelines.reports.publication import Publication
+from tests.support.fake_s3 import FakeBucket, fake_bucket
+
+pytest.importorskip("obstore", reason="the extra `cluster` is not installed")
+AZURITE = shutil.which("azurite-blob", path=os.pathsep.join([os.environ.get("AZURITE", ""), os.environ["PATH"]]))
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def publication(home: Path, number: int) -> Publication:
+    """Return a publication of the home that holds only its number, made at an hour of that number."""
+    folder = home / "published"
+    (folder / "parquet").mkdir(parents=True, exist_ok=True)
+    for name in ("reports.duckdb", "report.html", "datapackage.json", "sources.yml", "parquet/payment.parquet"):
+        (folder / name).write_text(f"{name} {number}")
+    at = START + timedelta(hours=number)
+    return Publication(folder / "reports.duckdb", folder / "report.html", at, "urn:t", {"payment": number})
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBucket]:
+    with fake_bucket() as made:
+        for name, value in made.environ().items():
+            monkeypatch.setenv(name, value)
+        yield made
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, bucket: FakeBucket) -> Store:
+    assert bucket.url
+    return store_at(str(tmp_path / "copies") if request.param == "folder" else "s3://bucket/pre/fix")
+
+
+def latest(store: Store) -> dict[str, object]:
+    held = store.read("latest.json")
+    return dict(json.loads(held.content)) if held else {}
+
+
+def test_latest_names_a_whole_version_and_the_two_before_stay(store: Store, tmp_path: Path) -> None:
+    versions = []
+    for number in range(4):
+        versions.append(copy_publication(store, tmp_path, publication(tmp_path, number)))
+        said = latest(store)
+        assert said["version"] == versions[-1]
+        assert said["before"] == versions[:-1][::-1][:2]
+        files = said["files"]
+        assert isinstance(files, dict)
+        assert sorted(files) == [
+            *("datapackage.json", "parquet/payment.parquet", "report.html", "reports.duckdb", "sources.yml")
+        ]
+        for name, about in files.items():
+            held = store.read(f"{versions[-1]}/{name}")
+            assert held
+            assert (len(held.content), hashlib.sha256(held.content).hexdigest()) == (about["size"], about["sha256"])
+            assert held.content == f"{name} {number}".encode()
+    assert copy_publication(store, tmp_path, publication(tmp_path, -1)) is None
+    assert latest(store)["version"] == versions[-1]
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_versions_that_nobody_is_led_to_go_after_a_day_and_nothing_else_does(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = copy_publication(store, tmp_path, publication(tmp_path, 0))
+    (tmp_path / "other").write_text("somebody's")
+    store.put("others/2026/file", tmp_path / "other")
+    copied = [copy_publication(store, tmp_path, publication(tmp_path, number)) for number in (1, 2, 3)]
+    assert {key.partition("/")[0] for key in store.ages()} >= {first, *copied, "others"}
+    monkeypatch.setattr(copying, "KEPT_FOR", timedelta(seconds=-5))
+    copied.append(copy_publication(store, tmp_path, publication(tmp_path, 4)))
+    kept = {"_owner.json", "latest.json", "others", *copied[1:]}
+    assert {key.partition("/")[0] for key in store.ages()} == kept
+
+
+def test_another_deployment_is_told_apart_and_changes_nothing(store: Store, tmp_path: Path) -> None:
+    copy_publication(store, tmp_path, publication(tmp_path, 0))
+    before = store.ages().keys()
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(StoreUnusable, match=r"another deployment publishes there \(_owner.json\)"):
+        copy_publication(store, other, publication(other, 9))
+    assert store.ages().keys() == before
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (500, "it answers with an error (500)"),
+        (503, "it answers with an error (503)"),
+        (403, "it refuses these credentials (403)"),
+        (401, "it refuses these credentials (401)"),
+        ("silent", "it does not answer, or the connection to it was lost"),
+        ("lost", "it does not answer, or the connection to it was lost"),
+    ],
+)
+def test_a_store_that_fails_is_one_sentence_and_the_last_copy_stays(
+    bucket: FakeBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: int | str, said: str
+) -> None:
+    """At whatever step: the sentence has neither the store's words nor a secret."""
+    monkeypatch.setattr(stores, "SECONDS_OF_A_REQUEST", 1)
+    monkeypatch.setattr(stores, "TRIES", 1)
+    good = copy_publication(store_at("s3://bucket/pre"), tmp_path, publication(tmp_path, 0))
+    objects = dict(bucket.objects)
+    store = store_at("s3://bucket/pre")
+    for step in range(3):
+        puts: list[str] = []
+
+        def put(key: str, file: Path, step: int = step, puts: list[str] = puts) -> None:
+            puts.append(key)
+            bucket.wrong = wrong if len(puts) == step * 2 + 1 else bucket.wrong
+            Bucket.put(store, key, file)  # type: ignore[arg-type]
+
+        failing = cast("Store", Failing(store, put))
+        with pytest.raises(StoreUnusable) as raised:
+            copy_publication(failing, tmp_path, publication(tmp_path, 1))
+        assert str(raised.value) == f"s3://bucket/pre: {said}"
+        bucket.wrong = None
+        assert latest(store)["version"] == good
+        assert {key: bucket.objects[key] for key in objects} == objects
+    assert copy_publication(store, tmp_path, publication(tmp_path, 1)) == latest(store)["version"] != good
+
+
+@pytest.mark.publishes("payment")
+def test_an_import_copies_its_tables_and_says_where_that_failed(home, asked, chartferry, monkeypatch) -> None:
+    """The tables of the home are published whatever becomes of the copy."""
+    (home / "inbox" / "payments-1.csv").write_text("payment_id,patient_id,amount,paid_on\nU-1,p1,1.00,2026-03-02\n")
+    copies = home.parent / "copies"
+    monkeypatch.setenv("CHARTFERRY_COPIES", str(copies))
+    done = asked("import")
+    version = json.loads((copies / "latest.json").read_text())["version"]
+    assert (done["exit_code"], done["published"]) == (0, str(home / "published" / "reports.duckdb"))
+    copied = copies / version / "reports.duckdb"
+    assert copied.read_bytes() == (home / "published" / "reports.duckdb").read_bytes()
+    (home.parent / "file").write_text("")
+    monkeypatch.setenv("CHARTFERRY_COPIES", str(home.parent / "file" / "copies"))
+    before = (home / "published" / "reports.duckdb").stat().st_mtime_ns
+    code, _, err = chartferry("reports")
+    assert (code, (home / "published" / "reports.duckdb").stat().st_mtime_ns > before) == (6, True)
+    where = home.parent / "file" / "copies"
+    assert f"chartferry: the tables are published here, and were not copied: {where}: Not a directory\n" in err
+    monkeypatch.setenv("CHARTFERRY_COPIES", "ftp://x/y")
+    done = asked("import")
+    assert done["error"] == (
+        "the tables are published here, and were not copied: ftp:// is no store: name a folder, s3://, gs://, az://"
+    )
+    assert (done["exit_code"], bool(done["published"])) == (6, True)
+
+
+class Failing:
+    """A store that puts in a way of its own."""
+
+    def __init__(self, store: Store, put: object) -> None:
+        self.store, self.put = store, put
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.store, name)
+
+
+def test_places_that_are_none_are_one_sentence(bucket: FakeBucket, tmp_path: Path, monkeypatch) -> None:
+    bucket.wrong = 404
+    with pytest.raises(StoreUnusable, match="s3://nobody/x: there is no such bucket or container"):
+        store_at("s3://nobody/x").put("a", a_file_in(tmp_path))
+    with pytest.raises(StoreUnusable, match="ftp:// is no store: name a folder, s3://, gs://, az://"):
+        store_at("ftp://x/y")
+    with pytest.raises(StoreUnusable, match="s3:///x: is not the address of a bucket"):
+        store_at("s3:///x")
+    with pytest.raises(StoreUnusable, match="there: Not a directory"):
+        store_at(str(a_file_in(tmp_path) / "there")).put("a", a_file_in(tmp_path))
+    monkeypatch.setitem(__import__("sys").modules, "obstore.store", None)
+    with pytest.raises(StoreUnusable, match="needs obstore, which is not installed"):
+        store_at("s3://bucket/x")
+
+
+def a_file_in(folder: Path) -> Path:
+    path = folder / "file"
+    path.write_text("1")
+    return path
+
+
+def test_a_swap_whose_answer_was_lost_is_not_taken_for_another_writers(bucket: FakeBucket) -> None:
+    """The library sends it again, and is told that the object has changed: by itself."""
+    store = store_at("s3://bucket/pre")
+    bucket.wrong = "unanswered"
+    store.swap("latest.json", b"1", None)
+    held = store.read("latest.json")
+    assert held
+    bucket.wrong = "unanswered"
+    store.swap("latest.json", b"2", held)
+    with pytest.raises(SomebodyElse):
+        store.swap("latest.json", b"3", held)
+
+
+def race(store: Store, before: Held | None, turn: str = "") -> list[int]:
+    """Return who of a hundred that swap at once has won."""
+
+    def swap(number: int) -> bool:
+        try:
+            store.swap("latest.json", f"{turn}{number}".encode(), before)
+        except SomebodyElse:
+            return False
+        return True
+
+    with ThreadPoolExecutor(20) as threads:
+        won = list(threads.map(swap, range(100)))
+    return [number for number, has in enumerate(won) if has]
+
+
+def race_twice(store: Store) -> None:
+    """Of a hundred that create an object one wins, and of a hundred that replace it."""
+    [first] = race(store, None)
+    held = store.read("latest.json")
+    assert held
+    assert held.content == f"{first}".encode()
+    [second] = race(store, held, "again ")
+    now = store.read("latest.json")
+    assert now
+    assert now.content == f"again {second}".encode()
+
+
+def test_of_a_hundred_swaps_at_once_one_wins(store: Store) -> None:
+    race_twice(store)
+
+
+def test_of_a_hundred_creates_at_once_in_a_local_store_one_wins(tmp_path: Path) -> None:
+    """The library's own store of a folder, which replaces nothing on condition."""
+    from obstore.store import LocalStore
+
+    assert len(race(Bucket("local", LocalStore(tmp_path)), None)) == 1
+
+
+@pytest.mark.long
+@pytest.mark.skipif(
+    AZURITE is None, reason="no azurite-blob: npm install azurite; AZURITE names its folder of programs"
+)
+def test_of_a_hundred_swaps_at_once_one_wins_at_a_server_that_speaks_azures_protocol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a publication goes there whole, also a file of many parts."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        str(AZURITE),
+        "--silent",
+        "--skipApiVersionCheck",
+        "--blobPort",
+        str(port),
+        "--location",
+        str(tmp_path / "azurite"),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        try:
+            monkeypatch.setenv("AZURE_STORAGE_USE_EMULATOR", "true")
+            monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", f"http://127.0.0.1:{port}")
+            _until_it_listens(port)
+            _make_container(port)
+            store = store_at("az://copies/pre")
+            race_twice(store_at("az://copies/race"))
+            made = publication(tmp_path, 0)
+            (tmp_path / "published" / "reports.duckdb").write_bytes(os.urandom(12_000_000))
+            version = copy_publication(store, tmp_path, made)
+            held = store.read(f"{version}/reports.duckdb")
+            assert held
+            assert held.content == (tmp_path / "published" / "reports.duckdb").read_bytes()
+            assert latest(store)["version"] == version
+            with pytest.raises(StoreUnusable, match="az://nobody/x: there is no such bucket or container"):
+                store_at("az://nobody/x").put("a", a_file_in(tmp_path))
+        finally:
+            server.terminate()
+
+
+def _until_it_listens(port: int) -> None:
+    for _ in range(600):
+        with socket.socket() as tried:
+            if tried.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise AssertionError("azurite does not listen")
+
+
+def _make_container(port: int) -> None:
+    """Make the container by a request that the emulator's well-known key signs."""
+    import base64
+    import hmac
+
+    import httpx
+
+    account = "devstoreaccount1"
+    key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+    now = datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
+    headers = {"x-ms-date": now, "x-ms-version": "2021-08-06"}
+    of_headers = "".join(f"{name}:{value}\n" for name, value in sorted(headers.items()))
+    signed = f"PUT\n\n\n\n\n\n\n\n\n\n\n\n{of_headers}/{account}/{account}/copies\nrestype:container"
+    signature = base64.b64encode(hmac.digest(base64.b64decode(key), signed.encode(), "sha256")).decode()
+    answer = httpx.put(
+        f"http://127.0.0.1:{port}/{account}/copies?restype=container",
+        headers={**headers, "authorization": f"SharedKey {account}:{signature}"},
+    )
+    assert answer.status_code == 201, answer.text

@@ -1,0 +1,122 @@
+"""A bucket on loopback that speaks as much of S3 as copies need, and goes wrong on demand."""
+
+import hashlib
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+from urllib.parse import parse_qs, unquote, urlsplit
+
+
+class FakeBucket:
+    """Objects by key. wrong: a status for every answer, `silent`, `lost` (the connection ends), or `unanswered` (an
+    object is stored, and its answer is lost).
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name, self.url = name, ""
+        self.objects: dict[str, tuple[bytes, datetime]] = {}
+        self.wrong: int | str | None = None
+        self.lock = Lock()
+
+    def environ(self) -> dict[str, str]:
+        return {
+            "AWS_ENDPOINT": self.url,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "planted-id",
+            "AWS_SECRET_ACCESS_KEY": "planted-secret",
+            "AWS_REGION": "us-east-1",
+        }
+
+    def put(self, key: str, body: bytes, none_match: str | None, match: str | None) -> int:
+        with self.lock:
+            held = self.objects.get(key)
+            if (none_match and held) or (match and (held is None or etag(held[0]) != match)):
+                return 412
+            self.objects[key] = (body, datetime.now(UTC))
+            return 200
+
+    def listing(self, prefix: str) -> bytes:
+        found = "".join(
+            f"<Contents><Key>{key}</Key><LastModified>{at:%Y-%m-%dT%H:%M:%S.000Z}</LastModified><ETag>{etag(body)}</ETag>"
+            f"<Size>{len(body)}</Size></Contents>"
+            for key, (body, at) in sorted(self.objects.items())
+            if key.startswith(prefix)
+        )
+        return f"<ListBucketResult><Name>b</Name><IsTruncated>false</IsTruncated>{found}</ListBucketResult>".encode()
+
+
+def etag(body: bytes) -> str:
+    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+
+
+class Handler(BaseHTTPRequestHandler):
+    bucket: FakeBucket
+    protocol_version = "HTTP/1.1"
+
+    def answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        at = urlsplit(self.path)
+        key = unquote(at.path).removeprefix(f"/{self.bucket.name}").lstrip("/")
+        if self.bucket.wrong == "silent":
+            time.sleep(5)
+        if self.bucket.wrong in ("lost", "silent"):
+            self.close_connection = True
+        elif isinstance(self.bucket.wrong, int):
+            self.say(self.bucket.wrong, b"<Error><Message>planted words of the store</Message></Error>")
+        else:
+            self.carry_out(key, parse_qs(at.query), body)
+
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = answer
+
+    def carry_out(self, key: str, query: dict[str, list[str]], body: bytes) -> None:
+        if self.command == "PUT":
+            status = self.bucket.put(key, body, self.headers.get("if-none-match"), self.headers.get("if-match"))
+            if self.bucket.wrong == "unanswered":
+                self.bucket.wrong = None
+                self.close_connection = True
+                return
+            self.say(status, b"", etag(body))
+        elif self.command == "POST":
+            found = re.findall(rb"<Key>(.*?)</Key>", body)
+            for each in found:
+                self.bucket.objects.pop(each.decode(), None)
+            gone = b"".join(b"<Deleted><Key>%b</Key></Deleted>" % each for each in found)
+            self.say(200, b"<DeleteResult>%b</DeleteResult>" % gone)
+        elif self.command == "DELETE":
+            self.bucket.objects.pop(key, None)
+            self.say(204, b"")
+        elif key in self.bucket.objects:
+            self.say(200, self.bucket.objects[key][0], etag(self.bucket.objects[key][0]))
+        elif "list-type" in query:
+            self.say(200, self.bucket.listing(query.get("prefix", [""])[0]))
+        else:
+            self.say(404, b"<Error><Code>NoSuchKey</Code></Error>")
+
+    def say(self, status: int, body: bytes, tag: str = "") -> None:
+        self.send_response(status)
+        if tag:
+            self.send_header("etag", tag)
+            self.send_header("last-modified", "Sun, 01 Mar 2026 12:00:00 GMT")
+        if status != 204:
+            self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def fake_bucket(name: str = "bucket") -> Iterator[FakeBucket]:
+    bucket = FakeBucket(name)
+    handler = type("Handler", (Handler,), {"bucket": bucket})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        bucket.url = f"http://127.0.0.1:{server.server_port}"
+        yield bucket
+        server.shutdown()
