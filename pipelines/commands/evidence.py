@@ -45,12 +45,15 @@ def evidence(
     """
     from pipelines.commands.up import SERVICE_PORT
     from pipelines.evidence.evidence import Asked, make_evidence
+    from pipelines.session.bundled import STORE, running
 
     day = f"{since:%Y-%m-%d}" if since else None
+    # Asked before the command starts a service of its own, which ends with it.
+    served = running(options.home / STORE)
 
     def work(session: "Session") -> "Evidence":
         port = os.environ.get("CHARTFERRY_SERVICE_PORT") or SERVICE_PORT
-        own = f"http://127.0.0.1:{port}" if session.connection.bundled else session.connection.base_url
+        own = served or f"http://127.0.0.1:{port}" if session.connection.bundled else session.connection.base_url
         return make_evidence(session, Asked.of(day, batch, size, seed, chart or own))
 
     return at_target(options, insecure, as_json, work)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.commands import listening, load, run
 from tests.support.exports import PAYMENTS, TASKS, put, tasks
 
+SAMPLES = Path(__file__).parents[2] / "data" / "samples"
 ZERO = {"records": 0, "patients": 0, "cents": 0}
 
 
@@ -226,3 +228,15 @@ def test_many_days_are_shown_by_month_and_many_months_by_year(period, paid, home
     page = Path(found["page"]).read_text()
     shown = re.findall(r'<th scope="row" data-label="(Day|Month|Year)">([^<]*)<', page)
     assert shown == [(period, each) for each in sorted({f"{day}"[: 7 if period == "Month" else 4] for day in paid})]
+
+
+@pytest.mark.long
+def test_links_open_the_service_that_runs_wherever_it_listens(tmp_path):
+    """EVID-01"""
+    home = tmp_path / "home"
+    load(home, SAMPLES / "reference")
+    with listening(home) as url:
+        run("chartferry", "--home", home, "import", SAMPLES / "inbox" / "payments-2026-01.csv")
+        found = json.loads(run("chartferry", "--home", home, "evidence", "--json", "--sample", 1).stdout)
+    [one] = found["sample"]["records"]
+    assert one["link"].startswith(f"{url}/chart/patients/")
