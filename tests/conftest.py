@@ -26,7 +26,7 @@ from fhir_service.reference.loading import load
 from fhir_service.serve import _Protocol
 from fhir_service.service import Service, utc_now
 from fhir_service.settings import Settings
-from pipelines.home import in_memory
+from pipelines.home import files, in_memory
 from pipelines.ledger.access import JOURNAL
 from pipelines.session import service_commands
 from tests.support import loopback
@@ -169,6 +169,18 @@ def databases_in_memory_share_instances() -> Iterator[None]:
     """What commands in this process sort in memory, they sort in instances of DuckDB that are there already."""
     with pytest.MonkeyPatch.context() as patch, closing(Instances()) as instances:
         patch.setattr(in_memory, "open_in_memory", instances)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def publications_take_one_thread() -> Iterator[None]:
+    """Those of this process, of few rows: threads of DuckDB that wait for each other are a sixth of what they take.
+
+    Commands in processes of their own publish with as many as there are cores.
+    """
+    opened = files._opened
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "_opened", lambda file, given: opened(file, given | ({"threads": 1} if file else {})))
         yield
 
 

@@ -53,9 +53,9 @@ def _columns(db: duckdb.DuckDBPyConnection, table: str) -> list[tuple[str, str]]
 
 
 def comment(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
-    db.execute(f'COMMENT ON TABLE main."{table.name}" IS {quoted(table.comment)}')
-    for column in table.columns:
-        db.execute(f'COMMENT ON COLUMN main."{table.name}"."{column.name}" IS {quoted(column.comment)}')
+    said = [f'COMMENT ON TABLE main."{table.name}" IS {quoted(table.comment)}']
+    said += [f'COMMENT ON COLUMN main."{table.name}"."{each.name}" IS {quoted(each.comment)}' for each in table.columns]
+    db.execute("; ".join(said))  # one by one, they are a tenth of a publication of few rows
 
 
 def write_parquet(db: duckdb.DuckDBPyConnection, table: ReportTable, path: Path) -> None:

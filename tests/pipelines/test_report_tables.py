@@ -31,7 +31,7 @@ from tests.support.publishing import (
 from tests.support.questions import asked
 
 ANALYSTS = Path(__file__).parents[2] / "docs" / "analysts.md"
-HEADER = "-- table mine: Reports | of mine.\n-- inputs: diagnostic_report\n-- key: report_id\n"
+HEADER = "-- table mine: Reports; it's | of mine.\n-- inputs: diagnostic_report\n-- key: report_id\n"
 COLUMN = "-- column report_id VARCHAR: Id of the report.\n"
 SELECT = "SELECT report_id\nFROM diagnostic_report\n"
 
@@ -66,11 +66,13 @@ def test_a_new_file_becomes_a_table_a_parquet_file_and_a_row_of_the_documentatio
     (folder / "mine.sql").write_text(HEADER + COLUMN + SELECT)
     done = world.publish()
     assert done.rows["mine"] == 6
-    assert world.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'mine'") == [("Reports | of mine.",)]
+    assert world.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'mine'") == [
+        ("Reports; it's | of mine.",)
+    ]
     assert world.rows("SELECT comment FROM duckdb_columns() WHERE table_name = 'mine'") == [("Id of the report.",)]
     assert duckdb.read_parquet(str(done.path.parent / "parquet" / "mine.parquet")).shape == (6, 1)
     documented = with_dictionary(ANALYSTS.read_text(), report_tables())
-    assert "### mine\n\nReports | of mine.\n\nKey: `report_id`.\n" in documented
+    assert "### mine\n\nReports; it's | of mine.\n\nKey: `report_id`.\n" in documented
     assert documented.count("| `report_id` | VARCHAR | internal | Id of the report. |") > ANALYSTS.read_text().count(
         "| `report_id` | VARCHAR | internal | Id of the report. |"
     )
