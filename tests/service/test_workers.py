@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
 import psutil
 import pytest
 
 from fhir_service.settings import SettingError, Settings
 from tests.service.test_contention import authorized
+from tests.support import loopback
 from tests.support.commands import command, environment
 from tests.support.postgres import Postgres
 
@@ -57,13 +57,13 @@ def test_a_process_that_dies_is_replaced_while_the_others_answer(url: str, tmp_p
         headers = authorized(url)
 
         def requests() -> float:
-            lines = httpx.get(f"{address}/metrics", headers=headers).text.splitlines()
+            lines = loopback.get(f"{address}/metrics", headers=headers).text.splitlines()
             name = 'fhir_requests_total{method="GET",path="/Task",status="200"} '
             return next((float(line.removeprefix(name)) for line in lines if line.startswith(name)), 0.0)
 
         def ask(times: int) -> None:
             for _ in range(times):
-                assert httpx.get(f"{address}/Task", headers=headers, timeout=60).status_code == 200
+                assert loopback.get(f"{address}/Task", headers=headers, timeout=60).status_code == 200
 
         ask(20)
         assert requests() == 20
@@ -75,7 +75,7 @@ def test_a_process_that_dies_is_replaced_while_the_others_answer(url: str, tmp_p
         until(lambda: len(watching.children()) == WORKERS and first not in watching.children())
         assert set(others) < set(watching.children())
         children = watching.children()
-        assert json.loads(httpx.get(f"{address}/health").text)["status"] == "ok"
+        assert json.loads(loopback.get(f"{address}/health").text)["status"] == "ok"
     assert not any(child.is_running() for child in children)
 
 
