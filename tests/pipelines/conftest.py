@@ -50,14 +50,17 @@ def whatever_came_can_be_published(request):
 
     `make test` does it after one test of a hundred, always the same ones.
     """
-    home = request.getfixturevalue("home") if "home" in request.fixturenames else None
+    home, patch = (
+        request.getfixturevalue(name) if name in request.fixturenames else None for name in ("home", "monkeypatch")
+    )
     yield
     some = "not long" in request.config.option.markexpr and crc32(request.node.nodeid.encode()) % 100
     publishes = request.node.get_closest_marker("publishes")
     apart = some or request.node.get_closest_marker("by_hand") or (publishes and not publishes.args)
     if not isinstance(home, Path) or apart or not (home / "ledger.db").exists():
         return
-    request.getfixturevalue("monkeypatch").undo()
+    if patch:
+        patch.undo()
     try:
         ledger = Ledger.open(home / "ledger.db", anew=True)
     except LedgerError:
