@@ -23,7 +23,7 @@ from pipelines.feeds.drafting.mapping_lines import (
 )
 from pipelines.feeds.drafting.seen import Seen, columns_of, seen_together
 from pipelines.feeds.drafting.sniffing import Export
-from pipelines.feeds.drafting.telling import again, skipped, taken, titles, trailer
+from pipelines.feeds.drafting.telling import again, between, skipped, taken, titles, trailer
 from pipelines.feeds.kinds.registry import KINDS
 
 _CLOCK_WORDS = frozenset("time uhrzeit zeit of day posted transaction payment created sale".split())
@@ -62,6 +62,7 @@ def _lines(export: Export, columns: Sequence[Seen], kind: str, first: Iterator[L
     if not columns or not any(seen.rows for seen in columns):
         yield "# the file has no rows to look at"
     yield from again(export)
+    yield from between(export, kind)
     used = {id(choice.seen) for choice in choices.values()} | {id(clock) for clock in clocks.values()}
     spare = [seen for seen in columns if id(seen) not in used]
     rows = list(_rows(kind, choices, spare, export))

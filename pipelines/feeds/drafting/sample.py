@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.mapping.origins import Origins
 from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk
-from pipelines.feeds.reading.readers import reader_of
+from pipelines.feeds.reading.readers import reader_of, tables_of
 from pipelines.feeds.terms.columns import cents
 from pipelines.feeds.terms.record import Around
 
@@ -42,8 +43,10 @@ def sample_lines(feed: Feed, path: Path, rows: int, known: Any = None) -> Iterat
         mapper = Mapper(feed, reader.header, path.name, first_lines=reader.first_lines)
         shown: Counter[str] = Counter()
         paid: Paid = {True: [], False: []}
-        width = len(reader.header or ())
+        width, tables = len(reader.header or ()), tables_of(reader, feed.file)
         for chunk in reader.chunks():
+            if tables:
+                tables.take(chunk)
             for line, lines in sorted(_chunk(mapper, chunk, rows - shown.total(), width, Seen(paid, known))):
                 yield f"{path.name}: line {line}: {lines[0]}"
                 yield from (f"  {text}" for text in lines[1:])
@@ -59,7 +62,7 @@ def sample_lines(feed: Feed, path: Path, rows: int, known: Any = None) -> Iterat
 
 
 def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, around: Seen) -> list[tuple[int, list[str]]]:
-    found = [(row.line, [_bad(mapper, row, width)]) for row in chunk.bad[:most]]
+    found = [(row.line, [_bad(mapper, row, width)]) for row in sorted(chunk.bad, key=attrgetter("line"))[:most]]
     rows = chunk.rows[:most]
     taken = mapper.taken(mapper.rows(rows)) if rows else None
     trailer = mapper.feed.file.trailer

@@ -8,6 +8,7 @@ from itertools import islice
 from fhir_service.interface.json_text import Malformed, parse_json
 from pipelines.feeds.drafting.encodings import decoded
 from pipelines.feeds.drafting.tables import ROWS, Row, Written, header_of, width_of, written
+from pipelines.feeds.reading.headings import is_heading_of_rows
 from pipelines.feeds.reading.packed import Content
 from pipelines.feeds.terms.totals import FOOTS, is_aside, is_title, total_word
 from pipelines.home.batch import Unreadable
@@ -22,9 +23,9 @@ class Export:
     header_sure: False where another line could be it. letters: beyond ASCII, as the encoding gives them; others: as
     others give them. rivals: other delimiters that fit. trailer: the last row, unlike the others, which is not among
     the rows. extras: rows of totals and lines below a table, each with its line. again: lines where the table seems to
-    begin again. titles: lines of titles above the header that comes again. file_name: of the file whose rows
-    these are, without endings of compression. beside: names of the other files of its archive. keys: further
-    lines of the feed file; last: those at its end.
+    begin again. titles: lines of titles above the header that comes again; between: above rows.
+    file_name: of the file whose rows these are, without endings of compression. beside: names of the other files of
+    its archive. keys: further lines of the feed file; last: those at its end.
     """
 
     form: str
@@ -42,6 +43,7 @@ class Export:
     extras: list[Row] = field(default_factory=list)
     again: list[int] = field(default_factory=list)
     titles: list[int] = field(default_factory=list)
+    between: list[int] = field(default_factory=list)
     file_name: str = ""
     beside: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -124,7 +126,9 @@ def _sort_out(body: Sequence[Row], export: Export) -> None:
             titles += [title] if title[0] else []
             title = 0, ""
             continue
-        title = _title_so_far(title, line, texts, width)
+        above, title = title, _title_so_far(title, line, texts, width)
+        if above[0] and not title[0] and is_heading_of_rows([above[1]], width, is_apart=False):
+            export.between.append(above[0])
         if _is_extra(texts, width):
             export.extras.append((line, texts))
         elif len(cells) == width and export.header and _is_another_header(texts, export):

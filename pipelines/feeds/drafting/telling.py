@@ -151,6 +151,15 @@ def again(export: Export) -> Iterator[str]:
         yield f"# DECIDE: {_lines(export.again)}: names of columns in another order; is a second table below the first?"
 
 
+def between(export: Export, kind: str) -> Iterator[Entry]:
+    """Titles between rows of payments, which are rejected below them."""
+    if export.between and kind == "payments":
+        doubt = (
+            f"{_lines(export.between)}: titles of other rows, or of the same? Below them payments are rejected, unless"
+        )
+        yield Entry("one_table", "true", f"{doubt} this is said", is_active=False)
+
+
 def trailer(export: Export, key: Seen | None) -> Iterator[Entry]:
     """The last row, where it is unlike the others."""
     if export.trailer is None:

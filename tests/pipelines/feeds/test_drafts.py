@@ -10,6 +10,7 @@ import pytest
 
 from pipelines.cli import run
 from pipelines.feeds.drafting.draft import draft
+from pipelines.feeds.drafting.sample import sample_lines
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.home.batch import Unreadable
 from tests.support.workbooks import Cell, sheet, workbook
@@ -68,6 +69,19 @@ def test_a_date_that_can_be_read_in_two_ways_is_to_be_decided(tmp_path: Path) ->
         written(tmp_path, "payments.csv", "id,patient,amount,paid on\n1,a,1.00,05/02/2024\n2,b,1.00,06/02/2024\n")
     )
     assert 'dates = ["%m/%d/%Y"]  # DECIDE: the cells seen fit %d/%m/%Y too' in text
+
+
+def test_a_draft_and_its_sample_name_a_title_between_payments(tmp_path: Path) -> None:
+    """FEED-FILE-08, LEDGER-25: what is below it is rejected by an import too."""
+    rows = [f"R{number},p{number},{number}.50,2024-05-0{number}\n" for number in range(1, 7)]
+    text = "Receipt,Patient,Amount,Date\n" + "".join(rows[:3]) + "Bounced checks\n" + "".join(rows[3:])
+    path = written(tmp_path, "till.csv", text)
+    drafted = draft(path)
+    assert "# one_table = true  # DECIDE: line 5: titles of other rows, or of the same?" in drafted
+    feed = load_feed(written(tmp_path, "till.toml", drafted))
+    told = list(sample_lines(feed, path, 10))
+    assert told[-1] == "till.csv: of the first 7 rows 3 taken, 4 rejected"
+    assert "till.csv: line 6: rejected: line 5 is a title" in "\n".join(told)
 
 
 def test_a_draft_says_what_tells_rows_apart_and_that_a_total_ends_the_file(tmp_path: Path) -> None:
