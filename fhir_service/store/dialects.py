@@ -220,6 +220,9 @@ class DuckDb:
             size = self.path.with_name(f"{self.path.name}.wal").stat().st_size
         except FileNotFoundError:
             return
+        if size < self._failed_at:
+            # DuckDB worked it in by itself.
+            self._failed_at = 0
         if size < self._failed_at + _LARGE_LOG:
             return
         self._failed_at = size

@@ -105,15 +105,13 @@ def _ended_since(
     last = instance.get_latest_materialization_event(published)
     began = _began(instance, last.run_id, last.timestamp) if last else 0.0
     since = dg.RunsFilter(statuses=FINISHED_STATUSES, updated_after=datetime.fromtimestamp(began, UTC))
-    for page in _pages(instance, since):
-        ended = [(run.end_time or 0.0, run.dagster_run.run_id) for run in page if _is_of(run.dagster_run, jobs, keys)]
-        if later := [each for each in ended if each[0] > began]:
-            return max(later)[1]
-    return None
+    runs = (run for page in _pages(instance, since) for run in page if _is_of(run.dagster_run, jobs, keys))
+    ended = ((run.end_time or 0.0, run.dagster_run.run_id) for run in runs)
+    return max((each for each in ended if each[0] > began), default=(0.0, None))[1]
 
 
 def _pages(instance: dg.DagsterInstance, which: dg.RunsFilter) -> Iterator[Sequence[dg.RunRecord]]:
-    """Yield all of these runs in pages, the newest first: runs of other jobs may lie before the one that is sought."""
+    """Yield all of these runs in pages, the newest first: the one that ended last may have begun long before others."""
     cursor = None
     while page := instance.get_run_records(which, RUNS_A_PAGE, cursor=cursor):
         yield page

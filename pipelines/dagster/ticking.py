@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from pipelines.dagster.names import Names
-from pipelines.home.ticks import note_tick
+from pipelines.home.ticks import forget_tick, note_tick
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -33,6 +33,9 @@ def ticking(
         jobs: those whose runs it may ask for.
         is_wanted: False if it has nothing to do by the settings: then it runs only once somebody switches it on.
     """
+
+    if not is_wanted:
+        forget_tick(home, name)
 
     def sensor_of(look: Look) -> dg.SensorDefinition:
         @dg.sensor(

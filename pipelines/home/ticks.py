@@ -14,6 +14,12 @@ def note_tick(home: Path, name: str) -> None:
         (home / FOLDER / name).touch(mode=0o600)
 
 
+def forget_tick(home: Path, name: str) -> None:
+    """Forget the last tick of a sensor that looks no more, which would seem to hang."""
+    with suppress(OSError):
+        (home / FOLDER / name).unlink()
+
+
 def last_ticks(home: Path) -> dict[str, datetime]:
     """Return the time of each sensor's last tick; empty where no daemon ever ran."""
     found = {}

@@ -23,6 +23,7 @@ from pipelines.dagster.standing.specs import INBOX_CHECK, WAITING_CHECK
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.home.dagster_folder import prepare_dagster_home
+from pipelines.home.ticks import last_ticks, note_tick
 from pipelines.reports.tables import report_tables, sql_folder
 from pipelines.runs.run import Result
 from pipelines.validation.outcome import Validated
@@ -71,6 +72,13 @@ def test_alerts_are_looked_for_by_itself_where_somebody_is_to_be_told(tmp_path: 
     environ = {"CHARTFERRY_HOME": str(tmp_path), "CHARTFERRY_ALERT_COMMAND": "tell"}
     alerts = build_definitions(environ).get_repository_def().get_sensor_def("alerts")
     assert alerts.default_status == dg.DefaultSensorStatus.RUNNING
+
+
+def test_a_sensor_that_looks_no_more_has_no_last_tick(tmp_path: Path) -> None:
+    note_tick(tmp_path, "alerts")
+    note_tick(tmp_path, "look")
+    build_definitions({"CHARTFERRY_HOME": str(tmp_path)})
+    assert list(last_ticks(tmp_path)) == ["look"]
 
 
 def test_lineage_reads_received_validated_loaded_published() -> None:
