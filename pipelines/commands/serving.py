@@ -1,7 +1,6 @@
 """The commands that run until Ctrl-C, `up` and `metrics --serve`; and `clinic`, for one home of several."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import click
 
 from pipelines.commands.common import Options, as_text, insecure_option
-from pipelines.home.dagster_folder import INSECURE
+from pipelines.home.dagster_folder import CLINIC, INSECURE
 from pipelines.home.exits import ALL_LOADED, UNUSABLE
 
 
@@ -60,6 +59,9 @@ def up(options: Options, port: int | None, web_port: int | None, clinics: Path |
     from pipelines.commands.supervising import CannotStart
     from pipelines.session.clinics import BadClinics
 
+    if name := os.environ.get(CLINIC):  # its names in Dagster would not be those of its code location
+        click.echo(f"chartferry: {CLINIC} is set: clinic {name} runs by `chartferry up --clinics FILE` alone", err=True)
+        return UNUSABLE
     if clinics and (options.feeds or port is not None):
         raise click.UsageError(
             "--clinics: its file says the feeds and the port of each clinic: leave out --feeds and --port"
@@ -85,7 +87,10 @@ def up(options: Options, port: int | None, web_port: int | None, clinics: Path |
 @click.argument("name")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def clinic(file: Path, name: str, command: Sequence[str]) -> int:
-    """Runs COMMAND of chartferry with the home, the target and the settings of one clinic of a file."""
+    """Runs COMMAND of chartferry with the home, the target and the settings of one clinic of a file.
+
+    The command takes this process over, so that Ctrl-C and other signals reach it.
+    """
     from pipelines.session.clinics import BadClinics, read_clinics
 
     try:
@@ -96,5 +101,7 @@ def clinic(file: Path, name: str, command: Sequence[str]) -> int:
     if name not in found:
         click.echo(as_text([f"chartferry: {file.name}: has no clinic {name}: it has {', '.join(found)}"]), err=True)
         return UNUSABLE
+    sys.stdout.flush()
+    sys.stderr.flush()
     program = (sys.executable, "-m", "pipelines.cli", *command)
-    return subprocess.run(program, env=dict(found[name].environ), check=False).returncode  # noqa: S603 - this program itself, no shell
+    return os.execve(sys.executable, program, dict(found[name].environ))  # noqa: S606 - this program itself, no shell

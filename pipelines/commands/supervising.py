@@ -66,14 +66,21 @@ class Child:
         except httpx.HTTPError:
             return False
 
+    def lived_long(self) -> bool:
+        """True if the process began so long ago that its end is none of a row."""
+        return time.monotonic() - self.starts[-1] >= RESTARTS_WITHIN_SECONDS
+
     def restarts_too_often(self) -> bool:
         return len([at for at in self.starts if time.monotonic() - at < RESTARTS_WITHIN_SECONDS]) > RESTARTS
 
     def last_words(self) -> str:
         """Return the last line that the process logged since its start."""
-        with self.log.open("rb") as file:
-            file.seek(min(self.began, file.seek(0, os.SEEK_END)))
-            lines = file.read().decode("utf-8", "replace").strip().splitlines()
+        try:
+            with self.log.open("rb") as file:
+                file.seek(min(self.began, file.seek(0, os.SEEK_END)))
+                lines = file.read().decode("utf-8", "replace").strip().splitlines()
+        except OSError as error:
+            return f"{self.log} cannot be read: {error.strerror}"
         return lines[-1].strip() if lines else f"it said nothing, see {self.log}"
 
     def stop(self) -> None:

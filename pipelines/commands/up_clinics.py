@@ -30,31 +30,41 @@ LONGEST_PAUSE = 60.0
 class Ward:
     """A process of a clinic, or one that all share, under the supervisor's eyes.
 
-    clinic: None for a process that all share: without it nothing goes on. due: when it is started anew.
+    clinic: None for a process that all share: without it nothing goes on. due: when it is started anew. ailing: that it
+    ended again and again, and has not lived long since.
     """
 
     child: Child
     environ: Mapping[str, str]
     clinic: Clinic | None = None
     due: float | None = None
+    ailing: bool = False
 
     @property
     def name(self) -> str:
         return f"{self.clinic.name}: {self.child.name}" if self.clinic else self.child.name
 
-    def start(self) -> None:
+    def start(self, say: Say) -> None:
+        """Start the process. That of a clinic whose home has vanished is tried again later. Raises CannotStart."""
         self.due = None
-        self.child.start(self.environ)
+        try:
+            self.child.start(self.environ)
+        except OSError as error:
+            said = f"{self.name} cannot be started: {error.filename or 'a process'}: {error.strerror}"
+            if self.clinic is None:
+                raise CannotStart(said) from None
+            say(f"{said}; trying again in {LONGEST_PAUSE:.0f} s; the other clinics go on")
+            self.due = time.monotonic() + LONGEST_PAUSE
 
     def is_settled(self) -> bool:
-        """True if the process is ready, or has ended."""
-        return self.child.ended() or self.child.ready()
+        """True if the process is ready, or has ended, or is tried again later."""
+        return self.due is not None or self.child.ended() or self.child.ready()
 
     def look(self, say: Say) -> None:
         """Start the process anew if it ended, that of a clinic after a pause. Raises CannotStart."""
         if self.due is not None:
             if time.monotonic() >= self.due:
-                self.start()
+                self.start(say)
             return
         if rotate(self.child.log):
             self.child.began = 0
@@ -66,8 +76,9 @@ class Ward:
         self.child.stop()
         if often and self.clinic is None:
             raise CannotStart(f"{self.name} ends again and again: {words}")
-        pause = LONGEST_PAUSE if often else 0.0
-        when = f"starting it anew in {pause:.0f} s; the other clinics go on" if often else "starting it anew"
+        self.ailing = often or (self.ailing and not self.child.lived_long())
+        pause = LONGEST_PAUSE if self.ailing else 0.0
+        when = f"starting it anew in {pause:.0f} s; the other clinics go on" if self.ailing else "starting it anew"
         say(f"{self.name} ended ({words}); {when}")
         self.due = time.monotonic() + pause
 
@@ -165,7 +176,7 @@ def _start(wards: Sequence[Ward], wakes: int, say: Say) -> bool:
     A process of a clinic that ends, or is late, is waited for no longer: the others go on.
     """
     for ward in wards:
-        ward.start()
+        ward.start(say)
     until = time.monotonic() + WAITS_FOR_ALL_SECONDS
     while waiting := [ward for ward in wards if not ward.is_settled()]:
         if asked_to_end(wakes, 0.2):

@@ -1,6 +1,7 @@
 """Several clinics in one deployment: what their file may say, the environment of each, and who is held up by whom."""
 
 import os
+import shutil
 import socket
 import sys
 import time
@@ -144,6 +145,19 @@ def test_a_command_is_run_for_one_clinic(
     done = run("chartferry", "clinic", file, "south", "import", "--json")
     assert (done.returncode, done.stdout) == (6, "")
     assert "CHARTFERRY_AT_ONCE" in done.stderr
+    done = run("chartferry", "clinic", file, "south", "up")
+    assert (done.returncode, done.stderr) == (
+        6,
+        "chartferry: CHARTFERRY_CLINIC is set: clinic south runs by `chartferry up --clinics FILE` alone\n",
+    )
+    with monkeypatch.context() as patched:
+        taken: list[tuple[object, ...]] = []
+        patched.setattr(os, "execve", lambda *given: taken.append(given))
+        chartferry(["clinic", str(file), "south", "import", "--json"])
+    [(program, words, environ)] = taken  # this process becomes the command: signals reach it
+    assert (program, words) == (sys.executable, (sys.executable, "-m", "pipelines.cli", "import", "--json"))
+    assert isinstance(environ, dict)
+    assert environ["CHARTFERRY_CLINIC"] == "south"
     (tmp_path / "north" / "ledger.db").write_bytes(b"")
     done = run("chartferry", "clinic", file, "north", "status", "--json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -201,7 +215,7 @@ def test_dagster_gives_each_clinic_its_share_and_an_operator_may_take_the_settin
     with dg.DagsterInstance.from_config(str(folder)) as instance:
         queue = instance.get_concurrency_config().run_queue_config
         assert queue
-        assert queue.max_concurrent_runs == 5
+        assert queue.max_concurrent_runs == -1
         assert [dict(each) for each in queue.tag_concurrency_limits[1:]] == [
             {"key": "chartferry/clinic", "value": "north", "limit": 3},
             {"key": "chartferry/clinic", "value": "south", "limit": 2},
@@ -225,7 +239,7 @@ def test_what_ends_of_a_clinic_is_tried_once_a_minute_and_what_ends_of_all_ends_
     def ward(clinic: Clinic | None) -> Ward:
         child = Child("toy", (sys.executable, "-c", "print('no luck')"), tmp_path / "toy.log")
         made = Ward(child, os.environ, clinic)
-        made.start()
+        made.start(said.append)
         return made
 
     def looks(at: Ward, number: int) -> None:
@@ -242,8 +256,44 @@ def test_what_ends_of_a_clinic_is_tried_once_a_minute_and_what_ends_of_all_ends_
     assert said == [again, again, f"{again} in 60 s; the other clinics go on"]
     assert north.due
     assert 50 < north.due - time.monotonic() <= 60
+    north.due, north.child.starts = 0, []
+    north.look(said.append)
+    looks(north, 1)
+    assert said[3:] == [f"{again} in 60 s; the other clinics go on"]
+    north.due = 0
+    north.look(said.append)
+    north.child.starts = [time.monotonic() - 121]
+    looks(north, 1)
+    assert said[4:] == [again]
+    north.child.stop()
     with pytest.raises(CannotStart, match="toy ends again and again: no luck"):
         looks(ward(None), 3)
+
+
+def test_a_home_that_vanishes_ends_no_other_clinic(tmp_path: Path) -> None:
+    """Its process is tried again later; that of one that all share cannot do without its log."""
+    said: list[str] = []
+    log = tmp_path / "home" / "toy.log"
+    child = Child("toy", (sys.executable, "-c", "print('here')"), log)
+    north = Ward(child, os.environ, Clinic("north", log.parent, {}, bundled=True))
+    north.start(said.append)
+    gone = (
+        f"north: toy cannot be started: {log}: No such file or directory; trying again in 60 s; the other clinics go on"
+    )
+    assert said == [gone]
+    assert north.is_settled()
+    log.parent.mkdir()
+    north.due = 0
+    north.look(said.append)
+    assert child.process
+    child.process.wait(60)
+    shutil.rmtree(log.parent)
+    north.look(said.append)
+    north.look(said.append)
+    unread = f"north: toy ended ({log} cannot be read: No such file or directory); starting it anew"
+    assert said == [gone, unread, gone]
+    with pytest.raises(CannotStart, match="toy cannot be started"):
+        Ward(child, os.environ).start(said.append)
 
 
 @pytest.fixture
