@@ -197,6 +197,9 @@ class Mapper:
             return array(found if isinstance(found, Fault) else None for found in whole)
         each = value.each or {}
         parts = iter(zip(*(self._comment_part(each.get(name), name, flat) for name in _COMMENT), strict=True))
+        if flat.were_other:
+            of = [row for row, found in enumerate(whole) if isinstance(found, list) for _ in found]
+            rows.were_other.update(of[place] for place in flat.were_other)
         return array(
             _sound_comments([next(parts) for _ in found], bool(each["text"].when)) if isinstance(found, list) else found
             for found in whole

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from pipelines.feeds.terms.totals import filled, is_title
 
@@ -21,9 +22,9 @@ class Headings:
         yield from self._named_otherwise(rows)
         figured = _figured(rows, len(self._header))
         if len(figured) >= _TELLING:
-            first, others = figured[0], figured[1:]
+            first = figured[0].place
             for place, row in enumerate(rows):
-                if row[first][:1].isalpha() and _has_names(row, first, others):
+                if row[first][:1].isalpha() and _has_names(row, figured):
                     yield place
 
     def is_of_others(self, cells: Sequence[str]) -> bool:
@@ -65,21 +66,36 @@ _TELLING = 2
 """Columns of values: a row that has none in any of them, and names in so many, is no record of the table."""
 
 
-def _figured(rows: Sequence[Sequence[str]], width: int) -> list[int]:
+class _Values(NamedTuple):
+    """A column of values. width: the length that all of them have, as ids may have; 0 if they differ."""
+
+    place: int
+    width: int
+
+
+def _figured(rows: Sequence[Sequence[str]], width: int) -> list[_Values]:
     """The columns with values in most of their cells, those first whose values begin with no letter."""
-    found: list[tuple[int, int]] = []
+    found: list[tuple[int, _Values]] = []
     for place in range(width):
         cells = [row[place].strip() for row in rows[:LOOKED_AT] if place < len(row) and row[place].strip()]
         values = [cell for cell in cells if is_value(cell)]
         if len(values) * 2 > len(cells):
-            found.append((sum(cell[0].isalpha() for cell in values), place))
-    return [place for _, place in sorted(found)]
+            lengths = {*map(len, values)}
+            alike = lengths.pop() if len(lengths) == 1 else 0
+            found.append((sum(cell[0].isalpha() for cell in values), _Values(place, alike)))
+    return [column for _, column in sorted(found)]
 
 
-def _has_names(row: Sequence[str], first: int, others: Sequence[int]) -> bool:
-    """True if a row has names, and no values, in columns of values: in several of them."""
-    cells = [row[place].strip() for place in (first, *others) if place < len(row) and row[place].strip()]
-    return len(cells) >= _TELLING and not any(map(is_value, row)) and all(map(_is_name, cells))
+def _has_names(row: Sequence[str], columns: Sequence[_Values]) -> bool:
+    """True if a row has names, and no figures, in columns of values: in several of them. What has the length of all
+    values of its column is one: some ids have few digits, or none.
+    """
+    cells = [(cell, column) for column in columns if column.place < len(row) and (cell := row[column.place].strip())]
+    return (
+        len(cells) >= _TELLING
+        and not any(map(_is_figured, row))
+        and all(_is_name(cell) and len(cell) != column.width for cell, column in cells)
+    )
 
 
 def is_value(text: str) -> bool:
@@ -97,29 +113,31 @@ _NOTHING = frozenset("na n/a null none nil nan unknown tbd - pending".split())
 
 
 def _is_figured(text: str) -> bool:
-    """True if a text has digits, other than behind words as `icd10` and `Address 2` have them."""
+    """True if a text has digits, other than behind words as `icd10`, `Address 2` and `Fee 2024` have them."""
     return any(map(str.isdigit, text)) and not _NUMBERED_NAME.fullmatch(text.strip())
 
 
 _NUMBER = re.compile(r"[\W_]*\d[\W\d_]*")
-_NUMBERED_NAME = re.compile(r"[^\W\d]{3,}(?: [^\W\d]+)* ?\d{1,2}")
+_NUMBERED_NAME = re.compile(r"[^\W\d]{3,}(?: [^\W\d]+)*(?: ?\d{1,2}| (?:19|20)\d\d)")
 
 
 def is_heading_of_rows(cells: Sequence[str], usual: int, *, is_apart: bool) -> bool:
     """True if a line between rows is a title of those below it, and no note to the one above.
 
-    A title is short, begins the line, and begins with a capital or stands apart. usual: how many cells a record fills.
-    is_apart: whether a blank line is above it.
+    A title is short and has no figures, begins the line, and begins with a capital or stands apart.
+
+    Args:
+        usual: how many cells a record fills.
+        is_apart: whether a blank line is above it.
     """
     first = cells[0].strip() if cells else ""
     words = _WORD.findall(first)
     if not 0 < len(words) <= _LONGEST_TITLE or first[-1] in ".!?;" or not is_title(cells):
         return False
-    if filled(cells) * 2 > usual or any(_AMOUNT.search(cell) for cell in cells) or any(map(str.isdigit, first)):
+    if filled(cells) * 2 > usual or any(sign.isdigit() for cell in cells for sign in cell):
         return False
     return is_apart or not words[0][0].islower()
 
 
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*")
-_AMOUNT = re.compile(r"\d[.,]\d\d(?!\d)")
 _LONGEST_TITLE = 4

@@ -47,7 +47,7 @@ class Partners:
         Raises Unreadable.
         """
         held = 0
-        tables = SecondTables(second, is_left_out) if second.header is not None else None
+        tables = SecondTables(second, is_left_out, self._name) if second.header is not None else None
         for chunk in second.chunks():
             if tables:
                 tables.take(chunk)

@@ -38,9 +38,11 @@ class SecondTables:
     among payments, below a title: only a person knows that `Downtown` is a place and `Bounced checks` are no payments.
     A page number, a total or a line that `[skip]` leaves out is no title. Of other texts between rows the first is
     noted. With `one_table` in the feed nothing is looked for. In an archive, each file begins anew.
+
+    joined: the name of a second file, whose rows are joined to payments and are none.
     """
 
-    def __init__(self, reader: RowReader, is_left_out: IsLeftOut | None = None) -> None:
+    def __init__(self, reader: RowReader, is_left_out: IsLeftOut | None = None, joined: str = "") -> None:
         self._reader, self._is_left_out, self._files, self._seen = reader, is_left_out, 0, 0
         self._open = 0
         """The line of a title among the last rows, if these are no records and no header has come since."""
@@ -48,7 +50,8 @@ class SecondTables:
         self._other: Fault | None = None
         """The reason to reject all rows, once another table has begun without the header."""
         self._headings = Headings(reader.header or ())
-        self._of_payments = reader.feed.kind == "payments"
+        self._joined = joined
+        self._of_payments = reader.feed.kind == "payments" and not joined
         self._texts: list[int] = []
         """The lines of texts that may be titles, until a row comes below them; then the first is noted."""
         self._last = 0
@@ -76,7 +79,7 @@ class SecondTables:
             _reject(chunk, 0, self._other)
         below = 0 if self._title else self._begins(chunk)
         if self._title:
-            _reject(chunk, below, announced(self._reader.place(self._title)))
+            _reject(chunk, below, announced(self._place(self._title)))
         asides = list(self._asides(chunk))
         if not self._other and (found := self._announced(chunk, asides)):
             line, fault = found
@@ -86,13 +89,17 @@ class SecondTables:
 
     def _announced(self, chunk: Chunk, asides: Sequence[_Aside]) -> tuple[int, Fault] | None:
         """The first line that begins another table without the header, and the reason to reject what is below it."""
-        place = self._reader.place
+        place = self._place
         found = [(chunk.line[at], other_columns(place(chunk.line[at]))) for at in self._headings.places(chunk.rows)]
         ragged = (row for row in chunk.bad if row.is_ragged and row.cells)
         found += [(row.line, other_columns(place(row.line))) for row in ragged if self._is_header(row)]
         if self._of_payments:
             found += [(line, titled(place(line))) for line in self._titles(chunk, asides)]
         return min(found, default=None, key=itemgetter(0))
+
+    def _place(self, line: int) -> str:
+        place = self._reader.place(line)
+        return f"{self._joined}, {place}" if self._joined else place
 
     def _is_header(self, row: BadRow) -> bool:
         return self._headings.is_of_others(row.cells or ())
@@ -124,7 +131,7 @@ class SecondTables:
         if not self._between and (asides or self._texts):
             usually = max(usual(chunk.rows, self._reader.width), 2)
             of_text = (each for each in asides if filled(each.cells) * 2 <= usually and is_title(each.cells))
-            self._texts += [line for line, cells, _ in of_text if not _has_digits(cells)]
+            self._texts += [line for line, cells, _ in of_text if filled(cells) == 1 or not _has_digits(cells)]
             below = chunk.line[-1] if chunk.line else 0
             self._between = next((line for line in self._texts if line < below), 0)
         self._last = last

@@ -291,6 +291,16 @@ def test_a_title_that_skip_leaves_out_begins_no_other_table_in_either_file(tmp_p
     assert (found.rejected, found.warnings.get("TEXT-BETWEEN")) == (0, None)
 
 
+def test_a_text_among_the_people_beside_payments_is_no_title_and_a_header_there_is_named_with_its_file(tmp_path):
+    """LEDGER-25: people are no payments."""
+    files = {"till.csv": PAYMENTS.replace("c,9", "c,8"), "people.csv": PEOPLE.replace("8,p2", "Guests,\n8,p2")}
+    whole = rows(read({**files, "people.csv": PEOPLE}, tmp_path, TILL, name="till.zip"), "accepted")
+    found = rows(read(files, tmp_path, TILL, name="till.zip"), "accepted")
+    assert [row["content_hash"] for row in found] == [row["content_hash"] for row in whole] != []
+    files["people.csv"] = PEOPLE.replace("8,p2", "Guests,\n" + PEOPLE.splitlines()[0] + "\n8,p2")
+    assert "people.csv, line 3 is a title" in str(rejected(read(files, tmp_path, TILL, name="till.zip")))
+
+
 @pytest.mark.parametrize("cells", ["1.2E+14,p1", "7,8.0"])
 def test_a_crosswalk_whose_ids_became_numbers_is_refused(cells, tmp_path):
     (tmp_path / "w.csv").write_text(f"a,b\nx,p1\n{cells}\n")

@@ -172,6 +172,23 @@ def test_a_record_that_was_loaded_with_blanks_around_a_text_for_nothing_is_known
     assert said[1]["text_hash"] == said[0]["content_hash"] != said[1]["content_hash"]
 
 
+def test_a_comment_that_was_loaded_with_a_day_for_none_is_known_by_it(tmp_path: Path) -> None:
+    """FEED-FILE-09, LEDGER-13: in an array of objects as in a column."""
+    feed = FEED.replace("list*", "*.ndjson").replace(
+        'due = "due"', 'comments = { column = "notes", each = { text = "say", author_id = "who", time = "at" } }'
+    )
+    note = {"say": "called", "who": "d1", "at": "9999-12-31"}
+    row = {"id": "a", "what": "call", "status": "requested", "who": "d1", "notes": [note]}
+
+    def known(more: str) -> tuple[str, str | None]:
+        found = validated(json.dumps(row) + "\n", tmp_path, "list.ndjson", feed.replace("{more}", more))
+        [one] = rows(found, "accepted")
+        return one["content_hash"], one["text_hash"]
+
+    before, now = known("years = [1900, 9999]"), known('empty = ["9999-12-31"]')
+    assert now[1] == before[0] != now[0]
+
+
 def test_the_next_export_leaves_such_a_task_unchanged(
     home: Path, target: object, chartferry: Callable[..., tuple[int, str, str]]
 ) -> None:

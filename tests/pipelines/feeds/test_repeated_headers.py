@@ -1,5 +1,6 @@
 """Rows that repeat the header are no records; rows whose quotes may have cut a text are rejected."""
 
+import random
 from datetime import UTC, datetime
 from pathlib import Path
 from zipfile import ZipFile
@@ -10,6 +11,7 @@ import pytest
 from fhir_service.interface.site import Site
 from pipelines.feeds.drafting.sniffing import of_rows
 from pipelines.feeds.files.catalog import load_feed
+from pipelines.feeds.reading.headings import Headings
 from pipelines.feeds.terms.totals import total_word
 from pipelines.home.batch import Received
 from pipelines.session.questionnaires import Snapshot
@@ -188,6 +190,36 @@ def test_a_record_that_cannot_be_read_names_no_columns(row: str, tmp_path: Path)
     rows = [f"R{number},p1,1.00,2024-01-02,\n" for number in range(4)]
     found = validated(tmp_path, PAYMENTS + "".join(rows[:2]) + f"R9{row[1:]}\n" + "".join(rows[2:]))
     assert len(accepted(found)) == 4
+
+
+@pytest.mark.parametrize("width", [8, 32])
+def test_ids_of_letters_and_figures_name_no_columns(width: int) -> None:
+    """LEDGER-25: some have more letters than figures, or no figures."""
+    signs, header = random.Random(7), ["task_id", "description", "status", "requester_id"]
+
+    def name() -> str:
+        return f"{signs.getrandbits(4 * width):0{width}x}"
+
+    people = [name() for _ in range(20)]
+    rows = [[name(), "call back", "requested", signs.choice(people)] for _ in range(20_000)]
+    assert not list(Headings(header).places(rows))
+
+
+@pytest.mark.parametrize("row", ["Ann Miller,p1,,,", "Void,R900,,,", "Deposit,,,2024-01-02,"])
+def test_a_payment_without_its_amount_is_no_title(row: str, tmp_path: Path) -> None:
+    """LEDGER-25: it has figures in another cell than the first."""
+    head, wide = PAYMENTS.strip() + ",a,b,c\n", ",x,y,z"
+    rows = [f"R{number},p1,1.00,2024-01-02,{wide}\n" for number in range(4)]
+    found = validated(tmp_path, head + "".join(rows[:2]) + f"{row},,,\n" + "".join(rows[2:]))
+    assert len(accepted(found)) == 4
+
+
+@pytest.mark.parametrize("title", ["Bounced checks 2024", "Refunds (2),,,,", "Voided 1/2024"])
+def test_rows_below_a_text_with_figures_are_taken_and_the_text_is_named(title: str, tmp_path: Path) -> None:
+    """TEXT-BETWEEN: it may be a month as well as a title of other records."""
+    found = validated(tmp_path, PAYMENTS + payment("a") + title + "\n" + payment("b"))
+    assert [key for _, key in accepted(found)] == ["a", "b"]
+    assert found.warnings["TEXT-BETWEEN"] == 1
 
 
 @pytest.mark.parametrize("line", ["Page 2 of 3\n", "b,p1,1.00,2024-01-01,amount\n"])
