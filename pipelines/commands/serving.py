@@ -94,14 +94,11 @@ def clinic(file: Path, name: str, command: Sequence[str]) -> int:
     from pipelines.session.clinics import BadClinics, read_clinics
 
     try:
-        found = {each.name: each for each in read_clinics(file, os.environ)}
+        [found] = read_clinics(file, os.environ, only=name)
     except BadClinics as error:
-        click.echo(f"chartferry: {error}", err=True)
-        return UNUSABLE
-    if name not in found:
-        click.echo(as_text([f"chartferry: {file.name}: has no clinic {name}: it has {', '.join(found)}"]), err=True)
+        click.echo(as_text([f"chartferry: {error}"]), err=True)
         return UNUSABLE
     sys.stdout.flush()
     sys.stderr.flush()
     program = (sys.executable, "-m", "pipelines.cli", *command)
-    return os.execve(sys.executable, program, dict(found[name].environ))  # noqa: S606 - this program itself, no shell
+    return os.execve(sys.executable, program, dict(found.environ))  # noqa: S606 - this program itself, no shell

@@ -17,9 +17,9 @@ import dagster as dg
 from pipelines.client.replies import TargetUnusable
 from pipelines.feeds.files.catalog import FeedError
 from pipelines.home.batch import Unreadable
-from pipelines.home.dagster_folder import INSECURE, STRICT, is_set
+from pipelines.home.dagster_folder import CLINIC, INSECURE, STRICT, is_set
 from pipelines.home.inbox import Inbox
-from pipelines.home.preparing import prepare_home
+from pipelines.home.preparing import INBOX, prepare_home
 from pipelines.home.progress import PlainProgress
 from pipelines.ledger.tables import LedgerError
 from pipelines.reports.publication import PublicationError
@@ -74,6 +74,8 @@ class LogProgress(PlainProgress):
 def workplace_resource(home: Path, environ: Mapping[str, str]) -> dg.ResourceDefinition:
     @dg.resource(description="The home folder and the target, as the environment names them.")
     def workplace(_: dg.InitResourceContext) -> Iterator[Workplace]:
+        if environ.get(CLINIC) and not (home / INBOX).is_dir():
+            raise dg.Failure(f"{home} has no folder {INBOX}: its disk may not be mounted, and it is not made anew")
         prepare_home(home)
         place = Workplace(home, environ)
         try:

@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from pipelines.home.folder import BadHome
+
 FEED_TAG = "chartferry/feed"
 CLINIC, CLINIC_TAG = "CHARTFERRY_CLINIC", "chartferry/clinic"
 """The setting that names the clinic of a home where several share a Dagster, and the tag of its runs."""
@@ -32,6 +34,7 @@ WRITTEN_ANEW = (
 LOOKS_THAT_MAY_WAIT = 3
 """Sensors of a clinic that ask its target, and wait where that is silent."""
 
+MEND_IT = "mend it, or remove it to have it written anew"
 DAGSTER_YAML = f"""\
 {WRITTEN_ONCE}
 # Nothing is sent to anyone.
@@ -128,17 +131,23 @@ def prepare_shared_dagster(home: Path, shares: Mapping[str, int]) -> tuple[Path,
     """Write the settings of a Dagster that clinics share, unless the operator took them over.
 
     shares: how many runs each clinic may have under way. Return the folder, and the clinics that the operator's own
-    settings give no share.
+    settings give no share. Raises BadHome.
     """
     folder = home / "dagster"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings = folder / "dagster.yaml"
-    if not settings.exists() or settings.read_text(encoding="utf-8").startswith(WRITTEN_ANEW):
+    if not settings.exists() or settings.read_bytes().startswith(WRITTEN_ANEW.encode()):
         _write(folder, shared_settings(shares))
-    said: Any = yaml.safe_load(settings.read_text(encoding="utf-8")) or {}
-    limits = ((said.get("concurrency") or {}).get("runs") or {}).get("tag_concurrency_limits") or []
-    given = {each.get("value") for each in limits if each.get("key") == CLINIC_TAG}
-    return folder, sorted(shares.keys() - given)
+    limits: Any = _settings(folder)
+    for name in ("concurrency", "runs", "tag_concurrency_limits"):
+        limits = (limits.get(name) or {}) if isinstance(limits, dict) else limits
+    limits = limits or []
+    if not isinstance(limits, list) or not all(isinstance(each, dict) for each in limits):
+        raise BadHome(f"{settings}: concurrency.runs.tag_concurrency_limits is no list of limits: {MEND_IT}")
+    given = [each.get("value") for each in limits if each.get("key") == CLINIC_TAG]
+    if any(isinstance(value, dict) and value.get("applyLimitPerUniqueValue") for value in given):
+        return folder, []
+    return folder, sorted(name for name in shares if name not in given)
 
 
 def shared_settings(shares: Mapping[str, int]) -> str:
@@ -164,9 +173,21 @@ def _write(folder: Path, text: str) -> None:
     part.replace(folder / "dagster.yaml")
 
 
+def _settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of Dagster, which the operator may have changed. Raises BadHome."""
+    settings = folder / "dagster.yaml"
+    try:
+        said: Any = yaml.safe_load(settings.read_text(encoding="utf-8")) or {}
+    except (yaml.YAMLError, UnicodeDecodeError):
+        said = None
+    if not isinstance(said, dict):
+        raise BadHome(f"{settings}: is not YAML with settings: {MEND_IT}")
+    return said
+
+
 def lacking(folder: Path) -> list[str]:
-    """Return the settings of `NEEDED` that a file lacks, as one of an earlier version does."""
-    said: Any = yaml.safe_load((folder / "dagster.yaml").read_text(encoding="utf-8")) or {}
+    """Return the settings of `NEEDED` that a file lacks, as one of an earlier version does. Raises BadHome."""
+    said = _settings(folder)
     return [f"{block}.{name}" for block, name in NEEDED if name not in (said.get(block) or {})]
 
 

@@ -7,7 +7,9 @@ from pipelines.home.dagster_folder import prepare_dagster_home
 from pipelines.home.folder import make_private
 from pipelines.home.scratch import remove_leftovers
 
-FOLDERS = ("inbox", "feeds", "batches")
+INBOX = "inbox"
+"""The folder that every home has; a clinic's home without it is taken for one whose disk is not mounted."""
+FOLDERS = (INBOX, "feeds", "batches")
 
 
 def prepare_home(home: Path) -> None:

@@ -10,7 +10,7 @@ FOLDER = Path("dagster") / "ticks"
 def note_tick(home: Path, name: str) -> None:
     """Note that a sensor looks just now. A tick that cannot be noted, as on a full disk, is no failure of its look."""
     with suppress(OSError):
-        (home / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
+        (home / FOLDER).mkdir(mode=0o700, exist_ok=True)  # a home that vanished is not made anew
         (home / FOLDER / name).touch(mode=0o600)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.home.dagster_folder import CLINIC, INSECURE, is_set
+from pipelines.home.preparing import INBOX
 from pipelines.session.named import NAMES, BadTarget, named_target
 
 PLAIN = re.compile(r"[a-z][a-z0-9]{0,29}")
@@ -35,7 +36,13 @@ SET_ELSEWHERE = {
     CLINIC: "name",
 }
 """Settings that have a key of their own, which is the only way to say them."""
-SECRETS = ("FHIR_CLIENT_SECRET", "FHIR_TOKEN")
+SECRET = re.compile(r".*SECRET.*(?<!_FILE)|.*(TOKEN|KEY|PASSWORD)")
+"""Names of settings that hold a secret themselves, and do not name a file with it."""
+LOGS_IN = re.compile(r"://[^/?#]*@|[?&]password=", re.IGNORECASE)
+"""In an address: that it holds a user or a password."""
+OF_SOME_CLINIC = ("_FHIR_CLIENT_SECRET", "_FHIR_TOKEN")
+"""How secrets of clinics end that the file does not name, such as those of one that was taken out."""
+COPIES = "CHARTFERRY_COPIES"
 OF_ONE_HOME = ("CHARTFERRY_HOME", "CHARTFERRY_FEEDS", "CHARTFERRY_LEDGER", CLINIC)
 """Settings of the deployment's own environment that no clinic may share with another."""
 
@@ -60,16 +67,24 @@ class Clinic:
     runs: int = USUAL_RUNS
 
 
-def read_clinics(file: Path, environ: Mapping[str, str]) -> list[Clinic]:
-    """Return the clinics that a file describes. environ: of the deployment. Raises BadClinics."""
+def read_clinics(file: Path, environ: Mapping[str, str], only: str | None = None) -> list[Clinic]:
+    """Return the clinics that a file describes. Raises BadClinics.
+
+    environ: of the deployment. only: the name of the one that is checked and returned.
+    """
     said = _said(file)
+    prefixes = [each["environment"] for each in said if PREFIX.fullmatch(str(each.get("environment")))]
+    if only is not None:
+        names = ", ".join(str(each.get("name")) for each in said)
+        said = [each for each in said if each.get("name") == only]
+        if not said:
+            raise BadClinics(f"{file.name}: has no clinic {only}: it has {names}")
     named = [name for name in NAMES if environ.get(name)]
     if named:
         raise BadClinics(f"{named[0]} is set, and each clinic of {file.name} has its own target: unset it")
     for at, clinic in enumerate(said, 1):
         _check_keys(f"{file.name}: clinic {clinic.get('name', at)}", clinic)
     _check_apart(file, said)
-    prefixes = [clinic["environment"] for clinic in said if "environment" in clinic]
     common = without_clinics(environ, prefixes)
     return [_clinic(file, clinic, environ, common) for clinic in said]
 
@@ -77,7 +92,8 @@ def read_clinics(file: Path, environ: Mapping[str, str]) -> list[Clinic]:
 def without_clinics(environ: Mapping[str, str], prefixes: Sequence[str]) -> dict[str, str]:
     """Return the part of the deployment's environment that all of its processes share: no target, and no secret."""
     ours = ("FHIR_", *prefixes)
-    return {name: value for name, value in environ.items() if not name.startswith(ours) and name not in OF_ONE_HOME}
+    kept = {name: value for name, value in environ.items() if not name.startswith(ours) and name not in OF_ONE_HOME}
+    return {name: value for name, value in kept.items() if not name.endswith(OF_SOME_CLINIC)}
 
 
 def shared_environment(file: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -127,17 +143,21 @@ def _problems(said: Mapping[str, Any]) -> Iterator[str]:
         yield "environment: is no prefix of variables: capital letters, digits and _, which ends it"
     if not all(isinstance(folder, str) for folder in said.get("feeds", ())):
         yield "feeds: is not a list of folders"
+    if "\0" in said.get("target", ""):
+        yield "target: holds a character that no address has"
     yield from _problems_of_settings(said.get("settings", {}))
 
 
 def _problems_of_settings(settings: Mapping[str, Any]) -> Iterator[str]:
     for name, value in settings.items():
-        if not VARIABLE.fullmatch(name) or not isinstance(value, str):
+        if not VARIABLE.fullmatch(name) or not isinstance(value, str) or "\0" in value:
             yield f"settings: {name}: is not a variable of the environment with a text as its value"
         if name in SET_ELSEWHERE:
             yield f"settings: {name}: is said by {SET_ELSEWHERE[name]}"
-        if name in SECRETS:
+        if SECRET.fullmatch(name):
             yield f"settings: {name}: is a secret: put it into a file of its own, or into the environment"
+        if LOGS_IN.search(str(value)):
+            yield f"settings: {name}: is an address with a user or a password: put it into the environment"
 
 
 def _check_apart(file: Path, said: Sequence[Mapping[str, Any]]) -> None:
@@ -161,8 +181,11 @@ def _check_apart(file: Path, said: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _beside(file: Path, name: str) -> Path:
-    """Return a path that the file names; one that is not absolute is beside the file."""
-    return (file.resolve().parent / Path(name).expanduser()).resolve()
+    """Return a path that the file names; one that is not absolute is beside the file. Raises BadClinics."""
+    try:
+        return (file.resolve().parent / Path(name).expanduser()).resolve()
+    except (OSError, RuntimeError, ValueError):  # a user that is not there, a character that no path has
+        raise BadClinics(f"{file.name}: {name!r} is no path on this machine") from None
 
 
 def _clinic(file: Path, said: Mapping[str, Any], environ: Mapping[str, str], common: Mapping[str, str]) -> Clinic:
@@ -171,6 +194,8 @@ def _clinic(file: Path, said: Mapping[str, Any], environ: Mapping[str, str], com
     where = f"{file.name}: clinic {name}"
     if not home.is_dir():  # made here, a home whose disk is not mounted would begin with an empty ledger
         raise BadClinics(f"{where}: home: {home} is not there: make the folder, or mount it")
+    if not (home / INBOX).is_dir():
+        raise BadClinics(f"{where}: home: {home} has no folder {INBOX}: mount it, or make that folder for a new home")
     feeds = [_beside(file, folder) for folder in said.get("feeds", ())]
     for folder in feeds:
         if not folder.is_dir():
@@ -180,7 +205,8 @@ def _clinic(file: Path, said: Mapping[str, Any], environ: Mapping[str, str], com
     if again := next((each for each in SET_ELSEWHERE if each in own), None):
         raise BadClinics(f"{where}: {prefix}{again} is set: it is said by {SET_ELSEWHERE[again]}")
     target = {"FHIR_BASE_URL": said["target"]} if said.get("target") else {}
-    settings = {**common, **said.get("settings", {}), **own, **target}
+    copies = {COPIES: f"{common[COPIES].rstrip('/')}/{name}"} if common.get(COPIES) else {}
+    settings = {**common, **copies, **said.get("settings", {}), **own, **target}
     settings |= {"CHARTFERRY_HOME": str(home), CLINIC: name}
     settings |= {"CHARTFERRY_FEEDS": os.pathsep.join(map(str, feeds))} if feeds else {}
     bundled = not any(settings.get(each) for each in NAMES)
@@ -190,5 +216,6 @@ def _clinic(file: Path, said: Mapping[str, Any], environ: Mapping[str, str], com
         try:
             named_target(settings, is_set(settings, INSECURE))
         except BadTarget as error:
-            raise BadClinics(f"{where}: {error}") from None
+            said_so = str(error).replace("--insecure", f"{INSECURE}=yes")  # `clinic` has no such option
+            raise BadClinics(f"{where}: {said_so}") from None
     return Clinic(name, home, settings, bundled, said.get("port", 0), said.get("runs", USUAL_RUNS))

@@ -17,7 +17,10 @@ from pipelines.cli import run as chartferry
 from pipelines.commands import supervising
 from pipelines.commands.supervising import CannotStart, Child
 from pipelines.commands.up_clinics import Ward
+from pipelines.dagster.workplace import workplace_resource
 from pipelines.home.dagster_folder import WRITTEN_ANEW, prepare_shared_dagster
+from pipelines.home.folder import BadHome
+from pipelines.home.ticks import note_tick
 from pipelines.session.clinics import BadClinics, Clinic, read_clinics, shared_environment
 from tests.support.commands import forget_settings, load, run
 from tests.support.payers import practice
@@ -27,12 +30,13 @@ TWO = '[[clinic]]\nname = "north"\nhome = "north"\n[[clinic]]\nname = "south"\nh
 NO_CREDENTIALS = (
     "set FHIR_CLIENT_ID and FHIR_CLIENT_SECRET (or FHIR_CLIENT_SECRET_FILE, or FHIR_CLIENT_KEY_FILE), or FHIR_TOKEN"
 )
+IN_ADDRESS = "is an address with a user or a password: put it into the environment"
 TARGET = 'target = "https://chart.example.org/fhir"\n'
 
 
 def clinics_file(folder: Path, text: str) -> Path:
     for name in ("north", "south"):
-        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "inbox").mkdir(parents=True, exist_ok=True)
     file = folder / "clinics.toml"
     file.write_text(text)
     return file
@@ -90,13 +94,30 @@ def clinics_file(folder: Path, text: str) -> Path:
         ),
         (
             TWO + 'target = "http://192.0.2.1"\n',
-            "clinic south: FHIR_BASE_URL is http:// beyond this machine: use https://, or --insecure",
+            "clinic south: FHIR_BASE_URL is http:// beyond this machine: use https://, or CHARTFERRY_INSECURE=yes",
         ),
         (TWO + '[clinic.settings]\nFHIR_CLIENT_ID = "c"\n', "clinic south: has credentials and no target: say target"),
         (
             TWO + '[clinic.settings]\nFHIR_TOKEN = "t"\n',
             "clinic south: settings: FHIR_TOKEN: is a secret: put it into a file of its own, or into the environment",
         ),
+        *(
+            (
+                TWO + f'[clinic.settings]\n{name} = "t"\n',
+                f"clinic south: settings: {name}: is a secret: put it into a file of its own, or into the environment",
+            )
+            for name in ("CHARTFERRY_BULK_TOKEN", "AWS_SECRET_ACCESS_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "PGPASSWORD")
+        ),
+        *(
+            (
+                TWO + f'[clinic.settings]\nCHARTFERRY_LEDGER = "{url}"\n',
+                f"clinic south: settings: CHARTFERRY_LEDGER: {IN_ADDRESS}",
+            )
+            for url in ("postgresql://u:p@db/south", "postgresql://db/south?user=u&password=p")
+        ),
+        (TWO.replace('home = "south"', 'home = "~no-such-user/x"'), "'~no-such-user/x' is no path on this machine"),
+        (TWO.replace('home = "south"', 'home = "s\\u0000"'), "'s\\x00' is no path on this machine"),
+        (TWO + 'target = "\\u0000"\n', "clinic south: target: holds a character that no address has"),
         (TWO + '[clinic.settings]\nFHIR_BASE_URL = "u"\n', "clinic south: settings: FHIR_BASE_URL: is said by target"),
         (
             TWO + "[clinic.settings]\nCHARTFERRY_AT_ONCE = 4\n",
@@ -109,7 +130,28 @@ def test_a_file_that_cannot_be_used_is_one_clear_sentence(tmp_path: Path, text: 
     with pytest.raises(BadClinics) as raised:
         read_clinics(clinics_file(tmp_path, text), {})
     assert str(raised.value) == f"clinics.toml: {said.format(tmp_path)}"
-    assert list((tmp_path / "north").iterdir()) == []
+    assert list((tmp_path / "north").iterdir()) == [tmp_path / "north" / "inbox"]
+
+
+def test_an_empty_folder_is_no_home(tmp_path: Path) -> None:
+    """Its disk may not be mounted: a new ledger there would load everything again."""
+    file = clinics_file(tmp_path, TWO)
+    (tmp_path / "south" / "inbox").rmdir()
+    says = f"{tmp_path}/south has no folder inbox: mount it, or make that folder for a new home"
+    with pytest.raises(BadClinics, match=says):
+        read_clinics(file, {})
+    with pytest.raises(BadClinics, match=says):
+        read_clinics(file, {}, only="south")
+    [north] = read_clinics(file, {}, only="north")  # whatever is wrong with the other
+    note_tick(tmp_path / "south", "inbox")
+    assert list((tmp_path / "south").iterdir()) == []
+    home = tmp_path / "south"
+    with (
+        pytest.raises(dg.DagsterResourceFunctionError),
+        dg.build_resources({"place": workplace_resource(home, {**north.environ})}),
+    ):
+        raise AssertionError("a run has begun in an empty folder")
+    assert list(home.iterdir()) == []
 
 
 def test_the_command_says_it_in_one_line(
@@ -176,6 +218,8 @@ def test_no_process_sees_the_target_or_the_secrets_of_another_clinic(tmp_path: P
     )
     environ = {
         "N_FHIR_TOKEN": "of-north",
+        "W_FHIR_TOKEN": "of-a-clinic-that-was-here",
+        "W_FHIR_CLIENT_SECRET": "of-it-too",
         "S_CHARTFERRY_LEDGER": "of-south",
         "FHIR_SERVICE_STORE": "x",
         "PATH": "/bin",
@@ -202,6 +246,12 @@ def test_no_process_sees_the_target_or_the_secrets_of_another_clinic(tmp_path: P
         "CHARTFERRY_HOME": str(tmp_path / "south"),
     }
     assert shared_environment(tmp_path / "clinics.toml", environ) == common
+    assert read_clinics(tmp_path / "clinics.toml", environ, only="south") == [south]
+    of_copies = {"CHARTFERRY_COPIES": "s3://tables/", "S_CHARTFERRY_COPIES": "/copies"}
+    copies = [
+        each.environ["CHARTFERRY_COPIES"] for each in read_clinics(tmp_path / "clinics.toml", environ | of_copies)
+    ]
+    assert copies == ["s3://tables/north", "/copies"]
     with pytest.raises(BadClinics, match="clinic south: S_FHIR_BASE_URL is set: it is said by target"):
         read_clinics(tmp_path / "clinics.toml", environ | {"S_FHIR_BASE_URL": "https://elsewhere.example.org"})
 
@@ -226,8 +276,22 @@ def test_dagster_gives_each_clinic_its_share_and_an_operator_may_take_the_settin
     assert "south" not in settings.read_text()
     own = settings.read_text().removeprefix(WRITTEN_ANEW)
     settings.write_text(own)
-    assert prepare_shared_dagster(tmp_path, {"north": 2, "south": 2}) == (folder, ["south"])
+    shares = {"north": 2, "south": 2}
+    assert prepare_shared_dagster(tmp_path, shares) == (folder, ["south"])
     assert settings.read_text() == own
+    limits = "concurrency: {runs: {tag_concurrency_limits: [{key: chartferry/clinic, limit: 2, value: %s}]}}"
+    for text, without in {
+        limits % "{applyLimitPerUniqueValue: true}": [],
+        limits % "{applyLimitPerUniqueValue: false}": ["north", "south"],
+        limits % "[south]": ["north", "south"],
+        "": ["north", "south"],
+    }.items():
+        settings.write_text(text)
+        assert prepare_shared_dagster(tmp_path, shares) == (folder, without)
+    for text in ("a: [", "text", "concurrency: text", "concurrency: {runs: {tag_concurrency_limits: {a: 1}}}", "\0"):
+        settings.write_text(text)
+        with pytest.raises(BadHome, match=f"^{settings}: .*: mend it, or remove it to have it written anew$"):
+            prepare_shared_dagster(tmp_path, shares)
 
 
 def test_what_ends_of_a_clinic_is_tried_once_a_minute_and_what_ends_of_all_ends_the_deployment(
@@ -326,7 +390,7 @@ def test_a_silent_target_and_a_killed_process_of_one_clinic_hold_up_no_other(tmp
     file = clinics_file(
         tmp_path, TWO + f'[[clinic]]\nname = "west"\nhome = "west"\nenvironment = "W_"\ntarget = "{silent}"\n'
     )
-    (tmp_path / "west").mkdir()
+    (tmp_path / "west" / "inbox").mkdir(parents=True)
     for name in ("north", "south"):
         assert load(tmp_path / name, practice(tmp_path / f"practice-{name}", 5)).returncode == 0
     deployment = tmp_path / "all"

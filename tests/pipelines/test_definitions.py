@@ -75,6 +75,7 @@ def test_alerts_are_looked_for_by_itself_where_somebody_is_to_be_told(tmp_path: 
 
 
 def test_a_sensor_that_looks_no_more_has_no_last_tick(tmp_path: Path) -> None:
+    (tmp_path / "dagster").mkdir()
     note_tick(tmp_path, "alerts")
     note_tick(tmp_path, "look")
     build_definitions({"CHARTFERRY_HOME": str(tmp_path)})
