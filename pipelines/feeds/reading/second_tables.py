@@ -54,6 +54,7 @@ class SecondTables:
         self._of_payments = reader.feed.kind == "payments" and not joined
         self._texts: list[int] = []
         """The lines of texts that may be titles, until a row comes below them; then the first is noted."""
+        self._has_rows = False
         self._last = 0
         self._between = 0
 
@@ -74,6 +75,7 @@ class SecondTables:
     def _take(self, chunk: Chunk) -> None:
         if (files := len(self._reader.places.ends)) != self._files:
             self._files, self._open, self._title, self._other, self._last = files, 0, 0, None, 0
+            self._has_rows = False
             self._texts.clear()
         if self._other:
             _reject(chunk, 0, self._other)
@@ -107,6 +109,12 @@ class SecondTables:
     def _titles(self, chunk: Chunk, asides: Sequence[_Aside]) -> Iterator[int]:
         """The lines of titles among the rows of a chunk."""
         usually = max(usual(chunk.rows, self._reader.width), 2) if asides else 0
+        if self._reader.feed.header == 0 and not self._has_rows:
+            # What stands above all rows, where no header does, is the title of the file.
+            few = {aside.line for aside in asides}
+            first = next((line for line in chunk.line if line not in few), None)
+            self._has_rows = first is not None
+            asides = [aside for aside in asides if first and aside.line > first]
         for line, cells, before in asides:
             if is_heading_of_rows(cells, usually, is_apart=0 < before < line - 1):
                 yield line

@@ -176,6 +176,17 @@ def test_a_text_below_which_no_rows_are_taken_is_not_named(tmp_path: Path) -> No
     assert not validated(tmp_path, PAYMENTS + payment("a") + payment("b") + "Thank you\n").warnings
 
 
+def test_titles_above_all_rows_of_a_file_without_a_header_are_those_of_the_file(tmp_path: Path) -> None:
+    """LEDGER-25: only what stands between rows begins another table."""
+    columns = "payment_id = 1\npatient_id = 2\namount = 3\npaid_on = 4\n"
+    (tmp_path / "till.toml").write_text(f"header = 0\n{FEED.partition('[columns]')[0]}[columns]\n{columns}")
+    top = "Register of the day,,,,\nDowntown,,,,\n"
+    (tmp_path / "till.csv").write_text(top + payment("a") + "Refunds,,,,\n" + payment("b"))
+    received = Received("b", "0" * 64, tmp_path / "till.csv", "till.csv", 0, datetime(2024, 6, 1, tzinfo=UTC))
+    found = validate(received, load_feed(tmp_path / "till.toml"), Snapshot(), Site(), tmp_path / "run")
+    assert accepted(found) == [(3, "a")]
+
+
 def test_a_word_below_a_blank_line_is_a_title(tmp_path: Path) -> None:
     """LEDGER-25: the same word right below a row is a note to it."""
     found = validated(tmp_path, PAYMENTS + payment("a") + "\nbounced checks\n" + payment("b"))
