@@ -227,7 +227,12 @@ class FhirClient:
             if path in followed:
                 raise Unknown("the next links lead in a circle")
             followed.add(path)
-            bundle = self.get(path)
+            try:
+                bundle = self.get(path)
+            except Refused:
+                if (given := turning.as_given()) is None:
+                    raise
+                bundle = self.get(given)
             yield turning.new(bundle)
             path = turning.turn(bundle)
 

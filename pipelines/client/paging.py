@@ -65,7 +65,14 @@ def _followed(
                 _cancel(coming)
                 ahead, coming = iter(()), deque([(link, pool.submit(get, link))])
             yield shown
-            page = coming.popleft()[1].result()
+            try:
+                page = coming.popleft()[1].result()
+            except Refused:
+                if (given := turning.as_given()) is None:
+                    raise
+                _cancel(coming)
+                ahead, page = iter(()), get(given)
+                coming.clear()
             shown, link = turning.new(page), turning.turn(page)
     finally:
         _cancel(coming)

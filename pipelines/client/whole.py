@@ -27,6 +27,7 @@ class Turning:
     def __init__(self, offset: str) -> None:
         self._named = re.compile(rf"([?&]{re.escape(offset)}=)(\d{{1,15}})(?=&|$)")
         self._at, self._last, self._overlaps = 0, set[str](), False
+        self._given: str | None = None
 
     def others(self, first: Body) -> Iterator[str]:
         """Yield the addresses of the pages after the first; none where the links or the count do not tell them."""
@@ -53,13 +54,22 @@ class Turning:
         if self._overlaps and here.isdisjoint(self._last):
             raise Incomplete("its pages moved while they were read")
         self._last = here
-        link = next_link(page)
+        self._given = link = next_link(page)
         found = self._named.search(link) if link else None
-        self._overlaps = found is not None and _counts(found, self._at, page)
-        if link is None or found is None or not self._overlaps:
+        if link is None or found is None:
+            self._overlaps = False
             return link
-        self._at = int(found[2]) - 1
-        return _with(link, found, self._at)
+        self._overlaps = _counts(found, self._at, page)
+        self._at = int(found[2]) - self._overlaps
+        return _with(link, found, self._at) if self._overlaps else link
+
+    def as_given(self) -> str | None:
+        """Return the next link as the target gave it, where it takes no other offset; None if that was followed."""
+        if not self._overlaps:
+            return None
+        self._overlaps = False
+        self._at += 1
+        return self._given
 
 
 def _counts(found: re.Match[str], at: int, page: Body) -> bool:
@@ -69,8 +79,14 @@ def _counts(found: re.Match[str], at: int, page: Body) -> bool:
 
 
 def _entries(page: Body) -> list[Any]:
+    """The entries that a search counts: what it includes, or says of itself, comes beside them."""
     entries = page.get("entry")
-    return entries if isinstance(entries, list) else []
+    return [each for each in entries if not _is_beside(each)] if isinstance(entries, list) else []
+
+
+def _is_beside(entry: Any) -> bool:
+    search = entry.get("search") if isinstance(entry, dict) else None
+    return isinstance(search, dict) and search.get("mode") in ("outcome", "include")
 
 
 def _named(entry: Any) -> str:
@@ -124,8 +140,6 @@ class Whole:
         """Raise `Incomplete` if so many resources, each counted once, are not all."""
         if self.counts.first is not None and found < self.counts.first:
             raise Incomplete(f"its pages hold {found:,} of {self.counts.first:,}")
-        if self.counts.shrank:
-            raise Incomplete("resources went away while its pages were read")
 
 
 def whole(pages: Iterable[Body], resource_type: str) -> Iterator[Body]:

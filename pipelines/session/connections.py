@@ -10,7 +10,7 @@ from pathlib import Path
 from fhir_service.interface.site import Site
 from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
-from pipelines.client.pace import limiter_of, pace_of
+from pipelines.client.pace import Patience, limiter_of, pace_of
 from pipelines.client.profiles import PLAIN_PROFILE, Profile, profile_for
 from pipelines.client.replies import TargetUnusable
 from pipelines.client.tokens import Credentials
@@ -104,6 +104,10 @@ def _capabilities(base_url: str, credentials: Credentials) -> Capabilities:
         client.close()
 
 
+LOOK_SECONDS = 10.0
+"""Seconds that a look waits for an answer: sensors look each minute, and their threads must not pile up."""
+
+
 def target_now(home: Path, environ: Mapping[str, str]) -> str | None:
     """Return the name under which the ledger knows the target, by one look; None if it does not answer, or no bundled
     service runs.
@@ -111,7 +115,7 @@ def target_now(home: Path, environ: Mapping[str, str]) -> str | None:
     url = environ.get("FHIR_BASE_URL", "").rstrip("/") or running(home / STORE)
     if url is None:
         return None
-    client = FhirClient(url, Credentials())
+    client = FhirClient(url, Credentials(), patience=Patience(attempts=1), timeout=LOOK_SECONDS)
     try:
         return client.capabilities().store_id or client.base_url
     except TargetUnusable:

@@ -5,7 +5,9 @@ LEDGER-04, CLI-CMD-17, REPORT-06: a resource in none of the pages would count as
 """
 
 import random
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from pipelines.client.tokens import Credentials
 from pipelines.client.whole import Incomplete, Turning, whole
 from pipelines.reports.pages import SweepIncomplete
 from pipelines.reports.sweep import sweep
+from pipelines.session import connections
 
 SEEDS = 150
 AT_ONCE = (0, 1, 4)
@@ -159,3 +162,67 @@ def test_the_way_goes_by_the_links_where_an_offset_does_not_count_resources() ->
         page = {"entry": entries, "link": [{"relation": "next", "url": link}]}
         assert turning.turn(page) == link
         assert turning.turn({"entry": []}) is None
+
+
+class Odd(OneForAnother):
+    """Pages of a target with habits of its own. warns: each has an OperationOutcome. short: the first one lacks an
+    entry. counts_page: the total is the number of entries. signed: no other link than those given is taken.
+    """
+
+    def __init__(self, habit: str, times: int = 0) -> None:
+        super().__init__(times)
+        self.habit, self.given = habit, {""}
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        if self.habit == "signed" and request.url.params.get("_offset", "") not in self.given:
+            return httpx.Response(400, json={"resourceType": "OperationOutcome"})
+        page = super().answer(request).json()
+        self.given |= {str(httpx.URL(link["url"]).params["_offset"]) for link in page["link"]}
+        if self.habit == "warns":
+            page["entry"].append({"resource": {"resourceType": "OperationOutcome"}, "search": {"mode": "outcome"}})
+        if self.habit == "short" and self.asked == 1:
+            del page["total"], page["entry"][-1]
+        elif self.habit == "short":
+            del page["total"]
+        if self.habit == "counts_page":
+            page["total"] = len(page["entry"])
+        return httpx.Response(200, json=page)
+
+
+@pytest.mark.parametrize("at_once", AT_ONCE)
+@pytest.mark.parametrize("habit", ["warns", "short", "counts_page", "signed"])
+def test_a_target_with_habits_of_its_own_is_read_whole_where_nothing_moves(habit: str, at_once: int) -> None:
+    missing = {"r2"} if habit == "short" else set[str]()
+    assert read(Odd(habit), at_once) == {f"r{n}" for n in range(7)} - missing
+
+
+@pytest.mark.parametrize("at_once", AT_ONCE)
+@pytest.mark.parametrize("habit", ["warns", "counts_page"])
+def test_what_stands_beside_the_resources_hides_no_move(habit: str, at_once: int) -> None:
+    with pytest.raises(Incomplete, match="its pages moved while they were read"):
+        read(Odd(habit, 1), at_once)
+
+
+def test_resources_that_come_while_pages_overtake_each_other_are_no_loss() -> None:
+    class Growing(Changing):
+        def changes(self) -> None:
+            self.add(len(self.there))
+
+        def answer(self, request: httpx.Request) -> httpx.Response:
+            time.sleep(0.01 if int(request.url.params.get("_offset", 0)) // 2 % 2 else 0)
+            return super().answer(request)
+
+    target = Growing(40, 3)
+    assert target.lasting <= read(target, 4)
+
+
+def test_a_look_at_a_target_that_does_not_answer_is_one_short_try(tmp_path: Path, monkeypatch: Any) -> None:
+    """Sensors look each minute: what waits longer takes a thread of the code server for itself."""
+    monkeypatch.setattr(connections, "LOOK_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(0.5)
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        assert connections.target_now(tmp_path, {"FHIR_BASE_URL": url}) is None
+        silent.accept()[0].close()
+        with pytest.raises(TimeoutError):
+            silent.accept()
