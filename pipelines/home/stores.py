@@ -23,7 +23,7 @@ READ_ONLY = 0o444
 SECONDS_OF_A_REQUEST, SECONDS_OF_CONNECTING = 60, 5
 TRIES, SECONDS_OF_TRIES = 3, 60
 ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "AZURE_STORAGE_USE_EMULATOR")
-STATUS = re.compile(r"status code: ([45][0-9]{2})\b")
+STATUS = re.compile(r"status code: ([345][0-9]{2})\b")
 
 
 class StoreUnusable(Exception):
@@ -64,6 +64,12 @@ class Store(Protocol):
 def store_at(place: str) -> Store:
     """Return the store that a setting names. Raises StoreUnusable."""
     if place.startswith(SCHEMES):
+        if any(sign in place for sign in "@?#"):
+            # Not repeated: it may hold a password.
+            raise StoreUnusable(
+                "the address of the store has `@`, `?` or `#`: name bucket and prefix alone, and give"
+                " credentials by the variables of the store's own tools"
+            )
         return Bucket.at(place)
     if "://" in place:
         raise StoreUnusable(f"{place.partition('://')[0]}:// is no store: name a folder, {', '.join(SCHEMES)}")
@@ -103,7 +109,7 @@ class Folder:
 
     def ages(self) -> dict[str, datetime]:
         with self._told():
-            files = [path for path in self.path.rglob("*") if path.is_file() and not path.name.startswith(".")]
+            files = [path for path in self.path.rglob("*") if path.is_file() and path.name != ".lock"]
             return {
                 str(path.relative_to(self.path)): datetime.fromtimestamp(path.stat().st_mtime, UTC) for path in files
             }
@@ -216,6 +222,8 @@ def _why(error: Exception) -> str:
         return f"it refuses these credentials ({status[1] if status else kind})"
     if isinstance(error, FileNotFoundError):
         return "there is no such bucket or container"
+    if status and status[1].startswith("3"):
+        return f"it is elsewhere ({status[1]}): check region and address"
     if status:
         return f"it answers with an error ({status[1]})"
     return "it does not answer, or the connection to it was lost"

@@ -6,9 +6,11 @@ publication stays when anything fails. Versions that it names no more are remove
 
 import hashlib
 import json
+import logging
 import re
 import secrets
-from collections.abc import Mapping
+import shutil
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from pipelines.reports.newer import LOCK
 from pipelines.reports.placing import BESIDE
 from pipelines.reports.publication import Publication
 
+log = logging.getLogger("chartferry.copies")
 LATEST, OWNER = "latest.json", "_owner.json"
 DEPLOYMENT = "deployment.id"
 """The file of a home with the id by which stores know it."""
@@ -33,7 +36,7 @@ def copy_publication(store: Store, home: Path, published: Publication) -> str | 
     """Copy a publication; return its version, or None if a newer one is there already. Raises StoreUnusable."""
     _own(store, home)
     with throwaway_folder(home) as folder:
-        files = _as_they_are(published.path.parent, folder)
+        files = _as_they_are(published.path.parent, published.rows, folder)
         hashes = {name: _sha256(path) for name, path in files.items()}
         sums = {name: {"size": path.stat().st_size, "sha256": hashes[name]} for name, path in sorted(files.items())}
         version = f"{published.published_at:%Y%m%dT%H%M%S%fZ}-{hashes['reports.duckdb'][:12]}"
@@ -46,19 +49,30 @@ def copy_publication(store: Store, home: Path, published: Publication) -> str | 
         "files": sums,
     }
     named = _make_latest(store, about)
-    _remove_old(store, {version, *named}, datetime.now(UTC))
+    try:
+        _remove_old(store, {version, *named}, datetime.now(UTC))
+    except StoreUnusable as error:
+        log.warning("the publication was copied; versions before it stay: %s", error)
     return version if version in named else None
 
 
-def _as_they_are(published: Path, folder: Path) -> dict[str, Path]:
+def _as_they_are(published: Path, tables: Collection[str], folder: Path) -> dict[str, Path]:
     """Return the files of the publication by name, linked into a folder: the next one replaces none of these."""
     (folder / "parquet").mkdir()
     with locked(published / LOCK):
         names = ["reports.duckdb", *BESIDE.values()]
-        names += [f"parquet/{path.name}" for path in sorted(published.glob("parquet/*.parquet"))]
+        # Others may have put files of their own beside ours.
+        names += [f"parquet/{path.name}" for path in sorted(published.glob("parquet/*.parquet")) if path.stem in tables]
         for name in names:
-            (folder / name).hardlink_to(published / name)
+            _link(published / name, folder / name)
     return {name: folder / name for name in names}
+
+
+def _link(file: Path, link: Path) -> None:
+    try:
+        link.hardlink_to(file)
+    except OSError:  # on another file system
+        shutil.copyfile(file, link)
 
 
 def _make_latest(store: Store, about: Mapping[str, Any]) -> set[str]:
@@ -68,6 +82,10 @@ def _make_latest(store: Store, about: Mapping[str, Any]) -> set[str]:
         said = _said(held)
         before = [said["version"], *said["before"]] if said else []
         if said and said["published_at"] > about["published_at"]:
+            if said["published_at"] > datetime.now(UTC).isoformat():
+                raise StoreUnusable(
+                    f"{LATEST} there is of {said['published_at']}, which is yet to come: remove it if a clock was wrong"
+                )
             return set(before)
         kept = [each for each in before if each != about["version"]][:KEPT_BEFORE]
         try:
@@ -84,7 +102,8 @@ def _said(held: Held | None) -> dict[str, Any] | None:
         return None
     try:
         said = json.loads(held.content)
-        return {"version": str(said["version"]), "published_at": str(said["published_at"]), "before": said["before"]}
+        before = [str(version) for version in said["before"]]
+        return {"version": str(said["version"]), "published_at": str(said["published_at"]), "before": before}
     except (ValueError, KeyError, TypeError):
         raise StoreUnusable(f"{LATEST} there is not one of ours: name another place, or remove it") from None
 

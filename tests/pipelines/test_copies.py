@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
@@ -189,6 +190,46 @@ def test_places_that_are_none_are_one_sentence(bucket: FakeBucket, tmp_path: Pat
     monkeypatch.setitem(__import__("sys").modules, "obstore.store", None)
     with pytest.raises(StoreUnusable, match="needs obstore, which is not installed"):
         store_at("s3://bucket/x")
+
+
+@pytest.mark.parametrize("place", ["s3://KEY:planted@bucket/x", "az://box/x?sig=planted", "s3://bucket/x#planted"])
+def test_an_address_that_may_hold_a_password_is_refused_and_not_repeated(place: str) -> None:
+    with pytest.raises(StoreUnusable, match="give credentials by the variables") as raised:
+        store_at(place)
+    assert "planted" not in str(raised.value)
+
+
+def test_a_copy_whose_old_versions_cannot_be_removed_is_one(store: Store, tmp_path: Path, monkeypatch, caplog) -> None:
+    def refused(_: Store) -> dict[str, datetime]:
+        raise StoreUnusable("it refuses these credentials (403)")
+
+    monkeypatch.setattr(type(store), "ages", refused)
+    version = copy_publication(store, tmp_path, publication(tmp_path, 1))
+    assert version == latest(store)["version"]
+    assert "versions before it stay: it refuses these credentials (403)" in caplog.text
+
+
+def test_files_of_others_beside_the_tables_are_not_copied(store: Store, tmp_path: Path) -> None:
+    published = publication(tmp_path, 1)
+    (tmp_path / "published" / "parquet" / "mine_with_names.parquet").write_text("mine")
+    copy_publication(store, tmp_path, published)
+    assert [name for name in latest(store)["files"] if "parquet/" in name] == ["parquet/payment.parquet"]  # type: ignore[attr-defined]
+
+
+def test_a_copy_from_a_clock_that_ran_ahead_is_said(store: Store, tmp_path: Path) -> None:
+    copy_publication(store, tmp_path, replace(publication(tmp_path, 1), published_at=datetime(2999, 1, 1, tzinfo=UTC)))
+    with pytest.raises(StoreUnusable, match="which is yet to come: remove it if a clock was wrong"):
+        copy_publication(store, tmp_path, publication(tmp_path, 2))
+
+
+def test_what_a_killed_copy_left_in_a_folder_goes_after_a_day(tmp_path: Path) -> None:
+    store = store_at(str(tmp_path / "copies"))
+    left = tmp_path / "copies" / f"{START:%Y%m%dT%H%M%S%fZ}-{'0' * 12}" / ".reports.duckdb.part"
+    left.parent.mkdir(parents=True)
+    left.write_text("half")
+    os.utime(left, (0, 0))
+    copy_publication(store, tmp_path, publication(tmp_path, 1))
+    assert not left.parent.exists()
 
 
 def a_file_in(folder: Path) -> Path:
