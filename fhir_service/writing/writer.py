@@ -23,8 +23,11 @@ from fhir_service.writing.commits import CommitFailed, Commits
 from fhir_service.writing.entry import Entry
 from fhir_service.writing.line import Function, Line, Waiting, Work
 
-REST = 0.005
-"""Seconds without work after which what is stored ahead of the tables is brought into them."""
+REST = 0.05
+"""Seconds without work after which what is stored ahead of the tables is brought into them.
+
+Longer than the clients who were just answered take to come back: else each of their rounds would pay for two commits.
+"""
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
