@@ -21,4 +21,4 @@ def leave_out(chunk: Chunk, mapper: Mapper, found: Validated) -> None:
         for row, is_left_out in zip(ragged, mapper.left_out(rows), strict=True):
             if is_left_out:
                 found.not_taken += row.lines
-                chunk.bad.remove(row)
+                chunk.drop_bad(row)

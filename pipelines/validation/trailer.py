@@ -34,7 +34,7 @@ class Trailers:
             row = ragged[place]
             self._note(row.padded(self._width or 0), row.line)
             found.not_taken += row.lines
-            chunk.bad.remove(row)
+            chunk.drop_bad(row)
         self._last_row = max([self._last_row, *chunk.line, *(row.line for row in chunk.bad)])
 
     def _places(self, rows: Sequence[Any]) -> list[int]:

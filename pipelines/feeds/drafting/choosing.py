@@ -7,9 +7,9 @@ from typing import NamedTuple
 from pipelines.feeds.drafting.fitting import fits
 from pipelines.feeds.drafting.seen import Seen
 from pipelines.feeds.drafting.sniffing import Export
-from pipelines.feeds.drafting.vocabulary import ID_WORDS, KIND_WORDS, NEVER, hints, plain, rank
 from pipelines.feeds.kinds.registry import KINDS
 from pipelines.feeds.terms.columns import Column
+from pipelines.feeds.terms.vocabulary import ID_WORDS, KIND_WORDS, NEVER, hints, plain, rank
 
 SIGNS: Mapping[str, tuple[str, ...]] = {
     "payments": ("amount", "paid_on", "payment_id", "claim_id"),

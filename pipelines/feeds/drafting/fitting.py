@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 
 from pipelines.feeds.drafting.cells import most
 from pipelines.feeds.drafting.seen import FEW, Seen
-from pipelines.feeds.drafting.vocabulary import ID_WORDS, NEVER, TIME_WORDS
 from pipelines.feeds.terms.columns import Column
+from pipelines.feeds.terms.vocabulary import ID_WORDS, NEVER, TIME_WORDS
 
 _NO_BLANK = re.compile(r"\S+").fullmatch
 _MONEY = re.compile(r".*\d[.,]\d\d\D*").fullmatch

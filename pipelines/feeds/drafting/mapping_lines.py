@@ -11,10 +11,10 @@ from pipelines.feeds.drafting.instruments import LOINC, first_instrument, instru
 from pipelines.feeds.drafting.seen import Seen
 from pipelines.feeds.drafting.sniffing import Export
 from pipelines.feeds.drafting.telling import copayments, telling
-from pipelines.feeds.drafting.vocabulary import plain, rank
 from pipelines.feeds.files.rules import ASKED
 from pipelines.feeds.kinds.registry import KINDS
 from pipelines.feeds.terms.columns import Column
+from pipelines.feeds.terms.vocabulary import plain, rank
 
 _HINTS = {
     "questionnaire": 'a column, or always the same: { constant = "its id, name or system|code" }',

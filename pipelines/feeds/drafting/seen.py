@@ -17,8 +17,8 @@ from pipelines.feeds.drafting.cells import (
     number_formats,
 )
 from pipelines.feeds.drafting.sniffing import Export
-from pipelines.feeds.drafting.vocabulary import words_of
 from pipelines.feeds.terms.numbers import Numbers
+from pipelines.feeds.terms.vocabulary import words_of
 
 FEW = 12
 LOOKED_AT = 100

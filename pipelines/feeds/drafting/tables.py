@@ -9,7 +9,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from pipelines.feeds.drafting.cells import is_value, most
-from pipelines.feeds.drafting.vocabulary import ID_WORDS, KIND_WORDS, words_of
+from pipelines.feeds.terms.vocabulary import ID_WORDS, KIND_WORDS, words_of
 
 ROWS = 300
 DELIMITERS = (",", ";", "\t", "|")

@@ -19,7 +19,8 @@ LONGEST_ROW = 2 << 20
 class Chunk:
     """Some thousand rows, or fewer long ones.
 
-    line: the physical line that each begins at; lines: how many it has; raw: its own text.
+    line: the physical line that each begins at; lines: how many it has; raw: its own text. dropped: the last lines of
+    rows that were taken out.
     """
 
     rows: list[Any] = field(default_factory=list)
@@ -28,6 +29,7 @@ class Chunk:
     raw: list[str] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
     size: int = 0
+    dropped: list[int] = field(default_factory=list)
 
     @property
     def room(self) -> int:
@@ -52,9 +54,15 @@ class Chunk:
     def drop(self, place: int) -> int:
         """Take a row out; return the number of its lines."""
         lines = self.lines[place]
+        self.dropped.append(self.line[place] + lines - 1)
         for held in (self.rows, self.line, self.lines, self.raw):
             del held[place]
         return lines
+
+    def drop_bad(self, row: BadRow) -> None:
+        """Take a row out that could not be read."""
+        self.dropped.append(row.line + row.lines - 1)
+        self.bad = [other for other in self.bad if other is not row]
 
     def handed_over(self) -> "Chunk":
         """Return the rows held as a chunk of their own, and empty this one."""

@@ -2,30 +2,56 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
+from pipelines.feeds.reading.forms import LOOKED_AT, goes_on, is_value
 from pipelines.feeds.terms.totals import filled, is_title
+from pipelines.feeds.terms.vocabulary import is_name
 
-LOOKED_AT = 60
-"""Rows of a chunk by which its columns are known."""
+KNOWN_BY = 60
+"""Rows by which the columns of values are known."""
+MOST_WORDS = 100
+"""Rows of words in a row, below which no other is looked for at once."""
 
 
 class Headings:
-    """Finds such rows by the names of a header, and by columns that have values where these rows have names."""
+    """Finds such rows by the names of a header, and by columns that have values where these rows have words.
+
+    What the rows below a row of words are decides of it, unless it names columns: if they go on with the columns, it
+    is a record that cannot be read, or nothing. Rows are given some thousand at a time.
+    """
 
     def __init__(self, header: Sequence[str]) -> None:
         self._header = [name.strip() for name in header]
         self._names = frozenset(name for name in self._header if name)
+        self._above: Sequence[Sequence[str]] = ()
+        """The last rows that were given before."""
+        self._waits: _Words | None = None
+        """The first of the last rows, if these are words: what is below it is not known yet."""
 
-    def places(self, rows: Sequence[Sequence[str]]) -> Iterator[int]:
-        """The places of rows that name columns otherwise than the header, or other ones."""
-        yield from self._named_otherwise(rows)
-        figured = _figured(rows, len(self._header))
-        if len(figured) >= _TELLING:
-            first = figured[0].place
-            for place, row in enumerate(rows):
-                if row[first][:1].isalpha() and _has_names(row, figured):
-                    yield place
+    def lines(self, rows: Sequence[Sequence[str]], lines: Sequence[int]) -> Iterator[int]:
+        """The lines of rows that name columns otherwise than the header, or below which another table begins."""
+        yield from (lines[place] for place in self._named_otherwise(rows))
+        columns = _of_values([*self._above, *rows[:KNOWN_BY]], len(self._header))
+        waiting, self._waits = self._waits, None
+        if waiting and self._begins(waiting, rows):
+            yield waiting.line
+        for place in _places_of_words(rows, columns):
+            above = rows[max(place - LOOKED_AT, 0) : place] or self._above
+            words = _Words(lines[place], above, columns)
+            if _names_columns(rows[place]) or self._begins(words, rows[place + 1 :]):
+                yield words.line
+        self._above = rows[-LOOKED_AT:] or self._above
+
+    def _begins(self, words: "_Words", below: Sequence[Sequence[str]]) -> bool:
+        """True if the rows below a row of words do not go on with the columns above. Other such rows tell nothing."""
+        others = (row for row in below[:MOST_WORDS] if not _has_words(row, words.columns))
+        if told_by := list(islice(others, LOOKED_AT)):
+            columns = _of_values(words.above, len(self._header))
+            return not goes_on(words.above, told_by, [column.place for column in columns])
+        self._waits = self._waits or words
+        return False
 
     def is_of_others(self, cells: Sequence[str]) -> bool:
         """True if a row with too many or too few cells has names alone, and one of the header among them."""
@@ -63,7 +89,7 @@ class Headings:
 
 
 _TELLING = 2
-"""Columns of values: a row that has none in any of them, and names in so many, is no record of the table."""
+"""Columns of values: a row that has none in any of them, and words in so many, may name others."""
 
 
 class _Values(NamedTuple):
@@ -73,11 +99,19 @@ class _Values(NamedTuple):
     width: int
 
 
-def _figured(rows: Sequence[Sequence[str]], width: int) -> list[_Values]:
+class _Words(NamedTuple):
+    """A row of words, with some rows above it and the columns of values."""
+
+    line: int
+    above: Sequence[Sequence[str]]
+    columns: Sequence[_Values]
+
+
+def _of_values(rows: Sequence[Sequence[str]], width: int) -> list[_Values]:
     """The columns with values in most of their cells, those first whose values begin with no letter."""
     found: list[tuple[int, _Values]] = []
     for place in range(width):
-        cells = [row[place].strip() for row in rows[:LOOKED_AT] if place < len(row) and row[place].strip()]
+        cells = [row[place].strip() for row in rows if place < len(row) and row[place].strip()]
         values = [cell for cell in cells if is_value(cell)]
         if len(values) * 2 > len(cells):
             lengths = {*map(len, values)}
@@ -86,8 +120,18 @@ def _figured(rows: Sequence[Sequence[str]], width: int) -> list[_Values]:
     return [column for _, column in sorted(found)]
 
 
-def _has_names(row: Sequence[str], columns: Sequence[_Values]) -> bool:
-    """True if a row has names, and no figures, in columns of values: in several of them. What has the length of all
+def _places_of_words(rows: Sequence[Sequence[str]], columns: Sequence[_Values]) -> Iterator[int]:
+    """The places of rows that have words in columns of values, and no figures."""
+    if len(columns) < _TELLING:
+        return
+    first = columns[0].place
+    for place, row in enumerate(rows):
+        if row[first][:1].isalpha() and _has_words(row, columns):
+            yield place
+
+
+def _has_words(row: Sequence[str], columns: Sequence[_Values]) -> bool:
+    """True if a row has words, and no figures, in columns of values: in several of them. What has the length of all
     values of its column is one: some ids have few digits, or none.
     """
     cells = [(cell, column) for column in columns if column.place < len(row) and (cell := row[column.place].strip())]
@@ -98,14 +142,15 @@ def _has_names(row: Sequence[str], columns: Sequence[_Values]) -> bool:
     )
 
 
-def is_value(text: str) -> bool:
-    """True if a text has digits, and no fewer of them than letters: a number, an amount, a date, an id."""
-    digits = sum(map(str.isdigit, text))
-    return digits > 0 and digits >= sum(map(str.isalpha, text))
+def _names_columns(row: Sequence[str]) -> bool:
+    """True if several of the words of a row, and no fewer than half of them, are like names of columns."""
+    words = [cell for cell in row if cell.strip()]
+    known = sum(map(is_name, words))
+    return known > 1 and known * 2 >= len(words)
 
 
 def _is_name(text: str) -> bool:
-    """True if a text may name a column; a word for nothing does not."""
+    """True if a text may be a name; a word for nothing is none."""
     return any(map(str.isalpha, text)) and not is_value(text) and text.lower() not in _NOTHING
 
 

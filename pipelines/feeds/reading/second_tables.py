@@ -1,16 +1,17 @@
 """A second table of a file below the first, such as one of refunds: a title or a header of its own announces it."""
 
 import sys
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import NamedTuple
 
+from pipelines.feeds.reading.asides import Aside, RowsByLine, asides_of, ends_aside, last_line, usual
 from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk, Notice, RowReader
 from pipelines.feeds.reading.headings import Headings, is_heading_of_rows
 from pipelines.feeds.terms.columns import Fault
-from pipelines.feeds.terms.totals import filled, is_aside, is_title
+from pipelines.feeds.terms.totals import filled, is_title
 
 REPEATED_HEADER = "LEDGER-25"
 REPEATS = "the row repeats the header, as in a file that was put together; it is no record"
@@ -19,16 +20,21 @@ IsLeftOut = Callable[[Sequence[str]], bool]
 """True if `[skip]` leaves a row of these cells out."""
 
 
-class _Aside(NamedTuple):
-    """A row that may be no record, with the last line of the row before it; 0 for none."""
+@dataclass
+class _File:
+    """A file of which chunks come: its header, and what the next chunk has to know.
 
-    line: int
-    cells: Sequence[str]
-    before: int
+    fault: the reason to reject all rows, once another table has begun. last: the last line so far. title: the line of
+    a title among the last rows, if these are no records and no header has come since. texts: the lines of texts that
+    may be titles, until a row comes below them.
+    """
 
-
-_FEW = 3
-"""Cells that a title fills at most."""
+    headings: Headings
+    fault: Fault | None = None
+    last: int = 0
+    title: int = 0
+    has_rows: bool = False
+    texts: list[int] = field(default_factory=list)
 
 
 class SecondTables:
@@ -43,20 +49,12 @@ class SecondTables:
     """
 
     def __init__(self, reader: RowReader, is_left_out: IsLeftOut | None = None, joined: str = "") -> None:
-        self._reader, self._is_left_out, self._files, self._seen = reader, is_left_out, 0, 0
-        self._open = 0
-        """The line of a title among the last rows, if these are no records and no header has come since."""
-        self._title = 0
-        self._other: Fault | None = None
-        """The reason to reject all rows, once another table has begun without the header."""
-        self._headings = Headings(reader.header or ())
-        self._joined = joined
-        self._of_payments = reader.feed.kind == "payments" and not joined
-        self._texts: list[int] = []
-        """The lines of texts that may be titles, until a row comes below them; then the first is noted."""
-        self._has_rows = False
-        self._last = 0
+        self._reader, self._is_left_out, self._joined = reader, is_left_out, joined
+        self._files, self._headers = 0, 0
+        """How many files came before this one, and how many headers that came again."""
+        self._file = _File(Headings(reader.header or ()))
         self._between = 0
+        """The first line of a text between rows that were taken."""
 
     def take(self, chunk: Chunk) -> None:
         """Look at the next rows; those of a second table become bad ones."""
@@ -74,136 +72,79 @@ class SecondTables:
 
     def _take(self, chunk: Chunk) -> None:
         if (files := len(self._reader.places.ends)) != self._files:
-            self._files, self._open, self._title, self._other, self._last = files, 0, 0, None, 0
-            self._has_rows = False
-            self._texts.clear()
-        if self._other:
-            _reject(chunk, 0, self._other)
-        below = 0 if self._title else self._begins(chunk)
-        if self._title:
-            _reject(chunk, below, announced(self._place(self._title)))
-        asides = list(self._asides(chunk))
-        if not self._other and (found := self._announced(chunk, asides)):
-            line, fault = found
-            _reject(chunk, line, fault)
-            self._other = None if self._title else fault
+            self._files, self._file = files, _File(Headings(self._reader.header or ()))
+        file, headers = self._file, self._reader.counted.repeats[self._headers :]
+        self._headers += len(headers)
+        asides = list(asides_of(chunk, headers, file.last))
+        last = last_line(chunk, file.last)
+        if file.fault:
+            _reject(chunk, 0, file.fault)
+        else:
+            begun = sorted([*self._again(chunk, headers), *self._otherwise(chunk, asides)], key=itemgetter(0))
+            for line, fault in reversed(begun):
+                _reject(chunk, line, fault)
+            file.fault = begun[-1][1] if begun else None
         self._note_texts(chunk, asides)
+        file.last = last
 
-    def _announced(self, chunk: Chunk, asides: Sequence[_Aside]) -> tuple[int, Fault] | None:
-        """The first line that begins another table without the header, and the reason to reject what is below it."""
-        place = self._place
-        found = [(chunk.line[at], other_columns(place(chunk.line[at]))) for at in self._headings.places(chunk.rows)]
-        ragged = (row for row in chunk.bad if row.is_ragged and row.cells)
-        found += [(row.line, other_columns(place(row.line))) for row in ragged if self._is_header(row)]
-        if self._of_payments:
-            found += [(line, titled(place(line))) for line in self._titles(chunk, asides)]
-        return min(found, default=None, key=itemgetter(0))
+    # --- Where another table begins: the line, and the reason to reject what is on it and below -------------------
+
+    def _again(self, chunk: Chunk, headers: Sequence[int]) -> Iterator[tuple[int, Fault]]:
+        """A header that comes again, behind a title."""
+        file, after, width = self._file, 0, self._reader.width
+        if not (headers or ends_aside(chunk, width)):
+            file.title = 0
+            return
+        rows = RowsByLine(chunk, width)
+        for header in headers:
+            if title := rows.title(after, header, file.title):
+                yield header, announced(self._place(title))
+                return
+            file.title, after = 0, header
+        file.title = rows.title(after, sys.maxsize, file.title)
+
+    def _otherwise(self, chunk: Chunk, asides: Sequence[Aside]) -> Iterator[tuple[int, Fault]]:
+        """The first line that begins another table without the header."""
+        headings = self._file.headings
+        named = [*headings.lines(chunk.rows, chunk.line)]
+        named += [row.line for row in chunk.bad if row.is_ragged and headings.is_of_others(row.cells or ())]
+        found = [(line, other_columns) for line in named]
+        if self._reader.feed.kind == "payments" and not self._joined:
+            found += [(line, titled) for line in self._titles(chunk, asides)]
+        if found:
+            line, fault = min(found, key=itemgetter(0))
+            yield line, fault(self._place(line))
+
+    def _titles(self, chunk: Chunk, asides: Sequence[Aside]) -> Iterator[int]:
+        """The lines of titles among the rows of a chunk."""
+        usually = max(usual(chunk.rows, self._reader.width), 2) if asides else 0
+        if self._reader.feed.header == 0 and not self._file.has_rows:
+            # What stands above all rows, where no header does, is the title of the file.
+            few = {aside.line for aside in asides}
+            first = next((line for line in chunk.line if line not in few), None)
+            self._file.has_rows = first is not None
+            asides = [aside for aside in asides if first and aside.line > first]
+        for line, cells, is_apart in asides:
+            if is_heading_of_rows(cells, usually, is_apart=is_apart):
+                yield line
+
+    def _note_texts(self, chunk: Chunk, asides: Sequence[Aside]) -> None:
+        """Keep the first line of a text that is no record, if rows are taken below it."""
+        texts = self._file.texts
+        if not self._between and (asides or texts):
+            usually = max(usual(chunk.rows, self._reader.width), 2)
+            of_text = (each for each in asides if filled(each.cells) * 2 <= usually and is_title(each.cells))
+            texts += [each.line for each in of_text if filled(each.cells) == 1 or not each.has_digits]
+            below = chunk.line[-1] if chunk.line else 0
+            self._between = next((line for line in texts if line < below), 0)
 
     def _place(self, line: int) -> str:
         place = self._reader.place(line)
         return f"{self._joined}, {place}" if self._joined else place
 
-    def _is_header(self, row: BadRow) -> bool:
-        return self._headings.is_of_others(row.cells or ())
-
-    def _titles(self, chunk: Chunk, asides: Sequence[_Aside]) -> Iterator[int]:
-        """The lines of titles among the rows of a chunk."""
-        usually = max(usual(chunk.rows, self._reader.width), 2) if asides else 0
-        if self._reader.feed.header == 0 and not self._has_rows:
-            # What stands above all rows, where no header does, is the title of the file.
-            few = {aside.line for aside in asides}
-            first = next((line for line in chunk.line if line not in few), None)
-            self._has_rows = first is not None
-            asides = [aside for aside in asides if first and aside.line > first]
-        for line, cells, before in asides:
-            if is_heading_of_rows(cells, usually, is_apart=0 < before < line - 1):
-                yield line
-
-    def _asides(self, chunk: Chunk) -> Iterator[_Aside]:
-        """Rows of few cells that may be no records."""
-        texts = {row.line: row.cells or [row.raw] for row in chunk.bad if row.is_ragged}
-        rows = zip(chunk.line, chunk.rows, strict=True)
-        texts |= {
-            line: row for line, row in rows if len(row) - _FEW <= (empty := row.count("")) and empty * 2 >= len(row)
-        }
-        if texts:
-            ends = [line + lines - 1 for line, lines in zip(chunk.line, chunk.lines, strict=True)]
-            ends = sorted([*ends, *(row.line + row.lines - 1 for row in chunk.bad)])
-        for line in sorted(texts):
-            at = bisect_left(ends, line)
-            yield _Aside(line, texts[line], ends[at - 1] if at else self._last)
-
-    def _note_texts(self, chunk: Chunk, asides: Sequence[_Aside]) -> None:
-        """Keep the first line of a text that is no record, if rows are taken below it."""
-        last = max([*chunk.line[-1:], *(row.line for row in chunk.bad[-1:])], default=self._last)
-        if not self._between and (asides or self._texts):
-            usually = max(usual(chunk.rows, self._reader.width), 2)
-            of_text = (each for each in asides if filled(each.cells) * 2 <= usually and is_title(each.cells))
-            self._texts += [line for line, cells, _ in of_text if filled(cells) == 1 or not _has_digits(cells)]
-            below = chunk.line[-1] if chunk.line else 0
-            self._between = next((line for line in self._texts if line < below), 0)
-        self._last = last
-
-    def _begins(self, chunk: Chunk) -> int:
-        """The line of a header behind a title, whose line is kept; 0 for none."""
-        headers = self._reader.counted.repeats[self._seen :]
-        self._seen += len(headers)
-        asides = _Asides(chunk, self._reader.width) if headers or _ends_aside(chunk, self._reader.width) else None
-        after = 0
-        for header in headers:
-            self._title = asides.title(after, header, self._open) if asides else 0
-            if self._title:
-                return header
-            self._open, after = 0, header
-        self._open = asides.title(after, sys.maxsize, self._open) if asides else 0
-        return 0
-
-
-class _Asides:
-    """The rows of a chunk by their lines, to look for titles among those that are no records."""
-
-    def __init__(self, chunk: Chunk, width: int) -> None:
-        good = [(line, row, False) for line, row in zip(chunk.line, chunk.rows, strict=True)]
-        bad = [(row.line, row.cells or [row.raw], row.is_ragged or not row.cells) for row in chunk.bad]
-        self._rows: list[tuple[int, Sequence[str], bool]] = sorted([*good, *bad], key=itemgetter(0))
-        self._lines = [line for line, _, _ in self._rows]
-        self._usual = usual(chunk.rows, width)
-
-    def title(self, after: int, before: int, earlier: int) -> int:
-        """The line of a title among the last rows between two lines, 0 for none.
-
-        earlier: that of one right above the chunk, if any.
-        """
-        first = bisect_right(self._lines, after)
-        for line, cells, is_ragged in reversed(self._rows[first : bisect_left(self._lines, before)]):
-            is_empty = is_aside(cells, self._usual)
-            if not (is_ragged or is_empty):
-                return 0
-            if (is_empty or not _has_digits(cells)) and is_title(cells):
-                return line
-        return earlier if not after else 0
-
-
-def usual(rows: Sequence[Sequence[str]], width: int) -> int:
-    """How many cells a record fills: three in four rows fill at most so many. Rows of one cell alone say nothing."""
-    counts = sorted(map(filled, rows))
-    counts = [count for count in counts if count > 1] or counts
-    return counts[len(counts) * 3 // 4] if counts else width
-
-
-def _ends_aside(chunk: Chunk, width: int) -> bool:
-    """True if the last row of a chunk may be no record, or if there is none."""
-    if chunk.bad or not chunk.rows:
-        return True
-    return is_aside(chunk.rows[-1], width)
-
-
-def _has_digits(cells: Sequence[str]) -> bool:
-    return any(sign.isdigit() for cell in cells for sign in cell)
-
 
 def _reject(chunk: Chunk, below: int, fault: Fault) -> None:
-    """Make the rows below a line bad ones."""
+    """Make the rows from a line on bad ones."""
     first = bisect_left(chunk.line, below)
     for row, line, lines, raw in zip(
         chunk.rows[first:], chunk.line[first:], chunk.lines[first:], chunk.raw[first:], strict=True
@@ -224,7 +165,8 @@ def _taken_out(chunk: Chunk, is_left_out: IsLeftOut) -> Chunk | None:
         hidden.add(chunk.rows[place], chunk.line[place], chunk.lines[place], chunk.raw[place])
     for place in reversed(places):
         chunk.drop(place)
-    chunk.bad = [row for row in chunk.bad if all(row is not other for other in bad)]
+    for row in bad:
+        chunk.drop_bad(row)
     return hidden
 
 

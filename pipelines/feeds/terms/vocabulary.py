@@ -231,6 +231,14 @@ def hints(target: str, words: tuple[str, ...], kind: str) -> bool:
     return any(name and set(name.split()) <= set(words) for name in _names(target, kind))
 
 
+def is_name(text: str) -> bool:
+    """True if a text is like a name of a column: a known one, or words that end in those of ids or times."""
+    words = words_of(text)
+    if len(words) > 1 and words[-1] in ID_WORDS | TIME_WORDS:
+        return True
+    return plain(words) in _EVERY if words else False
+
+
 def _names(target: str, kind: str) -> tuple[str, ...]:
     return _NAMES.get(f"{kind}.{target}") or _NAMES.get(target, ())
 
@@ -239,3 +247,4 @@ _KNOWN = frozenset(word for names in _NAMES.values() for name in names for word 
     "timestamp datestamp updated birthday".split()
 )
 _SPLIT = frozenset(_GLUE) | ID_WORDS | TIME_WORDS
+_EVERY = frozenset(name for names in _NAMES.values() for name in names)

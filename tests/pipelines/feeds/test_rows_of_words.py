@@ -1,0 +1,103 @@
+"""A row of words where other rows have values begins another table only if those below are of one."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.feeds.test_quotes import PAYMENTS, accepted, payment, rejected, validated
+from tests.pipelines.feeds.test_repeated_headers import by
+
+COLUMNS = PAYMENTS.strip().split(",")
+
+
+def row(**cells: str) -> str:
+    return ",".join(cells.get(name, "") for name in COLUMNS) + "\n"
+
+
+def rows(*keys: str, **cells: str) -> str:
+    given = {"patient_id": "p1", "amount": "12.50", "paid_on": "2025-01-02"} | cells
+    return "".join(row(payment_id=key, **given) for key in keys)
+
+
+BAD = row(payment_id="cash", patient_id="walk-in", amount="waived", paid_on="today")
+ABOVE = PAYMENTS + rows("R1", "R2")
+NAMES = "names columns otherwise than the header does"
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        rows("R3", "R4"),
+        rows("R9", "R1000", amount="3"),
+        rows("R3", amount='"1,012.50"'),
+        rows("R3", amount="-3.00", paid_on="2024-12-31"),
+        rows("R3", amount="n/a") + rows("R4"),
+        BAD * 3 + rows("R3"),
+        "",
+    ],
+    ids=["as above", "longer ids", "thousands", "below zero", "one without an amount", "several of words", "nothing"],
+)
+@pytest.mark.parametrize("size", [3, 2_000])
+def test_a_record_of_words_is_rejected_alone(
+    below: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LEDGER-25, FEED-FILE-09: the rows below go on with the columns, also where they come in another chunk."""
+    monkeypatch.setattr("pipelines.feeds.reading.chunks.CHUNK", size)
+    found = validated(tmp_path, ABOVE + BAD + below)
+    told = {line: message for line, _, message in rejected(found)}
+    assert told[4].startswith("no key") or "amount" in told[4] or "Patient" in told[4]
+    assert not [message for message in told.values() if NAMES in message]
+    assert {key for _, key in accepted(found)} >= {"R1", "R2"}
+
+
+OTHERS = {
+    "ids of another kind": rows("A3", "A4"),
+    "ids of another kind, one row": rows("ADJ-3"),
+    "dates elsewhere": rows("R3", amount="2025-01-02", paid_on="12.50"),
+    "words for ids of people": rows("R3", "R4", patient_id="Miller"),
+}
+
+
+@pytest.mark.parametrize("below", OTHERS)
+@pytest.mark.parametrize("size", [3, 2_000])
+def test_rows_of_other_forms_below_a_row_of_words_are_of_another_table(
+    below: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LEDGER-25"""
+    monkeypatch.setattr("pipelines.feeds.reading.chunks.CHUNK", size)
+    found = validated(tmp_path, ABOVE + BAD + OTHERS[below])
+    assert [key for _, key in accepted(found)] == ["R1", "R2"]
+    told = [message for line, _, message in rejected(found) if line > 4]
+    assert told
+    assert all(message.startswith(f"line 4 {NAMES}") for message in told)
+
+
+def test_a_row_of_names_of_columns_begins_another_table_whatever_is_below(tmp_path: Path) -> None:
+    """LEDGER-25: in any language that drafts know."""
+    names = row(payment_id="Beleg", patient_id="Kartei", amount="Betrag", paid_on="Datum", claim_id="Notiz")
+    found = validated(tmp_path, ABOVE + names + rows("R3"))
+    assert [key for _, key in accepted(found)] == ["R1", "R2"]
+
+
+def test_ids_of_ever_new_forms_are_no_other_table(tmp_path: Path) -> None:
+    """LEDGER-25: they tell nothing of the rows below a row of words."""
+    keys = ["9f1c3", "1a2b33", "77f0e", "3c9d9e1", "88a", "5d5d5"]
+    found = validated(tmp_path, PAYMENTS + rows(*keys[:4]) + BAD + rows(*keys[4:]))
+    assert [key for _, key in accepted(found)] == keys
+
+
+@pytest.mark.parametrize("note", ["late charge", "refund of a charge"])
+@pytest.mark.parametrize("total", ["Subtotal,,1.00,,\n", "Subtotal,1.00\n"], ids=["whole", "short"])
+def test_a_note_below_a_row_that_is_left_out_stands_right_below_it(note: str, total: str, tmp_path: Path) -> None:
+    """TEXT-BETWEEN: a blank line makes a title of a word, and there is none."""
+    text = PAYMENTS + payment("a") + total + f"{note},,,,\n" + payment("b")
+    left_out = by(tmp_path, text, 'skip = { payment_id = "Subtotal" }')
+    assert [key for _, key in accepted(left_out)] == ["a", "b"]
+    apart = by(tmp_path, text.replace(note, f"\n{note}"), 'skip = { payment_id = "Subtotal" }')
+    assert [key for _, key in accepted(apart)] == ["a"]
+
+
+def test_a_note_below_a_header_that_comes_again_stands_right_below_it(tmp_path: Path) -> None:
+    """TEXT-BETWEEN"""
+    found = validated(tmp_path, PAYMENTS + payment("a") + PAYMENTS + "late charge,,,,\n" + payment("b"))
+    assert [key for _, key in accepted(found)] == ["a", "b"]
