@@ -36,5 +36,5 @@ OF_ACCEPTED = {
     "source_at": "The record's own time.",
     "amount_cents": "Amount in cents.",
     "body": "The body to send.",
-    "text_hash": "Hash by which ledgers of older versions know the record, where it was another.",
+    "text_hash": "Hashes by which ledgers of older versions may know the record, where it was another.",
 }

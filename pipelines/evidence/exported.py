@@ -22,7 +22,7 @@ _EXPORTED = """CREATE OR REPLACE TABLE exported (batch_id TEXT, run BIGINT, line
 _READ: Mapping[str, str] = {
     "accepted": """SELECT $batch, $run, line, key, content_hash, {text_hash}, patient_id, source_at, amount_cents, false
         FROM read_parquet($path)""",
-    "rejects": """SELECT $batch, $run, line, key, {content_hash}, NULL, patient_id, NULL, amount_cents, true
+    "rejects": """SELECT $batch, $run, line, key, {content_hash}, {text_hash}, patient_id, NULL, amount_cents, true
         FROM read_parquet($path)""",
     "known": """UPDATE exported SET is_reject = false, source_at = known.source_at::TIMESTAMPTZ
         FROM read_parquet($path) AS known

@@ -57,7 +57,8 @@ met AS (
         coalesce(own.reject_id, answered.reject_id) AS reject_id, coalesce(own.state, answered.state) AS reject_state,
         coalesce(own.source_at, answered.source_at)::TIMESTAMPTZ AS reject_at,
         NOT is_reject AND coalesce(version.content_hash IS NULL
-            OR now.content_hash IN (version.content_hash, version.text_hash), false) AS is_now
+            OR now.content_hash = version.content_hash
+            OR contains(version.text_hash, now.content_hash), false) AS is_now
     FROM version
     LEFT JOIN all_ours AS now
         ON now.source = version.source AND now.resource_type = version.kind AND now.key = version.key
@@ -82,7 +83,7 @@ fated AS (
     FROM met
     LEFT JOIN (SELECT DISTINCT source, resource_type, key, content_hash FROM all_former) AS former
         ON former.source = met.source AND former.resource_type = met.kind AND former.key = met.key
-        AND former.content_hash IN (met.content_hash, met.text_hash)
+        AND (former.content_hash = met.content_hash OR contains(met.text_hash, former.content_hash))
 ),
 of_line AS (
     SELECT * FROM fated

@@ -34,8 +34,10 @@ class Row(NamedTuple):
     text_hash: str | None = None
 
     def is_held_by(self, record: KnownRecord) -> bool:
-        """True if a record says what the row says; one of an older version may be known by the row's text."""
-        return record.holds(self.content_hash) or (self.text_hash is not None and record.holds(self.text_hash))
+        """True if a record says what the row says; one of an older version may be known by another hash."""
+        return record.holds(self.content_hash) or (
+            self.text_hash is not None and any(map(record.holds, self.text_hash.split()))
+        )
 
     @property
     def replaces(self) -> bool:

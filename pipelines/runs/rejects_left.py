@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home import spill
@@ -13,7 +14,7 @@ from pipelines.validation.outcome import Validated
 from pipelines.validation.tables import KNOWN
 
 ROWS_A_WRITE = 2_000
-OF_REJECT = "line lines key stage patient_id amount_cents reasons content_hash".split()
+OF_REJECT = "line lines key stage patient_id amount_cents reasons content_hash text_hash".split()
 OF_REASON = "rule_id expression column message retryable line".split()
 
 
@@ -24,16 +25,22 @@ def rejects_left(session: Session, feed: Feed, validated: Validated) -> Iterator
             yield _without_known(session, feed, rejects, validated, there)
 
 
+class _Doubtful(NamedTuple):
+    """A reject, and the hashes by which the ledger may know its content; none of one that is not doubtful."""
+
+    reject: Reject
+    hashes: list[str]
+
+
 def _without_known(
-    session: Session, feed: Feed, rejects: list[Reject], validated: Validated, there: spill.Writer
+    session: Session, feed: Feed, rejects: list[_Doubtful], validated: Validated, there: spill.Writer
 ) -> list[Reject]:
-    keys = [reject.source_key for reject in rejects if reject.content_hash and reject.source_key]
+    keys = [reject.source_key for reject, hashes in rejects if hashes and reject.source_key]
     known = session.ledger.known(session.target, feed.source, feed.resource, keys) if keys else {}
     left: list[Reject] = []
-    for reject in rejects:
+    for reject, hashes in rejects:
         record = known.get(reject.source_key or "")
-        content = reject.content_hash or ""
-        if record and content and standing_of(record) is Standing.THERE and record.holds(content):
+        if record and standing_of(record) is Standing.THERE and any(map(record.holds, hashes)):
             about = (record.patient_id, record.source_at, record.amount_cents)
             there.add(reject.line, reject.lines, record.key, *about)
             validated.is_known(record.amount_cents or 0, {reason.rule_id for reason in reject.reasons})
@@ -42,21 +49,24 @@ def _without_known(
     return left
 
 
-def _rejects(folder: Path) -> Iterator[list[Reject]]:
+def _rejects(folder: Path) -> Iterator[list[_Doubtful]]:
     answers = answers_of(folder)
     for part in spill.batches(folder / "rejects.parquet", ROWS_A_WRITE, OF_REJECT):
         yield [
-            Reject(
-                row["line"],
-                row["lines"],
-                row["key"],
-                row["stage"],
-                row["patient_id"],
-                None,
-                row["amount_cents"],
-                [Reason(*(reason[name] for name in OF_REASON)) for reason in row["reasons"]],
-                answers.get(row["line"], ()),
-                row["content_hash"],
+            _Doubtful(
+                Reject(
+                    row["line"],
+                    row["lines"],
+                    row["key"],
+                    row["stage"],
+                    row["patient_id"],
+                    None,
+                    row["amount_cents"],
+                    [Reason(*(reason[name] for name in OF_REASON)) for reason in row["reasons"]],
+                    answers.get(row["line"], ()),
+                    row["content_hash"],
+                ),
+                f"{row['content_hash']} {row['text_hash'] or ''}".split() if row["content_hash"] else [],
             )
             for row in part.to_pylist()
         ]

@@ -66,16 +66,22 @@ class Sorted:
         self._skipped.append((rows[0].line, lines, rows[0].key, first_line, *about))
 
     def reject(
-        self, rows: Sequence[Row], built: Built | None, reasons: Sequence[Reason], content: str | None = None
+        self,
+        rows: Sequence[Row],
+        built: Built | None,
+        reasons: Sequence[Reason],
+        content: str | None = None,
+        text: str | None = None,
     ) -> None:
-        """Add a record that is set aside. content: its hash, where it may only have been misread."""
+        """Add a record that is set aside. content, text: its hashes, where it may only have been misread."""
         first, stages = rows[0], {reason.stage for reason in reasons}
         stage = next(stage for stage in ("parse", "map", "rule") if stage in stages)
         self.tally.rejected += 1
         self.tally.reasons.update({reason.rule for reason in reasons})
         about = (built and built.patient_id, built and built.cents, "".join(row.raw for row in rows))
         structs = [reason[1:] for reason in reasons]  # in the order of `REASON`
-        self._rejects.append((first.line, sum(row.lines for row in rows), first.key, stage, *about, structs, content))
+        lines = sum(row.lines for row in rows)
+        self._rejects.append((first.line, lines, first.key, stage, *about, structs, content, text))
 
     def warn(self, line: int, rule: str, expression: str | None, column: str | None, message: str) -> None:
         self.tally.warnings[rule] += 1

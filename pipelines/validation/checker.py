@@ -68,7 +68,7 @@ class Checker:
         faults = self._faults.of_rows(rows)
         if not first.differs and faults and all(row.is_doubtful for row in rows if row.faults):
             reasons = self._faults.at_places(faults, first.line)
-            self._sorted.reject(every, None, reasons, content_of(rows, self._kind))
+            self._sorted.reject(every, None, reasons, content_of(rows, self._kind), text_of(rows, self._kind))
             return
         missing = self._bodies.stand_in(values) if faults else set()
         built, body = self._bodies.build(first.key, values) if values else None, None

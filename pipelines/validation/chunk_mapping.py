@@ -17,7 +17,7 @@ from pipelines.feeds.terms.columns import MISSING, Fault
 from pipelines.feeds.terms.record import Found, Kind, Values
 from pipelines.feeds.terms.times import micros
 from pipelines.home import arrow
-from pipelines.validation.content import canonical, dump, sha
+from pipelines.validation.content import NO_HASH, canonical, dump, sha
 from pipelines.validation.tables import MAPPED
 
 
@@ -96,7 +96,7 @@ def _write_doubtful(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> Non
         if place not in mapped.faults:
             fault = ("parse", row.fault.rule, None, None, row.fault.message)
             said = (mapped.keys[place], mapped.times[place], mapped.records[place], sha(mapped.records[place]))
-            out.add(row.line, row.lines, *said, dump([fault]), printable(row.raw), True, None)
+            out.add(row.line, row.lines, *said, dump([fault]), printable(row.raw), True, mapped.former.get(place))
 
 
 def _write_chunk(chunk: Chunk, mapper: Mapper, out: Gathered) -> int:
@@ -146,7 +146,7 @@ def _write_rows(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
 class MappedRows(NamedTuple):
     """Keys, microseconds to sort by, and what the rows say as JSON; by place, the faults of those that have some.
 
-    former: by place, the hashes of rows that ledgers of older versions know by another content.
+    former: by place, the hashes by which ledgers of older versions may know rows, with blanks between.
     """
 
     keys: Sequence[Any] | NDArray[np.object_]
@@ -186,14 +186,20 @@ def _without_empty_labels(kind: Kind, columns: Mapping[str, Cells], absent: Sequ
 
 def _as_before(chunk: Chunk, mapper: Mapper, places: Sequence[int]) -> dict[int, str]:
     """By place, the hashes of rows as versions read them that took any day, and texts for nothing with blanks around
-    them: a record that was loaded so is unchanged.
+    them: a record that was loaded so is unchanged. There is one for each choice of days that were not named then.
     """
     if not places:
         return {}
-    mapped = mapper.former.map(mapper.former.rows([chunk.rows[place] for place in places]))
-    records = _records(mapper.feed.kind, mapped.columns, [None] * len(places))
-    sound = (number for number in range(len(places)) if number not in mapped.faults)
-    return {places[number]: sha(records[number]) for number in sound}
+    rows = [chunk.rows[place] for place in places]
+    hashes = [_hashes_by(former, rows) for former in mapper.formers]
+    return {place: " ".join(of_row) for place, of_row in zip(places, zip(*hashes, strict=True), strict=True)}
+
+
+def _hashes_by(former: Mapper, rows: Sequence[Any]) -> list[str]:
+    """The hashes of rows as one version read them; that of a row which it rejected is none of any content."""
+    mapped = former.map(former.rows(rows))
+    records = _records(former.feed.kind, mapped.columns, [None] * len(rows))
+    return [NO_HASH if place in mapped.faults else sha(record) for place, record in enumerate(records)]
 
 
 def _reason(stage: str, found: Found) -> tuple[Any, ...]:

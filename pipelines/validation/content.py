@@ -6,6 +6,9 @@ from typing import Any
 
 import orjson
 
+NO_HASH = "-"
+"""In the place of a hash, where there is no content."""
+
 
 def dump(found: Any) -> str:
     return to_json(found).decode()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pipelines.feeds.terms.record import Kind
-from pipelines.validation.content import sha
+from pipelines.validation.content import NO_HASH, sha
 
 
 class Row(NamedTuple):
@@ -60,7 +60,13 @@ def content_of(rows: Sequence[Row], kind: Kind) -> str:
 
 
 def text_of(rows: Sequence[Row], kind: Kind) -> str | None:
-    """Return the hash by which ledgers of older versions know the record, or None."""
-    if rows[0].text_hash is None or not kind.grouped:
-        return rows[0].text_hash
-    return sha("".join(sorted(row.text_hash or row.hash for row in rows)))
+    """Return the hashes by which ledgers of older versions may know the record, with blanks between, or None."""
+    if len(rows) == 1 and rows[0].text_hash is None:
+        return None
+    formerly = [row.text_hash.split() if row.text_hash else [row.hash] for row in rows]
+    every = formerly[0]
+    if kind.grouped:
+        ways = range(max(map(len, formerly)))
+        every = [sha("".join(sorted(hashes[min(way, len(hashes) - 1)] for hashes in formerly))) for way in ways]
+    known = (NO_HASH, content_of(rows, kind))
+    return " ".join(found for found in dict.fromkeys(every) if found not in known) or None

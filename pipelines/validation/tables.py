@@ -18,8 +18,8 @@ MAPPED = pa.schema(
     }
 )
 """is_doubtful: a row that is mapped, and set aside since it may have been misread; `hash` is of what it says.
-text_hash: by which ledgers of older versions know a row: of a whole resource, of its text; of a task with a list of no
-labels, with that list."""
+text_hash: by which ledgers of older versions may know a row, with blanks between where there are several: of a whole
+resource, of its text; of a task with a list of no labels, with that list; of a row with days for none, with these."""
 ACCEPTED = pa.schema(
     {
         "line": pa.int64(),
@@ -56,9 +56,10 @@ REJECTS = pa.schema(
         "record": pa.string(),
         "reasons": pa.list_(REASON),
         "content_hash": pa.string(),
+        "text_hash": pa.string(),
     }
 )
-"""content_hash: of what a doubtful record says, as that of accepted ones."""
+"""content_hash, text_hash: of what a doubtful record says, as those of accepted ones."""
 
 KNOWN = pa.schema(
     {

@@ -108,7 +108,7 @@ def _some(accepted: Path, apart: int) -> Iterator[tuple[str, tuple[int, tuple[st
     for part in batches(accepted, ROWS_A_LOOK, LOOKED_FOR):
         rows = part[-first % apart :: apart] if apart > 1 else part
         for line, key, *hashes in zip(*(rows.column(name).to_pylist() for name in LOOKED_FOR), strict=True):
-            yield key, (line, tuple(filter(None, hashes)))
+            yield key, (line, tuple(" ".join(filter(None, hashes)).split()))
         first += len(part)
 
 

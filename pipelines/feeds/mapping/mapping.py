@@ -6,6 +6,7 @@ Each distinct value of a column is converted once per chunk.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ from pipelines.home.batch import Unreadable
 Crosswalks = Mapping[Crosswalk, Mapping[str, str | Fault]]
 NOBODY: Crosswalks = {}
 """The people of a target that is not asked for any."""
+MOST_DAYS = 4
+"""Days for none that a feed names, of which each choice may have been named before."""
 
 
 class Mapped(NamedTuple):
@@ -41,7 +44,8 @@ class Mapper:
 
     known_as: by their spellings, keys that the ledger has in another form than they would be read in today.
     first_lines: gives the beginning of a file of text, where a header that lacks columns can be looked for.
-    people: crosswalks that the target was asked for. as_before: read as the versions did that took any day.
+    people: crosswalks that the target was asked for. as_before: read as the versions did that took any day, when the
+    feed named all texts for nothing but these.
     """
 
     def __init__(
@@ -54,7 +58,7 @@ class Mapper:
         first_lines: FirstLines = tuple,
         people: Crosswalks = NOBODY,
         *,
-        as_before: bool = False,
+        as_before: Sequence[str] | None = None,
     ) -> None:
         self.feed = feed
         self.key = partial(key, known_as=known_as)
@@ -62,9 +66,10 @@ class Mapper:
         self._numbers = feed.file.numbers
         self._conventions = feed.file.conventions
         self.width = 0 if header is None else len(header)
-        days = days_for_none(feed.file.empty, self._conventions)
-        self._form = Form(header, feed.file.empty, self._numbers, days, as_before=as_before)
-        self._conventions = replace(self._conventions, takes_any_day=as_before)
+        is_before = as_before is not None
+        self._days = days_for_none(feed.file.empty, self._conventions) if as_before is None else as_before
+        self._form = Form(header, feed.file.empty, self._numbers, self._days, as_before=is_before)
+        self._conventions = replace(self._conventions, takes_any_day=is_before)
         if header is not None:
             check_header(feed, header, file_name, first_lines)
         try:
@@ -78,10 +83,15 @@ class Mapper:
         ]
 
     @cached_property
-    def former(self) -> "Mapper":
-        """The mapper that reads rows as the versions did that took any day."""
+    def formers(self) -> list["Mapper"]:
+        """The mappers that read rows as the versions did that took any day: one for each choice of the days for none
+        that the feed may not have named by then. Of many days, all or none were named.
+        """
         header, file_name, known_as = self._made_of
-        return Mapper(self.feed, header, file_name, self.tables, known_as, as_before=True)
+        days, sizes = self._days, range(len(self._days), -1, -1)
+        some = [sizes[0], 0] if len(days) > MOST_DAYS else sizes
+        choices = (choice for size in some for choice in combinations(days, size))
+        return [Mapper(self.feed, header, file_name, self.tables, known_as, as_before=choice) for choice in choices]
 
     def _converter(self, column: Column) -> Callable[[Any], object]:
         if column.shape == "key":

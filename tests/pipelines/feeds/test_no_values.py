@@ -189,6 +189,22 @@ def test_a_comment_that_was_loaded_with_a_day_for_none_is_known_by_it(tmp_path: 
     assert now[1] == before[0] != now[0]
 
 
+def test_a_record_with_two_days_for_none_is_known_whichever_of_them_the_feed_named_before(tmp_path: Path) -> None:
+    """FEED-FILE-09, LEDGER-13: the content that was loaded has the other day."""
+    more, days = FEED.replace('due = "due"', 'due = "due"\nauthored = "made"'), ("9999-12-31", "2999-12-31")
+    text = f"id,what,status,who,due,made\na,call,requested,d1,{days[0]},{days[1]}\n"
+
+    def known(keys: str) -> tuple[str, str | None]:
+        [row] = rows(validated(text, tmp_path, "list.csv", more.replace("{more}", keys)), "accepted")
+        return row["content_hash"], row["text_hash"]
+
+    before = [known(f'years = [1900, 9999]\nempty = ["{day}"]')[0] for day in days]
+    before.append(known("years = [1900, 9999]")[0])
+    content, formerly = known('empty = ["9999-12-31", "2999-12-31"]')
+    assert set((formerly or "").split()) == set(before)
+    assert content not in before
+
+
 def test_the_next_export_leaves_such_a_task_unchanged(
     home: Path, target: object, chartferry: Callable[..., tuple[int, str, str]]
 ) -> None:
