@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pipelines.feeds.mapping.origins import Origins
+from pipelines.feeds.reading.chunks import Places
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord, Reason
 from pipelines.ledger.standing import undone_at
@@ -12,6 +13,7 @@ from pipelines.loading.loaded import Batch
 from pipelines.loading.row import Row
 from pipelines.loading.verdicts import SENT, Verdicts
 from pipelines.session.answers import Answers
+from pipelines.validation.places import places_in
 
 
 class Judged(NamedTuple):
@@ -36,6 +38,7 @@ class Judge:
         self._ended = Ended(ledger, of, batch.batch_id, answers)
         self._origins = Origins(batch.feed.file, batch.feed.kind)
         self._undone_at: dict[str, str] = {}
+        self._places: dict[str, Places] = {}
 
     def resend(self, keys: set[str]) -> None:
         """Note the keys of rows in doubt that surely are not at the target: they are sent again."""
@@ -82,5 +85,9 @@ class Judge:
 
     def _changed(self, record: KnownRecord) -> Reason:
         key, labels = self._origins.key, self._origins.labels
-        said = f"the key is known with other content, from line {record.line} of {record.batch_id}"
+        batch_id = record.batch_id
+        if batch_id not in self._places:
+            self._places[batch_id] = places_in(self._batch.folder.parent.parent / batch_id)
+        place = self._places[batch_id].of(record.line)
+        said = f"the key is known with other content, from {place} of {batch_id}"
         return Reason("LEDGER-08", key.element, labels.get(key.name), said, False)

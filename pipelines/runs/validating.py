@@ -9,6 +9,7 @@ from pipelines.runs.rejects_left import rejects_left
 from pipelines.runs.run import Run
 from pipelines.session.session import Session
 from pipelines.validation.outcome import Validated
+from pipelines.validation.places import write_places
 
 
 def validate_run(session: Session, run: Run) -> Validated:
@@ -22,6 +23,7 @@ def _validated(session: Session, run: Run) -> Validated:
     write_questionnaires(run.folder, session.snapshot_for(run.feed.resource).versions())
     before = open_by_line(session.ledger, session.target, run.received.batch_id) if run.before else {}
     validated = validate_received(session, run.received, run.feed, run.folder, run.only, before)
+    write_places(run.folder, validated.places)
     for rejects in rejects_left(session, run.feed, validated):
         session.ledger.reject(session.target, run.feed.source, run.feed.resource, run.received.batch_id, rejects)
     return validated

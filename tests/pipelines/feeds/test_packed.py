@@ -3,8 +3,9 @@
 import gzip
 import io
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -188,3 +189,17 @@ def test_a_draft_of_an_archive_names_it_and_what_is_in_it(tmp_path: Path) -> Non
     """FEED-NEW-01"""
     (tmp_path / "till-05.zip").write_bytes(zipped({"till-01.csv": ROWS}))
     assert 'files = ["till*.zip", "till*.csv"]' in draft(tmp_path / "till-05.zip").splitlines()
+
+
+def test_a_record_that_is_known_from_an_archive_is_named_by_its_file_and_line(
+    home: Path, target: object, asked: Callable[..., dict[str, Any]], chartferry: Callable[..., tuple[int, str, str]]
+) -> None:
+    """LEDGER-08: lines of a batch run on from file to file, and nobody finds them so."""
+    files = {"payments-1.csv": PAYMENTS + payment("a"), "payments-2.csv": PAYMENTS + payment("b") + payment("c")}
+    (home / "inbox/payments-may.zip").write_bytes(zipped(files))
+    [batch] = [each["batch_id"] for each in asked("import")["batches"]]
+    (home / "inbox/payments-june.csv").write_text(PAYMENTS + payment("c", "7.00"))
+    asked("import")
+    chartferry("rejects", "export", "--out", home / "out")
+    [path] = (home / "out").iterdir()
+    assert f"with other content, from payments-2.csv, line 3 of {batch}" in path.read_text()
