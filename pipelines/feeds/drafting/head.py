@@ -17,6 +17,10 @@ _MONTHS = (
     " sept?(?:ember)? [ok][ck]t(?:ober)? nov(?:ember)? de[cz](?:ember)?"
 ).split()
 _DATED = re.compile(rf"(?:[\d_\-]|(?<=[\d_\- ])(?:{'|'.join(_MONTHS)})(?=[\d_\-]|$))++$", re.IGNORECASE)
+_INSTRUMENT = re.compile(
+    r".*(?<![^\W\d_])(?:audit|bdi|dass|epds|gad|pcl|phq|sf|who)[-_ ]?\d{1,2}(?=[-_ ]|$)", re.IGNORECASE
+)
+"""Names of instruments that end in figures."""
 _LABELS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 
 
@@ -44,9 +48,14 @@ def head(path: Path, guess: Guess, export: Export) -> Iterator[Line]:
 
 
 def stem_of(file_name: str) -> str:
-    """The beginning of a file's name, without figures and months at its end: `till` of `till-0310.txt`."""
+    """The beginning of a file's name, without figures and months at its end: `till` of `till-0310.txt`. Those of an
+    instrument are part of its name: `gad7` of `gad7_march.csv`.
+    """
     first = file_name.split(".", maxsplit=1)[0]
-    return re.sub(_DATED, "", first) or re.sub(r"[\d_\-]+$", "", first) or first
+    instrument = _INSTRUMENT.match(first)
+    kept = instrument[0] if instrument else ""
+    rest = first[len(kept) :]
+    return kept + re.sub(_DATED, "", rest) or kept + re.sub(r"[\d_\-]+$", "", rest) or first
 
 
 def _files(path: Path, export: Export) -> Entry:

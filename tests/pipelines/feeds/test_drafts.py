@@ -54,6 +54,22 @@ def test_a_draft_holds_what_can_be_seen_and_loads_as_a_feed(tmp_path: Path) -> N
     assert 'Not used: "Text"' in text
 
 
+@pytest.mark.parametrize(
+    ("file", "name", "pattern"),
+    [
+        ("gad7_march.csv", "gad7", "gad7*.csv"),
+        ("PHQ-9_2026-03.csv", "PHQ-9", "PHQ-9*.csv"),
+        ("clinic gad-7 0310.csv", "clinic-gad-7", "clinic gad-7 *.csv"),
+        ("gad7.csv", "gad7", "gad7*.csv"),
+        ("till2026-03.csv", "till", "till*.csv"),
+    ],
+)
+def test_figures_of_an_instrument_are_part_of_a_name(file: str, name: str, pattern: str, tmp_path: Path) -> None:
+    """FEED-FILE-08: those of a day are not."""
+    found = tomllib.loads(draft(written(tmp_path, file, "Beleg;Betrag\nB-1;7,50\nB-2;8,50\n")))
+    assert (found["name"], found["files"]) == (name, [pattern])
+
+
 def test_no_value_of_a_row_is_in_a_draft(tmp_path: Path) -> None:
     """FEED-FILE-08."""
     without_header = "\n".join(GERMAN.splitlines()[2:]) + "\n"
