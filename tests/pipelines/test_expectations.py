@@ -1,19 +1,23 @@
 """What a feed expects of its files: late and unusual ones are named, by bounds or by the feed's own history."""
 
 import json
+import sys
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+import dagster as dg
 import pytest
 
-from pipelines.dagster.alerts import of_expectations
+from pipelines.dagster.alerts import COMMAND, of_expectations
 from pipelines.dagster.standing.verdicts import verdicts_of
+from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.importing.expected import Unexpected, draft_expectations, unexpected_now, usual
 from pipelines.ledger.ledger import Ledger
 from tests.pipelines.conftest import Clock
 from tests.pipelines.test_ledger import TARGET
+from tests.support.practice import verdicts
 
 FEED = """
 name = "till"
@@ -164,3 +168,36 @@ def test_checks_and_alerts_tell_of_it(tmp_path):
     assert "1 records, expected 5 to 9" in json.dumps(events)
     assert list(of_expectations(tmp_path, {}, [feed_of(tmp_path)])) == []
     assert Unexpected().sentences() == []
+
+
+def test_the_job_of_the_checks_and_the_sensor_of_alerts_tell_of_it_and_of_its_end(tmp_path):
+    """file_late, file_unusual, well_again: as Dagster evaluates them, with the feed file of the home."""
+    home, told, script = tmp_path / "home", tmp_path / "told.ndjson", tmp_path / "note.py"
+    (home / "feeds").mkdir(parents=True)
+    feed_of(home / "feeds", '[expect]\nby = "00:00"\nrows = [5, 9]')
+    script.write_text(f"import sys; open({str(told)!r}, 'a').write(sys.stdin.read() + chr(10))")
+    environ = {"CHARTFERRY_HOME": str(home), COMMAND: f"{sys.executable} {script}"}
+    name = "files_of_till_are_as_expected"
+    with closing(Ledger.open(home / "ledger.db", Clock())) as ledger:
+        came(ledger, (1, 100))
+    with dg.DagsterInstance.ephemeral() as instance:
+        repository = build_definitions(environ).get_repository_def()
+        made = repository.get_job("standing_check").execute_in_process(instance=instance)
+        assert verdicts(made)[name] == (False, "WARN")
+        [said] = [each.description for each in made.get_asset_check_evaluations() if each.check_name == name]
+        assert "1 records, expected 5 to 9" in (said or "")
+        cursor = None
+        for files in ([], [], [(6, 600)]):
+            if files:
+                with closing(Ledger.open(home / "ledger.db", Clock())) as ledger:
+                    feed_of(home / "feeds", "[expect]\nrows = [5, 9]")
+                    came(ledger, (1, 100), *files)
+            repository = build_definitions(environ).get_repository_def()
+            context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
+            looked = repository.get_sensor_def("alerts")(context)
+            assert isinstance(looked, dg.SensorResult)
+            cursor = looked.cursor
+        assert verdicts(repository.get_job("standing_check").execute_in_process(instance=instance))[name][0]
+    events = [json.loads(line) for line in told.read_text().splitlines()]
+    assert [event["event"] for event in events] == ["file_late", "file_unusual", "well_again", "well_again"]
+    assert {event.get("feed") for event in events[:2]} == {"till"}

@@ -11,6 +11,7 @@ from tests.pipelines.feeds.test_packed import zipped
 from tests.pipelines.feeds.test_quotes import rejected
 from tests.pipelines.test_rejects import Practice, one
 from tests.pipelines.test_validate import rows, validated
+from tests.support.exports import QUESTIONS
 
 TRACKER = """
 kind = "tasks"
@@ -307,3 +308,38 @@ def test_a_crosswalk_whose_ids_became_numbers_is_refused(cells, tmp_path):
     (tmp_path / "t.toml").write_text(STEPS.replace("{value}", f'{{ column = "who", {WALK} }}'))
     with pytest.raises(FeedError, match="line 3: a spreadsheet has made a number of an id; enter it as text"):
         load_feed(tmp_path / "t.toml")
+
+
+SURVEY = """
+kind = "answers"
+files = ["survey*.zip", "responses*"]
+[join.answers]
+files = "answers*"
+on = { "response" = "of" }
+one_row_per = "answers"
+[columns]
+response_id = "response"
+patient_id = "patient"
+questionnaire = { constant = "q1" }
+question = "answers.question"
+answer_text = "answers.text"
+"""
+
+
+def test_answers_beside_responses_are_the_answers_of_each(home, target, asked):
+    """FEED-FILE-01: an answer whose response is not there is a reject."""
+    target.stored["q1"] = QUESTIONS
+    (home / "feeds").mkdir(exist_ok=True)
+    (home / "feeds/survey.toml").write_text(SURVEY)
+    files = {
+        "responses.csv": "response,patient\nr1,p1\nr2,p2\n",
+        "answers.csv": "of,question,text\nr2,1,so so\nr1,1,fine\nr9,1,lost\n",
+    }
+    (home / "inbox/survey-march.zip").write_bytes(zipped(files))
+    totals = asked("import")["totals"]
+    assert (totals["created"], totals["rejected"]) == (2, 1)
+    said = {
+        body["subject"]["reference"]: body["item"][0]["answer"][0]["valueString"]
+        for body in target.of("QuestionnaireResponse")
+    }
+    assert said == {"Patient/p1": "fine", "Patient/p2": "so so"}

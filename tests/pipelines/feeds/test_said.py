@@ -162,3 +162,48 @@ def test_a_sample_of_answers_is_checked_by_the_questionnaires_of_the_home(
     assert "line 2: taken\n" in shown
     assert "line 3: rejected\n" in shown
     assert "  problem in Q2: " in shown
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ("a,call,done,d1,2026-03-01", "problem in status: "),
+        ("b,call,requested,d1,2026-02-30", "problem in due: no date or time that exists in the calendar"),
+        (f"c,call,requested,{'d' * 65},", "problem in who: "),
+        ("d,call,requested,,", "problem in who: the column is required and empty here"),
+    ],
+    ids=["a status", "a date", "a length", "a person"],
+)
+def test_a_sample_of_tasks_says_what_needs_no_target(
+    cells: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FEED-FILE-08, FEED-FILE-09"""
+    columns = {"task_id": "id", "description": "what", "status": "status", "requester_id": "who", "due": "due"}
+    mapped = "".join(f'{ours} = "{theirs}"\n' for ours, theirs in columns.items())
+    (tmp_path / "list.toml").write_text(f'kind = "tasks"\nfiles = "list*"\n[columns]\n{mapped}')
+    (tmp_path / "list.csv").write_text(f"{','.join(columns.values())}\n{cells}\nz,call,requested,d1,\n")
+    run(
+        ["--home", str(tmp_path), "feeds", "check", str(tmp_path / "list.toml"), "--sample", str(tmp_path / "list.csv")]
+    )
+    shown = capsys.readouterr().out
+    assert "line 2: rejected\n" in shown
+    assert f"  {said}" in shown
+    assert "line 3: taken\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("amount", "said"),
+    [("0", "problem in amount: "), ("-5", "problem in amount: "), ("1.005", "problem in amount: ")],
+    ids=["nothing", "a refund", "half a cent"],
+)
+def test_a_sample_of_payments_says_what_needs_no_target(
+    amount: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FEED-FILE-08, FEED-PAY-03"""
+    (tmp_path / "payments.csv").write_text(
+        f"payment_id,patient_id,amount,paid_on,claim_id\na,p1,{amount},2026-03-01,\n"
+    )
+    run(["--home", str(tmp_path), "feeds", "check", "--sample", str(tmp_path / "payments.csv")])
+    shown = capsys.readouterr().out
+    assert "line 2: rejected\n" in shown
+    assert f"  {said}" in shown
