@@ -17,6 +17,7 @@ from pipelines.client.capabilities import Capabilities, capabilities_of
 from pipelines.client.pace import PATIENT, Attempts, Patience
 from pipelines.client.profiles import PLAIN, ProfileFile
 from pipelines.client.replies import (
+    Late,
     NotDone,
     NotSent,
     Refused,
@@ -81,7 +82,8 @@ class FhirClient:
         self.base_url = base_url.rstrip("/")
         self.profile = profile
         self.patience = patience
-        self._clock = clock
+        self.timeout = timeout
+        self.clock = clock
         self._before_each = before_each
         self._heard: tuple[datetime, float] | None = None
         beyond = not is_loopback(base_url)
@@ -159,7 +161,7 @@ class FhirClient:
         if self._heard is None:
             return None
         said, at = self._heard
-        return said + timedelta(seconds=self._clock() - at)
+        return said + timedelta(seconds=self.clock() - at)
 
     def wait_until_it_answers(self, resource_type: str) -> None:
         """Return once the target answers a search of one resource; raises `TargetUnusable` when patience ends."""
@@ -322,11 +324,13 @@ class FhirClient:
             raise NotSent(f"no connection: {type(error).__name__}") from None
         except httpx.InvalidURL:
             raise NotSent("an address that cannot be sent", final=True) from None
+        except httpx.TimeoutException as error:
+            raise Late(type(error).__name__) from None
         except httpx.HTTPError as error:
             raise Unknown(type(error).__name__) from None
         answer.stream = READ
         if said := http_date(answer.headers.get("date", "")):
-            self._heard = said, self._clock()
+            self._heard = said, self.clock()
         return answer
 
 

@@ -26,6 +26,8 @@ REFUSED = (400, 404, 405, 412, 422)
 FAILED = (409, 500)
 """With an OperationOutcome, the end of a request that met a fault or another request."""
 NOT_OFFERED = (404, 405, 501)
+LATE = (408, 504)
+"""Of a gateway that has waited for the target, or of a target that has waited for the request."""
 CODE = re.compile(r"[a-z][a-z0-9-]{0,39}")
 """A code of R4: it goes where no text of a target may go."""
 LONGEST_SAID = 1_000
@@ -54,6 +56,10 @@ class Unknown(Exception):
 
 class Failed(Unknown):
     """The target itself said that it failed, so that nothing of the request is under way any more."""
+
+
+class Late(Unknown):
+    """No answer came in time: the request may be more than the target does in that time."""
 
 
 class NotOffered(Unknown):
@@ -164,6 +170,8 @@ def _unclear(reply: Reply) -> Unknown:
     """The exception of an answer after which it is not known whether the write was done."""
     if reply.status in FAILED and reply.outcome is not None:
         return Failed(f"HTTP {reply.status}")
+    if reply.status in LATE:
+        return Late(f"HTTP {reply.status}")
     return (NotOffered if reply.status in NOT_OFFERED else Unknown)(f"HTTP {reply.status}")
 
 

@@ -1,6 +1,7 @@
 """Bounds of a target that a load finds out: the size of a bundle that it takes, and how often it may be in trouble."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import inf
 from threading import Lock
 
 from pipelines.client.client import FhirClient
@@ -10,31 +11,59 @@ MOST_UNCLEAR = 3
 """Bundles in a row without a clear answer, after which the target counts as unusable."""
 
 
+SMALLER = 4
+"""By how many times a bundle is smaller that follows one without an answer in time."""
+QUICK = 1 / 4
+"""The share of the time that a target has for its answer, within which it says that twice as much is no risk."""
+CAREFUL = 16
+
+
 class Sizes:
-    """The bundle size (characters) that the target takes, learned from its answers. Safe for several threads."""
+    """The bundle size (characters) that the target takes, learned from its answers. Safe for several threads.
 
-    def __init__(self) -> None:
+    timeout: the seconds that an answer may take; less where a gateway waits for less.
+    """
+
+    def __init__(self, timeout: float) -> None:
         self._taken, self._too_large = 0, 0
+        self._timeout, self._in_time = timeout, inf
 
-    def took(self, size: int) -> None:
+    def took(self, size: int, seconds: float) -> None:
+        """Note that a bundle was taken. One that was answered quickly lets the next ones grow."""
         self._taken = max(self._taken, size)
+        if seconds < self._timeout * QUICK:
+            self._in_time = max(self._in_time, 2 * size)
+
+    def found_slow(self, size: int, seconds: float) -> None:
+        """Note that a bundle was not answered within some seconds: the next ones are smaller."""
+        self._timeout = min(self._timeout, seconds)
+        self._in_time = min(self._in_time, size // SMALLER)
+
+    def begin_small(self, size: int) -> None:
+        """Begin with a small part of a bundle whose rows have had no answer before, unless larger ones were taken."""
+        if not self._taken:
+            self._in_time = min(self._in_time, size // CAREFUL)
 
     def found_too_large(self, size: int) -> None:
         self._too_large = min(self._too_large or size, size)
         self._taken = self._taken if self._taken < self._too_large else 0
 
-    def parts(self, places: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
-        """The places in bundles of a size that should be taken; all in one while none was too large."""
-        most = max(self._taken, self._too_large // 2) if self._too_large else sum(sizes)
-        parts: list[list[int]] = []
-        room = 0
+    def parts(self, places: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
+        """Yield the places in bundles of the size that should be taken by then; all in one while none was too large."""
+        part, room = list[int](), 0.0
         for at in places:
-            if not parts or sizes[at] > room:
-                parts.append([])
-                room = most
-            parts[-1].append(at)
+            if part and sizes[at] > room:
+                yield part
+                part = []
+            room = self._most() if not part else room
+            part.append(at)
             room -= sizes[at]
-        return parts
+        if part:
+            yield part
+
+    def _most(self) -> float:
+        most = max(self._taken, self._too_large // 2) if self._too_large else inf
+        return min(most, self._in_time)
 
 
 class Trouble:
@@ -47,10 +76,13 @@ class Trouble:
     def is_over(self) -> None:
         self._in_a_row = 0
 
-    def met(self) -> str | None:
-        """Wait for the target; return the sentence that ends the load where it does not come back."""
+    def met(self, counts: bool = True) -> str | None:
+        """Wait for the target; return the sentence that ends the load where it does not come back.
+
+        counts: False where the next bundle has a better chance, as it is smaller.
+        """
         with self._lock:
-            self._in_a_row += 1
+            self._in_a_row += counts
             many = self._in_a_row
         if many >= MOST_UNCLEAR:
             return "the target could not be used: no clear answer, again and again"

@@ -13,6 +13,7 @@ from pipelines.client.pace import Attempts
 from pipelines.client.replies import (
     NOT_OFFERED,
     Failed,
+    Late,
     NotDone,
     NotOffered,
     NotSent,
@@ -66,7 +67,7 @@ class BundleSender:
     ) -> None:
         self._identity, self._whole = identity, whole
         resource_type = identity.resource_type
-        self._way = Way(client, resource_type, step, read_all, Sizes(), Trouble(client, resource_type))
+        self._way = Way(client, resource_type, step, read_all, Sizes(client.timeout), Trouble(client, resource_type))
 
     def send(self, rows: Sequence[Row]) -> Sent:
         """Send the rows, again and again within bounds until each is known. Raises nothing of the target's doing."""
@@ -98,7 +99,7 @@ class Left(NamedTuple):
     """The rows that one attempt left to be sent again.
 
     places: of the rows. problem: why. asked: the pause that the target asked for. unclear: the outcome is unknown.
-    final: another attempt now is of no use.
+    final: another attempt now is of no use. late: there was no answer in time, so that they go in smaller parts.
     """
 
     places: list[int]
@@ -106,6 +107,7 @@ class Left(NamedTuple):
     asked: float | None = None
     unclear: bool = False
     final: bool = False
+    late: bool = False
 
 
 class _Sending:
@@ -123,6 +125,8 @@ class _Sending:
         self._sent = Sent()
 
     def run(self) -> Sent:
+        if self._unsure and not self._way.step.repeats:
+            self._way.sizes.begin_small(self._size(range(len(self._rows))))
         self._parts(self._way.sizes.parts(range(len(self._rows)), self._sizes))
         if len(self._sent.results) < len(self._rows):
             asked = self._unsure | self._again
@@ -149,12 +153,17 @@ class _Sending:
             if not attempts.next(left.asked, final):
                 self._sent.unusable = unusable(left.problem, attempts.number)
                 return
+            if left.late:
+                self._parts(self._way.sizes.parts(places, self._sizes))
+                return
 
     def _try(self, places: list[int], tries: int) -> Left:
         bundle = conditional_bundle(self._way.resource_type, [self._entries[at] for at in places], self._way.kind)
+        clock = self._way.client.clock
+        began = clock()
         try:
             replies = self._way.client.send_bundle(bundle, len(places), self._way.kind)
-            self._way.sizes.took(self._size(places))
+            self._way.sizes.took(self._size(places), clock() - began)
             self._way.trouble.is_over()
             return self._take(places, replies, tries)
         except NotSent as error:
@@ -166,9 +175,12 @@ class _Sending:
             self._sent.not_offered = isinstance(error, NotOffered)
             if isinstance(error, Failed) and self._way.kind == "transaction":
                 return self._failed(places, error, tries)
+            late = isinstance(error, Late) and len(places) > 1
+            if late:
+                self._way.sizes.found_slow(self._size(places), clock() - began)
             if not (self._way.step.repeats or isinstance(error, Failed)):
-                return self._doubt(places)
-            return Left(places, NO_ANSWER.format(error), unclear=True)
+                return self._doubt(places, late)
+            return Left(places, NO_ANSWER.format(error), unclear=True, late=late)
 
     def _failed(self, places: list[int], error: Failed, tries: int) -> Left:
         """A transaction that failed at the target goes in halves. One row alone is tried again, then it is in doubt."""
@@ -176,12 +188,12 @@ class _Sending:
             return self._halve(places)
         return Left(places, NO_ANSWER.format(error)) if tries < UNKNOWN_TRIES else self._doubt(places)
 
-    def _doubt(self, places: list[int]) -> Left:
+    def _doubt(self, places: list[int], late: bool = False) -> Left:
         """Leave rows in doubt, since their request may be under way yet, and no repeat may meet it."""
         for at in places:
             self._sent.results[at] = Result("in_doubt")
             self._stopped.add(self._rows[at].lane)
-        self._sent.unusable = self._way.trouble.met()
+        self._sent.unusable = self._way.trouble.met(counts=not late)
         return Left([], "")
 
     def _halve(self, places: list[int]) -> Left:

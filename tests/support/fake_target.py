@@ -69,6 +69,9 @@ class FakeTarget:
     counts: whether searches have a total. links: what stands before the path in a `next` link. most_a_page: resources
     on a page, whatever is asked for. heaviest_alone: characters of a single create that are too many.
 
+    seconds_a_row: what a bundle takes by a clock of its own, `seconds`. A gateway waits for 60 of them, and answers 504
+    then; `late` has the sizes of such bundles, and late_is_done says whether they are stored.
+
     software: its name in the statement. conflict: where it shows entity tags, the status of an update with an old one.
     """
 
@@ -95,6 +98,7 @@ class FakeTarget:
         self.conflict: int | None = None
         self.drops, self.counts, self.links, self.renames = set[str](), True, "", False
         self.most_a_page, self.heaviest_alone = 10_000, 10**9
+        self.seconds, self.seconds_a_row, self.late, self.late_is_done = 0.0, 0.0, list[int](), True
         self.made: dict[str, datetime] = {}
         self.searches: list[dict[str, list[str]]] = []
         self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -329,6 +333,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def batch(self, bundle, cut, missing, silent):
         target, entries = self.target, bundle["entry"]
+        if not silent and self.is_late(entries):
+            return self.fault_said(bundle, Said(504, b"<html>Gateway Time-out</html>", done=target.late_is_done))
         target.sizes.append(len(entries))
         heavy = target.heaviest and len(json.dumps(bundle)) > target.heaviest
         if heavy or (target.limit and len(entries) > target.limit):
@@ -347,6 +353,13 @@ class Handler(BaseHTTPRequestHandler):
             return self.hang_up()
         shown = answers[: len(answers) - missing]
         return self.answer(200, {"resourceType": "Bundle", "type": "batch-response", "entry": shown}, cut=cut)
+
+    def is_late(self, entries):
+        target, seconds = self.target, len(entries) * self.target.seconds_a_row
+        target.seconds += min(seconds, 60)
+        if seconds > 60:
+            target.late.append(len(entries))
+        return seconds > 60
 
     def transaction(self, entries, cut, missing, silent):
         """All entries or none, as HAPI answers: a refusal has the status of the entry, a fault is a 500."""

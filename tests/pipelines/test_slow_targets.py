@@ -1,0 +1,99 @@
+"""Targets that do not answer a full bundle in time: smaller ones follow, and grow again, and nothing is made twice."""
+
+import pytest
+
+from pipelines.loading import bundles
+from tests.support.fake_target import FakeTarget, serving
+from tests.support.work import Work, payment
+
+WAYS = {
+    "ours": {},
+    "batch": {"says": ["batch", "conditional"]},
+    "transaction": {"says": ["transaction", "conditional"]},
+}
+OF_OTHERS = pytest.mark.parametrize(
+    "at", [WAYS["batch"], WAYS["transaction"]], ids=["batch", "transaction"], indirect=True
+)
+
+
+@pytest.fixture
+def at(tmp_path, request, monkeypatch):
+    """Work at a target that takes 0.4 seconds a row, one bundle after another."""
+    monkeypatch.setattr(bundles, "LINES", 1)
+    with serving(FakeTarget(**request.param)) as target:
+        work = Work(tmp_path, target)
+        target.seconds_a_row = 0.4
+        work.client.clock, work.client.timeout = lambda: target.seconds, 60
+        yield work
+        work.close()
+
+
+def rows(number):
+    return [payment(n, patient=f"p{n}") for n in range(number)]
+
+
+def keys(work):
+    return sorted(body["identifier"][0]["value"] for body in work.target.stored.values())
+
+
+@pytest.mark.parametrize("at", [WAYS["ours"]], ids=["ours"], indirect=True)
+@pytest.mark.parametrize("done", [True, False])
+def test_the_bundled_service_gets_what_was_late_again_in_parts(at, done):
+    """LEDGER-01"""
+    at.target.late_is_done = done
+    assert at.run(rows(1200)).counts == {"created": 1200}
+    assert at.target.late == [500]
+    assert max(at.target.sizes[done:]) <= 150, "what is taken without haste is followed by as much, not by more"
+    at.agree()
+
+
+@OF_OTHERS
+def test_what_was_late_and_is_there_is_adopted_and_the_rest_goes_in_smaller_bundles(at):
+    """LEDGER-01, TARGET-03"""
+    loaded = at.run(rows(1200))
+    assert (loaded.unusable, loaded.counts) == (None, {"created": 700, "adopted": 500})
+    assert at.target.late == [500]
+    at.agree()
+
+
+@OF_OTHERS
+def test_what_was_late_and_is_not_there_goes_in_a_small_bundle_after_the_settling_time(at):
+    """LEDGER-01, TARGET-03: so that it is not late again and again."""
+    at.target.late_is_done = False
+    loaded = at.run(rows(1200))
+    assert (loaded.unusable, loaded.counts) == (None, {"created": 700, "in_doubt": 500})
+    assert at.run(rows(1200)).counts["in_doubt"] == 500
+    assert not at.run(rows(1200), settling=0).counts["in_doubt"]
+    assert at.target.late == [500]
+    assert keys(at) == sorted(row[2] for row in rows(1200))
+    at.agree()
+
+
+@OF_OTHERS
+def test_bundles_grow_again_once_answers_come_quickly(at):
+    at.target.sizes = Growing(at.target)
+    assert not at.run(rows(5000)).counts["in_doubt"]
+    assert at.target.late == [500]
+    assert at.target.sizes[-2] == 500
+    at.agree()
+
+
+class Growing(list[int]):
+    """The sizes of bundles. After six of them the target is quick."""
+
+    def __init__(self, target):
+        super().__init__()
+        self.target = target
+
+    def append(self, size):
+        super().append(size)
+        self.target.seconds_a_row = 0.4 if len(self) < 6 else 0.01
+
+
+@OF_OTHERS
+def test_a_target_that_never_answers_a_write_in_time_is_left_alone(at):
+    at.run(rows(2))
+    at.target.seconds_a_row, at.target.late_is_done = 90, False
+    loaded = at.run([payment(n, patient=f"p{n}") for n in range(2, 3000)], "payments-2")
+    assert "no clear answer, again and again" in loaded.unusable
+    assert len(at.target.late) < 20
