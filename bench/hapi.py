@@ -1,18 +1,21 @@
 """An import into HAPI FHIR beside a bare loop of the same transactions.
 
-usage: hapi.py URL [--payments 10000] [--rounds 2]
+usage: hapi.py URL [--payments 10000] [--rounds 3] [--before CHECKOUT [--rows-before 600]]
 The server runs already, and has patients. Every payment is new: one dollar for one of them. Import and loop alternate;
-the loop sends as many transactions of 500 at once as the import does, and keeps no account of them. Prints JSON lines.
+the loop sends transactions of the same size, and as many at once, and keeps no account of them. `--before` names a
+checkout of an earlier version with its `.venv`: its importer takes turns too, with fewer rows. Prints JSON lines.
 """
 
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +28,8 @@ sys.path.insert(0, str(HERE.parent))
 
 from bench.run import environment  # noqa: E402 - the project's own folder is not on a script's path
 from pipelines.client.creates import conditional_bundle  # noqa: E402
-from pipelines.loading.bundles import LINES, ROWS_A_BUNDLE  # noqa: E402
+from pipelines.client.profiles import ROWS_A_BUNDLE, profile_for  # noqa: E402
+from pipelines.loading.bundles import LINES  # noqa: E402
 
 SYSTEM = "urn:chartferry:default:PaymentNotice"
 JSON = {"content-type": "application/fhir+json", "accept": "application/json"}
@@ -37,11 +41,17 @@ def patients_of(url: str) -> list[str]:
     return [entry["resource"]["id"] for entry in page["entry"]]
 
 
+def software_of(url: str) -> str:
+    """Return the name of the server's software."""
+    statement = httpx.get(f"{url}/metadata", headers=JSON, timeout=600, trust_env=False).json()
+    return str(statement["software"]["name"])
+
+
 # -- two ways
 
 
-def bare_loop(url: str, patients: Sequence[str], payments: int) -> float:
-    """Send transactions of conditional creates, some at once; return the seconds."""
+def bare_loop(url: str, patients: Sequence[str], payments: int, rows: int) -> float:
+    """Send transactions of so many conditional creates, some at once; return the seconds."""
     name = uuid.uuid4().hex[:8]
 
     def entry(number: int) -> tuple[str, str]:
@@ -58,7 +68,7 @@ def bare_loop(url: str, patients: Sequence[str], payments: int) -> float:
         }
         return json.dumps(body, separators=(",", ":")), json.dumps(f"identifier={SYSTEM}|{key}")
 
-    parts = [range(at, min(at + ROWS_A_BUNDLE, payments)) for at in range(0, payments, ROWS_A_BUNDLE)]
+    parts = [range(at, min(at + rows, payments)) for at in range(0, payments, rows)]
     bundles = [conditional_bundle("PaymentNotice", [entry(n) for n in part], "transaction") for part in parts]
     with httpx.Client(timeout=300, trust_env=False) as client, ThreadPoolExecutor(LINES) as pool:
         began = time.perf_counter()
@@ -85,34 +95,51 @@ def settings(url: str) -> dict[str, str]:
     return environment() | {"FHIR_BASE_URL": url, "FHIR_TOKEN": "none", "CHARTFERRY_SETTLING_SECONDS": "1"}
 
 
-def imported(url: str, path: Path, home: Path) -> dict[str, Any]:
-    """Import a file; return what each stage took."""
-    words = [sys.executable, str(HERE / "import_one.py"), str(home), str(path)]
-    done = subprocess.run(words, env=settings(url), capture_output=True, text=True, check=False)
+def imported(url: str, path: Path, home: Path, before: Path | None = None) -> dict[str, Any]:
+    """Import a file, by the importer of another checkout where one is given; return what each stage took."""
+    python = before / ".venv" / "bin" / "python" if before else sys.executable
+    program = (before or HERE.parent) / "bench" / "import_one.py"
+    words = [*map(str, (python, program, home, path))]
+    done = subprocess.run(words, env=settings(url), cwd=before, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-500:]
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
-def side_by_side(url: str, payments: int, rounds: int) -> None:
-    """Let both ways alternate, and print what each took."""
-    patients = patients_of(url)
-    for number in range(rounds):
+def side_by_side(url: str, given: argparse.Namespace) -> None:
+    """Let all ways alternate; print the rate of each, and how the import's compares."""
+    patients, rates = patients_of(url), defaultdict[str, list[float]](list)
+    rows = profile_for(software_of(url)).file.rows_a_bundle or ROWS_A_BUNDLE
+
+    def tell(number: int, way: str, payments: int, seconds: float, **more: Any) -> None:
+        rates[way].append(payments / seconds)
+        said = {"round": number, "way": way, "payments": payments, "seconds": round(seconds, 2)}
+        print(json.dumps({**said, "a_second": round(payments / seconds), **more}), flush=True)
+
+    def by_import(number: int, way: str, payments: int, before: Path | None) -> None:
         with tempfile.TemporaryDirectory() as folder:
             home = Path(folder) / "home"
-            took = imported(url, export(Path(folder), patients, payments), home)
-            print(json.dumps({"round": number, "way": "import", "payments": payments, **took}), flush=True)
-        seconds = bare_loop(url, patients, payments)
-        print(json.dumps({"round": number, "way": "bare loop", "payments": payments, "seconds": seconds}), flush=True)
+            took = imported(url, export(Path(folder), patients, payments), home, before)
+        tell(number, way, payments, sum(stage["seconds"] for stage in took["stages"].values()), **took)
+
+    for number in range(given.rounds):
+        by_import(number, "import", given.payments, None)
+        tell(number, "bare loop", given.payments, bare_loop(url, patients, given.payments, rows))
+        if given.before:
+            by_import(number, "before", given.rows_before, given.before.resolve())
+    median = {way: statistics.median(found) for way, found in rates.items()}
+    print(json.dumps({f"to the {way}": round(median["import"] / rate, 2) for way, rate in median.items()}))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     parser.add_argument("--payments", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="An earlier version, with its .venv.")
+    parser.add_argument("--rows-before", type=int, default=600)
     given = parser.parse_args()
-    side_by_side(given.url.rstrip("/"), given.payments, given.rounds)
+    side_by_side(given.url.rstrip("/"), given)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 BUILTIN = Path(__file__).with_name("targets")
 INTERFACE = "interface"
+ROWS_A_BUNDLE = 500
+"""Where no profile says fewer."""
 
 
 class BadProfile(Exception):
@@ -25,8 +27,9 @@ class ProfileFile(BaseModel):
 
     software: the name in the statement that it goes with. balances: compute balances before sending, since the target
     keeps none. total: what a search asks for as `_total`, so that it counts. offset: the parameter of a link that
-    counts resources. conflict: the HTTP status of an update that another one overtook. per_second: the most requests a
-    second. elements: by type and name, what stands where the interface has `{}`.
+    counts resources. conflict: the HTTP status of an update that another one overtook. rows_a_bundle: the most rows in
+    a bundle. per_second: the most requests a second. elements: by type and name, what stands where the interface has
+    `{}`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -36,6 +39,7 @@ class ProfileFile(BaseModel):
     total: str | None = Field(None, pattern=r"^[a-z]{1,20}$")
     offset: str = Field("_offset", pattern=r"^[A-Za-z_-]{1,64}$")
     conflict: int = Field(412, ge=400, le=499)
+    rows_a_bundle: int | None = Field(None, ge=1, le=ROWS_A_BUNDLE)
     per_second: float | None = Field(None, ge=0.01, le=1e6)
     elements: dict[str, dict[str, dict[str, Any]]] = {}
 

@@ -38,13 +38,13 @@ LOOK_UP = Step("look-up", conditional=False)
 BARE = Step("bare", named=False, conditional=False)
 
 DOES: dict[str, str] = {
-    "batch": "conditional creates in batches of up to 500 rows",
-    "transaction": "conditional creates in transactions of up to 500 rows; a refused one is halved",
+    "batch": "conditional creates in batches of up to {rows} rows",
+    "transaction": "conditional creates in transactions of up to {rows} rows; a refused one is halved",
     "conditional": "one conditional create a row, several at once",
     "look-up": "one create a row with its identifier, which is looked up before a create is repeated",
     "bare": "one create a row; what a patient has is read before, and unclear rows are looked up by content",
 }
-"""What an import does at each step."""
+"""What an import does at each step. rows: the most in a bundle."""
 
 RISK: dict[str, str] = {
     "free of races": "none: a create that is repeated finds the first one",

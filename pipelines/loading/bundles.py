@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
+from pipelines.client.profiles import ROWS_A_BUNDLE
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.answered import Result
 from pipelines.loading.book import Book
@@ -11,7 +12,6 @@ from pipelines.loading.sending import BundleSender, Sent
 from pipelines.loading.shared_notes import Sender
 from pipelines.loading.why import Why
 
-ROWS_A_BUNDLE = 500
 LINES = 4
 """Bundles under way at once: the target reads some while it stores others, and can store two as one."""
 CHARACTERS_A_BUNDLE = 8_000_000
@@ -23,11 +23,11 @@ Round = list[tuple[int, list[Row]]]
 
 def send_bundles(book: Book, rows: Iterator[Row], why: Why) -> None:
     """A bundle under way on each line, while the next round is encoded and intended."""
-    at_once = max(1, LINES // book.load.batch.workers)
+    at_once, most = max(1, LINES // book.load.batch.workers), book.load.client.profile.rows_a_bundle or ROWS_A_BUNDLE
     with ThreadPoolExecutor(at_once, "bundle") as lines, ThreadPoolExecutor(READERS, "read back") as readers:
         sender: Sender = BundleSender(book.load.client, book.load.identity, readers.map, why.whole, book.step)
         sender = book.notes.sending(sender, readers.map) if book.notes else sender
-        UnderWay(book, lambda bundle: lines.submit(sender.send, bundle)).carry(rounds(dealt(rows, at_once)))
+        UnderWay(book, lambda bundle: lines.submit(sender.send, bundle)).carry(rounds(dealt(rows, at_once, most)))
 
 
 class UnderWay:
@@ -106,13 +106,13 @@ def rounds(dealing: Iterable[tuple[int, list[Row]]]) -> Iterator[Round]:
         yield together
 
 
-def dealt(rows: Iterable[Row], lines: int = LINES) -> Iterator[tuple[int, list[Row]]]:
+def dealt(rows: Iterable[Row], lines: int = LINES, most: int | None = None) -> Iterator[tuple[int, list[Row]]]:
     """Rows in bundles, bounded in number and in size, with the line on which each travels."""
     waiting: list[list[Row]] = [[] for _ in range(lines)]
     sizes, lanes = [0] * lines, _LinesOfLanes(lines)
     for row in rows:
         line = lanes.line(row.lane)
-        if len(waiting[line]) == ROWS_A_BUNDLE or sizes[line] + len(row.body) > CHARACTERS_A_BUNDLE:
+        if len(waiting[line]) == (most or ROWS_A_BUNDLE) or sizes[line] + len(row.body) > CHARACTERS_A_BUNDLE:
             if waiting[line]:
                 yield line, waiting[line]
                 lanes.dealt(line, waiting[line])

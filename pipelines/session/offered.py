@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipelines.client.client import FhirClient
+from pipelines.client.profiles import ROWS_A_BUNDLE
 from pipelines.client.replies import NotDone, NotSent, Refused, Unknown, resources_of
 from pipelines.client.steps import DOES, Step, risk_of, step_for
 from pipelines.home.exits import ALL_LOADED, UNUSABLE
@@ -85,7 +86,8 @@ def _ours(types: frozenset[str]) -> list[str]:
 def _of_type(client: FhirClient, kind: str, step: Step) -> OfType:
     look_up = _look_up(client, kind) if step.named else NOT_ASKED
     works = look_up in (ANSWERED, NOT_ASKED)
-    return OfType(kind, step.name, DOES[step.name], risk_of(step), look_up, works)
+    does = DOES[step.name].format(rows=client.profile.rows_a_bundle or ROWS_A_BUNDLE)
+    return OfType(kind, step.name, does, risk_of(step), look_up, works)
 
 
 def _look_up(client: FhirClient, kind: str) -> str:

@@ -9,9 +9,10 @@ from typing import Any, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.client.profiles import ROWS_A_BUNDLE
 from pipelines.loading.answered import Result
 from pipelines.loading.book import Book
-from pipelines.loading.bundles import LINES, ROWS_A_BUNDLE, UnderWay, dealt, rounds
+from pipelines.loading.bundles import LINES, UnderWay, dealt, rounds
 from pipelines.loading.row import Row
 from pipelines.loading.sending import Sent
 

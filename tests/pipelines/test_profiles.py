@@ -207,6 +207,15 @@ def test_elements_that_the_interface_leaves_empty_are_what_the_profile_says(home
     assert asked("verify")["differences"] == []
 
 
+def test_bundles_have_as_many_rows_as_the_profile_says(home, other, asked):
+    """TARGET-04"""
+    profile(home, "rows_a_bundle = 7\n")
+    payments(home, *((f"k{number}", "p1", "8.00") for number in range(30)))
+    assert asked("import")["totals"]["created"] == 30
+    assert max(other.sizes) == 7
+    assert len(other.of("PaymentNotice")) == 30
+
+
 def test_a_questionnaire_is_named_by_its_canonical_url_where_it_has_one(home, other, asked):
     """TARGET-05"""
     other.stored["q1"] = QUESTIONS | {"url": URL}
