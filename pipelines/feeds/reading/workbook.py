@@ -1,6 +1,7 @@
 """Workbooks (.xlsx): a sheet's rows, each cell as the sheet shows it, with its row number as the line.
 
-pandas reads the values. Dates become ISO 8601, percents and filled zeros stay, and a number keeps all its decimals.
+calamine reads the values, and hands them on row by row. Dates become ISO 8601, percents and filled zeros stay, and a
+number keeps all its decimals.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -50,14 +51,16 @@ class WorkbookReader(TableReader):
         self._check_formulas()
         self._check_side_by_side()
 
-    def _loaded(self, sheet: str) -> Iterator[tuple[Any, ...]]:
-        import pandas as pd  # slow to import, and few files need it
+    def _loaded(self, sheet: str) -> Iterator[Sequence[Any]]:
+        """The rows of a sheet from its first line and column on; a number without decimals is an integer."""
+        from python_calamine import CalamineError, CalamineWorkbook  # few files need it
 
         try:
-            frame = pd.read_excel(self._path, sheet, header=None, dtype=object, na_filter=False, engine="calamine")
-        except (ValueError, OSError):
+            found = CalamineWorkbook.from_path(self._path).get_sheet_by_name(sheet)
+        except (CalamineError, ValueError, OSError):
             raise Unreadable(f"{self.name}: {DAMAGED}") from None
-        return frame.itertuples(index=False, name=None)
+        left = [""] * (found.start or (0, 0))[1]
+        return ([*left, *map(_whole, row)] for row in found.iter_rows())
 
     # --- The sheet and its header -----------------------------------------------------------------
 
@@ -233,6 +236,10 @@ class _Columns:
         """Columns, from 1, with texts that begin with 0 and with numbers, each with the line of the first number."""
         seen = enumerate(zip(self._numbers, self._zeros, strict=True), 1)
         return [(place, line) for place, (line, has_zeros) in seen if line and has_zeros]
+
+
+def _whole(value: object) -> object:
+    return int(value) if type(value) is float and value.is_integer() else value
 
 
 def _without_values(places: Collection[Place]) -> str:

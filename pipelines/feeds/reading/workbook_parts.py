@@ -1,4 +1,4 @@
-"""What pandas does not say of a workbook: formats, errors, formulas without a value, merged cells, and how large it is.
+"""What calamine does not say of a workbook: formats, errors, formulas without a value, merged cells, and its size.
 
 The XML is read as a stream before the sheet is loaded, so that no workbook takes more memory than its bounds.
 """

@@ -276,11 +276,18 @@ def test_formats_of_the_helper_are_those_of_the_tests() -> None:
     assert FORMATS[MRN] == '"MRN-"0'
 
 
-def test_pandas_is_imported_where_a_workbook_is_read_and_nowhere_else() -> None:
-    """It takes longer to import than a small file takes to import."""
-    code = "import sys, pipelines.cli, pipelines.definitions; print('pandas' in sys.modules)"
+def test_calamine_is_imported_where_a_workbook_is_read_and_nowhere_else() -> None:
+    code = "import sys, pipelines.cli, pipelines.definitions; print({'pandas', 'python_calamine'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    assert done.stdout.strip() == "set()"
+
+
+def test_a_sheet_that_begins_lower_down_and_further_right_keeps_its_places(tmp_path: Path) -> None:
+    """Columns by position and lines are those of the sheet."""
+    rows = [[None, *HEADER], [], [None, *row((7, MRN))], [None, *row("b", "x")]]
+    found = read(workbook({"P": sheet(rows, first=3)}), tmp_path)
+    assert accepted(found) == [(5, "MRN-7")]
+    assert [line for line, _, _ in rejected(found)] == [6]
 
 
 def test_a_truth_value_is_no_id_no_date_and_no_amount_and_its_line_is_told(tmp_path: Path) -> None:
