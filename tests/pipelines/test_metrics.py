@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pipelines.dagster.standing.sensor import standing_sensor
 from pipelines.feeds.files.catalog import load_feeds
 from tests.support.commands import command, environment
-from tests.support.exports import payments
+from tests.support.exports import payments, tasks
 from tests.support.starting import start
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -67,6 +67,26 @@ def test_rows_in_doubt_and_files_that_wait_are_counted(home, target, asked, char
     assert found["chartferry_inbox_files",] == 1
     assert time.time() - found["chartferry_inbox_oldest_timestamp_seconds",] < 600
     assert found["chartferry_lease_held",] == 0
+
+
+def test_a_settled_doubt_counts_no_more_and_an_undo_changes_no_first_outcome(home, target, asked, chartferry):
+    """OPS-01: the file and the command say so."""
+    target.additions, target.faults = False, ["lost_before"]
+    tasks(home, "k1", "k2")
+    batch = asked("import")["batches"][0]["batch_id"]
+    assert figures(chartferry("metrics")[1])["chartferry_rows_in_doubt", "tasks"] == 1
+    asked("doubts", "resend", f"{batch}:2")
+    asked("import")
+    settled = figures((home / "metrics.prom").read_text())
+    assert settled["chartferry_rows_in_doubt", "tasks"] == 0
+    assert settled["chartferry_rows", "tasks", "created"] == 2
+    assert settled["chartferry_batches", "tasks", "finished"] == 1
+    assert len(asked("undo", batch)["taken_back"]) == 2
+    undone = figures(chartferry("metrics")[1])
+    same = ("chartferry_rows", "chartferry_batches", "chartferry_rejects_open", "chartferry_rows_in_doubt")
+    assert {key: value for key, value in undone.items() if key[0] in same} == {
+        key: value for key, value in settled.items() if key[0] in same
+    }
 
 
 def test_a_sensor_notes_its_tick_and_writes_the_figures(imported, home):
