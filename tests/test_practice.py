@@ -19,6 +19,7 @@ import duckdb
 import pytest
 
 from tests.support.commands import load, resources, run, serving
+from tests.support.questions import ANSWERS, Tables, asked, same
 from tests.support.realdata import MISSING, REALDATA
 
 ROOT = Path(__file__).parents[1]
@@ -285,3 +286,16 @@ def test_the_store_is_sound_afterwards(home):
     """Balances equal charges less payments, for every patient."""
     checked = run("fhir-service", "check", "--store", home / "service.duckdb")
     assert (checked.returncode, checked.stdout.splitlines()[-1].split(",")[0]) == (0, "nothing wrong")
+
+
+def test_forty_questions_of_analysts_have_the_answers_that_the_rows_give(home: Path) -> None:
+    """REPORT-03: of this practice too, whose rows nobody chose for them."""
+    questions = asked((ROOT / "docs" / "analysts.md").read_text(encoding="utf-8"))
+    tables, answered = Tables(home / "published" / "parquet"), 0
+    with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as published:
+        published.execute("SET TimeZone = 'UTC'")
+        for (question, query), answer in zip(questions, ANSWERS, strict=True):
+            found = published.execute(query).fetchall()
+            assert same(found, answer(tables)), question
+            answered += bool(found)
+    assert answered > 20

@@ -93,6 +93,11 @@ def created(t: Tables) -> list[Row]:
     return [row for row in t["payment"] if row["fate"] == "created"]
 
 
+def _least(rows: Iterable[Row], column: str) -> Any:
+    """Return the first of the texts in alphabetical order; None if there is none."""
+    return min((row[column] for row in rows if row[column] is not None), default=None)
+
+
 def total(rows: Iterable[Row], column: str = "amount") -> Any:
     return sum((row[column] for row in rows), Decimal(0))
 
@@ -109,13 +114,12 @@ def _months(t: Tables) -> Answer:
 def _codes(t: Tables) -> Answer:
     dated = [row for row in right(t) if row["effective_at"]]
     found = groups(dated, lambda row: month(row["effective_at"]), "code")
-    names = {row["code"]: row["code_display"] for row in dated}
-    return [(at, code, names[code], len(rows)) for (at, code), rows in found.items()]
+    return [(at, code, _least(rows, "code_display"), len(rows)) for (at, code), rows in found.items()]
 
 
 def _longest(t: Tables) -> Answer:
     lines = [
-        (*key, rows[0]["code_display"], len(rows), *(percentile(_hours(rows), share) for share in (0.5, 0.9)))
+        (*key, _least(rows, "code_display"), len(rows), *(percentile(_hours(rows), share) for share in (0.5, 0.9)))
         for key, rows in groups(timed(t), "category_code", "code").items()
         if len(rows) >= 3
     ]
@@ -189,8 +193,8 @@ def _series(t: Tables, code: str) -> dict[str, list[Row]]:
 
 
 def _hba1c(t: Tables) -> Answer:
-    rows = _series(t, "4548-4")["p100"]
-    before = [None, *rows[:-1]]
+    rows = _series(t, "4548-4").get("p100", [])
+    before = [None, *rows][: len(rows)]
     return [
         (
             *(row["effective_at"], row["value"], row["unit"]),
@@ -203,19 +207,20 @@ def _hba1c(t: Tables) -> Answer:
 
 
 def _abnormal(t: Tables) -> Answer:
-    found = groups(t["observation"], "code", "unit")
-    return [
-        (
-            *(code, rows[0]["code_display"], unit, len(rows), len(rows), n := sum(map(_is_outside, rows))),
-            percent(n, len(rows)),
-        )
-        for (code, unit), rows in found.items()
-    ]
+    lines = []
+    for (code, unit), rows in groups(t["observation"], "code", "unit").items():
+        verdicts = [verdict for row in rows if (verdict := _is_abnormal(row)) is not None]
+        if verdicts:
+            about = (code, _least(rows, "code_display"), unit, len(rows), len(verdicts), sum(verdicts))
+            lines.append((*about, percent(sum(verdicts), len(verdicts))))
+    return lines
 
 
-def _is_outside(row: Row) -> bool:
-    """True outside the range: the made-up laboratory's verdicts say the same."""
-    low, high = row["range_low"], row["range_high"]
+def _is_abnormal(row: Row) -> bool | None:
+    """True outside the range, else what the interpretation says: the made-up laboratory's verdicts say the same."""
+    low, high, said = row["range_low"], row["range_high"], row["interpretation"]
+    if row["value"] is None or (low is None and high is None):
+        return None if said is None else said != "N"
     return (low is not None and row["value"] < low) or (high is not None and row["value"] > high)
 
 
