@@ -1,8 +1,9 @@
 """The sweep and the publication: all reports of the bundled service over HTTP, beside a loop that just fetches them.
 
-usage: reports.py [--reports 100000] [--out FILE]
+usage: reports.py [--reports 100000] [--results] [--out FILE]
 The service, the sweep and the bare loop are processes of their own on the same two cores. `first`: everything is new;
-`again`: nothing has changed. Prints a table and writes `bench/reports.json`.
+`again`: nothing has changed. With `--results` each report has Observations of its own, which the sweep reads as well,
+and the bare loop does not. Prints a table and writes `bench/reports.json`.
 """
 
 import argparse
@@ -13,10 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+import duckdb
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -41,26 +44,47 @@ print(len(ids))
 Row = dict[str, Any]
 
 
-def make_reference(folder: Path, reports: int) -> None:
-    """The samples' reference data, its reports repeated under new ids over three years."""
+def make_reference(folder: Path, reports: int, results: bool = False) -> None:
+    """The samples' reference data, its reports repeated under new ids over three years.
+
+    results: their Observations are repeated with them; without it all repetitions of a report name the same ones.
+    """
     folder.mkdir()
     for path in SAMPLES.glob("*.ndjson"):
         if path.stem != "diagnostic_report":
             shutil.copy(path, folder)
     lines = (SAMPLES / "diagnostic_report.ndjson").read_text(encoding="utf-8").splitlines()
     bodies = [body for line in lines if (body := json.loads(line))["status"] != "preliminary"]
-    with (folder / "diagnostic_report.ndjson").open("w", encoding="utf-8") as file:
-        for number in range(reports):
-            json.dump(moved(bodies[number % len(bodies)], number), file)
+    write(folder / "diagnostic_report.ndjson", (moved(bodies[n % len(bodies)], n, results) for n in range(reports)))
+    if results:
+        write(folder / "observation.ndjson", results_of([bodies[n % len(bodies)] for n in range(reports)]))
+
+
+def write(path: Path, bodies: Iterable[Row]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for body in bodies:
+            json.dump(body, file)
             file.write("\n")
 
 
-def moved(body: Row, number: int) -> Row:
-    """The report under another id, some days earlier."""
+def results_of(reports: Sequence[Row]) -> Iterator[Row]:
+    """The Observations of reports, under the ids that `moved` names."""
+    lines = (SAMPLES / "observation.ndjson").read_text(encoding="utf-8").splitlines()
+    known = {body["id"]: body for line in lines if (body := json.loads(line))}
+    for number, report in enumerate(reports):
+        for result in report.get("result", ()):
+            name = result["reference"].removeprefix("Observation/")
+            if name in known:
+                yield {**known[name], "id": f"{name}-{number:07}"}
+
+
+def moved(body: Row, number: int, results: bool = False) -> Row:
+    """The report under another id, some days earlier; with results of its own, if they are moved too."""
     days = timedelta(days=number * 7919 % DAYS)
     told = {name: body[name] for name in ("effectiveDateTime", "issued") if name in body}
     times = {name: (datetime.fromisoformat(said) - days).isoformat() for name, said in told.items() if len(said) > 10}
-    return {**body, "id": f"rep-{number:07}"} | times
+    named = [{"reference": f"{each['reference']}-{number:07}"} for each in body.get("result", ())]
+    return {**body, "id": f"rep-{number:07}"} | times | ({"result": named} if results and named else {})
 
 
 def measured(what: str, *arguments: object) -> Row:
@@ -89,11 +113,11 @@ def measured(what: str, *arguments: object) -> Row:
     }
 
 
-def measure(reports: int, folder: Path) -> Iterator[Row]:
+def measure(reports: int, results: bool, folder: Path) -> Iterator[Row]:
     """The load of the reports; then the bare loop and two publications over one service."""
     home = folder / "home"
     home.mkdir(mode=0o700)
-    make_reference(folder / "reference", reports)
+    make_reference(folder / "reference", reports, results)
     store = home / "service.duckdb"
     made = measured("client", "-m", "fhir_service", "client", "add", "--store", store, "--name", "bench")
     form = {name: json.loads(made["said"])[name] for name in ("client_id", "client_secret")}
@@ -109,7 +133,17 @@ def measure(reports: int, folder: Path) -> Iterator[Row]:
         yield bare
         for what in ("first", "again"):
             yield measured(what, "-m", "pipelines.cli", "--home", home, "reports")
+    check_results(home, reports if results else 0)
     yield {"what": "service, all three", "seconds": None, **service}
+
+
+def check_results(home: Path, reports: int) -> None:
+    """End if results of that many reports were to be read, and fewer are published than there are reports."""
+    with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as db:
+        [(results,)] = db.sql("SELECT count(*) FROM observation").fetchall()
+    print(f"{results} results are published")
+    if results < reports:
+        sys.exit("too few")
 
 
 def table(rows: list[Row]) -> str:
@@ -126,17 +160,19 @@ def table(rows: list[Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures the sweep and the publication beside a bare loop.")
     parser.add_argument("--reports", type=int, default=100_000, metavar="N")
+    parser.add_argument("--results", action="store_true", help="each report has Observations of its own")
     parser.add_argument("--out", type=Path, default=HERE / "reports.json", metavar="FILE")
     given = parser.parse_args()
     where = about(keep_to(CORES))
     with tempfile.TemporaryDirectory(prefix="chartferry-bench-") as folder:
         rows = [
             {name: value for name, value in row.items() if name != "said"}
-            for row in measure(given.reports, Path(folder))
+            for row in measure(given.reports, given.results, Path(folder))
         ]
     print(table(rows))
     given.out.write_text(
-        json.dumps({"about": where, "reports": given.reports, "rows": rows}, indent=1) + "\n", encoding="utf-8"
+        json.dumps({"about": where, "reports": given.reports, "results": given.results, "rows": rows}, indent=1) + "\n",
+        encoding="utf-8",
     )
     print(f"written to {given.out}")
 

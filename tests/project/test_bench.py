@@ -1,13 +1,16 @@
 """What the benchmarks measure with: a slow line that loses nothing, and the rate of the last tenth of a load."""
 
+import json
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from bench.import_one import Moments
 from bench.latency import lateness, later
+from bench.reports import make_reference
 from bench.views import TABLES, compared
 
 
@@ -51,3 +54,14 @@ def test_a_short_load_tells_no_share() -> None:
 def test_views_and_sql_by_hand_make_equal_tables() -> None:
     """VIEW-01: the benchmark ends with an error if they differ."""
     assert [row["what"] for row in compared(500, 1)] == list(TABLES)
+
+
+def test_each_report_has_results_of_its_own_where_they_are_asked_for(tmp_path: Path) -> None:
+    make_reference(tmp_path / "made", 1_200, results=True)
+    reports, results = (
+        [json.loads(line) for line in (tmp_path / "made" / f"{name}.ndjson").read_text().splitlines()]
+        for name in ("diagnostic_report", "observation")
+    )
+    named = [each["reference"] for report in reports for each in report.get("result", ())]
+    assert len(set(named)) == len(named) > 1_200
+    assert {f"Observation/{result['id']}" for result in results} == set(named)
