@@ -140,4 +140,11 @@ def test_the_report_page_fits_its_screen_and_prints(width: int, browser: Browser
     for picture in page.get_by_role("img").all():
         assert 0.9 < picture.evaluate("it => it.clientWidth / it.viewBox.baseVal.width") < 1.3
     assert page.pdf(format="A4").startswith(b"%PDF")
+    page.set_viewport_size({"width": 700, "height": 900})
+    page.emulate_media(media="print")
+    whole = page.locator("#rejects table").bounding_box()
+    words = [head.bounding_box() for head in page.locator("#rejects thead th:not(.number)").all()[1:]]
+    assert whole
+    shares = [box["width"] / whole["width"] for box in words if box]
+    assert [0.2 < share < 0.3 for share in shares] == [True] * 3, "no column of words is thin"
     page.context.close()
