@@ -15,7 +15,7 @@ CLINIC, CLINIC_TAG = "CHARTFERRY_CLINIC", "chartferry/clinic"
 EVENTS_TOGETHER = 1000
 """Events that Dagster hands to its storage at once; without this setting it hands over each one alone."""
 BATCH_TAG = "chartferry/batch"
-FILE_TAG = "chartferry/file"
+FILE_TAG = "file"  # short: the list of runs shows few letters of a tag
 INTERVALS = {
     "DAGSTER_EVENT_LOG_CONSUMER_DAEMON_INTERVAL_SECONDS": "3",
     "FRESHNESS_DAEMON_INTERVAL_SECONDS": "60",

@@ -88,7 +88,7 @@ def test_runs_are_asked_for_by_the_partitions_of_their_clinic() -> None:
         for names, batch in ((NORTH, "payments-1"), (SOUTH, "payments-1"), (SOUTH, "payments-2")):
             [request], added = ask_for(instance, names, feed, [batch], "now", {batch: "payments.csv"})
             assert (request.partition_key, request.tags[BATCH_TAG]) == (names.partition(batch),) * 2
-            assert request.tags["chartferry/file"] == "payments.csv"
+            assert request.tags["file"] == "payments.csv"
             [addition] = added
             assert (addition.partitions_def_name, list(addition.partition_keys)) == (
                 f"{names.clinic}/payments batches",

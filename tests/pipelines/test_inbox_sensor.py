@@ -80,7 +80,7 @@ def test_a_file_is_taken_up_when_two_looks_saw_the_same(inbox: Path) -> None:
     assert request.job_name == "import_payments"
     assert request.partition_key == batch(inbox.parent, "payments-1.csv")
     assert request.tags["chartferry/batch"] == request.partition_key
-    assert request.tags["chartferry/file"] == "payments-1.csv"
+    assert request.tags["file"] == "payments-1.csv"
     assert sensor.tick() == []
 
 
