@@ -9,6 +9,7 @@ from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
 from pipelines.feeds.terms.record import Around, Built, Kind, Values
 from pipelines.validation.content import dump
+from pipelines.validation.ends import Ends
 from pipelines.validation.records import Row
 from pipelines.validation.soundness import SoundByCell, SoundByItem, are_plain
 from pipelines.validation.wording import in_words
@@ -25,6 +26,7 @@ class Bodies:
         about = (resource, around.site, around.questionnaires, self._judged)
         self._soundness: SoundByItem | SoundByCell = SoundByItem(*about) if of_items else SoundByCell(*about)
         self._by_cell = of_items or not kind.grouped
+        self._ends = _ends_of(kind, [column.name for column in self._judged]) if of_items else None
         self._names = [column.name for column in kind.columns[1:]]
         self._is_plain = False
 
@@ -48,6 +50,31 @@ class Bodies:
         """The text of a body that is sound; None of one that the rules are to look at. values: of its first row."""
         return self._soundness.text(built.body, self._cells(rows, values))
 
+    def put_together(self, rows: Sequence[Row]) -> tuple[Built, str] | None:
+        """A response and its text, where it is sound by what other responses said; else None.
+
+        rows: all of its key. What was built does not say of which rows the items are.
+        """
+        make, sound = self._kind.put_together, self._soundness
+        if self._ends is None or make is None or not isinstance(sound, SoundByItem) or not _is_list(rows[0]):
+            return None
+        values = self.values(rows[0])
+        found = self._ends.known(rows, values)
+        if found is None:
+            return None
+        built = make(rows[0].key, values, [each.item for each in found], self._around)
+        text = (
+            None
+            if built.faults
+            else sound.put_together(built.body, [each.text for each in found], self._cells(rows, values))
+        )
+        return (built, text) if text is not None else None
+
+    def note(self, rows: Sequence[Row], values: Values, built: Built) -> None:
+        """Remember what the rows of a sound response say. values: of its first row."""
+        if self._ends and built.rows and _is_list(rows[0]):
+            self._ends.note(rows, values, built)
+
     def as_sent(self, built: Built, text: str | None) -> str:
         """The text of a body as it is sent: in the target's words. text: where it has one already."""
         text = text or dump(built.body)
@@ -70,3 +97,14 @@ class Bodies:
         if not (self._is_plain or are_plain([row.record or "" for row in rows])):
             return None
         return [values[column.name] for column in self._judged]
+
+
+def _is_list(row: Row) -> bool:
+    """True if a row says its values in the order of the columns, and is no whole resource."""
+    return bool(row.record) and not row.faults and row.record[:1] == "["  # type: ignore[index]
+
+
+def _ends_of(kind: Kind, shared: Sequence[str]) -> Ends | None:
+    """Return the ends of rows of a kind whose records have a row for each answer."""
+    begins = [column.name for column in kind.columns[1 : len(shared) + 1]] == list(shared)
+    return Ends(shared, "questionnaire") if kind.put_together and begins else None

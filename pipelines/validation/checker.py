@@ -45,7 +45,7 @@ class Checker:
 
     def _take(self, rows: list[Row]) -> None:
         """Take a record: one row, or several of a grouped kind, which may be in the file more than once as a whole."""
-        if len(rows) > 1 or not self._take_sound(rows[0]):
+        if not (self._take_sound(rows[0]) if len(rows) == 1 else self._take_together(rows)):
             self._take_any(rows)
 
     def _take_sound(self, row: Row) -> bool:
@@ -59,6 +59,17 @@ class Checker:
             return False
         self._sorted.tally.amount_received += built.cents or 0
         self._accept([row], built, body)
+        return True
+
+    def _take_together(self, rows: list[Row]) -> bool:
+        """Accept the record of several rows by what others said. False, and nothing is done, if that does not do."""
+        first = rows[0]
+        found = self._bodies.put_together(rows) if first.first_line == first.line else None
+        if found is None:
+            return False
+        built, body = found
+        self._sorted.tally.amount_received += built.cents or 0
+        self._accept(rows, built, body)
         return True
 
     def _take_any(self, rows: list[Row]) -> None:
@@ -85,6 +96,8 @@ class Checker:
         elif first.first_line is not None and first.first_line != first.line:
             self._sorted.skip(rows, built, first.first_line)
         else:
+            if body is not None:
+                self._bodies.note(rows, values[0], built)
             self._accept(rows, built, body)
             for repeat in repeats:
                 self._sorted.skip(repeat, built, first.line)

@@ -30,6 +30,10 @@ REPEATED_KEYS = """
     where key in (select key from mapped where key is not null and not is_doubtful group by key having count(*) > 1)
     and not is_doubtful group by key"""
 """Hashes are compared for keys that come more than once alone: held for every key, they would be most of the memory."""
+APART = """
+    select 1 from (select key, max(file_row_number) - min(file_row_number) + 1 as span, count(*) as row_count
+        from numbered where key is not null group by key)
+    where span <> row_count or row_count > {most} limit 1"""
 
 
 def _sorted(database: Any, kind: Kind) -> Iterator[pa.RecordBatch]:
@@ -54,6 +58,24 @@ def _sorted(database: Any, kind: Kind) -> Iterator[pa.RecordBatch]:
     yield from database.sql(query).to_arrow_reader(ROWS)
 
 
+def _stand_together(database: Any) -> bool:
+    """True if no record has other rows between its own, or more than one may have. Only keys are read for it."""
+    return not database.sql(APART.format(most=MOST_ROWS)).fetchall()
+
+
+def _records_as_they_stand(mapped: Path) -> Iterator[pa.RecordBatch]:
+    """The rows of a grouped kind in whose file the rows of each record stand together."""
+    key = first = None
+    for batch in spill.batches(mapped, ROWS, SHOWN):
+        found: list[tuple[int | None, bool | None]] = []
+        for line, its_key in zip(batch.column("line").to_pylist(), batch.column("key").to_pylist(), strict=True):
+            first = line if its_key is None or its_key != key else first
+            key = its_key
+            found.append((first, None if key is None else False))
+        more = arrow.batch_of_rows(found, FOUND)
+        yield pa.record_batch([*batch.columns, *more.columns], names=[*SHOWN, *FOUND.names])
+
+
 def _as_they_stand(database: Any, mapped: Path) -> Iterator[pa.RecordBatch]:
     """The rows of a kind that is sent in the order of the file: only of keys that come more than once is more asked."""
     query = f"with keys as ({REPEATED_KEYS}) select line, first_line, differs from mapped join keys using (key)"
@@ -72,7 +94,11 @@ def chunks(database: Any, mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
     """The rows some thousand at a time, or fewer long ones; the rows of a record in one chunk."""
     file = str(mapped).replace("'", "''")
     database.execute(f"create view mapped as from read_parquet('{file}')")
-    batches = _sorted(database, kind) if kind.grouped or kind.sort else _as_they_stand(database, mapped)
+    database.execute(f"create view numbered as from read_parquet('{file}', file_row_number = true)")
+    if kind.grouped and _stand_together(database):
+        batches = _records_as_they_stand(mapped)
+    else:
+        batches = _sorted(database, kind) if kind.grouped or kind.sort else _as_they_stand(database, mapped)
     whole = restored(batches, aside_of(mapped), ("record", "raw"))
     parts = (part for batch in whole for part in _bounded(batch))
     return _whole_records(parts) if kind.grouped else parts

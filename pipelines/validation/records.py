@@ -61,7 +61,7 @@ def content_of(rows: Sequence[Row], kind: Kind) -> str:
 
 def text_of(rows: Sequence[Row], kind: Kind) -> str | None:
     """Return the hashes by which ledgers of older versions may know the record, with blanks between, or None."""
-    if len(rows) == 1 and rows[0].text_hash is None:
+    if not any(row.text_hash for row in rows):
         return None
     formerly = [row.text_hash.split() if row.text_hash else [row.hash] for row in rows]
     every = formerly[0]

@@ -44,7 +44,10 @@ class Scoring:
         """The linkIds of the questions that count towards a score and have no answer. response: the body to be sent."""
         address = response.get("questionnaire")
         needed = self._needed(address.rpartition("/")[2]) if isinstance(address, str) else frozenset()
-        return sorted(needed.difference(_answered(response))) if needed else []
+        # Most have all answers, and those not nested: the items at the top tell then.
+        if not needed or needed.issubset([item["linkId"] for item in response.get("item", ()) if item.get("answer")]):
+            return []
+        return sorted(needed.difference(_answered(response)))
 
     def _needed_answers(self, questionnaire_id: str) -> frozenset[str]:
         found = self._questionnaires.questionnaire(questionnaire_id)

@@ -129,6 +129,19 @@ class SoundByItem(Soundness):
         except (TypeError, KeyError):
             return super().text(body)
 
+    def put_together(
+        self, body: Mapping[str, Any], items: list[bytes], cells: Sequence[Any] | None = None
+    ) -> str | None:
+        """Return a response as JSON with these items, each of which is sound and answers another question.
+
+        None where the rest is not sound.
+        """
+        if cells is None or not self._sound.have(cells):
+            if not self._is_sound(_with_items(body, [])):
+                return None
+            self._note([], cells)
+        return _with_items(body, items).decode()
+
     def _by_item(self, body: Mapping[str, Any], cells: Sequence[Any] | None) -> str | None:
         address, items = body["questionnaire"], body["item"]
         texts = [*map(to_json, items)]

@@ -43,6 +43,13 @@ def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
     return built(key, first, body, faults)._replace(rows=tuple(each for _, each in items))
 
 
+def put_together(key: str | None, first: Values, items: Sequence[dict[str, Any]], around: Around) -> Built:
+    """The QuestionnaireResponse of rows that make these items, one each, and agree with the first one in the rest."""
+    faults: list[Found] = []
+    _, address = named_questionnaire(first.get("questionnaire"), around, faults)
+    return built(key, first, head(first, address, around) | {"item": [*items]}, faults)
+
+
 def built(
     key: str | None, row: Values, body: dict[str, Any], faults: Sequence[Found], places: Sequence[str] = ()
 ) -> Built:
@@ -257,4 +264,14 @@ def built_of_resource(key: str | None, rows: Sequence[Values], around: Around) -
     return Built(body, patient, lane, resource_micros(body.get("authored")), faults=tuple(faults))
 
 
-ANSWERS = Kind("answers", ROOT, "response_id", COLUMNS, build, grouped=True, member=ITEM, whole=whole)
+ANSWERS = Kind(
+    "answers",
+    ROOT,
+    "response_id",
+    COLUMNS,
+    build,
+    grouped=True,
+    member=ITEM,
+    whole=whole,
+    put_together=put_together,
+)

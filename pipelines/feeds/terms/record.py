@@ -59,7 +59,8 @@ class Kind:
     build: make the body of a record from the mapped values of its rows (several only for a grouped kind). whole: the
     values of a FHIR resource: `resource` itself, and `at` (microseconds) where that orders the sending. sort: the
     column whose times order the sending. grouped: rows that share a key form one record; member: the element that each
-    of these rows adds to.
+    of these rows adds to. put_together: as `build`, of the first row's values and the members that the rows make, one
+    each; None where that cannot be told row by row.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Kind:
     grouped: bool = False
     member: str | None = None
     whole: Callable[[dict[str, Any]], Values] = lambda resource: {"resource": resource}
+    put_together: Callable[[str | None, Values, Sequence[dict[str, Any]], Around], Built] | None = None
     by_name: dict[str, Column] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
