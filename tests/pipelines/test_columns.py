@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.feeds.terms import times
 from pipelines.feeds.terms.columns import Fault, amount, cents, key, number, reference
-from pipelines.feeds.terms.times import Conventions, micros, time
+from pipelines.feeds.terms.times import Conventions, Times, micros, time
 
 BERLIN = Conventions(ZoneInfo("Europe/Berlin"), ("%d.%m.%Y %H:%M", "%d.%m.%Y"))
 
@@ -70,6 +71,20 @@ def test_a_feed_may_say_which_moment_a_local_time_is_that_comes_twice_or_not_at_
     """FEED-FILE-07."""
     assert time(text, replace(BERLIN, ambiguous="earlier")) == earlier
     assert time(text, replace(BERLIN, ambiguous="later")) == later
+
+
+def test_clocks_are_asked_only_for_times_without_an_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(times, "_shift_on", lambda ordinal, _: asked.append(ordinal))
+    read = Times(BERLIN)
+    assert read("2026-07-01T10:00:00Z") == "2026-07-01T10:00:00+00:00"
+    assert read("2026-07-01") == "2026-07-01"
+    assert not asked
+    assert [read("01.07.2026 10:00"), read("01.07.2026 10:30")] == [
+        "2026-07-01T08:00:00+00:00",
+        "2026-07-01T08:30:00+00:00",
+    ]
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(

@@ -51,10 +51,9 @@ def time(text: str, conventions: Conventions) -> object:
 
 
 class _Day(NamedTuple):
-    """A day by the clocks of a zone. shift: their distance to UTC; None where it changes on that day."""
+    """What is known of a day. is_odd: programs write it for none."""
 
     year: int
-    shift: timedelta | None
     is_odd: bool
 
 
@@ -67,7 +66,9 @@ class Times:
         for form in conventions.dates:
             of_form = (conventions.years or UNIX_YEARS) if form == UNIX else years
             self._readers.append((_NUMBERED.get(form) or reader_of_form(form), *of_form))
-        self._day = lru_cache(DAYS_REMEMBERED)(self._look_at)
+        self._day = lru_cache(DAYS_REMEMBERED)(_look_at)
+        # To know it takes as long as to read many times, and only those without an offset ask for it.
+        self._shift = lru_cache(DAYS_REMEMBERED)(lambda ordinal: _shift_on(ordinal, conventions.zone))
 
     def __call__(self, text: str) -> object:
         text, beyond = text.strip(), None
@@ -89,9 +90,8 @@ class Times:
             return self._made_of_odd(found)
         if not isinstance(found, datetime):
             return found.isoformat()
-        if day.shift is None or found.tzinfo is not None:
-            return _instant(found, self._conventions)
-        return f"{(found - day.shift).isoformat()}+00:00"
+        shift = self._shift(found.toordinal()) if found.tzinfo is None else None
+        return _instant(found, self._conventions) if shift is None else f"{(found - shift).isoformat()}+00:00"
 
     def _made_of_odd(self, found: date) -> object:
         """A time of a day on which programs put what has none: the moment 1970 began, by the clock of any place."""
@@ -100,10 +100,6 @@ class Times:
             return NO_DAY
         made = _instant(found, self._conventions)
         return NO_DAY if made == _BEGINNING else made
-
-    def _look_at(self, ordinal: int) -> _Day:
-        day = date.fromordinal(ordinal)
-        return _Day(day.year, _shift_on(day, self._conventions.zone), day in _ODD_DAYS)
 
     def _beyond(self, years: tuple[int, int]) -> Fault:
         """The fault of a time before or after the years that are taken."""
@@ -134,8 +130,14 @@ NO_DAY = Fault(
 """The fault of a time that is hardly meant: a typing error, another calendar, or a day in place of none."""
 
 
-def _shift_on(day: date, zone: tzinfo) -> timedelta | None:
+def _look_at(ordinal: int) -> _Day:
+    day = date.fromordinal(ordinal)
+    return _Day(day.year, day in _ODD_DAYS)
+
+
+def _shift_on(ordinal: int, zone: tzinfo) -> timedelta | None:
     """The distance of a zone's clocks to UTC on a day; None where it changes, or cannot be known."""
+    day = date.fromordinal(ordinal)
     begins = datetime(day.year, day.month, day.day, tzinfo=zone)
     try:
         moments = [begins + timedelta(hours=hour) for hour in range(25)]
