@@ -5,6 +5,7 @@ One step, the publication, makes all of them. A new `.sql` file or view needs no
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import dagster as dg
 import duckdb
@@ -62,10 +63,22 @@ def table_specs(
 
 def _lineage(names: Names, tables: Sequence[ReportTable]) -> dict[str, dict[str, dg.TableColumnLineage]]:
     """Return, by table, the metadata that shows where its columns come from, as far as its SQL tells it."""
-    published = {table.name: [column.name for column in table.columns] for table in tables}
+    published = tuple((table.name, tuple(column.name for column in table.columns)) for table in tables)
+    selects = tuple((table.name, table.select) for table in tables if table.view is None)
+    found = _drawn(published, selects)
+    return {table.name: _shown(names, found.get(table.name, {})) for table in tables}
+
+
+@lru_cache(maxsize=4)
+def _drawn(
+    published: tuple[tuple[str, tuple[str, ...]], ...], selects: tuple[tuple[str, str], ...]
+) -> dict[str, dict[str, list[Column]]]:
+    """Return the lineage of each SELECT, by table. All clinics have the same, but for views of their own.
+
+    published: the columns of all tables.
+    """
     with duckdb.connect() as db:
-        found = {table.name: {} if table.view else column_lineage(db, table.select, published) for table in tables}
-    return {table: _shown(names, columns) for table, columns in found.items()}
+        return {name: column_lineage(db, select, dict(published)) for name, select in selects}
 
 
 def _shown(names: Names, columns: Mapping[str, Sequence[Column]]) -> dict[str, dg.TableColumnLineage]:

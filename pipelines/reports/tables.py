@@ -10,12 +10,13 @@ import re
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.reports.views.columns import declared_type
-from pipelines.reports.views.definition import SUFFIX, BadView, Column, View, columns_of, read_view
+from pipelines.reports.views.definition import FILES_KEPT, SUFFIX, BadView, Column, View, columns_of, read_view
 from pipelines.reports.views.fhirpath import BadPath
 
 _HEADER = re.compile(r"-- (table|inputs|key|references|column)\b:? *(.*)")
@@ -234,9 +235,13 @@ def _of_column(path: Path, column: Column) -> ColumnOf:
 
 def _of_sql(path: Path) -> ReportTable:
     try:
-        text = path.read_text(encoding="utf-8")
+        return _of_text(path, path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise BrokenTable(f"{path.name} cannot be read ({type(error).__name__})") from None
+
+
+@lru_cache(maxsize=FILES_KEPT)
+def _of_text(path: Path, text: str) -> ReportTable:
     found: dict[str, list[str]] = {}
     for line in _header(text):
         match = _HEADER.fullmatch(line)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ MAX_BYTES = 1 << 20
 MAX_NESTING = 20
 MAX_PARTS = 2_000
 MAX_STEPS = 100
+FILES_KEPT = 200
+"""Views that stay as they were read, by what their file says: each is read for several uses, and by every home."""
 SUFFIX = ".view.json"
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
@@ -110,17 +113,22 @@ def read_view(path: Path) -> View:
         raise BadView(f"{path.name}: the file cannot be read ({error.strerror})") from None
     if len(content) > MAX_BYTES:
         raise BadView(f"{path.name}: the file has more than {MAX_BYTES} bytes")
+    return _view_in(path.name, content)
+
+
+@lru_cache(maxsize=FILES_KEPT)
+def _view_in(file: str, content: bytes) -> View:
     try:
         body = json.loads(content, parse_float=Decimal, object_pairs_hook=_without_doubles)
     except json.JSONDecodeError as error:
-        raise BadView(f"{path.name} line {error.lineno}: not JSON: {error.msg}") from None
+        raise BadView(f"{file} line {error.lineno}: not JSON: {error.msg}") from None
     except UnicodeDecodeError:
-        raise BadView(f"{path.name}: not JSON: the text is not UTF-8") from None
+        raise BadView(f"{file}: not JSON: the text is not UTF-8") from None
     except RecursionError:
-        raise BadView(f"{path.name}: not JSON: nested too deeply") from None
+        raise BadView(f"{file}: not JSON: nested too deeply") from None
     except ValueError as error:
-        raise BadView(f"{path.name}: not JSON: {error}") from None
-    return view_of(body, path.name)
+        raise BadView(f"{file}: not JSON: {error}") from None
+    return view_of(body, file)
 
 
 def view_of(body: Any, file: str) -> View:
