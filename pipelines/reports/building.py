@@ -58,12 +58,16 @@ def comment(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
     db.execute("; ".join(said))  # one by one, they are a tenth of a publication of few rows
 
 
-def write_parquet(db: duckdb.DuckDBPyConnection, table: ReportTable, path: Path) -> None:
-    """Write a table as Parquet, with its comments in the file's metadata: `comment`, and `comment.<column>`."""
+def write_parquet(db: duckdb.DuckDBPyConnection, table: ReportTable, path: Path) -> int:
+    """Write a table as Parquet, with its comments in the file's metadata: `comment`, and `comment.<column>`.
+
+    Returns the number of its rows.
+    """
     comments = {"comment": table.comment} | {f"comment.{column.name}": column.comment for column in table.columns}
     said = ", ".join(f"{quoted(name)}: {quoted(text)}" for name, text in comments.items())
     options = f"FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{said}}}"
-    db.execute(f'COPY main."{table.name}" TO {quoted(str(path))} ({options})')
+    [[rows]] = db.execute(f'COPY main."{table.name}" TO {quoted(str(path))} ({options})').fetchall()
+    return int(rows)
 
 
 def quoted(text: str) -> str:

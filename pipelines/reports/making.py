@@ -22,7 +22,7 @@ from pipelines.reports.staging import (
 )
 from pipelines.reports.sweep import Sweep
 from pipelines.reports.tables import ReportTable, report_tables
-from pipelines.reports.truths import check, count
+from pipelines.reports.truths import check
 from pipelines.reports.wide import response_tables
 
 
@@ -65,15 +65,11 @@ def write_files(
 
     published_at: the moment that `datapackage.json` tells.
     """
+    rows = dict[str, int]()
     for table in tables:
         comment(db, table)
-        write_parquet(db, table, build.parent / "parquet" / f"{table.name}.parquet.part")
+        rows[table.name] = write_parquet(db, table, build.parent / "parquet" / f"{table.name}.parquet.part")
     package = data_package(tables, published_at, version("chartferry"))
     build.with_suffix(".json").write_text(package, encoding="utf-8")
     build.with_suffix(".yml").write_text(dbt_sources(tables), encoding="utf-8")
-    return _rows_of(db, tables)
-
-
-def _rows_of(db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable]) -> dict[str, int]:
-    """Return the number of rows of every table."""
-    return {table.name: count(db, f'SELECT count(*) FROM main."{table.name}"') for table in tables}
+    return rows
