@@ -81,6 +81,29 @@ class Readers:
         return taken
 
 
+class _Lately:
+    """When something was stored, and when it was much: monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._stored = self._much = -math.inf
+
+    def stored(self) -> None:
+        self._stored = time.monotonic()
+
+    def failed(self) -> None:
+        self._stored = -math.inf
+
+    def idle(self) -> float:
+        return time.monotonic() - self._stored
+
+    def are_few(self, entries: Collection[Entry]) -> bool:
+        """Note a commit of these; return True if it is small, and none that was not came just before."""
+        if len(entries) > MOST_AHEAD or sum(entry.size for entry in entries) > MOST_BYTES_AHEAD:
+            self._much = time.monotonic()
+            return False
+        return time.monotonic() - self._much > CALM
+
+
 class Commits:
     """Commits to a store, one after another. All but `idle` is for the writer's thread alone."""
 
@@ -101,7 +124,7 @@ class Commits:
         self._questionnaires = Questionnaires(site)
         self._kept: Kept | None = None
         self._seq = store.last_seq()
-        self._stored_at = self._much_at = -math.inf
+        self._lately = _Lately()
 
     @property
     def readers(self) -> Readers:
@@ -121,11 +144,11 @@ class Commits:
 
     def idle(self) -> float:
         """Return the seconds since something was stored; infinite if nothing was, or the last attempt failed."""
-        return time.monotonic() - self._stored_at
+        return self._lately.idle()
 
     def failed(self) -> None:
         """Note that the last attempt failed."""
-        self._stored_at = -math.inf
+        self._lately.failed()
 
     def close(self) -> None:
         """Let the connection to a shared store go. What is ahead of the tables stays where it is stored."""
@@ -249,7 +272,7 @@ class Commits:
                 return results
             if changes:
                 self._keep(turn, changes, entries)
-                self._stored_at = time.monotonic()
+                self._lately.stored()
                 self._committed(len(entries))
         self._kept = kept
         return results
@@ -266,7 +289,7 @@ class Commits:
         except InDoubt:
             raise CommitFailed("InDoubt") from None
         if stored:
-            self._stored_at = time.monotonic()
+            self._lately.stored()
             self._committed(len(entries))
         return results
 
@@ -275,11 +298,8 @@ class Commits:
 
         The commits of what is much bring the rest into the tables. Readers would wait for them.
         """
-        much = len(entries) > MOST_AHEAD or sum(entry.size for entry in entries) > MOST_BYTES_AHEAD
-        if much:
-            self._much_at = time.monotonic()
-        calm = not much and time.monotonic() - self._much_at > CALM
-        if (ahead := self._store.ahead) and ahead.works and changes.plain and calm:
+        few = self._lately.are_few(entries)
+        if (ahead := self._store.ahead) and ahead.works and changes.plain and few:
             rows = changes.rows()
             with self._bodies.changing((), changes.types()):
                 _commit(lambda: ahead.put(rows, len(entries)))

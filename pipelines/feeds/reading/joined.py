@@ -18,20 +18,57 @@ from pipelines.home.batch import Unreadable
 PARTNERS = "JOIN-PARTNERS"
 
 
+class Both:
+    """What a feed says of two joined files, and sentences about them. names: theirs. name: of both together."""
+
+    def __init__(self, name: str, names: tuple[str, str], feed: FeedFile) -> None:
+        [(self.prefix, self.join)] = feed.join.items()
+        self.name, self.names = name, names
+
+    def key(self, which: int) -> list[str]:
+        """Return the columns by which the first file (0) or the second (1) is joined."""
+        return list(self.join.on if which == 0 else self.join.on.values())
+
+    def place(self, which: int) -> str:
+        """Return the name of the delivery with that of one of its files."""
+        return f"{self.name}: {self.names[which]}"
+
+    def without_partner(self) -> str:
+        return f"no row of {self.names[0]} has this {self._named(0)}"
+
+    def twice_in_first(self, line: int, again: int) -> str:
+        """Return the sentence for two rows of the first file with one key."""
+        return (
+            f"{self.place(0)} has one {self._named(0)} on the lines {line} and"
+            f" {again}; each of its rows has one of its own where the join says one_row_per"
+        )
+
+    def twice_in_second(self, line: int, again: int) -> str:
+        """Return the sentence for two rows of the second file with one key."""
+        return (
+            f"{self.place(1)} has one {self._named(1)} on the lines {line} and {again}; if each of its"
+            f' rows is to be one, say one_row_per = "{self.prefix}" in the join'
+        )
+
+    def _named(self, which: int) -> str:
+        return ", ".join(self.key(which))
+
+
 class JoinedReader(RowReader):
     """Reads two files. first, second: their readers, and the names of the files."""
 
     def __init__(self, first: RowReader, second: RowReader, names: tuple[str, str], name: str, feed: FeedFile) -> None:
         super().__init__(name, feed)
-        [(self._prefix, self._join)] = feed.join.items()
-        self._first, self._second, self._names = first, second, names
+        self._both, self._first, self._second = Both(name, names, feed), first, second
         self._partners = Partners(name, names[1])
 
     def __enter__(self) -> Self:
         with self._second as second:
-            key_of = key_by(second.header, list(self._join.on.values()), f"{self.name}: {self._names[1]}")
-            left_out = left_out_by(self.feed, second.header, f"{self._prefix}.")
-            self._partners.hold(second, key_of, None if self._join.one_row_per else self._twice_in_second, left_out)
+            key_of = key_by(second.header, self._both.key(1), self._both.place(1))
+            left_out = left_out_by(self.feed, second.header, f"{self._both.prefix}.")
+            self._partners.hold(
+                second, key_of, None if self._both.join.one_row_per else self._both.twice_in_second, left_out
+            )
             self.noticed += [*self._partners.noticed, *second.noticed]
             counted = second.counted
             self._note_repeats(counted.repeats, 0)
@@ -40,9 +77,9 @@ class JoinedReader(RowReader):
         try:
             self.feed = first.feed
             self._check_alike(first, second)
-            self._halves = Halves(first.header, second.header, self._prefix, self.feed)
-            key_of = key_by(first.header, list(self._join.on), f"{self.name}: {self._names[0]}")
-            self._keys = Keys(key_of, self._twice_in_first if self._join.one_row_per else None)
+            self._halves = Halves(first.header, second.header, self._both.prefix, self.feed)
+            key_of = key_by(first.header, self._both.key(0), self._both.place(0))
+            self._keys = Keys(key_of, self._twice_in_first if self._both.join.one_row_per else None)
         except BaseException:
             first.__exit__()
             raise
@@ -59,10 +96,10 @@ class JoinedReader(RowReader):
     @property
     def places(self) -> Places:
         before = self._second.counted.lines
-        ends = [*(self._second.places.ends or ((self._names[1], before),))]
+        ends = [*(self._second.places.ends or ((self._both.names[1], before),))]
         ends += [(name, line + before) for name, line in self._first.places.ends]
         if not self._first.places.ends:
-            ends.append((self._names[0], self._first.counted.lines + before))
+            ends.append((self._both.names[0], self._first.counted.lines + before))
         return Places(tuple(ends))
 
     def chunks(self) -> Iterator[Chunk]:
@@ -100,7 +137,7 @@ class JoinedReader(RowReader):
         for place, partner in enumerate(partners):
             own = 0 if partner.is_used else partner.lines
             partner.is_used = True
-            at, many = (partner.line if self._join.one_row_per else line), own if place else lines + own
+            at, many = (partner.line if self._both.join.one_row_per else line), own if place else lines + own
             both, text = self._halves.row(row, partner), self._halves.text(row, partner, raw)
             is_doubtful = partner.is_doubtful or not partner.fault
             _put(out, both, at, many, text, fault or partner.fault, is_doubtful=is_doubtful)
@@ -111,17 +148,17 @@ class JoinedReader(RowReader):
 
         alone: how many rows of the first file had no partner.
         """
-        out, left = Chunk(), self._partners.unused()
-        said = f"no row of {self._names[0]} has this {self._named(0)}"
-        for each in left if self._join.one_row_per else ():
+        out, left, (first, second) = Chunk(), self._partners.unused(), self._both.names
+        said = self._both.without_partner()
+        for each in left if self._both.join.one_row_per else ():
             cells, text = self._halves.without_first(each)
             out.bad.append(BadRow(each.line, each.lines, text, each.fault or Fault(PARTNERS, said), cells))
-        if not self._join.one_row_per:
+        if not self._both.join.one_row_per:
             self.counted.blank += sum(each.lines for each in left)
         if left:
-            self._say(left[0].line, len(left), self._names[1], self._names[0])
+            self._say(left[0].line, len(left), second, first)
         if alone:
-            self._say(None, alone, self._names[0], self._names[1])
+            self._say(None, alone, first, second)
         return out
 
     def _note_repeats(self, lines: Sequence[int], before: int) -> None:
@@ -136,22 +173,9 @@ class JoinedReader(RowReader):
             raise Unreadable(f"{self.name}: of two files that are joined both are tables, or both hold objects")
 
     def _twice_in_first(self, line: int, again: int) -> str:
-        """The sentence for two rows of the first file with one key, by their lines in both files together."""
+        """Return the sentence for two rows, by their lines in both files together."""
         before = self._second.counted.lines
-        return (
-            f"{self.name}: {self._names[0]} has one {self._named(0)} on the lines {line - before} and"
-            f" {again - before}; each of its rows has one of its own where the join says one_row_per"
-        )
-
-    def _twice_in_second(self, line: int, again: int) -> str:
-        """The sentence for two rows of the second file with one key."""
-        return (
-            f"{self.name}: {self._names[1]} has one {self._named(1)} on the lines {line} and {again}; if each of its"
-            f' rows is to be one, say one_row_per = "{self._prefix}" in the join'
-        )
-
-    def _named(self, which: int) -> str:
-        return ", ".join(self._join.on if which == 0 else self._join.on.values())
+        return self._both.twice_in_first(line - before, again - before)
 
 
 def _put(out: Chunk, row: Any, line: int, lines: int, raw: str, fault: Fault | None, *, is_doubtful: bool) -> None:
