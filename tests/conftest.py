@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,6 +30,7 @@ from pipelines.home import files, in_memory
 from pipelines.ledger.access import JOURNAL
 from pipelines.session import service_commands
 from tests.support import loopback
+from tests.support.crossing import leave_for_long
 from tests.support.dialects import share_compiled
 from tests.support.instances import Instances
 from tests.support.order import SECONDS
@@ -132,8 +133,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("database", stores, indirect=True, scope="session")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    """What is left for `make test-all` is marked before tests are chosen by their marks."""
+    leave_for_long(items)
+    yield
+    longest_first(items)
+
+
+def longest_first(items: list[pytest.Item]) -> None:
     """Put the files that take longest first, so that workers end together."""
     items.sort(key=lambda item: -SECONDS.get(item.nodeid.partition("::")[0].removeprefix("tests/"), 0))
 

@@ -80,6 +80,7 @@ def own_payment(work):
     return payment(work.runs, f"p{work.runs}")
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("done", [True, False], ids=["done", "not done"])
 @pytest.mark.parametrize("answer", UNKNOWN.values(), ids=UNKNOWN)
 def test_an_unknown_outcome_makes_no_second_one_and_is_never_taken_for_known(shared, answer, done):
@@ -95,6 +96,7 @@ def test_an_unknown_outcome_makes_no_second_one_and_is_never_taken_for_known(sha
         assert len(work.target.stored) - before == done
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("answer", NOT_DONE.values(), ids=NOT_DONE)
 def test_what_was_surely_not_done_is_tried_again(shared, answer):
     """LEDGER-11"""
@@ -153,6 +155,7 @@ def test_one_row_that_is_too_large_makes_no_small_bundles_of_the_others(at):
 # -- the token, and what a target says of itself
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 @pytest.mark.parametrize(
     "answer",

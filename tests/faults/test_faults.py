@@ -43,6 +43,7 @@ def test_the_table_has_every_cell_that_can_be():
     assert len(CELLS) == len(MOMENTS) * (len(OF_CELLS) - len(NO_CELLS)) == 56
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("operation", CELL_OF, ids=", ".join)
 def test_store_ledger_and_source_agree_after_a_fault_at_any_moment(run, operation, every):

@@ -49,6 +49,7 @@ def test_a_payment_that_nobody_can_tell_waits_for_a_person(home, target, asked, 
     assert asked("verify")["exit_code"] == (0 if additions else 5)
 
 
+@pytest.mark.crossed
 @both
 @pytest.mark.parametrize("step", ["begin", "validate_run", "Doubting.write"])
 @pytest.mark.parametrize("untold", [False, True], ids=["told", "untold"])
@@ -118,6 +119,7 @@ def test_an_older_payment_of_the_chart_is_not_the_rows(home, target, asked, addi
     assert states(home) == {"k1": "in_doubt"}
 
 
+@pytest.mark.crossed
 @both
 @pytest.mark.parametrize("kind", ["Task", "QuestionnaireResponse"])
 def test_what_was_taken_back_is_not_made_again_by_itself(home, target, asked, additions, kind):

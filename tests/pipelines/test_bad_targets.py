@@ -105,6 +105,7 @@ def test_a_transaction_that_fails_once_in_the_middle_goes_again_in_halves(at, fa
     loaded_once(at, rows, at.run(rows))
 
 
+@pytest.mark.crossed
 @CONDITIONAL
 @pytest.mark.parametrize("status", [500, 502])
 @pytest.mark.parametrize("done", [True, False], ids=["done", "not done"])
@@ -134,6 +135,7 @@ def test_a_row_that_is_too_large_alone_is_a_reject_and_the_rest_is_in(at):
     assert (reason["rule_id"], reason["message"]) == ("HTTP-413", "the target refused it (HTTP 413)")
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("at", [{"says": says} for says in ([], ["identifier"], *WAYS.values())], indirect=True)
 @pytest.mark.parametrize("resource", ["tasks", "payments"])
 def test_what_surely_failed_and_is_absent_goes_again_but_payments_without_a_condition(at, resource):
@@ -159,6 +161,7 @@ def task(number):
 # -- searches
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("at", [{"says": says} for says in (["identifier"], *WAYS.values())], indirect=True)
 @pytest.mark.parametrize("resource", ["tasks", "payments"])
 def test_what_a_search_shows_late_is_waited_for_and_never_doubled(at, resource):

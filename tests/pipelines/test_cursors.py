@@ -28,6 +28,7 @@ def test_a_cursor_that_no_sensor_wrote_counts_as_empty(cursor: str) -> None:
     assert Told.of(cursor, NOW) == Told(NOW.timestamp(), set(), {})
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("name", ["inbox", "unfinished", "command_line", "standing_check_after_imports", "alerts"])
 @pytest.mark.parametrize("cursor", ["x", "[]"])
 def test_every_sensor_looks_again_after_somebody_wrote_its_cursor(tmp_path: Path, name: str, cursor: str) -> None:

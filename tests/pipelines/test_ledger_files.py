@@ -12,7 +12,9 @@ import pytest
 from pipelines.ledger import database
 from pipelines.ledger import tables as t
 from pipelines.ledger.former import raise_generation
-from pipelines.ledger.ledger import Ledger, LedgerError, Outcome, Repeat
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rows import Outcome, Repeat
+from pipelines.ledger.tables import LedgerError
 from tests.pipelines.conftest import Clock
 from tests.pipelines.test_ledger import OF, PAID, TARGET, intent, start, states
 from tests.support.earlier import make_earlier
@@ -25,6 +27,7 @@ def test_a_ledger_from_a_newer_version_is_refused(ledger: Ledger, address: str |
         Ledger.open(address)
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("version", range(1, 9))
 def test_a_ledger_of_an_earlier_version_keeps_all_it_knows(
     ledger: Ledger, address: str | Path, clock: Clock, version: int
@@ -136,7 +139,7 @@ def test_a_new_ledger_may_be_made_by_several_processes_at_once(tmp_path: Path) -
     """LEDGER-10"""
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload([__name__])
-    together, paths = processes.Barrier(4), [tmp_path / f"ledger-{number}.db" for number in range(60)]
+    together, paths = processes.Barrier(4), [tmp_path / f"ledger-{number}.db" for number in range(20)]
     openers = [processes.Process(target=opened_with_others, args=(paths, together)) for _ in range(4)]
     for opener in openers:
         opener.start()

@@ -99,6 +99,7 @@ CLOCKS = {
 }
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize(("off", "keeps"), CLOCKS.values(), ids=CLOCKS)
 @pytest.mark.parametrize("date_too", [False, True], ids=["clock of the database", "clock of the target"])
 def test_a_payment_is_found_whatever_clock_the_target_dates_it_with(bare, off, keeps, date_too):
@@ -175,6 +176,7 @@ def test_an_equal_payment_that_the_ledger_knows_is_not_adopted(bare):
     assert bare.run([payment(1), payment(2)]).counts == {"created": 1, "in_doubt": 1}
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("additions", [False, True], ids=["bare", "with additions"])
 @pytest.mark.parametrize(("make", "feed"), [(payment, "payments"), (response, "answers")])
 def test_what_is_in_doubt_beside_its_own_resource_is_looked_at_and_not_updated(tmp_path, additions, make, feed):
@@ -237,6 +239,7 @@ def test_tasks_and_responses_are_sent_again_after_the_settling_time(bare, make, 
     assert {record["attempts"] for record in bare.table("record") if record["key"] == "k1"} == {2}
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize(("make", "feed"), [(task, "tasks"), (response, "answers")])
 @pytest.mark.parametrize("authored", [None, "2026-01-02T03:04:05+01:00"])
 def test_tasks_and_responses_that_arrived_are_adopted(bare, make, feed, authored):
@@ -276,6 +279,7 @@ def without_its_time(target, body):
     return {name: value for name, value in body.items() if name not in ("authored", "authoredOn")}
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("kept", [to_the_second, to_the_next_second, without_its_time, with_addresses, with_versions])
 @pytest.mark.parametrize(("make", "feed"), [(task, "tasks"), (response, "answers"), (payment, "payments")])
 def test_what_arrived_is_known_again_where_the_target_writes_it_in_another_way(bare, make, feed, kept):

@@ -120,6 +120,7 @@ def test_rows_that_a_lost_answer_has_made_are_adopted_in_one_commit(at):
     assert sum('"adopted"' in line for line in journal) == 1
 
 
+@pytest.mark.crossed
 @CONDITIONAL
 @pytest.mark.parametrize("fault", ["lost_after", "truncated", Said(502, HTML, done=True), Said(504, HTML, done=True)])
 def test_a_lost_answer_is_found_by_the_identifier_in_the_same_run(at, fault):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import yaml
 
-from tests.conftest import pytest_collection_modifyitems
+from tests.conftest import longest_first
 from tests.support.order import SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +71,7 @@ def test_files_of_tests_that_take_longest_begin_first() -> None:
     assert not [name for name in SECONDS if not (ROOT / "tests" / name).is_file()]
     names = ["short.py", *reversed(SECONDS), "short_too.py"]
     items = [SimpleNamespace(nodeid=f"tests/{name}::test_{number}") for name in names for number in (1, 2)]
-    pytest_collection_modifyitems(items)  # type: ignore[arg-type]
+    longest_first(items)  # type: ignore[arg-type]
     found = [item.nodeid.partition("::")[0].removeprefix("tests/") for item in items]
     assert [SECONDS.get(name, 0) for name in found] == sorted((SECONDS.get(name, 0) for name in found), reverse=True)
     assert [item.nodeid for item in items if "short" in item.nodeid] == [

@@ -1,0 +1,34 @@
+"""Which combinations of parameters `make test` tries."""
+
+from itertools import product
+from types import SimpleNamespace
+
+import pytest
+
+from tests.support.crossing import _cases, _later, covering
+
+
+@pytest.mark.parametrize("sizes", [(1,), (7,), (2, 2), (300, 2), (2, 11, 3), (1, 5), (40, 40)])
+def test_each_value_of_each_parameter_is_tried_and_few_combinations_are(sizes: tuple[int, ...]) -> None:
+    cases = list(product(*map(range, sizes)))
+    kept = covering(cases)
+    assert kept <= set(cases)
+    for place, size in enumerate(sizes):
+        assert {case[place] for case in kept} == set(range(size))
+    assert len(kept) <= sum(sizes)
+    assert kept == covering(cases), "always the same"
+
+
+def test_what_is_no_whole_product_is_covered_too() -> None:
+    assert covering([(0, 0), (0, 1), (1, 1)]) >= {(0, 0), (1, 1)}
+
+
+def test_a_quarter_of_seeds_is_tried_and_at_least_two() -> None:
+    assert [number - len(_later(range(number))) for number in (1, 2, 4, 8, 60)] == [1, 2, 2, 2, 15]
+    assert _later([46, 1, 46, 0, 1]) == {0}
+
+
+def test_values_that_come_together_are_one_parameter() -> None:
+    ids = [["400-page", "bare"], ["400-nothing", "bare"], ["400-page", "whole"], ["400-nothing", "whole"]]
+    tests = [SimpleNamespace(callspec=SimpleNamespace(_idlist=each)) for each in ids]
+    assert _cases(tests) == [(0, 0), (1, 0), (0, 1), (1, 1)]  # type: ignore[arg-type]

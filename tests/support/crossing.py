@@ -1,0 +1,80 @@
+"""What `make test` leaves to `make test-all`, which tries all seeds and all combinations of parameters.
+
+Of tests that run on both databases and have another parameter, and of those marked `crossed`, it tries each value of
+each parameter; of seeds, a quarter.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from zlib import crc32
+
+import pytest
+
+SEED = "seed"
+"""The parameter that chooses how a test's law is tried."""
+FEWEST_SEEDS = 2
+Case = tuple[int, ...]
+"""Which value a test has of each parameter, as numbers."""
+
+
+def leave_for_long(items: Sequence[pytest.Item]) -> None:
+    """Mark as long what `make test` leaves out."""
+    for tests in _by_function(items):
+        given = tests[0].callspec.params
+        if SEED in given:
+            later = _later([test.callspec.params[SEED] for test in tests])
+            _leave(test for test in tests if test.callspec.params[SEED] in later)
+        elif "database" in given or tests[0].get_closest_marker("crossed"):
+            cases = _cases(tests)
+            kept = covering(cases)
+            _leave(test for test, case in zip(tests, cases, strict=True) if case not in kept)
+
+
+def _leave(tests: Iterable[pytest.Function]) -> None:
+    for test in tests:
+        test.add_marker(pytest.mark.long)
+
+
+def _later(seeds: Iterable[int]) -> set[int]:
+    """Return those of a test's seeds that are left out."""
+    all_of_them = list(dict.fromkeys(seeds))
+    return set(all_of_them[max(FEWEST_SEEDS, len(all_of_them) // 4) :])
+
+
+def covering(cases: Sequence[Case]) -> set[Case]:
+    """Return few of these, always the same, among which is each value of each parameter.
+
+    A value of the longest parameter meets one of each other's, which does not follow from its place in the row.
+    """
+    sizes = [len(set(values)) for values in zip(*cases, strict=True)]
+    longest = sizes.index(max(sizes))
+
+    def meets(case: Case) -> bool:
+        return all(
+            place == longest or value == crc32(f"{place} {case[longest]}".encode()) % size
+            for place, (value, size) in enumerate(zip(case, sizes, strict=True))
+        )
+
+    kept = {case for case in cases if meets(case)}
+    tried = {each for case in kept for each in enumerate(case)}
+    for case in cases:
+        if not tried.issuperset(enumerate(case)):
+            kept.add(case)
+            tried.update(enumerate(case))
+    return kept
+
+
+def _by_function(items: Iterable[pytest.Item]) -> Iterator[list[pytest.Function]]:
+    """Yield the tests of each function that has parameters, without those that are long by themselves."""
+    found = defaultdict[str, list[pytest.Function]](list)
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and not item.get_closest_marker("long"):
+            found[item.nodeid.partition("[")[0]].append(item)
+    yield from found.values()
+
+
+def _cases(tests: Sequence[pytest.Function]) -> list[Case]:
+    """Return which values each test has. Names that get their values together are one parameter."""
+    named = [[str(each) for each in test.callspec._idlist] for test in tests]
+    numbers = [{name: number for number, name in enumerate(dict.fromkeys(names))} for names in zip(*named, strict=True)]
+    return [tuple(of[name] for of, name in zip(numbers, names, strict=True)) for names in named]
