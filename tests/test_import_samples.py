@@ -331,7 +331,7 @@ def test_the_same_files_again_create_nothing_and_disturb_no_reader(home, first, 
         reads = [reader.count()]
         while importer.poll() is None:
             reads.append(reader.count())
-            time.sleep(0.2)  # each read is a process of its own, beside the import
+            time.sleep(0.7)  # each read is a process of its own, beside the import
         out, err = importer.communicate()
         reads.append(reader.count())
     assert importer.returncode == SET_ASIDE, err

@@ -228,5 +228,5 @@ def test_processes_that_start_at_once_over_a_new_home_all_find_dagsters_storage(
     program += "a.make_storage(pathlib.Path(os.environ['DAGSTER_HOME']))"
     prepare_dagster_home(tmp_path)
     environ = dagster_environment(tmp_path, os.environ)
-    started = [subprocess.Popen([sys.executable, "-c", program], env=environ) for _ in range(3)]
-    assert [process.wait() for process in started] == [0, 0, 0]
+    started = [subprocess.Popen([sys.executable, "-c", program], env=environ) for _ in range(2)]
+    assert [process.wait() for process in started] == [0, 0]
