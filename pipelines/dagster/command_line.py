@@ -23,7 +23,8 @@ from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.dagster_folder import TOLD_TAG
 from pipelines.ledger import tables as t
-from pipelines.ledger.ledger import Ledger, utc_text
+from pipelines.ledger.lease import utc_text
+from pipelines.ledger.ledger import Ledger
 from pipelines.session.opening import has_ledger, open_ledger
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from sqlalchemy import case, func, select
 
 from pipelines.home.batch import shown
 from pipelines.ledger import tables as t
-from pipelines.ledger.ledger import Ledger, utc_text
+from pipelines.ledger.lease import utc_text
+from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import OPEN, open_by_batch
 from pipelines.ledger.states import LANDED
 

@@ -12,36 +12,12 @@ from pipelines.ledger import (
     notes,  # noqa: F401 - their verbs are known when the journal is replayed
 )
 from pipelines.ledger import tables as t
-from pipelines.ledger.columns import AMOUNTS, COUNTS, LINE_COUNTS
 from pipelines.ledger.former import KEEP_OUTCOME
-from pipelines.ledger.lease import Held, Holder, Lease, LeaseLost, utc_text
+from pipelines.ledger.lease import Held, Holder, Lease
 from pipelines.ledger.reject_ledger import RejectLedger
-from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, Sighting, SoFar, reject_id
-from pipelines.ledger.snapshot import Snapshot
-from pipelines.ledger.states import OUTCOMES, ROW_STATES, UNDECIDED
-from pipelines.ledger.tables import LedgerError
+from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Repeat, Sighting, SoFar
+from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.verbs import verb
-
-__all__ = [
-    "AMOUNTS",
-    "COUNTS",
-    "LINE_COUNTS",
-    "OUTCOMES",
-    "ROW_STATES",
-    "Intent",
-    "KnownRecord",
-    "Lease",
-    "LeaseLost",
-    "Ledger",
-    "LedgerError",
-    "Outcome",
-    "Reason",
-    "Reject",
-    "Repeat",
-    "Snapshot",
-    "reject_id",
-    "utc_text",
-]
 
 KEYS_A_QUERY = 1000
 

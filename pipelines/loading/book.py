@@ -6,7 +6,7 @@ Which rows are sent is judged by `intake.py`; how they travel is in `bundles.py`
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from pipelines.ledger.ledger import LeaseLost
+from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Reason, Repeat, Sighting, SoFar
 from pipelines.ledger.states import LANDED, UNDECIDED
 from pipelines.loading.answered import Result

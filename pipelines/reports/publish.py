@@ -13,7 +13,8 @@ from jinja2 import TemplateError
 
 from pipelines.home.files import locked, session
 from pipelines.home.folder import REFERENCE_NOTE
-from pipelines.ledger.ledger import Ledger, utc_text
+from pipelines.ledger.lease import utc_text
+from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.so_far import keep_so_far
 from pipelines.reports.making import make_tables, write_files
 from pipelines.reports.newer import LOCK, tell_newer

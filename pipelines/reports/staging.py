@@ -10,8 +10,8 @@ import pyarrow as pa
 from pipelines.feeds.terms.rulebook import rules
 from pipelines.home import arrow
 from pipelines.home.spill import is_whole
-from pipelines.ledger.ledger import Snapshot
 from pipelines.ledger.manifests import run_of
+from pipelines.ledger.snapshot import Snapshot
 from pipelines.reports.results import RESULT
 from pipelines.reports.scores import ScoreFile, score_files, scores_of
 from pipelines.reports.sweep import FILES, Sweep

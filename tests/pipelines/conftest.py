@@ -11,7 +11,8 @@ import pytest
 
 from pipelines.cli import run
 from pipelines.client.pace import Patience
-from pipelines.ledger.ledger import Ledger, LedgerError
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.tables import LedgerError
 from tests.support.commands import forget_settings
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.publishing import publish_as_marked, publish_last_target

@@ -13,9 +13,10 @@ import pytest
 from sqlalchemy import event
 
 from pipelines.ledger import verbs
-from pipelines.ledger.ledger import Ledger, LedgerError, Outcome, Reason, Reject, Repeat
+from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import discard
-from pipelines.ledger.tables import SCHEMA_VERSION
+from pipelines.ledger.rows import Outcome, Reason, Reject, Repeat
+from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError
 from tests.pipelines.conftest import Clock
 from tests.pipelines.test_ledger import OF, PAID, TARGET, intent, start, states
 from tests.support.earlier import make_earlier

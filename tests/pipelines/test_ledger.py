@@ -9,19 +9,10 @@ import pytest
 import sqlalchemy as sa
 
 from pipelines.ledger import tables as t
-from pipelines.ledger.lease import utc_text
-from pipelines.ledger.ledger import (
-    Intent,
-    KnownRecord,
-    LeaseLost,
-    Ledger,
-    LedgerError,
-    Outcome,
-    Reason,
-    Reject,
-    Repeat,
-    reject_id,
-)
+from pipelines.ledger.lease import LeaseLost, utc_text
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, reject_id
+from pipelines.ledger.tables import LedgerError
 from tests.pipelines.conftest import NOON, Clock
 
 TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000001"

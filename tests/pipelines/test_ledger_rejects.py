@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from pipelines.ledger.ledger import Intent, Ledger, Outcome, Reason, Reject
+from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import (
     RejectPlace,
     discard,
@@ -18,6 +18,7 @@ from pipelines.ledger.rejects import (
     settle_resubmitted,
     targets_with_rejects,
 )
+from pipelines.ledger.rows import Intent, Outcome, Reason, Reject
 
 TARGET = "urn:uuid:t"
 OF = ("default", "PaymentNotice")

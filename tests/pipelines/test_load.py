@@ -2,7 +2,8 @@
 
 import pytest
 
-from pipelines.ledger.ledger import LeaseLost, Ledger
+from pipelines.ledger.lease import LeaseLost
+from pipelines.ledger.ledger import Ledger
 from pipelines.loading.answered import Result
 from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake

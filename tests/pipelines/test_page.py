@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.feeds.terms.rulebook import rules
 from pipelines.home.folder import REFERENCE_NOTE
-from pipelines.ledger.ledger import Reason, Reject
+from pipelines.ledger.rows import Reason, Reject
 from pipelines.reports.charts import NARROW, Series, columns, rows
 from pipelines.reports.newer import PAGE, tell_newer
 from pipelines.reports.publication import PublicationError

@@ -14,8 +14,9 @@ from sqlalchemy.exc import DBAPIError
 
 from pipelines.cli import run
 from pipelines.ledger.former import intend_change
-from pipelines.ledger.ledger import Intent, Ledger, Outcome
+from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.notes import RESPONSE, Group, Member, keep_members, members_of
+from pipelines.ledger.rows import Intent, Outcome
 from tests.conftest import running
 from tests.pipelines.test_rehearsal import HEADER, ROWS, WORLD
 from tests.pipelines.test_shared_notes import MONDAY, forms, in_notes

@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import update
 
 from pipelines.ledger import tables as ledger_tables
-from pipelines.ledger.ledger import Reason, Reject, Repeat, utc_text
+from pipelines.ledger.lease import utc_text
+from pipelines.ledger.rows import Reason, Reject, Repeat
 from pipelines.reports.publication import PublicationError
 from pipelines.reports.publish import publish
 from pipelines.reports.tables import report_tables, with_dictionary

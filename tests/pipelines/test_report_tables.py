@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.ledger.ledger import Outcome, Reason, Reject
+from pipelines.ledger.rows import Outcome, Reason, Reject
 from pipelines.reports.publication import PublicationError
 from pipelines.reports.tables import report_tables, sql_folder, with_dictionary
 from tests.support.publishing import (

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 
 from pipelines.feeds.terms.columns import Fault, key
-from pipelines.ledger.ledger import Ledger, Reason, Reject
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rows import Reason, Reject
 from pipelines.ledger.spellings import NOT_PLAIN, unplain_keys
 from pipelines.ledger.tables import records
 from tests.pipelines.test_ledger import OF, TARGET, intent, start

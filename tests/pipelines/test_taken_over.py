@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import update
 
 from pipelines.client.client import FhirClient
-from pipelines.ledger.lease import SILENCE
-from pipelines.ledger.ledger import LeaseLost, Ledger
+from pipelines.ledger.lease import SILENCE, LeaseLost
+from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import lease, records
 from pipelines.loading.answered import Result
 from pipelines.loading.intake import Intake

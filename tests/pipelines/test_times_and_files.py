@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.ledger.former import intend_change
-from pipelines.ledger.ledger import Intent, Outcome
+from pipelines.ledger.rows import Intent, Outcome
 from tests.support.publishing import START, TARGET, World, carry_over, import_payments, publish_only
 
 TASKS = ("default", "Task")

@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.ledger.ledger import Intent, Ledger, Outcome, Reason, Reject, Repeat, utc_text
+from pipelines.ledger.lease import utc_text
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rows import Intent, Outcome, Reason, Reject, Repeat
 from pipelines.reports.changes import sweep_changes
 from pipelines.reports.publication import Publication
 from pipelines.reports.publish import publish

@@ -15,7 +15,8 @@ from pipelines.ledger.database import open_engine
 from pipelines.ledger.image import NO_FACTS
 from pipelines.ledger.in_step import BesideFile
 from pipelines.ledger.journal import Journal
-from pipelines.ledger.ledger import Ledger, LedgerError
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.tables import LedgerError
 
 APART = {table.name for table in NO_FACTS}
 """Tables that are no facts."""

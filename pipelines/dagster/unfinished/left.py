@@ -11,8 +11,8 @@ from sqlalchemy import select
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.batch import received_before
 from pipelines.ledger import tables as t
-from pipelines.ledger.lease import SILENCE
-from pipelines.ledger.ledger import Ledger, utc_text
+from pipelines.ledger.lease import SILENCE, utc_text
+from pipelines.ledger.ledger import Ledger
 from pipelines.session.confirmed import confirmed_since
 
 
