@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, and_, case, func, select, update
+from sqlalchemy import Connection, Select, Table, and_, bindparam, case, func, select, update
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from pipelines.ledger import tables as t
@@ -18,6 +18,14 @@ from pipelines.ledger.verbs import verb
 
 SHOWN = [column for column in t.batch.columns if column.name != "batch_no"]
 """The columns of a batch, without the number that is the ledger's own."""
+BATCHES = select(*SHOWN).order_by(t.batch.c.received_at, t.batch.c.batch_id)
+BATCHES_OF_TARGET = BATCHES.where(t.batch.c.target == bindparam("target"))
+RUNS = (
+    select(t.run)
+    .where(t.run.c.target == bindparam("target"), t.run.c.batch_id == bindparam("batch_id"))
+    .order_by(t.run.c.run)
+)
+"""Made once: a command asks for these again and again, and to make them takes longer than to read few rows."""
 
 
 class BatchLedger(LedgerAccess):
@@ -144,16 +152,14 @@ class BatchLedger(LedgerAccess):
 
     def batches(self, target: str | None = None) -> list[dict[str, Any]]:
         """Batches, oldest first, as dicts of the table's columns."""
-        query = select(*SHOWN).order_by(t.batch.c.received_at, t.batch.c.batch_id)
-        return self._dicts(query if target is None else query.where(t.batch.c.target == target))
+        return self._dicts(BATCHES) if target is None else self._dicts(BATCHES_OF_TARGET, target=target)
 
     def batch(self, target: str, batch_id: str) -> dict[str, Any] | None:
         with self.engine.connect() as connection:
             return self._batch(connection, target, batch_id)
 
     def runs(self, target: str, batch_id: str) -> list[dict[str, Any]]:
-        query = select(t.run).where(t.run.c.target == target, t.run.c.batch_id == batch_id).order_by(t.run.c.run)
-        return self._dicts(query)
+        return self._dicts(RUNS, target=target, batch_id=batch_id)
 
     def newest_run(self, batch_id: str) -> int:
         """The highest number of a batch's runs at any target; 0 where there are none."""
@@ -242,9 +248,9 @@ class BatchLedger(LedgerAccess):
         row = connection.execute(query).one_or_none()
         return None if row is None else dict(row._mapping)
 
-    def _dicts(self, query: Any) -> list[dict[str, Any]]:
+    def _dicts(self, query: Any, **given: str) -> list[dict[str, Any]]:
         with self.engine.connect() as connection:
-            return [dict(row._mapping) for row in connection.execute(query)]
+            return [dict(row._mapping) for row in connection.execute(query, given)]
 
 
 def _outcomes_of_records(batch_no: int | None) -> Select[Any]:

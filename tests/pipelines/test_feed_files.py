@@ -52,6 +52,17 @@ def test_the_built_in_feeds_take_files_by_name(file_name: str, feed: str | None)
     assert (found and found.name) == feed
 
 
+def test_built_in_feeds_are_read_once_in_a_process_and_those_of_a_user_each_time(tmp_path: Path) -> None:
+    """Each look of a sensor asks for all of them."""
+    path = written(tmp_path, MINIMAL)
+    before = load_feeds([tmp_path])
+    path.write_text(MINIMAL.replace("AMOUNT", "PAID"))
+    after = load_feeds([tmp_path])
+    for name in ("payments", "answers", "tasks"):
+        assert after.named(name) is before.named(name)
+    assert [feed.hash for feed in after.feeds[:1]] != [feed.hash for feed in before.feeds[:1]]
+
+
 def test_a_feed_of_the_user_wins_over_a_built_in_one(tmp_path: Path) -> None:
     """FEED-FILE-08."""
     written(tmp_path, MINIMAL.replace("till*.csv", "payments*.csv"))

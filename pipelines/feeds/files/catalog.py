@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -171,8 +172,13 @@ def load_feeds(folders: Sequence[Path] = ()) -> Catalog:
                 " that are no letters or digits, which Dagster does not tell apart: choose another"
             )
         by_name[feed.name] = alike[plain(feed.name)] = feed
-    builtin = [load_feed(path, builtin=True) for path in sorted(BUILTIN.glob("*.toml"))]
-    return Catalog((*by_name.values(), *(feed for feed in builtin if feed.name not in by_name)))
+    return Catalog((*by_name.values(), *(feed for feed in builtin_feeds() if feed.name not in by_name)))
+
+
+@cache
+def builtin_feeds() -> tuple[Feed, ...]:
+    """The feeds that come with the program, read once in a process: each look of a sensor asks for them."""
+    return tuple(load_feed(path, builtin=True) for path in sorted(BUILTIN.glob("*.toml")))
 
 
 def plain(name: str) -> str:
