@@ -67,7 +67,8 @@ def set_in(target: ast.expr, value: ast.expr | None, kept: set[str]) -> Iterator
             yield from set_in(part, values[place] if values else None, kept)
     elif (
         isinstance(target, ast.Attribute)
-        and ast.unparse(target.value) == "self"
+        and isinstance(target.value, ast.Name)
+        and target.value.id == "self"
         and not (isinstance(value, ast.Name) and value.id in kept)
     ):
         yield target.attr

@@ -35,7 +35,7 @@ def _leave(tests: Iterable[pytest.Function]) -> None:
         test.add_marker(pytest.mark.long)
 
 
-def _later(seeds: Iterable[int]) -> set[int]:
+def _later(seeds: Iterable[object]) -> set[object]:
     """Return those of a test's seeds that are left out."""
     all_of_them = list(dict.fromkeys(seeds))
     return set(all_of_them[max(FEWEST_SEEDS, len(all_of_them) // 4) :])
