@@ -14,6 +14,7 @@ from fhir_service.store.store import Store
 from tests.conftest import BOTH, running
 
 STORES = BOTH
+pytestmark = pytest.mark.crossed
 
 
 def check(path):

@@ -1,7 +1,6 @@
 """What `make test` leaves to `make test-all`, which tries all seeds and all combinations of parameters.
 
-Of tests that run on both databases and have another parameter, and of those marked `crossed`, it tries each value of
-each parameter; of seeds, a quarter.
+Of tests that are marked `crossed` it tries each value of each parameter; of seeds, a quarter.
 """
 
 from collections import defaultdict
@@ -20,11 +19,10 @@ Case = tuple[int, ...]
 def leave_for_long(items: Sequence[pytest.Item]) -> None:
     """Mark as long what `make test` leaves out."""
     for tests in _by_function(items):
-        given = tests[0].callspec.params
-        if SEED in given:
+        if SEED in tests[0].callspec.params:
             later = _later([test.callspec.params[SEED] for test in tests])
             _leave(test for test in tests if test.callspec.params[SEED] in later)
-        elif "database" in given or tests[0].get_closest_marker("crossed"):
+        elif tests[0].get_closest_marker("crossed"):
             cases = _cases(tests)
             kept = covering(cases)
             _leave(test for test, case in zip(tests, cases, strict=True) if case not in kept)

@@ -17,6 +17,7 @@ from tests.support import loopback
 from tests.support.fuzz_answers import CODES_OF
 
 STORES = BOTH
+pytestmark = pytest.mark.crossed
 
 
 # --- JSON -----------------------------------------------------------------------------------------
