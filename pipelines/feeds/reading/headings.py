@@ -20,6 +20,8 @@ class Headings:
 
     What the rows below a row of words are decides of it, unless it names columns: if they go on with the columns, it
     is a record that cannot be read, or nothing. Rows are given some thousand at a time.
+
+    alone: the lines of rows of words that begin no other table.
     """
 
     def __init__(self, header: Sequence[str]) -> None:
@@ -27,6 +29,7 @@ class Headings:
         self._names = frozenset(name for name in self._header if name)
         self._above: Sequence[Sequence[str]] = ()
         """The last rows that were given before."""
+        self.alone: list[int] = []
         self._waits: _Words | None = None
         """The first of the last rows, if these are words: what is below it is not known yet."""
 
@@ -42,6 +45,8 @@ class Headings:
             words = _Words(lines[place], above, columns)
             if _names_columns(rows[place]) or self._begins(words, rows[place + 1 :]):
                 yield words.line
+            else:
+                self.alone.append(words.line)
         self._above = rows[-LOOKED_AT:] or self._above
 
     def _begins(self, words: "_Words", below: Sequence[Sequence[str]]) -> bool:

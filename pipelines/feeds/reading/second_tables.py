@@ -111,6 +111,8 @@ class SecondTables:
         found = [(line, other_columns) for line in named]
         if self._reader.feed.kind == "payments" and not self._joined:
             found += [(line, titled) for line in self._titles(chunk, asides)]
+            self._file.texts += headings.alone  # no payments, unless their words are those of a header
+            headings.alone.clear()
         if found:
             line, fault = min(found, key=itemgetter(0))
             yield line, fault(self._place(line))

@@ -50,6 +50,14 @@ def test_a_record_of_words_is_rejected_alone(
     assert {key for _, key in accepted(found)} >= {"R1", "R2"}
 
 
+def test_payments_below_a_row_of_words_are_taken_and_the_row_is_named(tmp_path: Path) -> None:
+    """TEXT-BETWEEN: its words could be a header in a language that nobody here knows."""
+    found = validated(tmp_path, ABOVE + BAD + rows("R3"))
+    assert [key for _, key in accepted(found)] == ["R1", "R2", "R3"]
+    assert found.warnings == {"TEXT-BETWEEN": 1}
+    assert not validated(tmp_path, ABOVE + BAD).warnings
+
+
 OTHERS = {
     "ids of another kind": rows("A3", "A4"),
     "ids of another kind, one row": rows("ADJ-3"),
