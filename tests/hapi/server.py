@@ -22,9 +22,9 @@ from tests.support.commands import command, environment
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"
 PROGRAMS = ("java", "mvn")
 JSON = {"accept": "application/json", "cache-control": "no-cache"}
-PROFILE = (
-    'software = "HAPI FHIR Server"\ntotal = "accurate"\noffset = "_getpagesoffset"\nconflict = 409\nbalances = true\n'
-)
+PROFILE = (servers.ROOT / "pipelines" / "client" / "targets" / "hapi.toml").read_text(
+    encoding="utf-8"
+) + "balances = true\n"
 
 
 def missing() -> str | None:
