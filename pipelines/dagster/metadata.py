@@ -11,6 +11,7 @@ import dagster as dg
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.rulebook import rules
 from pipelines.home.batch import Received
+from pipelines.home.small_sums import may_be_told
 from pipelines.ledger.states import OUTCOMES
 from pipelines.runs.run import Result
 from pipelines.validation.outcome import Validated
@@ -19,8 +20,6 @@ Metadata = dict[str, Any]
 ROWS = "dagster/row_count"
 LANDED = ("created", "adopted", "unchanged", "updated", "superseded")
 ROWS_OF_TABLE = 50
-FEWEST = 5
-"""The fewest records whose sum Dagster may keep."""
 
 
 def of_received(received: Received) -> Metadata:
@@ -127,8 +126,7 @@ def _dollars(sums: Sequence[Sum]) -> Metadata:
     """
     shown: list[Sum] = []
     for each in sums:
-        apart = (abs(each.records - other.records) for other in shown)
-        if each.records >= FEWEST and all(number == 0 or number >= FEWEST for number in apart):
+        if may_be_told(each.records, [other.records for other in shown]):
             shown.append(each)
     return {each.name: each.cents / 100 for each in shown}
 

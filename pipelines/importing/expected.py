@@ -1,6 +1,7 @@
 """What a feed expects of its files, held against the ledger: a file that is late, and a file that is unlike the others.
 
-Read from the ledger alone, for the target that was loaded into last. Counts, sums and times; never a row.
+Read from the ledger alone, for the target that was loaded into last. Counts, sums and times; never a row, nor a sum of
+few records.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from sqlalchemy import select
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.expecting import DAYS, Expect
+from pipelines.home.small_sums import may_be_told
 from pipelines.importing.broken import loaded_last
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
@@ -103,7 +105,9 @@ def _unusual(expect: Expect, row: Mapping[str, Any], before: Sequence[Mapping[st
         yield f"{rows:,} records, expected {expect.rows[0]:,} to {expect.rows[1]:,}"
     if expect.amount and not expect.amount[0] * 100 <= cents <= expect.amount[1] * 100:
         bounds = " to ".join(dollars(int(bound * 100)) for bound in expect.amount)
-        yield f"an amount of {dollars(cents)}, expected {bounds}"
+        yield (
+            f"an amount of {dollars(cents)}, expected {bounds}" if may_be_told(rows) else "an amount out of its bounds"
+        )
     if expect.set_aside is not None and rows and share_of(row) > expect.set_aside:
         yield f"{share_of(row):.1%} of the records set aside, expected at most {expect.set_aside:.1%}"
     if expect.history is None or len(before) < ENOUGH:
@@ -113,7 +117,10 @@ def _unusual(expect: Expect, row: Mapping[str, Any], before: Sequence[Mapping[st
         if not least <= value <= most:
             told = [shown.format(each) if shown else dollars(each) for each in (value, least, most)]
             what = "records" if shown else "received"
-            yield f"{told[0]} {what}, where the last {len(before)} files had {told[1]} to {told[2]}"
+            if shown or all(may_be_told(int(each["records"])) for each in (row, *before)):
+                yield f"{told[0]} {what}, where the last {len(before)} files had {told[1]} to {told[2]}"
+            else:
+                yield f"another amount than the last {len(before)} files had"
 
 
 def usual(values: Sequence[int], spreads: Decimal) -> tuple[int, int]:

@@ -95,7 +95,8 @@ def test_on_days_without_a_file_the_last_day_counts(ledger, tmp_path):
     [
         ("rows = [2, 5]", (3, 100), []),
         ("rows = [2, 5]", (6, 100), ["6 records, expected 2 to 5"]),
-        ("amount = [1, 5.5]", (3, 560), ["an amount of 5.60, expected 1.00 to 5.50"]),
+        ("amount = [1, 5.5]", (5, 560), ["an amount of 5.60, expected 1.00 to 5.50"]),
+        ("amount = [1, 5.5]", (4, 560), ["an amount out of its bounds"]),
         ("set_aside = 0.1", (10, 0, 2), ["20.0% of the records set aside, expected at most 10.0%"]),
         ("set_aside = 0.2", (10, 0, 2), []),
     ],
@@ -112,6 +113,20 @@ def test_a_file_unlike_those_before_is_unusual_and_few_files_say_nothing(ledger,
     assert said(ledger, feed) == []
     came(ledger, *[(100, 1000)] * 5, (200, 1000))
     assert said(ledger, feed) == ["till-000000000005: 200 records, where the last 5 files had 75 to 125"]
+
+
+@pytest.mark.parametrize(
+    ("before", "last", "told"),
+    [
+        ((5, 1000), (5, 9000), "90.00 received, where the last 5 files had 7.50 to 12.50"),
+        ((5, 1000), (4, 9000), "another amount than the last 5 files had"),
+        ((1, 1000), (5, 9000), "another amount than the last 5 files had"),
+    ],
+)
+def test_an_amount_of_few_records_is_not_told(before, last, told, ledger, tmp_path):
+    """REPORT-26: neither that of the file, nor bounds that are made of such files."""
+    came(ledger, *[before] * 5, last)
+    assert told in said(ledger, feed_of(tmp_path, "[expect]\nhistory = 5"))[0]
 
 
 def test_bounds_of_files_that_are_all_alike_are_not_those_files_alone():

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from pipelines.dagster import metadata
 from pipelines.dagster.checks import LoadedBatch, every_cent_is_accounted_for, the_ledger_says_the_same
+from pipelines.reports import figures
 from pipelines.runs.run import Result
 from pipelines.validation.outcome import Validated
 
@@ -43,6 +45,29 @@ def test_a_validated_file_of_one_record_tells_no_sum(tmp_path):
     assert not set(metadata.of_validated("payments.csv", one, 1.0, money=True)) & set(AMOUNTS)
     many = Validated(tmp_path, records=9, accepted=9, amount_received=4_062, amount_accepted=4_062)
     assert metadata.of_validated("payments.csv", many, 1.0, money=True)["amount_received"] == 40.62
+
+
+@pytest.mark.parametrize(
+    ("created", "refused", "drawn"),
+    [
+        (1, 0, []),
+        (4, 4, ["2026-02, Received: $80"]),
+        (5, 0, ["2026-02, Received: $50", "2026-02, Created: $50"]),
+        (6, 1, ["2026-02, Received: $70"]),
+        (5, 5, ["2026-02, Received: $100", "2026-02, Created: $50"]),
+    ],
+)
+def test_a_plot_shows_no_sum_of_few_payments(created, refused, drawn, monkeypatch):
+    """REPORT-26: nor what two sums differ by. The page, which stays with the tables, shows every sum."""
+    for other in ("_imports", "_rejects", "_volumes", "_turnaround"):
+        monkeypatch.setattr(figures, other, lambda *_: None)
+    with duckdb.connect() as db:
+        db.execute("CREATE TABLE payment (paid_on DATE, amount DECIMAL(18, 2), fate VARCHAR)")
+        for fate, number in (("created", created), ("refused", refused)):
+            db.execute(f"INSERT INTO payment SELECT '2026-02-03', 10, '{fate}' FROM range({number})")
+        plots, page = (figures.figures_of(db, [], "2026-02", of_few=shown)[2] for shown in (False, True))
+    assert [bar.says for bar in plots.chart.bars] == drawn
+    assert next(bar.says for bar in page.chart.bars) == f"2026-02, Received: ${10 * (created + refused)}"
 
 
 def test_checks_say_that_amounts_differ_without_a_figure(tmp_path, monkeypatch):
