@@ -93,13 +93,17 @@ def import_(
 
 
 def _files_at(places: Sequence[Path | str], home: Path, insecure: bool) -> list[Path]:
-    """Return the files and folders, and those that manifests at addresses name. Raises `Unreadable`."""
+    """Return the files and folders, and those that manifests at addresses name. Raises `Unreadable`.
+
+    A file of the inbox need not be there: it may be in its batch, which has no end.
+    """
     from pipelines.home.batch import Unreadable
+    from pipelines.home.inbox import Inbox
     from pipelines.importing.bulk import fetched_files
 
-    paths = [each for each in places if isinstance(each, Path)]
+    paths, inbox = [each for each in places if isinstance(each, Path)], Inbox(home / "inbox")
     for path in paths:
-        if not path.exists():
+        if not (path.exists() or inbox.holds(path)):
             raise Unreadable(f"{path}: there is no such file or folder")
     return [*paths, *fetched_files(home, [each for each in places if isinstance(each, str)], os.environ, insecure)]
 

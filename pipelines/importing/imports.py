@@ -14,7 +14,7 @@ from pipelines.runs.summary import Summary
 from pipelines.session.confirmed import COMMAND, is_confirmed, waits
 from pipelines.session.queries import with_queries
 from pipelines.session.session import Session
-from pipelines.session.waiting import Left, find_files, received_batches, unfinished, without_feed
+from pipelines.session.waiting import Left, find_files, named_of, received_batches, unfinished, without_feed
 
 NO_BATCH = "{}: no such batch at this target (chartferry status lists them)"
 NO_SOURCE = "{}: its source rows are not here: import its file once more, then try again"
@@ -23,20 +23,23 @@ NO_SOURCE = "{}: its source rows are not here: import its file once more, then t
 def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False, remap: bool = False) -> Summary:
     """Import the files of the paths (default: the inbox), and publish once at the end.
 
-    The files of the inbox are in their batches once they are received, so that an import of the inbox goes on with the
-    batches that have no end. An import of other paths names them.
+    The files of the inbox are in their batches once they are received, so that an import of the inbox, or of a file in
+    it, goes on with the batches that have no end. An import of other paths names them.
     """
     summary, inbox = summary_of(session), session.home / "inbox"
-    files, summary.unmatched = find_files(paths or [inbox], session.catalog, session.ledger, session.inbox)
-    left = [] if dry_run else unfinished(session)
+    left, paths = [] if dry_run else unfinished(session), paths or [inbox]
+    named = named_of(paths, left)
+    files, others = find_files(named.here, session.catalog, session.ledger, session.inbox)
+    summary.unmatched = [*named.missing, *others]
     queries, again = list[Feed](), list[Mended]()
-    if any(path.resolve() == inbox.resolve() for path in paths or [inbox]):
+    if any(path.resolve() == inbox.resolve() for path in paths):
         queries, again = with_queries(session), [] if dry_run else list(mended(session))
         batches = session.home / "batches"
         no_feed = {} if dry_run else without_feed(session)
         summary.unmatched = [*summary.unmatched, *(Left(batches / b, why) for b, why in no_feed.items())]
     else:
-        summary.without_end, left = {each.in_batch.batch_id: each.name for each in left}, []
+        summary.without_end = {each.in_batch.batch_id: each.name for each in left if each not in named.going_on}
+        left = named.going_on
     return import_all(session, summary, [*left, *files], dry_run, remap, queries, again)
 
 

@@ -93,6 +93,25 @@ def unfinished(session: Session) -> list[Waiting]:
     return [Waiting(received.path_in_batch, feed, received) for received, feed in named if feed]
 
 
+@dataclass(frozen=True)
+class Named:
+    """What is named to be imported. here: what is there. going_on: the batches without an end that have the others of
+    the inbox by now. missing: the rest."""
+
+    here: list[Path]
+    going_on: list[Waiting]
+    missing: list[Left]
+
+
+def named_of(paths: Sequence[Path], left: Sequence[Waiting]) -> Named:
+    """Tell apart what is named. A path that is not there is of the inbox. left: the batches without an end."""
+    gone = {path: shown(path.name) for path in paths if not (path.exists() or path.is_symlink())}
+    going_on = [each for each in left if each.name in gone.values()]
+    names = {each.name for each in going_on}
+    missing = [Left(path, "there is no such file") for path, name in gone.items() if name not in names]
+    return Named([path for path in paths if path not in gone], going_on, missing)
+
+
 def without_feed(session: Session) -> dict[str, str]:
     """Such batches that no feed file describes any more, each with what to do."""
     return {

@@ -28,6 +28,16 @@ def test_the_inbox_named_by_its_path_is_the_inbox(killed, home, target, asked):
     assert len(target.of("PaymentNotice")) == 1
 
 
+def test_a_file_of_the_inbox_named_by_its_path_goes_on(killed, home, target, chartferry, asked):
+    """LEDGER-27: it is in its batch by then; one that never was, or has come to its end, is not there."""
+    path = home / "inbox" / "payments-1.csv"
+    assert asked("import", path)["totals"]["created"] == 1
+    for gone in (path, home / "inbox" / "payments-9.csv"):
+        code, out, err = chartferry("import", gone)
+        assert (code, f"{gone.name}: there is no such file" in out + err) == (4, True)
+    assert len(target.of("PaymentNotice")) == 1
+
+
 def test_an_import_of_other_files_names_what_has_no_end(killed, home, target, chartferry, asked):
     """LEDGER-27"""
     other = home.parent / "payments-2.csv"
