@@ -106,7 +106,7 @@ def _unusual(expect: Expect, row: Mapping[str, Any], before: Sequence[Mapping[st
     if expect.amount and not expect.amount[0] * 100 <= cents <= expect.amount[1] * 100:
         bounds = " to ".join(dollars(int(bound * 100)) for bound in expect.amount)
         yield (
-            f"an amount of {dollars(cents)}, expected {bounds}" if may_be_told(rows) else "an amount out of its bounds"
+            f"an amount of {dollars(cents)}, expected {bounds}" if _may_be_told(row) else "an amount out of its bounds"
         )
     if expect.set_aside is not None and rows and share_of(row) > expect.set_aside:
         yield f"{share_of(row):.1%} of the records set aside, expected at most {expect.set_aside:.1%}"
@@ -117,10 +117,15 @@ def _unusual(expect: Expect, row: Mapping[str, Any], before: Sequence[Mapping[st
         if not least <= value <= most:
             told = [shown.format(each) if shown else dollars(each) for each in (value, least, most)]
             what = "records" if shown else "received"
-            if shown or all(may_be_told(int(each["records"])) for each in (row, *before)):
+            if shown or all(map(_may_be_told, (row, *before))):
                 yield f"{told[0]} {what}, where the last {len(before)} files had {told[1]} to {told[2]}"
             else:
                 yield f"another amount than the last {len(before)} files had"
+
+
+def _may_be_told(row: Mapping[str, Any]) -> bool:
+    """True if the amount of a file tells of nobody. A record that was rejected may have none."""
+    return may_be_told(int(row["accepted"]))
 
 
 def usual(values: Sequence[int], spreads: Decimal) -> tuple[int, int]:

@@ -48,7 +48,8 @@ def came(ledger, *files, every=timedelta(days=1), first=MONDAY):
         name, at = f"till-{number:012}", (first + number * every).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         ledger.start_batch(TARGET, name, feed="till", source="till", file_name="t.csv", received_at=at)
         run = ledger.start_run(TARGET, name, feed_hash="f")
-        counts = {"records": records, "amount_received": cents, "rejected": sum(rejected)}
+        counts = {"records": records, "accepted": records - sum(rejected), "rejected": sum(rejected)}
+        counts["amount_received"] = cents
         ledger.finish_run(TARGET, name, run, state="finished", counts=counts)
         ledger.finish_batch(TARGET, name, "finished", counts)
 
@@ -121,6 +122,7 @@ def test_a_file_unlike_those_before_is_unusual_and_few_files_say_nothing(ledger,
         ((5, 1000), (5, 9000), "90.00 received, where the last 5 files had 7.50 to 12.50"),
         ((5, 1000), (4, 9000), "another amount than the last 5 files had"),
         ((1, 1000), (5, 9000), "another amount than the last 5 files had"),
+        ((6, 1000), (6, 9000, 2), "another amount than the last 5 files had"),
     ],
 )
 def test_an_amount_of_few_records_is_not_told(before, last, told, ledger, tmp_path):

@@ -468,12 +468,20 @@ class Practice:
         assert found["ledger_cents"] == found["target_cents"] == total
 
     def payments_came_in_order(self) -> None:
-        """Of each patient in each file by their time, then by line."""
+        """Of each patient over all files: by the file that came first, in it by their time, then by line."""
         places = {name: place for place, name in enumerate(self.there())}
+        received = dict(self.ledger("SELECT batch_id, received_at FROM batch"))
         paid = [one for one in self.records() if one.resource_type == "PaymentNotice" and one.resource_id]
-        paid.sort(key=lambda one: (one.batch_id, one.patient_id or ""))
-        for _, some in groupby(paid, key=lambda one: (one.batch_id, one.patient_id)):
-            wanted = sorted(some, key=lambda one: (instant_of(one.source_at) if one.source_at else NOW, one.line))
+        paid.sort(key=lambda one: one.patient_id or "")
+        for _, some in groupby(paid, key=lambda one: one.patient_id):
+            wanted = sorted(
+                some,
+                key=lambda one: (
+                    received[one.batch_id],
+                    instant_of(one.source_at) if one.source_at else NOW,
+                    one.line,
+                ),
+            )
             came = [places[one.resource_id or ""] for one in wanted]
             assert came == sorted(came)
 

@@ -31,7 +31,8 @@ def told(**counts):
         (100, 100, 98, {"amount_received", "amount_accepted"}),
         (100, 95, 90, {"amount_received", "amount_accepted", "amount_created"}),
         (100, 95, 93, {"amount_received", "amount_accepted"}),
-        (100, 2, 2, {"amount_received"}),
+        (100, 5, 2, {"amount_received", "amount_accepted"}),
+        (100, 2, 2, set()),
     ],
 )
 def test_a_sum_or_a_difference_of_few_records_is_not_told(records, accepted, created, shown):
