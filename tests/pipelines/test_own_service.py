@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from pipelines.session.bundled import bundled_service
+from tests.conftest import WORLD
 from tests.pipelines.test_cli import put, summary
-from tests.support.commands import totals_close
+from tests.support.commands import run, totals_close
+from tests.support.ledgers import read_ledger
 from tests.support.starting import start
 
 
@@ -32,6 +34,22 @@ def test_without_a_target_the_bundled_service_is_started_and_ends_with_the_comma
     assert stat.S_IMODE((own / "credentials.json").stat().st_mode) == 0o600
     assert not (own / "service.duckdb.run").exists()
     assert chartferry("import")[0] == 0
+
+
+def test_a_payment_above_the_balance_is_given_back_with_the_balance(own, chartferry, tmp_path):
+    """CLI-CMD-04, LEDGER-23: for whoever corrects it; neither the summary nor the ledger says it."""
+    assert run("fhir-service", "load", "--store", own / "service.duckdb", WORLD).returncode == 0
+    rows = "1,p1,90000.00,2026-03-01\n2,p1,1.00,2026-03-01\n"
+    (own / "inbox" / "payments.csv").write_text(f"payment_id,patient_id,amount,paid_on\n{rows}")
+    code, out, err = chartferry("import")
+    assert code == 3
+    assert chartferry("rejects", "export", "--out", tmp_path / "out")[0] == 0
+    [given_back] = (tmp_path / "out").iterdir()
+    assert "the payment is above the balance owed, which is 149.25 now" in given_back.read_text()
+    with read_ledger(own) as ledger:
+        said = ledger.execute("SELECT message FROM reject_reason").fetchall()
+    assert len(said) == 1
+    assert "149.25" not in f"{out}{err}{said}"
 
 
 def test_the_bundled_service_ends_when_its_command_is_killed(own):
