@@ -67,6 +67,8 @@ def test_a_plot_shows_no_sum_of_few_payments(created, refused, drawn, monkeypatc
         for fate, number in (("created", created), ("refused", refused)):
             db.execute(f"INSERT INTO payment SELECT '2026-02-03', 10, '{fate}' FROM range({number})")
         plots, page = (figures.figures_of(db, [], "2026-02", of_few=shown)[2] for shown in (False, True))
+    assert plots.chart
+    assert page.chart
     assert [bar.says for bar in plots.chart.bars] == drawn
     assert next(bar.says for bar in page.chart.bars) == f"2026-02, Received: ${10 * (created + refused)}"
 
