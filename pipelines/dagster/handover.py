@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.reading.chunks import Notice
 from pipelines.home.batch import Received, received_before
 from pipelines.home.files import write_whole
 from pipelines.runs.beginning import begin
@@ -105,4 +106,5 @@ def _result(manifest: dict[str, Any]) -> Result:
 
 def _validated(folder: Path, said: dict[str, Any]) -> Validated:
     counted = {name: Counter(said[name]) for name in ("reasons", "warnings")}
-    return Validated(folder, **{**said, **counted})
+    noticed = [Notice(*each) for each in said.get("noticed", ())]
+    return Validated(folder, **{**said, **counted, "noticed": noticed})

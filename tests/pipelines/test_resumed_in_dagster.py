@@ -48,6 +48,21 @@ def test_a_run_that_goes_on_after_a_kill_ends_green(home, target, monkeypatch, a
         assert run["created"] + run["adopted"] + run["unchanged"] == run["accepted"] == 3_000
 
 
+def test_what_was_noticed_of_a_file_comes_along_to_its_load(home, target):
+    """LEDGER-26: a row that looks like a total, which is named when the file was loaded."""
+    path = home / "inbox" / "payments.csv"
+    rows = "k1,p1,1.00,2026-03-01,\nk2,p1,2.00,2026-03-01,\nk3,,3.00,2026-03-01,\n"
+    path.write_text("payment_id,patient_id,amount,paid_on,claim_id\n" + rows)
+    with open_session(home, os.environ) as session:
+        feed = session.catalog.named("payments")
+        assert feed
+        batch_id = receive(path, feed, home).batch_id
+        validate_all(session, feed, [batch_id], datetime.now(UTC), Outcome())
+        facts = load_all(session, feed, [batch_id], datetime.now(UTC), Outcome())
+    assert "line 4: a rejected row looks like a total" in str(facts[batch_id].result.message)
+    assert len(target.of("PaymentNotice")) == 2
+
+
 def dies_the_second_time():
     from pipelines.loading.book import Book
 
