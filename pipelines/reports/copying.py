@@ -8,14 +8,14 @@ import hashlib
 import json
 import logging
 import re
-import secrets
 import shutil
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipelines.home.files import locked, write_whole
+from pipelines.home.files import locked
+from pipelines.home.owning import OWNER, deployment_of, own
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Held, SomebodyElse, Store, StoreUnusable
 from pipelines.reports.newer import LOCK
@@ -23,9 +23,8 @@ from pipelines.reports.placing import BESIDE
 from pipelines.reports.publication import Publication
 
 log = logging.getLogger("chartferry.copies")
-LATEST, OWNER = "latest.json", "_owner.json"
-DEPLOYMENT = "deployment.id"
-"""The file of a home with the id by which stores know it."""
+LATEST = "latest.json"
+ANOTHER = f"another deployment publishes there ({OWNER}): name a prefix of its own"
 VERSION = re.compile(r"[0-9]{8}T[0-9]{12}Z-[0-9a-f]{12}")
 KEPT_BEFORE = 2
 KEPT_FOR = timedelta(days=1)
@@ -34,7 +33,7 @@ TRIES = 20
 
 def copy_publication(store: Store, home: Path, published: Publication) -> str | None:
     """Copy a publication; return its version, or None if a newer one is there already. Raises StoreUnusable."""
-    _own(store, home)
+    own(store, deployment_of(home), ANOTHER)
     with throwaway_folder(home) as folder:
         files = _as_they_are(published.path.parent, published.rows, folder)
         hashes = {name: _sha256(path) for name, path in files.items()}
@@ -106,26 +105,6 @@ def _said(held: Held | None) -> dict[str, Any] | None:
         return {"version": str(said["version"]), "published_at": str(said["published_at"]), "before": before}
     except (ValueError, KeyError, TypeError):
         raise StoreUnusable(f"{LATEST} there is not one of ours: name another place, or remove it") from None
-
-
-def _own(store: Store, home: Path) -> None:
-    """Note at the store whose it is. Raises StoreUnusable if another deployment publishes there."""
-    own = json.dumps({"deployment": _deployment(home)}).encode()
-    held = store.read(OWNER)
-    if held is None:
-        try:
-            store.swap(OWNER, own, None)
-        except SomebodyElse:
-            held = store.read(OWNER)
-    if held and held.content != own:
-        raise StoreUnusable(f"another deployment publishes there ({OWNER}): name a prefix of its own")
-
-
-def _deployment(home: Path) -> str:
-    path = home / DEPLOYMENT
-    if not path.exists():
-        write_whole(path, secrets.token_hex(16).encode())
-    return path.read_text(encoding="ascii").strip()
 
 
 def _remove_old(store: Store, named: set[str], now: datetime) -> None:

@@ -3,10 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,14 +13,15 @@ from typing import cast
 import pytest
 
 from pipelines.home import stores
+from pipelines.home.owning import deployment_of
 from pipelines.home.stores import Bucket, Held, SomebodyElse, Store, StoreUnusable, store_at
 from pipelines.reports import copying
 from pipelines.reports.copying import copy_publication
 from pipelines.reports.publication import Publication
+from tests.support.azurite import AZURITE, NO_AZURITE, azurite
 from tests.support.fake_s3 import FakeBucket, fake_bucket
 
 pytest.importorskip("obstore", reason="the extra `cluster` is not installed")
-AZURITE = shutil.which("azurite-blob", path=os.pathsep.join([os.environ.get("AZURITE", ""), os.environ["PATH"]]))
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -101,6 +98,11 @@ def test_another_deployment_is_told_apart_and_changes_nothing(store: Store, tmp_
     with pytest.raises(StoreUnusable, match=r"another deployment publishes there \(_owner.json\)"):
         copy_publication(store, other, publication(other, 9))
     assert store.ages().keys() == before
+
+
+def test_of_many_that_ask_a_new_home_for_its_id_all_get_one(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(20) as threads:
+        assert len(set(threads.map(lambda _: deployment_of(tmp_path), range(20)))) == 1
 
 
 @pytest.mark.parametrize(
@@ -290,71 +292,22 @@ def test_of_a_hundred_creates_at_once_in_a_local_store_one_wins(tmp_path: Path) 
 
 
 @pytest.mark.long
-@pytest.mark.skipif(
-    AZURITE is None, reason="no azurite-blob: npm install azurite; AZURITE names its folder of programs"
-)
+@pytest.mark.skipif(AZURITE is None, reason=NO_AZURITE)
 def test_of_a_hundred_swaps_at_once_one_wins_at_a_server_that_speaks_azures_protocol(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a publication goes there whole, also a file of many parts."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [
-        str(AZURITE),
-        "--silent",
-        "--skipApiVersionCheck",
-        "--blobPort",
-        str(port),
-        "--location",
-        str(tmp_path / "azurite"),
-    ]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
-        try:
-            monkeypatch.setenv("AZURE_STORAGE_USE_EMULATOR", "true")
-            monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", f"http://127.0.0.1:{port}")
-            _until_it_listens(port)
-            _make_container(port)
-            store = store_at("az://copies/pre")
-            race_twice(store_at("az://copies/race"))
-            made = publication(tmp_path, 0)
-            (tmp_path / "published" / "reports.duckdb").write_bytes(os.urandom(12_000_000))
-            version = copy_publication(store, tmp_path, made)
-            held = store.read(f"{version}/reports.duckdb")
-            assert held
-            assert held.content == (tmp_path / "published" / "reports.duckdb").read_bytes()
-            assert latest(store)["version"] == version
-            with pytest.raises(StoreUnusable, match="az://nobody/x: there is no such bucket or container"):
-                store_at("az://nobody/x").put("a", a_file_in(tmp_path))
-        finally:
-            server.terminate()
-
-
-def _until_it_listens(port: int) -> None:
-    for _ in range(600):
-        with socket.socket() as tried:
-            if tried.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise AssertionError("azurite does not listen")
-
-
-def _make_container(port: int) -> None:
-    """Make the container by a request that the emulator's well-known key signs."""
-    import base64
-    import hmac
-
-    import httpx
-
-    account = "devstoreaccount1"
-    key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-    now = datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
-    headers = {"x-ms-date": now, "x-ms-version": "2021-08-06"}
-    of_headers = "".join(f"{name}:{value}\n" for name, value in sorted(headers.items()))
-    signed = f"PUT\n\n\n\n\n\n\n\n\n\n\n\n{of_headers}/{account}/{account}/copies\nrestype:container"
-    signature = base64.b64encode(hmac.digest(base64.b64decode(key), signed.encode(), "sha256")).decode()
-    answer = httpx.put(
-        f"http://127.0.0.1:{port}/{account}/copies?restype=container",
-        headers={**headers, "authorization": f"SharedKey {account}:{signature}"},
-    )
-    assert answer.status_code == 201, answer.text
+    with azurite(tmp_path / "azurite", "copies") as environ:
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        store = store_at("az://copies/pre")
+        race_twice(store_at("az://copies/race"))
+        made = publication(tmp_path, 0)
+        (tmp_path / "published" / "reports.duckdb").write_bytes(os.urandom(12_000_000))
+        version = copy_publication(store, tmp_path, made)
+        held = store.read(f"{version}/reports.duckdb")
+        assert held
+        assert held.content == (tmp_path / "published" / "reports.duckdb").read_bytes()
+        assert latest(store)["version"] == version
+        with pytest.raises(StoreUnusable, match="az://nobody/x: there is no such bucket or container"):
+            store_at("az://nobody/x").put("a", a_file_in(tmp_path))

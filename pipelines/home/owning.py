@@ -1,0 +1,55 @@
+"""Whose a place beyond the home is: one deployment has it, and another one that names it is refused."""
+
+import json
+import secrets
+from pathlib import Path
+from typing import Any
+
+from pipelines.home.files import locked, write_whole
+from pipelines.home.stores import Held, SomebodyElse, Store, StoreUnusable
+
+OWNER = "_owner.json"
+DEPLOYMENT = "deployment.id"
+"""The file of a home with the id by which stores know it."""
+
+
+def deployment_of(home: Path) -> str:
+    """Return the id of a home, which is made when it is first asked for."""
+    path = home / DEPLOYMENT
+    if not path.exists():
+        with locked(home / f".{DEPLOYMENT}.lock"):
+            if not path.exists():
+                write_whole(path, secrets.token_hex(16).encode())
+    return path.read_text(encoding="ascii").strip()
+
+
+def own(store: Store, deployment: str, refusal: str) -> str:
+    """Note at a store whose it is; return a text that differs after the note was made anew.
+
+    Raises StoreUnusable with `refusal` if another deployment has it.
+    """
+    held = store.read(OWNER)
+    if held is None:
+        note = json.dumps({"deployment": deployment, "since": secrets.token_hex(16)}).encode()
+        try:
+            store.swap(OWNER, note, None)
+            return str(json.loads(note)["since"])
+        except SomebodyElse:
+            held = store.read(OWNER)
+    said = _said(held)
+    if said.get("deployment") != deployment:
+        raise StoreUnusable(refusal)
+    return str(said.get("since", ""))
+
+
+def is_owned(store: Store) -> bool:
+    """True if a deployment has noted that a store is its."""
+    return store.read(OWNER) is not None
+
+
+def _said(held: Held | None) -> dict[str, Any]:
+    try:
+        said = json.loads(held.content) if held else {}
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
