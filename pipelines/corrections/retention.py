@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from pipelines.home.batch_files import NONE
 from pipelines.home.user import user_name
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
@@ -27,6 +28,7 @@ def purge(home: Path, ledger: Ledger, target: str, batch_id: str, user: str, why
     if number := sum(_open_rejects(ledger, each, batch_id) for each in {row["target"] for row in ledger.batches()}):
         raise NotPossible(f"{batch_id}: {number:,} of its rejects are open: export and correct, or discard them first")
     ledger.note_decisions(target, user, "purge", [batch_id], why)
+    ledger.batches_in(home).remove(batch_id, KEPT_FILES)
     remove_rows(home / "batches" / batch_id)
 
 
@@ -39,7 +41,7 @@ def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | N
         targets = [row["target"] for row in ledger.batches() if row["batch_id"] == batch_id]
         if not targets:
             raise NotPossible(f"{batch_id}: no such batch")
-        if not (home / "batches" / batch_id / "source").exists():
+        if not ledger.batches_in(home).has_source(batch_id):
             return f"{batch_id}: its source rows are gone already: there is nothing to remove"
         purge(home, ledger, targets[0], batch_id, user_name(), why)
     finally:
@@ -69,10 +71,10 @@ def _remove(path: Path) -> None:
 def purge_older(home: Path, ledger: Ledger, target: str, days: float, now: datetime) -> dict[str, str | None]:
     """The retention of source rows: purges batches that ended more than `days` ago. By name, why one was kept."""
     before, done = utc_text(now - timedelta(days=days)), dict[str, str | None]()
-    for batch in ledger.batches(target):
-        name = str(batch["batch_id"])
-        if not (home / "batches" / name / "source").exists() or (batch["finished_at"] or batch["received_at"]) > before:
-            continue
+    ended = {str(row["batch_id"]): row["finished_at"] or row["received_at"] for row in ledger.batches(target)}
+    old, batches = [name for name, at in ended.items() if at <= before], ledger.batches_in(home)
+    batches.bring(old, NONE)
+    for name in filter(batches.has_source, old):
         try:
             purge(home, ledger, target, name, "retention", f"older than {days:g} days")
             done[name] = None

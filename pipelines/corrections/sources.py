@@ -30,7 +30,7 @@ def lines_by_batch(rejects: Iterable[RejectPlace]) -> dict[str, Lines]:
 def source_of(home: Path, ledger: Ledger, catalog: Catalog, target: str, batch_id: str) -> tuple[Received, Feed]:
     """A batch's file and its feed as it is today. Raises `OutOfReach`."""
     row = ledger.batch(target, batch_id)
-    received = received_before(home / "batches" / batch_id)
+    received = received_before(ledger.batches_in(home).folder(batch_id))
     if row is None or received is None:
         raise OutOfReach("its source rows are no longer kept (purged): correct them in the system that they came from")
     feed = catalog.named(row["feed"])

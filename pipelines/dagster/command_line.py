@@ -74,7 +74,8 @@ def telling_sensor(
         with closing(open_ledger(home, environ)) as ledger:
             ended = ended_runs(ledger, until)
             names = {row["batch_id"]: row["file_name"] for row in ledger.batches() if row["file_name"]} if ended else {}
-        new = [(each, feed) for _, each, feed in ended if each not in told and not is_signed(home, *each)]
+            made = ledger.batches_in(home)
+            new = [(each, feed) for _, each, feed in ended if each not in told and not is_signed(made, *each)]
         asked = []
         for feed in catalog.feeds:
             for target in sorted({each[0] for each, name in new if name == feed.name}):

@@ -12,6 +12,7 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.chunks import Notice
 from pipelines.home.batch import Received, received_before
 from pipelines.home.files import write_whole
+from pipelines.ledger.kept import Batches
 from pipelines.runs.beginning import begin
 from pipelines.runs.run import Result, Run
 from pipelines.session.session import Session
@@ -49,6 +50,7 @@ def hand_over(session: Session, run: Run, validated: Validated) -> None:
         "validated": said,
     }
     write_whole(run.folder / HANDED_OVER, json.dumps(about).encode())
+    session.ledger.batches_in(session.home).keep(run.received.batch_id, f"{run.folder.name}/*")
 
 
 def begin_signed(session: Session, received: Received, feed: Feed) -> Run:
@@ -58,12 +60,13 @@ def begin_signed(session: Session, received: Received, feed: Feed) -> Run:
     """
     run = begin(session, received, feed)
     write_whole(run.folder / SIGNED, session.target.encode())
+    session.ledger.batches_in(session.home).keep(received.batch_id, f"{run.folder.name}/{SIGNED}")
     return run
 
 
-def is_signed(home: Path, target: str, batch_id: str, run: int) -> bool:
+def is_signed(batches: Batches, target: str, batch_id: str, run: int) -> bool:
     """True if Dagster made the run."""
-    folder = home / "batches" / batch_id
+    folder = batches.renew(batch_id, f"run-*/{SIGNED}")
     found = [*folder.glob(f"run-{run}/{SIGNED}"), *folder.glob(f"run-{run}-*/{SIGNED}")]
     return any(path.read_bytes() == target.encode() for path in found)
 
@@ -74,7 +77,7 @@ def newest(session: Session, feed: Feed, batch_id: str) -> Newest:
     Empty if there is none, or if the feed changed since the run was validated and it was not loaded.
     """
     found: list[tuple[int, Path, dict[str, Any]]] = []
-    for folder in (session.home / "batches" / batch_id).glob("run-*"):
+    for folder in session.ledger.batches_in(session.home).renew(batch_id).glob("run-*"):
         manifest = _said(folder / MANIFEST)
         about = manifest if manifest and manifest["ended_at"] else _said(folder / HANDED_OVER)
         if about and about["target"] == session.target:

@@ -50,7 +50,7 @@ class Known:
 
     @property
     def folder(self) -> Path:
-        return self.home / "batches" / str(self.row["batch_id"])
+        return self.ledger.batches_in(self.home).folder(str(self.row["batch_id"]))
 
     @property
     def seconds(self) -> float:

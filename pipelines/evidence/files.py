@@ -19,7 +19,7 @@ def files(session: Session, batches: list[Batch]) -> list[dict[str, Any]]:
     """Return the batches' files and runs. hash_now: whether the copy in the batch is still what came."""
     found = []
     for batch in batches:
-        folder = session.home / "batches" / str(batch["batch_id"])
+        folder = session.ledger.batches_in(session.home).folder(str(batch["batch_id"]))
         runs = session.ledger.runs(session.target, str(batch["batch_id"]))
         found.append(
             {name: batch[name] for name in _OF_FILE.split()}

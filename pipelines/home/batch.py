@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 CONTROL = ".control.json"
+SOURCE = ("sha256", "source/*")
+"""Patterns of the files of a batch that came with its file."""
 
 
 class Unreadable(Exception):

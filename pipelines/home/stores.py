@@ -1,4 +1,4 @@
-"""Places for copies beyond the home: a folder, or a prefix of an object store (S3, Google Cloud Storage, Azure).
+"""Places beyond the home: a folder, or a prefix of an object store (S3, Google Cloud Storage, Azure).
 
 Only `swap` replaces what others read, and it fails where another writer was first. Credentials of an object store come
 from the variables that its own tools read. No message holds what a store answered.
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
+from uuid import uuid4
 
 from pipelines.home.files import locked, replace_whole, write_whole
 
@@ -43,7 +44,7 @@ class Held:
 
 
 class Store(Protocol):
-    """A place for copies. Every method raises StoreUnusable."""
+    """A place for files by key. Every method raises StoreUnusable."""
 
     def put(self, key: str, file: Path) -> None:
         """Copy a file to a key that nobody reads yet."""
@@ -54,8 +55,14 @@ class Store(Protocol):
     def swap(self, key: str, content: bytes, before: Held | None) -> None:
         """Replace an object in one step. Raises SomebodyElse if it is not as `before` any more."""
 
-    def ages(self) -> dict[str, datetime]:
-        """Return when each object was written, by key."""
+    def fetch(self, key: str, file: Path) -> bool:
+        """Copy an object to a file that is not there; return False if there is no such object."""
+
+    def ages(self, below: str = "") -> dict[str, datetime]:
+        """Return when each object was written, by key. below: `a/b/` for keys that begin so."""
+
+    def names(self, below: str) -> list[str]:
+        """Return the names of what lies right below `a/b/`, sorted."""
 
     def remove(self, keys: Collection[str]) -> None:
         """Remove objects, if they are there."""
@@ -84,7 +91,7 @@ class Folder:
 
     def put(self, key: str, file: Path) -> None:
         final = self.path / key
-        part = final.with_name(f".{final.name}.part")
+        part = final.with_name(f".{final.name}-{uuid4().hex}.part")
         with self._told():
             final.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             shutil.copyfile(file, part)
@@ -100,19 +107,32 @@ class Folder:
 
     def swap(self, key: str, content: bytes, before: Held | None) -> None:
         with self._told():
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (self.path / key).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with locked(self.path / ".lock"):
                 now = self.read(key)
                 if (now and now.mark) != (before and before.mark):
                     raise SomebodyElse
                 write_whole(self.path / key, content, READ_ONLY)
 
-    def ages(self) -> dict[str, datetime]:
+    def fetch(self, key: str, file: Path) -> bool:
         with self._told():
-            files = [path for path in self.path.rglob("*") if path.is_file() and path.name != ".lock"]
+            try:
+                shutil.copyfile(self.path / key, file)
+            except FileNotFoundError:
+                return False
+        return True
+
+    def ages(self, below: str = "") -> dict[str, datetime]:
+        with self._told():
+            files = [path for path in (self.path / below).rglob("*") if path.is_file() and path.name != ".lock"]
             return {
                 str(path.relative_to(self.path)): datetime.fromtimestamp(path.stat().st_mtime, UTC) for path in files
             }
+
+    def names(self, below: str) -> list[str]:
+        with self._told():
+            folder = self.path / below
+            return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
     def remove(self, keys: Collection[str]) -> None:
         with self._told():
@@ -187,12 +207,33 @@ class Bucket:
                 if now is None or now.content != content:  # else it was ours, and the answer was lost
                     raise SomebodyElse from None
 
-    def ages(self) -> dict[str, datetime]:
+    def fetch(self, key: str, file: Path) -> bool:
         import obstore
 
         with self._told():
-            pages = obstore.list(self.store)
+            try:
+                found = obstore.get(self.store, key)
+            except FileNotFoundError:
+                return False
+            with file.open("wb") as into:
+                for block in found:
+                    into.write(block)
+        return True
+
+    def ages(self, below: str = "") -> dict[str, datetime]:
+        import obstore
+
+        with self._told():
+            pages = obstore.list(self.store, below or None)
             return {each["path"]: each["last_modified"] for page in pages for each in page}
+
+    def names(self, below: str) -> list[str]:
+        import obstore
+
+        with self._told():
+            found = obstore.list_with_delimiter(self.store, below)
+            paths = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
 
     def remove(self, keys: Collection[str]) -> None:
         import obstore

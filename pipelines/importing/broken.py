@@ -14,6 +14,7 @@ from sqlalchemy import case, func, select
 
 from pipelines.home.batch import shown
 from pipelines.ledger import tables as t
+from pipelines.ledger.kept import Batches
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import OPEN, open_by_batch
@@ -80,11 +81,11 @@ def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:
     for row in well:
         name = (row["feed"], row["file_name"])
         ended[name] = max(ended.get(name, ""), row["finished_at"])
-    still_open = open_by_batch(ledger)
+    still_open, kept = open_by_batch(ledger), ledger.batches_in(home)
     for row in batches:
-        if still_open.get((target, str(row["batch_id"]))) and _is_nothing_taken(row, ended, home):
+        if still_open.get((target, str(row["batch_id"]))) and _is_nothing_taken(row, ended, kept):
             found.setdefault(str(row["feed"]), Broken()).nothing_taken[str(row["batch_id"])] = int(row["records"])
-        _note(found.setdefault(str(row["feed"]), Broken()), row, ended, ledger, home, now)
+        _note(found.setdefault(str(row["feed"]), Broken()), row, ended, ledger, kept, now)
     for feed, age, number in _open_rejects(ledger, target, now):
         found.setdefault(feed, Broken()).rejects[age] += number
     return found
@@ -101,7 +102,7 @@ def _note(
     row: Mapping[str, Any],
     ended: Mapping[tuple[str, str], str],
     ledger: Ledger,
-    home: Path,
+    kept: Batches,
     now: datetime,
 ) -> None:
     batch_id = str(row["batch_id"])
@@ -109,7 +110,7 @@ def _note(
     if row["in_doubt"]:
         broken.doubts[batch_id] = int(row["in_doubt"])
     if row["state"] in ("failed", "stopped"):
-        if not _is_mended(row, ended) and _has_source(home, batch_id):
+        if not _is_mended(row, ended) and kept.has_source(batch_id):
             broken.failed[batch_id] = _why(ledger, row)
     elif row["state"] == "running" and not row["in_doubt"]:
         last = max(str(run["finished_at"] or run["started_at"]) for run in ledger.runs(row["target"], batch_id))
@@ -122,14 +123,10 @@ def _is_mended(row: Mapping[str, Any], ended: Mapping[tuple[str, str], str]) -> 
     return ended.get((row["feed"], row["file_name"]), "") > str(row["received_at"])
 
 
-def _has_source(home: Path, batch_id: str) -> bool:
-    return (home / "batches" / batch_id / "source").exists()
-
-
-def _is_nothing_taken(row: Mapping[str, Any], ended: Mapping[tuple[str, str], str], home: Path) -> bool:
+def _is_nothing_taken(row: Mapping[str, Any], ended: Mapping[tuple[str, str], str], kept: Batches) -> bool:
     """True if all records of a file were set aside, and no later file of its name had one that was taken."""
     nothing = row["state"] == "finished" and row["records"] and not taken(row) and not row["in_doubt"]
-    return bool(nothing) and not _is_mended(row, ended) and _has_source(home, str(row["batch_id"]))
+    return bool(nothing) and not _is_mended(row, ended) and kept.has_source(str(row["batch_id"]))
 
 
 def taken(counts: Mapping[str, Any]) -> int:

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pipelines.home.batch_files import MANIFESTS
 from pipelines.importing.parts_under_way import parts_lines, parts_under_way
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import open_by_batch, open_in_batch
@@ -45,7 +46,11 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
             row["rejects"] = open_in_batch(ledger, row["target"], row["batch_id"])
             row["open_rejects"] = len(row["rejects"])
             row["unsettled"] = [{"line": r.line, "state": r.state, "attempts": r.attempts} for r in unsettled]
-        return {"batches": batches, "parts": parts, "manifest": _manifest(home / "batches" / str(batch_id))}
+        return {
+            "batches": batches,
+            "parts": parts,
+            "manifest": _manifest(ledger.batches_in(home).renew(str(batch_id), MANIFESTS)),
+        }
     finally:
         ledger.close()
 

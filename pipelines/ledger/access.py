@@ -4,7 +4,7 @@
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
@@ -17,10 +17,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.database import address_of, open_engine, why
-from pipelines.ledger.in_step import BesideFile, First, InDatabase, InStep, nothing_first
+from pipelines.ledger.in_step import BesideFile, First, InDatabase, InStep, last_of, nothing_first
 from pipelines.ledger.journal import Journal, Line
+from pipelines.ledger.kept import Batches
 from pipelines.ledger.lease import Clock, Held, LeaseLost, utc_text
 from pipelines.ledger.snapshot import Snapshot
+from pipelines.ledger.stored import StoredBatches
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import ReplayedLease, replay
 
@@ -38,7 +40,12 @@ LOOK_MILLISECONDS = 2_000
 
 
 class LedgerAccess:
-    """The database of a ledger. Safe to use from several threads and processes; every call is one transaction."""
+    """The database of a ledger. Safe to use from several threads and processes; every call is one transaction.
+
+    stored: where batches are kept beside their home, if they are.
+    """
+
+    stored: Batches | None = None
 
     def __init__(self, engine: Engine, clock: Clock, in_step: InStep | None = None):
         self.engine = engine
@@ -82,6 +89,19 @@ class LedgerAccess:
 
     def close(self) -> None:
         self.engine.dispose()
+
+    def keep_batches(self, folder: Path, place: str) -> None:
+        """Keep the batches of a home at a store. folder: of the batches in the home."""
+        self.stored = StoredBatches(folder, place, self.identity)
+
+    def batches_in(self, home: Path) -> Batches:
+        """Return the batches of a home whose ledger this is."""
+        return self.stored or Batches(home / "batches")
+
+    def identity(self) -> str | None:
+        """Return what only this ledger has, and its copies; None before it has a first fact."""
+        with self.engine.begin() as connection:
+            return self._in_step.identity(connection) if self._in_step else None
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -132,10 +152,20 @@ class LedgerAccess:
             within.at, within.telling = None, False
 
     def copy_journal(self) -> None:
-        """Write what is new in a journal on a server to the home's copies of it. Raises `OSError`."""
-        if isinstance(self._in_step, InDatabase):
-            with self.transaction() as connection:
-                self._in_step.copy(connection)
+        """Write what is new in a journal on a server to the copies of it. Raises `OSError`, `LedgerError`."""
+        in_step = self._in_step
+        if not isinstance(in_step, InDatabase):
+            return
+        if self.stored:
+            self.stored.keep_journal(self._copy_beyond)
+            return
+        with self.transaction() as connection:
+            in_step.copy(connection)
+
+    def _copy_beyond(self, names: Iterable[str], folder: Path) -> None:
+        assert isinstance(self._in_step, InDatabase)  # noqa: S101 - asked before
+        with self.transaction() as connection:
+            self._in_step.copy_beyond(connection, last_of(names), folder)
 
     def _bring_up_to_date(self) -> None:
         """Apply what the journal has beyond the tables, unless another process is writing them just now: it does."""

@@ -4,7 +4,8 @@ The journal of a ledger in a file is the file beside it; the tables hold their p
 on a server is a table of the same database. The home keeps copies of it, from which a lost ledger is made again.
 """
 
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -43,6 +44,9 @@ class InStep(Protocol):
     def has_all(self, connection: Connection) -> bool:
         """True if the tables have all that the journal has."""
 
+    def identity(self, connection: Connection) -> str | None:
+        """Return what only this journal has, and its copies; None before it has a first line."""
+
     def catch_up(self, connection: Connection, ledger: Replayed) -> Position | None:
         """Apply what the tables lack; return how far they are then. Raises `LedgerError`."""
 
@@ -64,6 +68,10 @@ class BesideFile:
 
     def has_all(self, connection: Connection) -> bool:
         return self.journal.is_at(_position(connection))
+
+    def identity(self, connection: Connection) -> str | None:
+        position = _position(connection)
+        return position.journal if position else None
 
     def catch_up(self, connection: Connection, ledger: Replayed) -> Position | None:
         position = _position(connection)
@@ -152,6 +160,12 @@ class InDatabase:
     def has_all(self, connection: Connection) -> bool:
         return connection.execute(select(t.journal.c.number).limit(1)).first() is not None
 
+    def identity(self, connection: Connection) -> str | None:
+        _lock(connection, "SHARE")  # a line with a smaller number may be about to be committed
+        query = select(t.journal.c.at, t.journal.c.facts).order_by(t.journal.c.number).limit(1)
+        first = connection.execute(query).one_or_none()
+        return hashlib.sha256(f"{first.at} {first.facts}".encode()).hexdigest()[:32] if first else None
+
     def catch_up(self, connection: Connection, ledger: Replayed) -> Position | None:
         """Make tables that have no journal again from the copies, or begin their journal with what they have."""
         if self.has_all(connection):
@@ -178,22 +192,31 @@ class InDatabase:
         if self.copies is None:
             return
         _lock(connection, "SHARE")  # whoever has a number has committed by then
-        last = max((_last_in(path) for path in self._files()), default=0)
+        self.copy_beyond(connection, last_of(path.name for path in self._files()), self.copies)
+
+    def copy_beyond(self, connection: Connection, last: int, folder: Path) -> None:
+        """Write what came after a line to a file in a folder. Raises `OSError`."""
+        _lock(connection, "SHARE")
         query = select(t.journal).where(t.journal.c.number > last).order_by(t.journal.c.number)
         found = connection.execute(query, execution_options={"yield_per": LINES_A_QUERY})
-        write_copy(self.copies, ((row.number, row.at, msgspec.json.decode(row.facts)) for row in found))
+        write_copy(folder, ((row.number, row.at, msgspec.json.decode(row.facts)) for row in found))
 
     def _files(self) -> list[Path]:
         return sorted(self.copies.glob("*.ndjson.gz")) if self.copies else []
 
     def _copied(self) -> Iterator[Line]:
+        """Yield the lines of the copies. Of those that two machines made at once, some are in both."""
+        last = 0
         for path in self._files():
-            yield from lines_of_copy(path)
+            for number, line in lines_of_copy(path):
+                if number > last:
+                    yield line
+                    last = number
 
 
-def _last_in(copy: Path) -> int:
-    """The number of the last line of a copy, by its name: `<first>-<last>.ndjson.gz`."""
-    return int(copy.name.partition(".")[0].partition("-")[2])
+def last_of(names: Iterable[str]) -> int:
+    """Return the number of the last line of copies, by their names: `<first>-<last>.ndjson.gz`."""
+    return max((int(name.partition(".")[0].partition("-")[2]) for name in names), default=0)
 
 
 def _lock(connection: Connection, mode: str) -> None:

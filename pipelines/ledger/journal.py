@@ -269,12 +269,12 @@ def write_copy(folder: Path, lines: Iterable[tuple[int, str, Facts]]) -> None:
     _sync_folder(folder)
 
 
-def lines_of_copy(path: Path) -> Iterator[Line]:
-    """Yield the lines of a copy. Raises `LedgerError` where it is damaged."""
+def lines_of_copy(path: Path) -> Iterator[tuple[int, Line]]:
+    """Yield the lines of a copy with their numbers. Raises `LedgerError` where it is damaged."""
     try:
         with gzip.open(path, "rb") as file:
             for said in (msgspec.json.decode(text, type=_Body) for text in file):
-                yield Line(said.at, said.facts)
+                yield said.n, Line(said.at, said.facts)
     except (msgspec.MsgspecError, OSError, EOFError):
         raise LedgerError(f"{path} is damaged: restore it from a backup. Nothing was sent") from None
 

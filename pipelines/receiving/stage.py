@@ -14,10 +14,11 @@ from uuid import uuid4
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home import disk, traces
-from pipelines.home.batch import CONTROL, Received, Unreadable, is_control, shown
+from pipelines.home.batch import CONTROL, SOURCE, Received, Unreadable, is_control, shown
 from pipelines.home.files import replace_whole, to_disk
 from pipelines.home.inbox import Inbox
 from pipelines.home.scratch import throwaway_folder
+from pipelines.ledger.kept import Batches
 from pipelines.receiving.written import WRITING, is_written
 
 BLOCK = 1 << 20
@@ -26,13 +27,20 @@ HASH = re.compile("[0-9a-f]{64}")
 FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
-def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None, inbox: Inbox | None = None) -> Received:
+def receive(
+    path: Path,
+    feed: Feed,
+    home: Path,
+    now: datetime | None = None,
+    inbox: Inbox | None = None,
+    batches: Batches | None = None,
+) -> Received:
     """Take a file in: a file of the inbox is moved into its batch, any other is copied. Its control totals come along.
 
     Files of the same bytes are one batch. inbox: the inbox, with the links that it takes; without any that lead out of
-    it for the home's own. The file behind a link in the inbox stays where it is. Raises `Unreadable` when the file
-    cannot be read to its end, changed meanwhile, is a link that is not taken, or is still being written: a program may
-    still write to it.
+    it for the home's own. The file behind a link in the inbox stays where it is. batches: where the file is kept before
+    it leaves the inbox; the home's own folder if left out. Raises `Unreadable` when the file cannot be read to its end,
+    changed meanwhile, is a link that is not taken, or is still being written: a program may still write to it.
     """
     now, name, began = now or datetime.now(UTC), shown(path.name), time.time_ns()
     inbox, moving = inbox or Inbox(home / "inbox"), Inbox(home / "inbox").holds(path)
@@ -40,18 +48,19 @@ def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None, inb
         raise Unreadable(
             f"{name}: cannot be moved out of the inbox: let this user write there, or name a copy elsewhere"
         )
-    batches = home / "batches"
+    batches = batches or Batches(home / "batches")
     try:
-        batches.mkdir(mode=0o700, parents=True, exist_ok=True)
+        batches.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with throwaway_folder(home) as scratch:
             incoming = scratch / "incoming"
             sha256, read = _copy(path, incoming, inbox)
             batch_id = f"{feed.name}-{sha256[:12]}"
-            target = _place(batches / batch_id, sha256, path, name)
+            target = _place(batches.renew(batch_id, *SOURCE), sha256, path, name)
             control = _take_control_along(path, target, inbox)
             incoming.replace(target)
         if moving:
             _outlast_power_failure(target, home, control is not None)
+        batches.keep(batch_id, *SOURCE)
     except OSError as error:
         raise Unreadable(f"{name}: cannot be taken in: {_why(error, home)}") from None
     if moving:

@@ -1,8 +1,8 @@
 """The input of a rehearsal, and the copies that it is made with: of a store, of the ledger, of unfinished batches."""
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree, ignore_patterns
@@ -10,14 +10,16 @@ from shutil import copytree, ignore_patterns
 from sqlalchemy import create_engine, inspect, select
 from sqlalchemy.engine import make_url
 
-from pipelines.home.batch import received_before
+from pipelines.home.batch import SOURCE, received_before
 from pipelines.ledger import tables as t
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.database import address_of
+from pipelines.ledger.kept import Batches
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.bundled import STORE, copy_store
 from pipelines.session.opening import has_ledger, open_ledger
 from pipelines.session.service_commands import copy_named_store, load_store
+from pipelines.session.session import BATCHES
 
 ROWS_A_COPY = 5_000
 
@@ -56,14 +58,24 @@ def make_store(wanted: Wanted, folder: Path, environ: Mapping[str, str], say: Ca
     return f"a new store with {wanted.reference}"
 
 
-def bring_unfinished(home: Path, folder: Path, ledger: Ledger, target: str) -> None:
-    """The files of batches that have not ended, as an import without paths would take them up."""
+def bring_unfinished(home: Path, environ: Mapping[str, str], folder: Path, ledger: Ledger, target: str) -> None:
+    """The files of batches that have not ended, as an import without paths would take them up. ledger: the copy."""
     known = {row["batch_id"] for row in ledger.batches()}
     running = {row["batch_id"] for row in ledger.batches(target) if row["state"] == "running"}
-    batches = home / "batches"
-    for batch in sorted(batches.iterdir()) if batches.is_dir() else ():
-        if (batch.name in running or batch.name not in known) and received_before(batch):
-            copytree(batch, folder / "batches" / batch.name, ignore=ignore_patterns("run-*"))
+    with _batches_of(home, environ) as batches:
+        for name in batches.names():
+            if (name in running or name not in known) and received_before(batches.renew(name, *SOURCE)):
+                copytree(batches.path / name, folder / "batches" / name, ignore=ignore_patterns("run-*"))
+
+
+@contextmanager
+def _batches_of(home: Path, environ: Mapping[str, str]) -> Iterator[Batches]:
+    """Yield the batches of a home, wherever they are kept."""
+    if not (environ.get(BATCHES) and has_ledger(home, environ)):
+        yield Batches(home / "batches")
+        return
+    with closing(open_ledger(home, environ)) as ledger:
+        yield ledger.batches_in(home)
 
 
 def copy_ledger(home: Path, environ: Mapping[str, str], to: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines.home.batch_files import ACCEPTED, MANIFESTS, WARNINGS
 from pipelines.home.strangers import hide_strangers
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.building import comment, make, write_parquet
@@ -40,6 +41,7 @@ def make_tables(
     with_sending_times: False if a time of sending takes the place of no time that is missing.
     """
     tables = report_tables(home)
+    _bring_files(ledger, home, sweep.target)
     for macro in (FREE_TEXT[settings.publish_free_text], SENDING_TIMES[with_sending_times], *MACROS):
         db.execute(macro)
     with ledger.snapshot() as snapshot:
@@ -56,6 +58,13 @@ def make_tables(
         db.unregister(name)
     check(db, tables, sweep)
     return tables
+
+
+def _bring_files(ledger: Ledger, home: Path, target: str) -> None:
+    """Bring what the tables are made of beside the ledger, where batches are kept elsewhere."""
+    if ledger.stored:
+        names = [str(row["batch_id"]) for row in ledger.batches(target)]
+        ledger.batches_in(home).bring(names, MANIFESTS, ACCEPTED, WARNINGS)
 
 
 def write_files(

@@ -23,7 +23,13 @@ def import_file(session: Session, waiting: Waiting, remap: bool = False) -> Resu
     remap: rows that changed only because the feed did follow its policy too.
     """
     try:
-        received = waiting.received or receive(waiting.path, waiting.feed, session.home, inbox=session.inbox)
+        received = waiting.received or receive(
+            waiting.path,
+            waiting.feed,
+            session.home,
+            inbox=session.inbox,
+            batches=session.ledger.batches_in(session.home),
+        )
     except Unreadable as error:
         gone = not waiting.path.exists() and not waiting.path.is_symlink()
         message = f"{waiting.name}: taken by another importer, or removed" if gone else str(error)

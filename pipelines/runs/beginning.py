@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home.batch import Received
+from pipelines.home.batch import SOURCE, Received
 from pipelines.home.scratch import remove_abandoned
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.tables import NotPossible
@@ -39,6 +39,8 @@ def begin(
         raise NotPossible(
             f"{batch_id}: {what} was loaded before, and the ledger does not know that: chartferry verify --adopt"
         )
+    batch = session.ledger.batches_in(session.home).renew(batch_id)
+    session.ledger.batches_in(session.home).keep(batch_id, *SOURCE)
     before = note_batch(session, received, feed)
     if before == "running" and not whole and was_retried(session, batch_id):
         before, only = "finished", lines_left(session, batch_id) if only is None else only
@@ -51,12 +53,12 @@ def begin(
         rules_version=rules_version(),
         software_version=software_version(),
     )
-    batch = session.home / "batches" / batch_id
     remove_abandoned(batch.glob("run-*"))
-    folder = _run_folder(batch, number)
+    folder = _run_folder(session, batch, number)
     [started_at] = (run["started_at"] for run in session.ledger.runs(target, batch_id) if run["run"] == number)
     run = Run(received, feed, number, folder, before, time.monotonic(), started_at, only, remap, taken_back)
     write_manifest(session, run, result_of(run, Validated(folder), {}, None, "running"), None)
+    session.ledger.batches_in(session.home).keep(batch_id, f"{folder.name}/*")
     return run
 
 
@@ -77,7 +79,7 @@ def note_batch(session: Session, received: Received, feed: Feed) -> str | None:
     return known["state"] if known else None
 
 
-def _run_folder(batch: Path, number: int) -> Path:
+def _run_folder(session: Session, batch: Path, number: int) -> Path:
     """`run-<n>`; with another ledger or target the numbers start anew, and a folder of that name is kept as it is."""
     names = [f"run-{number}", *(f"run-{number}-{copy}" for copy in range(2, 1000))]
     for name in names:
@@ -85,5 +87,7 @@ def _run_folder(batch: Path, number: int) -> Path:
             (batch / name).mkdir(parents=True, mode=0o700)
         except FileExistsError:
             continue
-        return batch / name
+        if session.ledger.batches_in(session.home).claim(batch.name, name):
+            return batch / name
+        (batch / name).rmdir()
     raise FileExistsError(batch / names[-1])

@@ -39,6 +39,7 @@ def _loaded(session: Session, run: Run, validated: Validated) -> Loaded:
         session.connection.profile.file.balances,
     )
     with lease_of(session) as lease:
+        _bring_others(session, run)
         if run.before in ENDED and validated.accepted > validated.skipped:
             session.ledger.reopen_batch(session.target, batch_id)
         progress.stage("load", batch_id, validated.accepted - validated.skipped)
@@ -51,3 +52,11 @@ def _loaded(session: Session, run: Run, validated: Validated) -> Loaded:
             loaded = load(this)
         progress.end(loaded.in_words(), "stopped" if loaded.unusable else "done")
     return loaded
+
+
+def _bring_others(session: Session, run: Run) -> None:
+    """Bring the rows of other batches that have no end, and may hold lanes of this one."""
+    if session.ledger.stored:
+        batches = [row for row in session.ledger.batches(session.target) if row["resource_type"] == run.feed.resource]
+        others = {row["batch_id"] for row in batches if row["state"] == "running"} - {run.received.batch_id}
+        session.ledger.batches_in(session.home).bring(sorted(others), "run-*/accepted.parquet")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipelines.feeds.files.catalog import Feed
+from pipelines.home.batch_files import MANIFESTS
 from pipelines.ledger.manifests import is_of, manifest_in
 from pipelines.session.session import Session
 
@@ -53,8 +54,10 @@ def lost_before(session: Session, feed: Feed, batch_id: str) -> str | None:
 
 
 def _lost(session: Session) -> Iterator[LostBatch]:
-    ended = session.ledger.ended_runs(session.target)
-    for folder in sorted((session.home / "batches").iterdir()):
+    ended, batches = session.ledger.ended_runs(session.target), session.ledger.batches_in(session.home)
+    names = batches.names()
+    batches.bring(names, MANIFESTS)
+    for folder in (batches.path / name for name in names):
         runs = list(folder.glob("run-*"))
         if {f"run-{number}" for number in ended.get(folder.name, ())}.issuperset(run.name for run in runs):
             continue

@@ -55,7 +55,7 @@ def resolve(session: Session, batch_id: str | None = None) -> Resolved:
                 session.connection.client,
                 target,
                 of,
-                accepted_files(session.home / "batches" / of[2]),
+                accepted_files(session.ledger.batches_in(session.home).folder(of[2])),
                 step=step_for(session.connection.capabilities, of[1]),
                 settling_seconds=session.pace.settling_seconds,
             )

@@ -24,6 +24,8 @@ def _validated(session: Session, run: Run) -> Validated:
     before = open_by_line(session.ledger, session.target, run.received.batch_id) if run.before else {}
     validated = validate_received(session, run.received, run.feed, run.folder, run.only, before)
     write_places(run.folder, validated.places)
+    session.ledger.batches_in(session.home).keep(run.received.batch_id, f"{run.folder.name}/*")
     for rejects in rejects_left(session, run.feed, validated):
         session.ledger.reject(session.target, run.feed.source, run.feed.resource, run.received.batch_id, rejects)
+    session.ledger.batches_in(session.home).keep(run.received.batch_id, f"{run.folder.name}/*")
     return validated

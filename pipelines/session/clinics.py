@@ -42,7 +42,8 @@ LOGS_IN = re.compile(r"://[^/?#]*@|[?&]password=", re.IGNORECASE)
 """In an address: that it holds a user or a password."""
 OF_SOME_CLINIC = ("_FHIR_CLIENT_SECRET", "_FHIR_TOKEN")
 """How secrets of clinics end that the file does not name, such as those of one that was taken out."""
-COPIES = "CHARTFERRY_COPIES"
+OF_ALL = ("CHARTFERRY_COPIES", "CHARTFERRY_BATCHES")
+"""Settings that name a place for all clinics: each has its own below it."""
 OF_ONE_HOME = ("CHARTFERRY_HOME", "CHARTFERRY_FEEDS", "CHARTFERRY_LEDGER", CLINIC)
 """Settings of the deployment's own environment that no clinic may share with another."""
 
@@ -205,8 +206,8 @@ def _clinic(file: Path, said: Mapping[str, Any], environ: Mapping[str, str], com
     if again := next((each for each in SET_ELSEWHERE if each in own), None):
         raise BadClinics(f"{where}: {prefix}{again} is set: it is said by {SET_ELSEWHERE[again]}")
     target = {"FHIR_BASE_URL": said["target"]} if said.get("target") else {}
-    copies = {COPIES: f"{common[COPIES].rstrip('/')}/{name}"} if common.get(COPIES) else {}
-    settings = {**common, **copies, **said.get("settings", {}), **own, **target}
+    places = {each: f"{common[each].rstrip('/')}/{name}" for each in OF_ALL if common.get(each)}
+    settings = {**common, **places, **said.get("settings", {}), **own, **target}
     settings |= {"CHARTFERRY_HOME": str(home), CLINIC: name}
     settings |= {"CHARTFERRY_FEEDS": os.pathsep.join(map(str, feeds))} if feeds else {}
     bundled = not any(settings.get(each) for each in NAMES)

@@ -10,8 +10,10 @@ from pathlib import Path
 from sqlalchemy import select
 
 from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
+from pipelines.home.batch_files import MANIFESTS
 from pipelines.ledger import tables as t
 from pipelines.ledger.addresses import known_as, spelled_alike
+from pipelines.ledger.kept import Batches
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import manifest_in
 from pipelines.session.connections import Connection
@@ -26,7 +28,7 @@ def known_target(connection: Connection, ledger: Ledger, home: Path) -> str:
     """The name under which the ledger keeps the target. Raises `TargetUnusable` where that cannot be told."""
     name, before = (known_as(ledger, each) for each in (connection.id, connection.base_url))
     in_the_ledger = _known(ledger)
-    known = in_the_ledger if name in in_the_ledger else _with_those_on_record(home, in_the_ledger)
+    known = in_the_ledger if name in in_the_ledger else _with_those_on_record(ledger.batches_in(home), in_the_ledger)
     name, before = (_as_spelled(each, known) for each in (name, before))
     if name not in known and before not in known:
         before = _formerly_at(connection.base_url, known) or before
@@ -47,10 +49,11 @@ def _known(ledger: Ledger) -> Known:
         return {str(name): {str(url)} for name, url in found}
 
 
-def _with_those_on_record(home: Path, known: Known) -> Known:
+def _with_those_on_record(batches: Batches, known: Known) -> Known:
     """These and the targets of a home's runs, with all addresses that they had."""
     found = {name: set(urls) for name, urls in known.items()}
-    for run in filter(None, map(manifest_in, home.glob("batches/*/run-*"))):
+    batches.bring(batches.names(), MANIFESTS)
+    for run in filter(None, map(manifest_in, batches.path.glob("*/run-*"))):
         found.setdefault(run["target"], set()).add(str(run.get("target_url", "")))
     return found
 

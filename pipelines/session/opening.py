@@ -15,7 +15,7 @@ from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
 from pipelines.session.connections import connect
-from pipelines.session.session import COPIES, Session
+from pipelines.session.session import BATCHES, COPIES, Session
 from pipelines.session.upgrading import take_outcomes
 
 
@@ -46,7 +46,9 @@ def open_session(
             inbox = Inbox.of(home, environ)
             settings = {"progress": progress, "strict": strict, "pace": pace, "keep_days": keep_days, "why": why}
             settings |= {"copies_to": environ.get(COPIES) or None}
-            yield Session.at(connection, home, catalog, ledger, inbox, **settings)
+            session = Session.at(connection, home, catalog, ledger, inbox, **settings)
+            session.ledger.batches_in(session.home).agree()
+            yield session
         finally:
             ledger.close()
 
@@ -60,9 +62,12 @@ def open_ledger(home: Path, environ: Mapping[str, str], anew: bool = False) -> L
     if url and "://" not in url:
         raise LedgerError("CHARTFERRY_LEDGER is not the URL of a database (postgresql+psycopg://...)")
     batches = home / "batches"
-    return Ledger.open(
+    ledger = Ledger.open(
         url or home / "ledger.db", anew=anew, copies=batches / "journal", first=partial(take_outcomes, batches)
     )
+    if (place := environ.get(BATCHES)) and Path(place).absolute() != batches.absolute():
+        ledger.keep_batches(batches, place)
+    return ledger
 
 
 def has_ledger(home: Path, environ: Mapping[str, str]) -> bool:

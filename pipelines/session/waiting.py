@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
-from pipelines.home.batch import CONTROL, Received, is_control, received_before, shown
+from pipelines.home.batch import CONTROL, SOURCE, Received, is_control, received_before, shown
 from pipelines.home.inbox import LEADS_OUT, Inbox
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.answers import feed_of
@@ -131,19 +131,23 @@ def _without_end(session: Session) -> list[tuple[Received, str]]:
     going_on = confirmed_since(session.ledger, session.catalog, session.target)
     going_on |= {name for name, row in here.items() if row["state"] == "running"}
     found = []
-    for folder in sorted((session.home / "batches").iterdir()):
-        row = here.get(folder.name)
-        left = folder.name in going_on if row else folder.name not in known
-        if left and (received := received_before(folder)):
-            found.append((received, row["feed"] if row else folder.name.rpartition("-")[0]))
+    for name in session.ledger.batches_in(session.home).names():
+        row = here.get(name)
+        left = name in going_on if row else name not in known
+        if left and (received := received_before(session.ledger.batches_in(session.home).folder(name))):
+            found.append((received, row["feed"] if row else name.rpartition("-")[0]))
     return sorted(found, key=lambda each: each[0].received_at)
 
 
 def received_batches(session: Session, names: Sequence[str]) -> list[Waiting]:
     """Batches of this target whose source is here, in the order named."""
     found = []
+    session.ledger.batches_in(session.home).bring(names, *SOURCE)
     for name in names:
-        row, received = session.ledger.batch(session.target, name), received_before(session.home / "batches" / name)
+        row, received = (
+            session.ledger.batch(session.target, name),
+            received_before(session.ledger.batches_in(session.home).path / name),
+        )
         feed = session.catalog.named(row["feed"]) if row else None
         if feed and received:
             found.append(Waiting(received.path_in_batch, feed, received))

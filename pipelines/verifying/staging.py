@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from pipelines.client.comparison import fingerprints
 from pipelines.home import arrow
+from pipelines.home.batch_files import ACCEPTED
 from pipelines.home.files import session as tables
 from pipelines.home.scratch import throwaway_folder
 from pipelines.loading.accepted import accepted_files
@@ -131,7 +132,10 @@ def stage_contents(db: duckdb.DuckDBPyConnection, session: Session, kind: str, s
     bodies = Bodies()
     batches = [row["batch_id"] for row in session.ledger.batches(session.target) if row["resource_type"] == kind]
     Filling(db, "content", CONTENT)
-    for path in (path for name in batches for path in accepted_files(session.home / "batches" / name)):
+    session.ledger.batches_in(session.home).bring(batches, ACCEPTED)
+    for path in (
+        path for name in batches for path in accepted_files(session.ledger.batches_in(session.home).path / name)
+    ):
         with Filling(db, "content", CONTENT, keep=True) as content, db.cursor() as cursor:
             for key, content_hash, body in _rows(cursor, path):
                 read = orjson.loads(body)

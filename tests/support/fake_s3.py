@@ -39,13 +39,17 @@ class FakeBucket:
             self.objects[key] = (body, datetime.now(UTC))
             return 200
 
-    def listing(self, prefix: str) -> bytes:
+    def listing(self, prefix: str, delimiter: str) -> bytes:
+        with self.lock:
+            objects = {key: each for key, each in sorted(self.objects.items()) if key.startswith(prefix)}
+        folders = {key[: key.find(delimiter, len(prefix)) + 1] for key in objects if delimiter} - {""}
         found = "".join(
             f"<Contents><Key>{key}</Key><LastModified>{at:%Y-%m-%dT%H:%M:%S.000Z}</LastModified><ETag>{etag(body)}</ETag>"
             f"<Size>{len(body)}</Size></Contents>"
-            for key, (body, at) in sorted(self.objects.items())
-            if key.startswith(prefix)
+            for key, (body, at) in objects.items()
+            if not (delimiter and delimiter in key[len(prefix) :])
         )
+        found += "".join(f"<CommonPrefixes><Prefix>{each}</Prefix></CommonPrefixes>" for each in sorted(folders))
         return f"<ListBucketResult><Name>b</Name><IsTruncated>false</IsTruncated>{found}</ListBucketResult>".encode()
 
 
@@ -92,7 +96,7 @@ class Handler(BaseHTTPRequestHandler):
         elif key in self.bucket.objects:
             self.say(200, self.bucket.objects[key][0], etag(self.bucket.objects[key][0]))
         elif "list-type" in query:
-            self.say(200, self.bucket.listing(query.get("prefix", [""])[0]))
+            self.say(200, self.bucket.listing(*(query.get(name, [""])[0] for name in ("prefix", "delimiter"))))
         else:
             self.say(404, b"<Error><Code>NoSuchKey</Code></Error>")
 

@@ -1,24 +1,31 @@
 """The stage `received` over the batches of a Dagster run: files of the inbox become batches."""
 
 import hashlib
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.dagster import metadata
 from pipelines.dagster.stages.outcome import Outcome
+from pipelines.dagster.workplace import Workplace
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.marks import marked_form
-from pipelines.home.batch import Unreadable, received_before
+from pipelines.home.batch import Unreadable
 from pipelines.home.inbox import Inbox
+from pipelines.ledger.kept import Batches
 from pipelines.receiving.stage import receive
+from pipelines.session.session import BATCHES
 
 
-def receive_all(feed: Feed, home: Path, batch_ids: Sequence[str], inbox: Inbox | None = None) -> Outcome:
+def receive_all(
+    feed: Feed, home: Path, batch_ids: Sequence[str], inbox: Inbox | None = None, batches: Batches | None = None
+) -> Outcome:
     outcome, waiting = Outcome(), waiting_files(feed, home / "inbox", set(batch_ids))
+    batches = batches or Batches(home / "batches")
     for batch_id in batch_ids:
         try:
             path = waiting.get(batch_id)
-            found = receive(path, feed, home, inbox=inbox) if path else received_before(home / "batches" / batch_id)
+            found = receive(path, feed, home, None, inbox, batches) if path else batches.received(batch_id)
         except Unreadable as error:
             outcome.fail(batch_id, str(error))
             continue
@@ -29,6 +36,15 @@ def receive_all(feed: Feed, home: Path, batch_ids: Sequence[str], inbox: Inbox |
         else:
             outcome.done[batch_id] = metadata.of_received(found)
     return outcome
+
+
+def batches_of(place: Workplace, log: logging.Logger) -> Batches:
+    """Return the batches of a home. Those that are kept at a store need a session."""
+    return (
+        place.session(log).ledger.batches_in(place.home)
+        if place.environ.get(BATCHES)
+        else Batches(place.home / "batches")
+    )
 
 
 def waiting_files(feed: Feed, inbox: Path, batch_ids: set[str]) -> dict[str, Path]:

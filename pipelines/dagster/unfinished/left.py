@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import select
 
 from pipelines.feeds.files.catalog import Catalog
-from pipelines.home.batch import received_before
 from pipelines.ledger import tables as t
 from pipelines.ledger.lease import SILENCE, utc_text
 from pipelines.ledger.ledger import Ledger
@@ -36,19 +35,14 @@ def left_batches(ledger: Ledger, home: Path, target: str, confirmed: Collection[
     confirmed: stopped batches that may go on, since what they waited for was given.
     """
     here, known = ledger.batches(target), {row["batch_id"] for row in ledger.batches()}
-    folder = home / "batches"
+    batches = ledger.batches_in(home)
     going_on = [row for row in here if row["state"] == "running" or row["in_doubt"] or row["batch_id"] in confirmed]
     found = [_left(ledger, row) for row in going_on]
-    forgotten = (received_before(path) for path in _folders(home) if path.name not in known)
+    forgotten = (batches.received(name) for name in batches.names() if name not in known)
     found += [
         Left(r.batch_id, r.batch_id.rpartition("-")[0], "received", r.received_at, r.file_name) for r in forgotten if r
     ]
-    return sorted((each for each in found if received_before(folder / each.batch_id)), key=lambda each: each.since)
-
-
-def _folders(home: Path) -> list[Path]:
-    folder = home / "batches"
-    return sorted(folder.iterdir()) if folder.is_dir() else []
+    return sorted((each for each in found if batches.received(each.batch_id)), key=lambda each: each.since)
 
 
 def _left(ledger: Ledger, row: Mapping[str, Any]) -> Left:
@@ -63,9 +57,10 @@ def anything_left(ledger: Ledger, home: Path, catalog: Catalog) -> bool:
     rows = ledger.batches()
     if any(confirmed_since(ledger, catalog, target) for target in {row["target"] for row in rows}):
         return True
-    known = {row["batch_id"] for row in rows}
-    forgotten = (path for path in _folders(home) if path.name not in known)
-    return any(row["state"] == "running" or row["in_doubt"] for row in rows) or any(map(received_before, forgotten))
+    if any(row["state"] == "running" or row["in_doubt"] for row in rows):
+        return True
+    known, batches = {row["batch_id"] for row in rows}, ledger.batches_in(home)
+    return any(batches.received(name) for name in batches.names() if name not in known)
 
 
 def somebody_loads(ledger: Ledger, now: datetime) -> bool:

@@ -1,0 +1,64 @@
+"""The files of a batch's folder that are kept: which they are, and how one is known for what it was."""
+
+import hashlib
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from pipelines.home.batch import is_control
+
+MANIFESTS = "run-*/manifest.json"
+ACCEPTED = "run-*/accepted.parquet"
+NONE = ""
+"""No file, where only what a batch has is to be known."""
+WARNINGS = "run-*/warnings.parquet"
+REPLACED = (MANIFESTS, "run-*/validated.json", "source/*.control.json")
+"""The files of a batch that are written more than once. All others are written once, and never changed."""
+
+Mark = tuple[int, int]
+"""Size and time of a file, in microseconds since 1970."""
+
+
+def files_of(folder: Path) -> list[str]:
+    """Return the paths of a batch's files, without what a stage has half written and what is made for people."""
+    found = [*folder.glob("sha256"), *folder.glob("source/*"), *folder.glob("run-*/*")]
+    return sorted(
+        str(path.relative_to(folder))
+        for path in found
+        if path.is_file() and not path.name.startswith(".") and path.suffix != ".part"
+    )
+
+
+def is_of(path: str, patterns: Iterable[str]) -> bool:
+    """True if a path is of one of these patterns."""
+    return any(fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def mark_of(file: Path) -> Mark | None:
+    """Return the mark of a file; None if it is not there."""
+    try:
+        about = file.stat()
+    except OSError:
+        return None
+    return about.st_size, about.st_mtime_ns // 1000
+
+
+def sha256_of(file: Path) -> str:
+    """Return the hash of a file."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def is_source(path: str) -> bool:
+    """True if a path is that of the batch's file."""
+    return path.startswith("source/") and not is_control(path)
+
+
+def is_what_came(folder: Path, path: str, sha256: str) -> bool:
+    """False for a copy of the batch's file that was changed since it came."""
+    if not is_source(path):
+        return True
+    try:
+        return (folder / "sha256").read_text(errors="replace").strip() == sha256
+    except OSError:
+        return False

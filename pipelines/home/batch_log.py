@@ -1,0 +1,198 @@
+"""What a store has of a batch: contents of files by their hashes, and a log of which files there are.
+
+`log/<batch>/<number>.json` is an entry: files that a stage made, and files that are gone. Contents are
+`files/<batch>/<purges>-<sha256>`, and are there before the entry that names them: so a file is there whole, or not at
+all. Nothing is replaced. Of two machines that add an entry at once, one has the number; the other reads that entry, and
+makes its own anew. No clock and no listing is asked for what a batch has.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from pipelines.home.stores import SomebodyElse, Store, StoreUnusable
+
+TRIES = 50
+
+
+class Version(NamedTuple):
+    """A file as a stage made it: the key of its content, its hash and size, and its time in microseconds since 1970."""
+
+    key: str
+    sha256: str
+    size: int
+    micros: int
+
+    @property
+    def mark(self) -> tuple[int, int]:
+        """The size and time by which a file on a disk is known for this one."""
+        return self.size, self.micros
+
+
+@dataclass
+class History:
+    """What the entries of a batch say. now: by path, the files that there are. keys, seen: of all that there were.
+
+    runs: names of runs' folders. purges: how often rows were removed: contents that come later have other keys than
+    those that are deleted. purging: their contents may not be deleted yet.
+    """
+
+    entries: int = 0
+    purges: int = 0
+    now: dict[str, Version] = field(default_factory=dict)
+    keys: set[str] = field(default_factory=set)
+    seen: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
+    runs: set[str] = field(default_factory=set)
+    purging: bool = False
+
+    def has_seen(self, path: str, mark: tuple[int, int]) -> bool:
+        """True if a file is one that the batch has, or had, under this path."""
+        return mark in self.seen.get(path, ())
+
+    def add(self, said: Mapping[str, Any]) -> None:
+        """Take an entry in. Raises ValueError, KeyError or TypeError for what is none."""
+        for path, about in said["files"].items():
+            if path.startswith("/") or ".." in path.split("/"):
+                raise ValueError
+            version = Version(str(about["key"]), str(about["sha256"]), int(about["size"]), int(about["micros"]))
+            self.now[path] = version
+            self.keys.add(version.key)
+            self.seen.setdefault(path, set()).add(version.mark)
+        for path in said["gone"]:
+            self.now.pop(path, None)
+        self.runs |= {path.partition("/")[0] for path in said["files"]} | {*said["begins"]}
+        self.purges += bool(said["purges"])
+        self.purging = bool(said["purges"]) or (self.purging and not said["deleted"])
+        self.entries += 1
+
+
+class Entry(NamedTuple):
+    """What is added to the log of a batch.
+
+    begins: the folder of a run, which no other run may have then. purges: what is gone are rows, whose contents are to
+    be deleted. deleted: they were.
+    """
+
+    files: Mapping[str, Version] = {}
+    gone: tuple[str, ...] = ()
+    begins: tuple[str, ...] = ()
+    purges: bool = False
+    deleted: bool = False
+
+    def as_json(self) -> bytes:
+        """The entry as text that no other machine writes."""
+        files = {path: version._asdict() for path, version in self.files.items()}
+        return json.dumps({**self._asdict(), "files": files, "by": uuid4().hex}).encode()
+
+
+class BatchLog:
+    """The log of one batch at a store. copies: the folder with copies of the entries that were read."""
+
+    def __init__(self, store: Store, batch_id: str, copies: Path) -> None:
+        self._store, self._batch_id, self._copies = store, batch_id, copies
+        self.history = History()
+
+    def read(self, known: int | None = None) -> History:
+        """Read the entries that are new. known: how many there are at least, where that was listed. Raises
+        StoreUnusable.
+        """
+        while known is None or self.history.entries < known:
+            number = self.history.entries + 1
+            content = self._copy_of(number)
+            if content is None:
+                held = self._store.read(self._key(number))
+                if held is None:
+                    break
+                content = held.content
+                self._keep_copy(number, content)
+            self._add(number, content)
+        return self.history
+
+    def has_copy(self, number: int) -> bool:
+        """True if the entry of a number was read before, by this process or another."""
+        return (self._copies / f"{number}.json").exists()
+
+    def known(self) -> History:
+        """Return what was read; reads if nothing was."""
+        return self.history if self.history.entries else self.read()
+
+    def append(self, make: Callable[[History], Entry | None]) -> bool:
+        """Add the entry that `make` returns for what the batch has; False if it returns none. Raises StoreUnusable.
+
+        It is called again where another machine was first.
+        """
+        self.read()
+        for _ in range(TRIES):
+            entry = make(self.history)
+            if entry is None:
+                return False
+            number, content = self.history.entries + 1, entry.as_json()
+            try:
+                self._store.swap(self._key(number), content, None)
+            except SomebodyElse:
+                self.read()
+                continue
+            self._keep_copy(number, content)
+            self._add(number, content)
+            return True
+        raise StoreUnusable(f"the log of {self._batch_id} changed at each of {TRIES} tries")
+
+    def put(self, history: History, sha256: str, file: Path) -> str:
+        """Put a content to the store, unless the batch has it; return its key. Raises StoreUnusable."""
+        for version in history.now.values():
+            if version.sha256 == sha256:
+                return version.key
+        key = f"files/{self._batch_id}/{history.purges}-{sha256}"
+        self._store.put(key, file)
+        return key
+
+    def fetch(self, version: Version, file: Path) -> bool:
+        """Copy a content to a file; False if it is not there. Raises StoreUnusable."""
+        return self._store.fetch(version.key, file)
+
+    def delete_old(self) -> None:
+        """Delete contents that were put before rows were removed, but for those of files that are left."""
+        if not self.history.purging:
+            return
+        needed = {version.key for version in self.history.now.values()}
+        # Beside what entries name, there may be contents whose entry never came.
+        there = self.history.keys | self._store.ages(f"files/{self._batch_id}/").keys()
+        self._store.remove([key for key in there if key not in needed and _purges(key) < self.history.purges])
+        purges = self.history.purges
+        self.append(lambda history: Entry(deleted=True) if history.purging and history.purges == purges else None)
+
+    def _key(self, number: int) -> str:
+        return f"log/{self._batch_id}/{number}.json"
+
+    def _copy_of(self, number: int) -> bytes | None:
+        """A copy of an entry; None where there is none, or one that the machine lost the end of."""
+        try:
+            content = (self._copies / f"{number}.json").read_bytes()
+        except FileNotFoundError:
+            return None
+        return content if content.endswith(b"}") else None
+
+    def _keep_copy(self, number: int, content: bytes) -> None:
+        """Keep an entry, which never changes; on a full disk it is read again the next time."""
+        with suppress(OSError):
+            self._copies.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = self._copies / f"{number}.json"
+            part = path.with_name(f"{uuid4().hex}.part")
+            part.write_bytes(content)
+            part.replace(path)
+
+    def _add(self, number: int, content: bytes) -> None:
+        try:
+            self.history.add(json.loads(content))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise StoreUnusable(f"{self._key(number)} there is damaged: restore it") from None
+
+
+def _purges(key: str) -> int:
+    """How often rows had been removed when a content was put. What a killed copy left in a folder is old."""
+    said = key.rpartition("/")[2].partition("-")[0]
+    return int(said) if said.isdecimal() else -1

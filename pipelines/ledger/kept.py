@@ -1,0 +1,62 @@
+"""The batches of a home: their folders, in which stages read and write, and where else their files are kept.
+
+What a stage makes of a batch is kept before the ledger says that the stage is done.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+from pipelines.home.batch import Received, received_before
+
+NO_BATCHES = ("_reports", "journal")
+
+
+class Batches:
+    """The batches of a home, which are kept in its own folder alone. path: that folder.
+
+    Files of a batch are named by patterns of their paths in its folder, such as `run-1/*`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def names(self) -> list[str]:
+        """Return the batches that there are, by name."""
+        folders = self.path.iterdir() if self.path.is_dir() else ()
+        return sorted(each.name for each in folders if each.name not in NO_BATCHES and not each.name.startswith("."))
+
+    def folder(self, batch_id: str) -> Path:
+        """Return the folder of a batch, with all files that it had when it was first asked for."""
+        return self.path / batch_id
+
+    def renew(self, batch_id: str, *files: str) -> Path:
+        """Return the folder of a batch, with all files that it has now, or with these."""
+        self.bring([batch_id], *files)
+        return self.path / batch_id
+
+    def bring(self, batch_ids: Collection[str], *files: str) -> None:
+        """Make sure that these files of batches, or all, are in their folders."""
+
+    def received(self, batch_id: str) -> Received | None:
+        """Return the file of a batch, which may not be here yet; None where it was purged."""
+        return received_before(self.path / batch_id)
+
+    def has_source(self, batch_id: str) -> bool:
+        """True if the file of a batch is here, or kept: it was not purged, or not to the end."""
+        return (self.path / batch_id / "source").exists()
+
+    def claim(self, _batch_id: str, _run: str, /) -> bool:
+        """Take the name of a run's folder, which was just made; False if another run has it."""
+        return True
+
+    def keep(self, batch_id: str, *files: str) -> None:
+        """Return once these files of a batch's folder are kept."""
+
+    def agree(self) -> None:
+        """Keep batches that are in this home alone, and remove rows from it that were purged elsewhere."""
+
+    def keep_journal(self, copy: Callable[[Iterable[str], Path], None]) -> None:
+        """Keep copies of the ledger's journal. copy: writes what is beyond copies of these names to a folder."""
+
+    def remove(self, batch_id: str, but_for: Collection[str]) -> None:
+        """Remove a batch's files from where they are kept beside its folder, but for those of these names."""

@@ -1,0 +1,264 @@
+"""Batches that are kept at a store: a machine that has it, and the ledger, goes on with any batch.
+
+The folders of the home are scratch: they are filled with what is asked for, and each file is compared with its hash.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipelines.home.batch import SOURCE, Received, shown
+from pipelines.home.batch_files import REPLACED, files_of, is_of, is_source, is_what_came, mark_of, sha256_of
+from pipelines.home.batch_log import BatchLog, Entry, History, Version
+from pipelines.home.owning import OWNER, is_owned, own
+from pipelines.home.scratch import throwaway_folder
+from pipelines.home.stores import Store, StoreUnusable, store_at
+from pipelines.ledger.kept import Batches
+from pipelines.ledger.tables import LedgerError
+
+LOGS = ".logs"
+"""The folder with copies of logs, which never change."""
+FEW = 8
+"""Batches that are looked up one by one; for more, the logs of all are listed."""
+ANOTHER = (
+    f"another deployment keeps its batches there ({OWNER}): name a prefix of its own, or, where the ledger was lost and"
+    " made anew, remove that object"
+)
+
+
+class BatchesUnusable(LedgerError):
+    """The store of batches cannot be used: one sentence."""
+
+
+class StoredBatches(Batches):
+    """Batches kept at a store. Every method raises BatchesUnusable.
+
+    place: the store's address. deployment: returns the id of the deployment whose store it is, None before it has one.
+    """
+
+    def __init__(self, path: Path, place: str, deployment: Callable[[], str | None]) -> None:
+        super().__init__(path)
+        self._place, self._deployment = place, deployment
+        self._logs: Logs | None = None
+        self._brought: set[str] = set()
+
+    def names(self) -> list[str]:
+        with self._open() as logs:
+            return sorted({*super().names(), *(logs.names() if logs else ())})
+
+    def folder(self, batch_id: str) -> Path:
+        return super().folder(batch_id) if batch_id in self._brought else self.renew(batch_id)
+
+    def bring(self, batch_ids: Collection[str], *files: str) -> None:
+        with self._open() as logs:
+            for batch_id, log in logs.of_all(batch_ids) if logs else ():
+                _Folder(self.path / batch_id, log).fill(files or ("*",))
+                if not files:
+                    self._brought.add(batch_id)
+
+    def received(self, batch_id: str) -> Received | None:
+        with self._open() as logs:
+            history = self._known(logs, batch_id)
+            if history is None:
+                return super().received(batch_id)
+            came, files = history.now.get("sha256"), sorted(filter(is_source, history.now))
+            if came is None or not files:
+                return None
+            file, at = history.now[files[0]], datetime.fromtimestamp(came.micros / 1e6, UTC)
+            path = self.path / batch_id / files[0]
+            return Received(batch_id, file.sha256, path, shown(path.name), file.size, at)
+
+    def has_source(self, batch_id: str) -> bool:
+        with self._open() as logs:
+            history = self._known(logs, batch_id)
+            return any(map(is_source, history.now)) or history.purging if history else super().has_source(batch_id)
+
+    def claim(self, batch_id: str, run: str, /) -> bool:
+        with self._open() as logs:
+            return logs is None or logs.of(batch_id).append(
+                lambda history: None if run in history.runs else Entry(begins=(run,))
+            )
+
+    def keep(self, batch_id: str, *files: str) -> None:
+        with self._open() as logs:
+            if logs:
+                folder = _Folder(self.path / batch_id, logs.of(batch_id))
+                logs.of(batch_id).append(lambda history: folder.news(history, files))
+                folder.drop()
+
+    def agree(self) -> None:
+        with self._open() as logs:
+            if logs is None:
+                return
+            entries = logs.entries()
+            for batch_id in super().names():
+                if batch_id not in entries:
+                    self.keep(batch_id, *SOURCE, "run-*/*")
+                elif not logs.of(batch_id).has_copy(entries[batch_id]):
+                    logs.of(batch_id).read(entries[batch_id])
+                    _Folder(self.path / batch_id, logs.of(batch_id)).drop()
+
+    def keep_journal(self, copy: Callable[[Iterable[str], Path], None]) -> None:
+        with self._open() as logs:
+            if logs:
+                logs.keep_journal(copy, self.path.parent)
+
+    def remove(self, batch_id: str, but_for: Collection[str]) -> None:
+        with self._open() as logs:
+            if logs is None:
+                return
+            log = logs.of(batch_id)
+
+            def without(history: History) -> Entry | None:
+                gone = tuple(path for path in history.now if path.rpartition("/")[2] not in but_for)
+                return Entry(gone=gone, purges=True) if gone else None
+
+            log.append(without)
+            log.delete_old()
+
+    def _known(self, logs: "Logs | None", batch_id: str) -> History | None:
+        """Return what a batch has, or had when it was first asked for; None if the store does not have it."""
+        if logs is None or not (history := logs.of(batch_id).known()).entries:
+            return None
+        _Folder(self.path / batch_id, logs.of(batch_id)).drop()
+        return history
+
+    @contextmanager
+    def _open(self) -> Iterator["Logs | None"]:
+        """Yield the logs of the store, which is this deployment's; None if neither has anything yet."""
+        try:
+            if self._logs is None and (deployment := self._owner(store := store_at(self._place))):
+                since = own(store, deployment, ANOTHER)
+                name = hashlib.sha256(f"{self._place} {since}".encode()).hexdigest()[:16]
+                self._logs = Logs(store, self.path / LOGS / name)
+            yield self._logs
+        except StoreUnusable as error:
+            raise BatchesUnusable(f"the batches are out of reach: {error}") from None
+
+    def _owner(self, store: Store) -> str | None:
+        deployment = self._deployment()
+        if deployment is None and is_owned(store):
+            raise StoreUnusable(ANOTHER)
+        return deployment
+
+
+class Logs:
+    """The logs of all batches at a store. copies: the folder for copies of their entries."""
+
+    def __init__(self, store: Store, copies: Path) -> None:
+        self._store, self._copies = store, copies
+        self._logs: dict[str, BatchLog] = {}
+
+    def names(self) -> list[str]:
+        """Return the names of batches."""
+        return self._store.names("log/")
+
+    def keep_journal(self, copy: Callable[[Iterable[str], Path], None], home: Path) -> None:
+        """Put what is new in the ledger's journal beside the batches."""
+        with throwaway_folder(home) as scratch:
+            copy(self._store.names("journal/"), scratch)
+            for path in sorted(scratch.glob("*.ndjson.gz")):
+                self._store.put(f"journal/{path.name}", path)
+
+    def of(self, batch_id: str) -> BatchLog:
+        """Return the log of a batch, as far as it was read."""
+        if batch_id not in self._logs:
+            self._logs[batch_id] = BatchLog(self._store, batch_id, self._copies / batch_id)
+        return self._logs[batch_id]
+
+    def of_all(self, batch_ids: Collection[str]) -> Iterator[tuple[str, BatchLog]]:
+        """Yield the logs of these batches, with what they have now."""
+        listed = self.entries() if len(batch_ids) > FEW else None
+        for batch_id in batch_ids:
+            log = self.of(batch_id)
+            log.read(None if listed is None else listed.get(batch_id, 0))
+            yield batch_id, log
+
+    def entries(self) -> dict[str, int]:
+        """Return how many entries each log has."""
+        found: dict[str, int] = {}
+        for key in self._store.ages("log/"):
+            _, batch_id, name = key.split("/")
+            number = name.partition(".")[0]
+            if number.isdecimal():
+                found[batch_id] = max(int(number), found.get(batch_id, 0))
+        return found
+
+
+class _Folder:
+    """The folder of a batch beside its log."""
+
+    def __init__(self, path: Path, log: BatchLog) -> None:
+        self._path, self._log = path, log
+
+    def drop(self) -> None:
+        """Remove what the batch has no more."""
+        history = self._log.history
+        for path in history.seen.keys() - history.now.keys():
+            if (mark := mark_of(self._path / path)) and history.has_seen(path, mark):
+                (self._path / path).unlink(missing_ok=True)
+        if history.purges and not any(map(is_source, history.now)):
+            shutil.rmtree(self._path / "rejects", ignore_errors=True)  # exported from rows that are gone
+
+    def fill(self, files: Collection[str]) -> None:
+        """Make files of these patterns those that the batch has now, and remove what it has no more."""
+        self.drop()
+        history = self._log.history
+        wanted = {path: version for path, version in history.now.items() if is_of(path, files)}
+        lacking = {path: version for path, version in wanted.items() if self._lacks(path, version)}
+        if lacking:
+            with throwaway_folder(self._path.parent.parent) as scratch:
+                for path, version in lacking.items():
+                    self._fetch(path, version, scratch / version.sha256)
+
+    def news(self, history: History, files: Collection[str]) -> Entry | None:
+        """Put files of these patterns to the store that are new; return the entry that tells of them."""
+        new = dict[str, Version]()
+        for path in files_of(self._path):
+            mark = mark_of(self._path / path)
+            if not is_of(path, files) or mark is None or history.has_seen(path, mark):
+                continue
+            if path in history.now and not is_of(path, REPLACED):
+                continue
+            sha256 = sha256_of(self._path / path)
+            if is_what_came(self._path, path, sha256):
+                new[path] = Version(self._log.put(history, sha256, self._path / path), sha256, *mark)
+        if not any(path.startswith("source/") for path in new):
+            return Entry(new) if new else None
+        # Equal bytes that came under another name took the place of those that were there.
+        gone = (path for path in history.now if path.startswith("source/") and not (self._path / path).exists())
+        return Entry(new, tuple(gone))
+
+    def _lacks(self, path: str, version: Version) -> bool:
+        """True if a file is not the one that the batch has."""
+        file = self._path / path
+        mark = mark_of(file)
+        if mark == version.mark:
+            return False
+        if mark and not self._log.history.has_seen(path, mark):
+            if is_of(path, REPLACED):
+                return False  # written here since, and not kept yet
+            if mark[0] == version.size and sha256_of(file) == version.sha256:
+                _set_time(file, version)
+                return False
+        return True
+
+    def _fetch(self, path: str, version: Version, part: Path) -> None:
+        if not self._log.fetch(version, part):
+            if self._log.read().now.get(path) != version:  # purged just now
+                return
+            raise StoreUnusable(f"{version.key} is not there any more: restore it")
+        if sha256_of(part) != version.sha256:
+            raise StoreUnusable(f"{version.key} is not what was put there: restore it")
+        part.chmod(0o600)
+        _set_time(part, version)
+        (self._path / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part.replace(self._path / path)
+
+
+def _set_time(file: Path, version: Version) -> None:
+    os.utime(file, ns=(version.micros * 1000, version.micros * 1000))

@@ -1,0 +1,559 @@
+"""Batches at a store: machines that share ledger and store, and no disk, go on with each other's batches."""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from pipelines.cli import run
+from pipelines.dagster.stages.loading import load_all
+from pipelines.dagster.stages.outcome import Outcome
+from pipelines.dagster.stages.receiving import batch_id_of, receive_all
+from pipelines.dagster.stages.validating import validate_all
+from pipelines.dagster.unfinished.left import left_batches
+from pipelines.home import stores
+from pipelines.home.batch import SOURCE
+from pipelines.home.batch_files import MANIFESTS
+from pipelines.home.stores import Store, StoreUnusable, store_at
+from pipelines.ledger.stored import StoredBatches
+from pipelines.loading.book import Book
+from pipelines.session.opening import open_session
+from tests.pipelines.test_importer_kills import PRELOADED
+from tests.support.azurite import AZURITE, NO_AZURITE, azurite
+from tests.support.exports import PAYMENTS
+from tests.support.fake_s3 import FakeBucket, fake_bucket
+
+pytest.importorskip("obstore", reason="the extra `cluster` is not installed")
+CHILDREN = multiprocessing.get_context("forkserver")
+ROWS = "k1,p1,1.00,2026-03-01,\nk2,p1,2.00,2026-03-01,\nk3,,3.00,2026-03-01,\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def preloaded() -> None:
+    CHILDREN.set_forkserver_preload([*PRELOADED, "tests.pipelines.test_stored_batches"])
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBucket]:
+    with fake_bucket() as made:
+        for name, value in made.environ().items():
+            monkeypatch.setenv(name, value)
+        yield made
+
+
+class Machines:
+    """Machines with homes of their own, one ledger and one store."""
+
+    def __init__(self, folder: Path, place: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self.place, self._capsys = folder, place, capsys
+
+    def home(self, name: str) -> Path:
+        home = self.folder / name
+        (home / "inbox").mkdir(parents=True, exist_ok=True)
+        return home
+
+    def put(self, name: str, rows: str = ROWS, file: str = "payments.csv") -> Path:
+        path = self.home(name) / "inbox" / file
+        path.write_text(PAYMENTS + rows)
+        return path
+
+    def does(self, name: str, *arguments: str) -> tuple[int, str, str]:
+        self._capsys.readouterr()
+        code = run(["--home", str(self.home(name)), *arguments])
+        out, err = self._capsys.readouterr()
+        assert "Traceback" not in err
+        return code, out, err
+
+    def asked(self, name: str, *arguments: str) -> dict[str, Any]:
+        code, out, err = self.does(name, *arguments, "--json")
+        assert out, err
+        found = dict(json.loads(out))
+        assert found["exit_code"] == code
+        return found
+
+    def loses(self, name: str) -> None:
+        """A machine is gone with its disk."""
+        shutil.rmtree(self.home(name))
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def machines(request, home, target, postgres, bucket, tmp_path, monkeypatch, capsys) -> Iterator[Machines]:
+    """Machines at a made-up target, over an empty ledger on PostgreSQL and an empty store."""
+    assert home.exists()
+    place = str(tmp_path / "shared") if request.param == "folder" else "s3://bucket/pre/fix"
+    with postgres.database() as url:
+        monkeypatch.setenv("CHARTFERRY_LEDGER", url)
+        monkeypatch.setenv("CHARTFERRY_BATCHES", place)
+        yield Machines(tmp_path / "machines", place, capsys)
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def place(request, bucket: FakeBucket, tmp_path: Path) -> str:
+    """An empty store."""
+    assert bucket.url
+    return str(tmp_path / "shared") if request.param == "folder" else "s3://bucket/pre/fix"
+
+
+def batches_at(place: str, home: Path) -> StoredBatches:
+    return StoredBatches(home / "batches", place, lambda: "a deployment")
+
+
+def a_batch(batches: StoredBatches, name: str = "payments-1", file: str = "payments.csv") -> Path:
+    """Make the folder of a batch, as a stage does."""
+    folder = batches.path / name
+    (folder / "source").mkdir(parents=True, exist_ok=True)
+    (folder / "source" / file).write_text("rows of p1")
+    (folder / "sha256").write_text(hashlib.sha256(b"rows of p1").hexdigest() + "\n")
+    return folder
+
+
+def test_of_many_that_add_to_a_log_at_once_all_do(place, tmp_path):
+    """SCALE-03: one after another, without a gap."""
+    machines = [batches_at(place, tmp_path / str(number)) for number in range(12)]
+    with ThreadPoolExecutor(12) as threads:
+        won = list(
+            threads.map(lambda each: (each.claim("b-1", "run-1"), each.claim("b-1", f"run-{id(each)}")), machines)
+        )
+    assert sorted(first for first, _ in won) == [False] * 11 + [True]
+    assert all(second for _, second in won)
+    assert store_at(place).names("log/b-1/") == sorted(f"{number}.json" for number in range(1, 14))
+    assert batches_at(place, tmp_path / "last").names() == ["b-1"]
+
+
+def test_rows_that_come_again_while_they_are_purged_stay(place, tmp_path, monkeypatch):
+    """SCALE-03: the purge comes between the content and the entry that names it."""
+    one, two = (batches_at(place, tmp_path / name) for name in ("one", "two"))
+    a_batch(one)
+    one.keep("payments-1", *SOURCE)
+    a_batch(two, file="again.csv")
+    kind = type(store_at(place))
+    swap = kind.swap
+    purged: list[str] = []
+
+    def purging(store, key, content, before):
+        if not purged and key.startswith("log/"):
+            purged.append(key)
+            one.remove("payments-1", ("sha256",))
+        return swap(store, key, content, before)
+
+    monkeypatch.setattr(kind, "swap", purging)
+    two.keep("payments-1", *SOURCE)
+    assert purged
+    folder = batches_at(place, tmp_path / "three").renew("payments-1")
+    assert [path.read_text() for path in (folder / "source").iterdir()] == ["rows of p1"]
+
+
+def test_what_is_damaged_in_the_scratch_of_a_machine_goes_nowhere_and_is_mended(place, tmp_path):
+    """SCALE-03: files that are written once are those of the store."""
+    one = batches_at(place, tmp_path / "one")
+    folder = a_batch(one)
+    (folder / "run-1").mkdir()
+    for name in ("accepted.parquet", "manifest.json"):
+        (folder / "run-1" / name).write_text("whole")
+    one.keep("payments-1", *SOURCE, "run-1/*")
+    (folder / "source" / "payments.csv").write_text("changed")
+    (folder / "run-1" / "accepted.parquet").write_text("cut")
+    (folder / "run-1" / "manifest.json").write_text("newer")
+    one.keep("payments-1", *SOURCE, "run-1/*")
+    for batches in (one, batches_at(place, tmp_path / "two")):
+        found = batches.renew("payments-1")
+        assert (found / "source" / "payments.csv").read_text() == "rows of p1"
+        assert (found / "run-1" / "accepted.parquet").read_text() == "whole"
+        assert (found / "run-1" / "manifest.json").read_text() == "newer"
+    (found / "run-1" / "manifest.json").write_text("newest")
+    batches.keep("payments-1", MANIFESTS)
+    one.keep("payments-1", MANIFESTS)
+    assert (one.renew("payments-1") / "run-1" / "manifest.json").read_text() == "newest"
+
+
+@pytest.mark.parametrize("machines", ["folder"], indirect=True)
+def test_dagster_has_each_stage_on_a_machine_of_its_own(machines, target):
+    """SCALE-03: what was validated on one is loaded by another, without a run of its own."""
+    path = machines.put("one")
+    with open_session(machines.home("one"), os.environ) as session:
+        feed = session.catalog.named("payments")
+        assert feed
+        batch_id = batch_id_of(feed, path)
+        assert receive_all(feed, session.home, [batch_id], None, session.ledger.batches_in(session.home)).failed == {}
+    machines.loses("one")
+    outcome = Outcome()
+    with open_session(machines.home("two"), os.environ) as session:
+        assert [each.batch_id for each in left_batches(session.ledger, session.home, session.target)] == [batch_id]
+        validate_all(session, feed, [batch_id], datetime.now(UTC), outcome)
+    machines.loses("two")
+    with open_session(machines.home("three"), os.environ) as session:
+        facts = load_all(session, feed, [batch_id], datetime.now(UTC), outcome)
+        assert (outcome.failed, facts[batch_id].result.run) == ({}, 1)
+        # The last row says the sum of those above it: what was noticed comes along.
+        assert "total" in str(facts[batch_id].result.message)
+        assert len(session.ledger.runs(session.target, batch_id)) == 1
+    assert amounts(target) == [1.0, 2.0]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(AZURITE is None, reason=NO_AZURITE)
+def test_a_server_that_speaks_azures_protocol_keeps_batches(home, target, postgres, tmp_path, monkeypatch, capsys):
+    """SCALE-03"""
+    assert home.exists()
+    with azurite(tmp_path / "azurite", "batches") as environ, postgres.database() as url:
+        for name, value in {**environ, "CHARTFERRY_LEDGER": url, "CHARTFERRY_BATCHES": "az://batches/pre"}.items():
+            monkeypatch.setenv(name, value)
+        machines = Machines(tmp_path / "machines", "az://batches/pre", capsys)
+        for step in (2, 5, 9, 14):
+            shutil.rmtree(machines.folder, ignore_errors=True)
+            goes_on(machines, target, step, after=bool(step % 2))
+        machines.put("one", ROWS.replace("k", "o").partition("o3")[0])
+        batch = machines.asked("one", "import")["batches"][0]["batch_id"]
+        assert machines.does("two", "purge", batch)[0] == 0
+        store = store_at(machines.place)
+        assert not has_rows(store, batch)
+
+
+def amounts(target) -> list[float]:
+    return sorted(body["amount"]["value"] for body in target.of("PaymentNotice"))
+
+
+def test_a_machine_goes_on_with_what_another_left(machines, target):
+    """SCALE-03: the second has received, rejected and retried nothing of it, and its disk is empty."""
+    target.faults = ["lost_before"]
+    target.additions = False
+    machines.put("one")
+    first = machines.asked("one", "import")
+    assert (first["totals"]["in_doubt"], first["totals"]["rejected"]) == (1, 1)
+    batch = first["batches"][0]["batch_id"]
+    machines.loses("one")
+    assert machines.asked("two", "doubts", "resolve")["left"] == {f"{batch}:2": "the target does not have it"}
+    assert machines.asked("two", "doubts", "resend", f"{batch}:2")["exit_code"] == 0
+    done = machines.asked("three", "import")
+    assert [each["batch_id"] for each in done["batches"]] == [batch]
+    assert amounts(target) == [1.0, 2.0]
+    code, out, _ = machines.does("four", "rejects", "export", "--json")
+    [exported] = json.loads(out)["files"]
+    assert (code, exported["rejects"]) == (0, 1)
+    corrected = Path(exported["file"]).read_text().replace("k3,,", "k3,p3,")
+    (machines.home("five") / "inbox" / "fixed.csv").write_text(corrected)
+    assert machines.asked("five", "import")["totals"]["created"] == 1
+    assert amounts(target) == [1.0, 2.0, 3.0]
+    assert machines.asked("six", "verify")["differences"] == []
+
+
+def test_two_machines_that_take_in_the_same_bytes_have_one_batch(machines, target):
+    """SCALE-03: under the name that came last, once; of a third machine nothing is asked but ledger and store."""
+    machines.put("one", file="payments-1.csv")
+    machines.put("two", file="payments-2.csv")
+    assert machines.asked("one", "import")["totals"]["created"] == 2
+    assert machines.asked("two", "import")["totals"]["unchanged"] == 2
+    machines.loses("one")
+    machines.loses("two")
+    assert machines.asked("three", "rejects", "retry")["totals"]["rejected"] == 1
+    [batch] = machines.home("three").glob("batches/payments-*")
+    assert [path.name for path in (batch / "source").iterdir()] == ["payments-2.csv"]
+    assert amounts(target) == [1.0, 2.0]
+
+
+def test_a_purge_reaches_the_store_and_other_machines(machines, target, tmp_path):
+    """SCALE-03: first the store; what a machine has of it goes with its next command."""
+    machines.put("one", ROWS.partition("k3")[0])
+    batch = machines.asked("one", "import")["batches"][0]["batch_id"]
+    machines.put("two", ROWS.partition("k3")[0])
+    assert machines.asked("two", "import")["totals"]["unchanged"] == 2
+    assert rows_at(machines, "one", batch)
+    assert rows_at(machines, "two", batch)
+    store = store_at(machines.place)
+    assert machines.does("three", "purge", batch)[:2] == (0, f"{batch}: its source rows are removed\n")
+    assert f"{batch}: its source rows are gone already" in machines.does("two", "purge", batch)[1]
+    assert not has_rows(store, batch)
+    for name in ("one", "two", "four"):
+        assert machines.asked(name, "import")["batches"] == []
+        assert rows_at(machines, name, batch) == []
+    machines.put("one", ROWS.partition("k3")[0])
+    assert machines.asked("one", "import")["totals"]["unchanged"] == 2
+    machines.loses("one")
+    assert has_rows(store, batch)
+    assert amounts(target) == [1.0, 2.0]
+
+
+def test_a_purge_that_the_store_did_not_carry_out_is_done_by_the_next(machines, target, monkeypatch):
+    """SCALE-03: rows are still there, so the batch is not called purged."""
+    machines.put("one", ROWS.partition("k3")[0])
+    batch = machines.asked("one", "import")["batches"][0]["batch_id"]
+    kind = type(store_at(machines.place))
+    with monkeypatch.context() as patched:
+        patched.setattr(kind, "remove", unusable)
+        assert machines.does("one", "purge", batch)[0] == 6
+        assert rows_at(machines, "one", batch)
+    assert machines.does("two", "purge", batch)[:2] == (0, f"{batch}: its source rows are removed\n")
+    store = store_at(machines.place)
+    assert not has_rows(store, batch)
+
+
+def test_retention_purges_what_lies_at_the_store_alone(machines, target, monkeypatch):
+    """SCALE-03"""
+    machines.put("one", ROWS.partition("k3")[0])
+    batch = machines.asked("one", "import")["batches"][0]["batch_id"]
+    machines.loses("one")
+    monkeypatch.setenv("CHARTFERRY_RETENTION_DAYS", "0.000001")
+    _, _, err = machines.does("two", "import")
+    assert f"{batch}: older than 1e-06 days: its source rows are removed" in err
+    store = store_at(machines.place)
+    assert not has_rows(store, batch)
+
+
+def test_another_deployment_is_told_apart_and_changes_nothing(machines, target, postgres, monkeypatch):
+    """SCALE-03"""
+    machines.put("one")
+    machines.asked("one", "import")
+    store = store_at(machines.place)
+    before = store.ages().keys()
+    with postgres.database() as another:
+        monkeypatch.setenv("CHARTFERRY_LEDGER", another)
+        machines.put("other", "k9,p9,9.00,2026-03-01,\n")
+        code, out, err = machines.does("other", "import")
+        assert (code, out) == (6, "")
+        assert "another deployment keeps its batches there (_owner.json): name a prefix of its own" in err
+        assert store.ages().keys() == before
+        assert (machines.home("other") / "inbox" / "payments.csv").exists()
+        assert amounts(target) == [1.0, 2.0]
+        store.remove(["_owner.json"])
+        machines.asked("other", "verify", "--adopt")
+        assert machines.asked("other", "import")["totals"]["created"] == 1
+
+
+def test_what_a_home_had_before_is_put_to_the_store(machines, target, monkeypatch):
+    """SCALE-03"""
+    with monkeypatch.context() as patched:
+        patched.delenv("CHARTFERRY_BATCHES")
+        machines.put("one")
+        batch = machines.asked("one", "import")["batches"][0]["batch_id"]
+    machines.asked("one", "verify")
+    machines.loses("one")
+    assert machines.asked("two", "rejects", "retry")["batches"][0]["batch_id"] == batch
+
+
+def test_a_ledger_is_made_again_from_the_copies_of_its_journal_at_the_store(machines, target, postgres, monkeypatch):
+    """SCALE-03, LEDGER-20: it is known for the ledger that the batches are of."""
+    machines.put("one")
+    machines.asked("one", "import")
+    machines.put("two", "k4,p1,4.00,2026-03-01,\n")
+    machines.asked("two", "import")
+    store = store_at(machines.place)
+    assert not list(machines.folder.glob("*/batches/journal/*"))
+    copies = machines.home("three") / "batches" / "journal"
+    copies.mkdir(parents=True)
+    names = store.names("journal/")
+    assert len(names) > 1
+    for name in names:
+        assert store.fetch(f"journal/{name}", copies / name)
+    first = copies / names[0]
+    twice = first.with_name(f"{first.name.partition('-')[0]}-{int(names[0].partition('-')[2][:12]) + 1:012}.ndjson.gz")
+    shutil.copy(first, twice)  # of two machines that copied at once
+    with postgres.database() as another:
+        monkeypatch.setenv("CHARTFERRY_LEDGER", another)
+        assert machines.asked("three", "verify")["differences"] == []
+        assert machines.asked("three", "rejects", "retry")["totals"]["rejected"] == 1
+        machines.put("three", "k5,p1,5.00,2026-03-01,\n")
+        assert machines.asked("three", "import")["totals"]["created"] == 1
+    assert amounts(target) == [1.0, 2.0, 4.0, 5.0]
+
+
+@pytest.mark.parametrize("machines", ["bucket"], indirect=True)
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (500, "it answers with an error (500)"),
+        (503, "it answers with an error (503)"),
+        (403, "it refuses these credentials (403)"),
+        (404, "there is no such bucket or container"),
+        ("lost", "it does not answer, or the connection to it was lost"),
+    ],
+)
+def test_a_store_that_fails_is_one_sentence_and_nothing_is_lost(machines, target, bucket, monkeypatch, wrong, said):
+    """SCALE-03: at whatever write; once it is well again, every row is there once."""
+    monkeypatch.setattr(stores, "SECONDS_OF_A_REQUEST", 1)
+    monkeypatch.setattr(stores, "TRIES", 1)
+    machines.put("one")
+    calls, steps = 0, 0
+
+    def failing(function):
+        def counted(*arguments):
+            nonlocal calls
+            calls += 1
+            bucket.wrong = wrong if calls == steps else bucket.wrong
+            return function(*arguments)
+
+        return counted
+
+    for name in ("put", "swap"):
+        monkeypatch.setattr(stores.Bucket, name, failing(getattr(stores.Bucket, name)))
+    for step in (1, 2, 3, 4, 5, 7, 10, 13):
+        calls, steps = 0, step
+        code, out, err = machines.does("one", "import")
+        bucket.wrong, steps = None, 0
+        assert "planted" not in out + err
+        if calls < step:
+            break
+        assert code == 6
+        assert f"the batches are out of reach: s3://bucket/pre/fix: {said}" in out + err
+    done = machines.asked("one", "import")
+    assert amounts(target) == [1.0, 2.0]
+    assert done["exit_code"] in (0, 3)
+    machines.loses("one")
+    assert machines.asked("two", "rejects", "retry")["totals"]["rejected"] == 1
+    assert machines.asked("two", "verify")["differences"] == []
+
+
+@pytest.mark.parametrize("machines", ["bucket"], indirect=True)
+def test_a_content_that_is_not_what_was_put_is_not_used(machines, target, bucket):
+    """SCALE-03"""
+    machines.put("one")
+    batch = machines.asked("one", "import")["batches"][0]["batch_id"]
+    machines.loses("one")
+    [key] = [key for key, (body, _) in bucket.objects.items() if b"k1,p1" in body and b"PAR1" not in body]
+    kept = bucket.objects[key]
+    bucket.objects[key] = (kept[0].replace(b"1.00", b"9.00"), kept[1])
+    code, _, err = machines.does("two", "rejects", "retry")
+    name = key.removeprefix("pre/fix/")
+    assert (code, f"{name} is not what was put there: restore it" in err) == (6, True)
+    del bucket.objects[key]
+    code, _, err = machines.does("two", "rejects", "retry")
+    assert (code, f"{name} is not there any more: restore it" in err) == (6, True)
+    bucket.objects[key] = kept
+    assert machines.asked("two", "rejects", "retry")["batches"][0]["batch_id"] == batch
+
+
+@pytest.mark.parametrize("machines", ["bucket"], indirect=True)
+def test_a_bucket_that_lists_late_hides_no_batch_that_the_ledger_knows(machines, target, bucket, monkeypatch):
+    """SCALE-03"""
+    target.additions = False
+    target.faults = ["lost_before"]
+    monkeypatch.setattr(type(bucket), "listing", lambda *_: b"<ListBucketResult></ListBucketResult>")
+    machines.put("one")
+    assert machines.asked("one", "import")["totals"]["in_doubt"] == 1
+    machines.loses("one")
+    assert len(machines.asked("two", "doubts", "resolve")["left"]) == 1
+
+
+def rows_at(machines: Machines, name: str, batch: str) -> list[str]:
+    """Return the files with rows that a machine has of a batch."""
+    files = (machines.home(name) / "batches" / batch).rglob("*")
+    return sorted(path.name for path in files if path.suffix in (".csv", ".parquet") and path.name[0] != "w")
+
+
+def has_rows(store: Store, batch: str) -> bool:
+    """True if a store has the file of a batch, or rows that a stage made of it."""
+    found = (store.read(key) for key in store.ages(f"files/{batch}/"))
+    return any(b"p1" in held.content or b"PAR1" in held.content for held in found if held)
+
+
+def unusable(*_: object) -> None:
+    raise StoreUnusable("it refuses these credentials (403)")
+
+
+def an_import(home: str, environ: dict[str, str], step: int, after: bool) -> None:
+    os.environ.update(environ)
+    for number in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+    calls = 0
+
+    def dying(function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == step and not after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            found = function(*arguments)
+            if calls == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return found
+
+        return counted
+
+    for kind in (stores.Folder, stores.Bucket):
+        for name in ("put", "swap"):
+            setattr(kind, name, dying(getattr(kind, name)))
+    os._exit(run(["--home", home, "import"]))
+
+
+def an_import_that_dies_in_its_load(home: str, environ: dict[str, str]) -> None:
+    os.environ.update(environ)
+    for number in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+    settle = Book._settle
+
+    def dying(book: Book, results: Any) -> None:
+        if results:
+            os.kill(os.getpid(), signal.SIGKILL)
+        settle(book, results)
+
+    patch.object(Book, "_settle", dying).start()
+    os._exit(run(["--home", home, "import"]))
+
+
+@pytest.mark.parametrize("machines", ["folder"], indirect=True)
+def test_rows_that_a_killed_machine_sent_are_settled_by_another_without_sending(machines, target):
+    """SCALE-03, LEDGER-01: what it validated was kept before the ledger had its rows."""
+    target.additions = False
+    machines.put("one")
+    about = (str(machines.home("one")), dict(os.environ))
+    child = CHILDREN.Process(target=an_import_that_dies_in_its_load, args=about)
+    child.start()
+    child.join(120)
+    assert child.exitcode == -signal.SIGKILL
+    machines.loses("one")
+    sent = len(amounts(target))
+    resolved = machines.asked("two", "doubts", "resolve")
+    assert sent
+    assert len(resolved["adopted"]) == sent
+    assert len(amounts(target)) == sent
+    assert machines.asked("three", "import")["exit_code"] == 3
+    assert amounts(target) == [1.0, 2.0]
+
+
+def killed_at(machines: Machines, name: str, step: int, after: bool) -> bool:
+    """Import on a machine that is killed at a write to the store; False if there are not that many."""
+    child = CHILDREN.Process(target=an_import, args=(str(machines.home(name)), dict(os.environ), step, after))
+    child.start()
+    child.join(120)
+    return child.exitcode == -signal.SIGKILL
+
+
+def goes_on(machines: Machines, target, step: int, after: bool) -> bool:
+    """Kill a machine at a write, go on with another, and let all agree; False if there are not that many writes."""
+    file = machines.put("one")
+    killed = killed_at(machines, "one", step, after)
+    if file.exists():
+        assert machines.asked("one", "import")["exit_code"] == 3
+    machines.loses("one")
+    done = machines.asked("two", "import")
+    assert done["exit_code"] in (0, 3)
+    assert amounts(target) == [1.0, 2.0]
+    machines.loses("two")
+    assert machines.asked("three", "verify")["differences"] == []
+    _, out, _ = machines.does("three", "rejects", "export", "--json")
+    assert [each["rejects"] for each in json.loads(out)["files"]] == [1]
+    return killed
+
+
+@pytest.mark.parametrize("machines", ["folder"], indirect=True)
+@pytest.mark.parametrize("step", [3, 6, 12])
+def test_whoever_is_killed_at_a_write_another_machine_finishes(machines, target, step):
+    """SCALE-03, LEDGER-01"""
+    assert goes_on(machines, target, step, after=step % 2 == 0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("step", range(1, 25))
+def test_whoever_is_killed_at_any_write_another_machine_finishes(machines, target, step, after):
+    """SCALE-03, LEDGER-01: at each write to the store, before it and after it."""
+    goes_on(machines, target, step, after)
