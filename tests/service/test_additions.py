@@ -11,6 +11,7 @@ from tests.conftest import BOTH, Running
 from tests.support.bodies import payment, task, total
 
 STORES = BOTH
+pytestmark = pytest.mark.crossed
 
 
 def validated(running: Running, body: dict[str, Any]) -> list[dict[str, Any]]:

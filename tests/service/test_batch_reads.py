@@ -12,6 +12,7 @@ from tests.support import loopback
 from tests.support.bodies import entry, send, task
 
 STORES = BOTH
+pytestmark = pytest.mark.crossed
 
 
 def get(url: str) -> dict[str, Any]:

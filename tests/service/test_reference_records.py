@@ -29,6 +29,7 @@ from tests.service.test_reference import (
 )
 
 STORES = BOTH
+pytestmark = pytest.mark.crossed
 NOTE_ID = "http://schemas.example.com/fhir/extensions/note-id"
 
 

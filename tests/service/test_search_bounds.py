@@ -10,6 +10,7 @@ from tests.conftest import BOTH, Running
 from tests.support.bodies import task
 
 STORES = BOTH
+pytestmark = pytest.mark.crossed
 MANY = [f"p{number}" for number in range(MOST_VALUES + 1)]
 
 

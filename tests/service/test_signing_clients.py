@@ -24,6 +24,7 @@ from tests.conftest import BOTH, Database
 from tests.support.commands import run
 
 STORES = BOTH
+pytestmark = pytest.mark.crossed
 ADDRESS = "https://chart.example.org/auth/token"
 RSA, EC = RSAKey.generate_key(2048, auto_kid=True), ECKey.generate_key("P-384", auto_kid=True)
 OTHER = RSAKey.generate_key(2048, {"kid": str(RSA.kid)})

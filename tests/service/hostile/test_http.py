@@ -9,6 +9,7 @@ from tests.conftest import BOTH
 from tests.service.hostile.sent import exchanged, get, request_of, statuses
 
 STORES = BOTH
+pytestmark = pytest.mark.crossed
 
 
 BROKEN = {
