@@ -270,9 +270,9 @@ class FhirClient:
             raise Unknown(f"HTTP {settled(reply_of(answer)).status}")
         return replies_of(object_of(answer), entries, kind)
 
-    def exchange(self, entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Send one batch Bundle; return the entries of its answer, in order. Raises as `send_bundle` does."""
-        bundle = {"resourceType": "Bundle", "type": "batch", "entry": list(entries)}
+    def exchange(self, entries: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:
+        """Send one Bundle of a kind; return the entries of its answer, in order. Raises as `send_bundle` does."""
+        bundle = {"resourceType": "Bundle", "type": kind, "entry": list(entries)}
         answer = self._send("POST", f"{self.base_url}/", JSON_BODY, json.dumps(bundle).encode())
         found = (object_of(answer) or {}).get("entry")
         if answer.status_code != 200 or not isinstance(found, list) or len(found) != len(entries):

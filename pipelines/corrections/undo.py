@@ -95,7 +95,8 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
     check_known(session, batch_id)
     done, progress = Undone(dry_run), session.progress
     kind = str((session.ledger.batch(session.target, batch_id) or {}).get("resource_type"))
-    together = step_for(session.connection.capabilities, kind).bundle == "batch"
+    bundle = step_for(session.connection.capabilities, kind).bundle
+    most = session.connection.client.profile.rows_a_bundle or ROWS_A_BUNDLE
     with lease_of(session) as lease:
         if not dry_run:
             session.decide("undo", [batch_id])
@@ -106,14 +107,14 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
                     done.leave(record, why)
             going = [record for record in piece if not _why_not(record)]
             progress.advance(len(piece) - len(going))
-            size = ROWS_A_BUNDLE if together and not dry_run else ROWS_A_COMMIT
+            size = most if bundle and not dry_run else ROWS_A_COMMIT
             for start in range(0, len(going), size):
                 some = going[start : start + size]
                 if dry_run:
                     for record in some:
                         done.take(record)
                 elif not done.unusable:
-                    _undo_some(session, lease, some, done, together)
+                    _undo_some(session, lease, some, done, bundle)
                 progress.advance(len(some))
             if done.unusable:
                 break
@@ -141,7 +142,7 @@ def _why_not(record: Record) -> str | None:
     return None
 
 
-def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone, together: bool) -> None:
+def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone, bundle: str | None) -> None:
     kind, by_key = records[0].resource_type, {record.key: record for record in records}
     before = {version.key for version in waiting_versions(session, records)}
     intend_withdrawal(session.ledger, lease, [record[:4] for record in records if record.key not in before])
@@ -149,7 +150,7 @@ def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone, tog
     made, others = [Made.of(version) for version in versions], dict[str, str]()
     owner = owner_of(session, records[0].source, kind)
     changes = Changes(session.connection.client, partial(session.ledger.confirm, lease), owner)
-    at_once = changes.take_back_together(made) if together else {}
+    at_once = changes.take_back_together(made, bundle) if bundle else {}
     with ThreadPoolExecutor(session.pace.at_once, "undo") as pool:
         posted = list(pool.map(lambda each: at_once.get(each.resource_id) or changes.take_back(each), made))
     withdrawn, missing = list[Former](), list[Former]()

@@ -59,16 +59,16 @@ class Changes:
 
         return self._write(made, wanted, "undone")
 
-    def take_back_together(self, some: Sequence[Made]) -> dict[str, Posted]:
-        """Take back resources with two bundles: they are read, and written where they have not changed since.
+    def take_back_together(self, some: Sequence[Made], kind: str) -> dict[str, Posted]:
+        """Take back resources with two bundles of a kind: they are read, and written where they have not changed since.
 
         Returns:
             What surely was done, by id. Anything else (changed meanwhile, gone, another's, without a clear answer) is
-            left out: it is for `take_back`, one by one.
+            left out: it is for `take_back`, one by one. So is all of a transaction of which one was refused.
         """
         status, urls = TAKEN_BACK[self._type], [f"{self._type}/{made.resource_id}" for made in some]
         try:
-            read = self._client.exchange([{"request": {"method": "GET", "url": url}} for url in urls])
+            read = self._client.exchange([{"request": {"method": "GET", "url": url}} for url in urls], kind)
             known = {
                 made.resource_id: each
                 for made, each in zip(some, read, strict=True)
@@ -78,7 +78,7 @@ class Changes:
             going = [name for name in known if name not in set(done)]
             self._confirm()
             entries = [self._taking_back(name, known[name]) for name in going]
-            written = self._client.exchange(entries) if entries else []
+            written = self._client.exchange(entries, kind) if entries else []
         except (NotSent, NotDone, Refused, Unknown, LeaseLost):
             return {}  # one by one it is told what is wrong
         done += [name for name, each in zip(going, written, strict=True) if _status(each) == "200"]

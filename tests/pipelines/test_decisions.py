@@ -216,6 +216,20 @@ def test_undo_goes_in_bundles_where_the_target_takes_them(home, target, asked):
     assert asked("verify")["exit_code"] == 0
 
 
+def test_undo_goes_in_transactions_where_the_target_takes_no_others(home, target, asked):
+    """CLI-CMD-10: a transaction of which one is refused does nothing, and its resources go one by one."""
+    target.additions, target.promised = False, ["transaction", "conditional"]
+    tasks(home, *(f"k{number}" for number in range(1_100)))
+    batch = asked("import")["batches"][0]["batch_id"]
+    del target.stored[list(target.stored)[1]]
+    sizes, puts = len(target.sizes), target.puts
+    found = asked("undo", batch)
+    assert (found["exit_code"], found["taken"], found["not_taken"]) == (0, 1_100, 0)
+    assert {body["status"] for body in target.of("Task")} == {"cancelled"}
+    assert (target.sizes[sizes:], target.puts - puts) == ([500, 500, 500, 100, 100], 1_099)
+    assert asked("verify")["exit_code"] == 0
+
+
 def test_an_undo_of_payments_takes_none_back_and_says_so(home, target, asked):
     """CLI-CMD-10"""
     payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))

@@ -366,6 +366,8 @@ class Handler(BaseHTTPRequestHandler):
         target = self.target
         if "transaction" in target.does_not:
             return self.answer(501, outcome("not-supported"))
+        if any(entry["request"]["method"] != "POST" for entry in entries):
+            return self.transaction_of_others(entries, cut)
         if any(target.fails(entry["resource"]) for entry in entries):
             return self.answer(500, outcome("exception"))
         if len({entry["fullUrl"] for entry in entries}) != len(entries):
@@ -382,6 +384,16 @@ class Handler(BaseHTTPRequestHandler):
             for status, location, _ in made[: len(made) - missing]
         ]
         return self.answer(200, {"resourceType": "Bundle", "type": "transaction-response", "entry": shown}, cut=cut)
+
+    def transaction_of_others(self, entries, cut):
+        """Reads and changes: all or none."""
+        before = dict(self.target.stored)
+        answers = [self.entry(**entry) for entry in entries]
+        for each in answers:
+            if each["response"]["status"] != "200":
+                self.target.stored = before
+                return self.answer(int(each["response"]["status"]), each["response"]["outcome"])
+        return self.answer(200, {"resourceType": "Bundle", "type": "transaction-response", "entry": answers}, cut=cut)
 
     def entry(self, request, resource=None):
         """What a batch answers to an entry that reads or changes."""
