@@ -340,6 +340,8 @@ class Handler(BaseHTTPRequestHandler):
         if heavy or (target.limit and len(entries) > target.limit):
             return self.answer(413, b"<html>Request Entity Too Large</html>")
         if bundle["type"] == "transaction":
+            if any(entry["request"]["method"] != "POST" for entry in entries):
+                return self.transaction_of_others(entries, cut)
             return self.transaction(entries, cut, missing, silent)
         answers = []
         for entry in entries:
@@ -366,8 +368,6 @@ class Handler(BaseHTTPRequestHandler):
         target = self.target
         if "transaction" in target.does_not:
             return self.answer(501, outcome("not-supported"))
-        if any(entry["request"]["method"] != "POST" for entry in entries):
-            return self.transaction_of_others(entries, cut)
         if any(target.fails(entry["resource"]) for entry in entries):
             return self.answer(500, outcome("exception"))
         if len({entry["fullUrl"] for entry in entries}) != len(entries):
