@@ -191,9 +191,7 @@ class Intake:
         """Look doubts up once rows were sent; return True if lanes that had stopped can go on, by another look."""
         settled, book = self.settle_doubts(), self._book
         for row, state, _ in settled.adopted:
-            book.loaded.move("in_doubt", state, row.amount_cents)
-            book.closing.landed(row)
-            book.when_answered(row, False)
+            book.adopted(row, state)
         self._second_look = {found.row.lane for found in settled.adopted} - {row.lane for row, _ in settled.left}
         book.stopped -= self._second_look
         return bool(self._second_look)

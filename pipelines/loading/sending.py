@@ -32,6 +32,9 @@ NO_ANSWER = "no clear answer ({})"
 UNKNOWN_TRIES = 4
 """Attempts at a bundle of unknown outcome, in all: conditional create makes each further one safe."""
 
+IN_TIME = 2.0
+"""Seconds within which an answer that says otherwise is not late: the target is down, and smaller bundles do not help."""
+
 OF_THE_CONTENT = (400, 413, 422)
 """Refusals of a batch that one of its rows may have caused; the others are about the endpoint."""
 OF_AN_ENTRY = (400, 404, 412, 413, 422)
@@ -175,9 +178,10 @@ class _Sending:
             self._sent.not_offered = isinstance(error, NotOffered)
             if isinstance(error, Failed) and self._way.kind == "transaction":
                 return self._failed(places, error, tries)
-            late = isinstance(error, Late) and len(places) > 1
+            seconds = clock() - began
+            late = isinstance(error, Late) and len(places) > 1 and seconds >= IN_TIME
             if late:
-                self._way.sizes.found_slow(self._size(places), clock() - began)
+                self._way.sizes.found_slow(self._size(places), seconds)
             if not (self._way.step.repeats or isinstance(error, Failed)):
                 return self._doubt(places, late)
             return Left(places, NO_ANSWER.format(error), unclear=True, late=late)

@@ -3,9 +3,10 @@
 import pytest
 
 from pipelines.loading import bundles
-from tests.support.fake_target import FakeTarget, serving
+from tests.support.fake_target import FakeTarget, Said, serving
 from tests.support.work import Work, payment
 
+HTML = b"<html>Gateway Time-out</html>"
 WAYS = {
     "ours": {},
     "batch": {"says": ["batch", "conditional"]},
@@ -97,3 +98,27 @@ def test_a_target_that_never_answers_a_write_in_time_is_left_alone(at):
     loaded = at.run([payment(n, patient=f"p{n}") for n in range(2, 3000)], "payments-2")
     assert "no clear answer, again and again" in loaded.unusable
     assert len(at.target.late) < 20
+
+
+@pytest.mark.parametrize("at", [WAYS["batch"]], ids=["batch"], indirect=True)
+def test_a_row_counts_once_whatever_comes_of_it_in_one_load(at):
+    """LEDGER-04: rows in doubt from before, of one lane, whose first bundle is late in this load, and was done."""
+    some = [payment(number, patient="p0") for number in range(40)]
+    at.target.seconds_a_row = 0
+    at.target.faults = ["", "", "", Said(504, HTML)]
+    assert at.run(some).counts == {"created": 2, "in_doubt": 38}
+    at.target.faulty, at.target.faults = (lambda body: len(body.get("entry", ())) > 1), [Said(504, HTML, done=True)]
+    assert at.run(some, settling=0).counts == {"unchanged": 2, "created": 36, "adopted": 2}
+    at.agree()
+
+
+@OF_OTHERS
+def test_what_is_said_to_be_late_at_once_makes_no_bundle_smaller(at):
+    """TARGET-03: a gateway without its server."""
+    at.target.seconds_a_row = 0
+    at.target.faulty, at.target.faults = (lambda body: len(body.get("entry", ())) > 1), [Said(504, HTML)]
+    first = at.run(rows(1200))
+    assert (first.unusable, first.counts) == (None, {"created": 700, "in_doubt": 500})
+    assert [size for size in at.target.sizes if size > 1] == [500, 198]
+    assert at.run(rows(1200), settling=0).counts == {"unchanged": 700, "created": 500}
+    at.agree()
