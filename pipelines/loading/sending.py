@@ -33,7 +33,7 @@ UNKNOWN_TRIES = 4
 """Attempts at a bundle of unknown outcome, in all: conditional create makes each further one safe."""
 
 IN_TIME = 2.0
-"""Seconds within which an answer that says otherwise is not late: the target is down, and smaller bundles do not help."""
+"""Seconds within which an answer that says otherwise is not late: the target is down, and no smaller bundle helps."""
 
 OF_THE_CONTENT = (400, 413, 422)
 """Refusals of a batch that one of its rows may have caused; the others are about the endpoint."""
