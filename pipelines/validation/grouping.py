@@ -77,17 +77,23 @@ def _records_as_they_stand(mapped: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _as_they_stand(database: Any, mapped: Path) -> Iterator[pa.RecordBatch]:
-    """The rows of a kind that is sent in the order of the file: only of keys that come more than once is more asked."""
-    query = f"with keys as ({REPEATED_KEYS}) select line, first_line, differs from mapped join keys using (key)"
-    repeats = spill.rows(database, f"{query} order by line")
-    ahead = next(repeats, None)
+    """The rows of a kind that is sent in the order of the file: only of keys that come more than once is more asked.
+    Rows are told by their places: in a joined file their lines, which are those of the second, are in no order.
+    """
+    query = f"""
+        with keys as ({REPEATED_KEYS})
+        select file_row_number, first_line, differs from numbered join keys using (key) order by file_row_number"""
+    repeats = spill.rows(database, query)
+    ahead, begin = next(repeats, None), 0
     for batch in spill.batches(mapped, ROWS, SHOWN):
-        lines, found = batch.column("line").to_pylist(), dict[int, tuple[Any, ...]]()
-        while ahead and ahead[0] <= lines[-1]:
+        found = dict[int, tuple[Any, ...]]()
+        while ahead and ahead[0] < begin + batch.num_rows:
             found[ahead[0]] = ahead[1:]
             ahead = next(repeats, None)
-        more = arrow.batch_of_rows([found.get(line, (None, None)) for line in lines], FOUND)
+        places = range(begin, begin + batch.num_rows)
+        more = arrow.batch_of_rows([found.get(place, (None, None)) for place in places], FOUND)
         yield pa.record_batch([*batch.columns, *more.columns], names=[*SHOWN, *FOUND.names])
+        begin += batch.num_rows
 
 
 def chunks(database: Any, mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:

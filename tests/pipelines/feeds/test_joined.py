@@ -343,3 +343,40 @@ def test_answers_beside_responses_are_the_answers_of_each(home, target, asked):
         for body in target.of("QuestionnaireResponse")
     }
     assert said == {"Patient/p1": "fine", "Patient/p2": "so so"}
+
+
+TASKS = """
+kind = "tasks"
+files = ["projects*", "tracker*.zip"]
+[join.t]
+files = "tasks*"
+on = { "id" = "project" }
+one_row_per = "t"
+[columns]
+task_id = "t.task"
+description = "t.what"
+status = { constant = "requested" }
+requester_id = { constant = "d1" }
+"""
+
+
+@pytest.mark.parametrize("repeat", ["call", "write"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_key_that_comes_twice_is_found_though_the_lines_of_joined_rows_are_in_no_order(repeat, order, tmp_path):
+    """LEDGER-13: rows come in the order of the first file, with the lines of the second."""
+    projects = ["p1", "p2", "p3"]
+    tasks = ["t0,p3,call", f"t1,p2,{repeat}", "t1,p1,call"]
+    files = {
+        "projects.csv": "\n".join(["id", *projects[::order]]),
+        "tasks.csv": "\n".join(["task,project,what", *tasks]),
+    }
+    found = validated(zipped(files), tmp_path, "tracker.zip", TASKS)
+    accepted = {row["key"]: row["line"] for row in rows(found, "accepted")}
+    told = [message for _, _, message in rejected(found)]
+    if repeat == "call":
+        assert accepted == {"t0": 2, "t1": 3}
+        assert [(row["line"], row["first_line"]) for row in rows(found, "skipped")] == [(4, 3)]
+    else:
+        assert accepted == {"t0": 2}
+        assert [message for message in told if "first on tasks.csv, line 3," in message] == told != []
+        assert len(told) == 2
