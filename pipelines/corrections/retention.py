@@ -28,7 +28,7 @@ def purge(home: Path, ledger: Ledger, target: str, batch_id: str, user: str, why
     if number := sum(_open_rejects(ledger, each, batch_id) for each in {row["target"] for row in ledger.batches()}):
         raise NotPossible(f"{batch_id}: {number:,} of its rejects are open: export and correct, or discard them first")
     ledger.note_decisions(target, user, "purge", [batch_id], why)
-    ledger.batches_in(home).remove(batch_id, KEPT_FILES)
+    ledger.batches_in(home).remove(batch_id)
     remove_rows(home / "batches" / batch_id)
 
 
@@ -41,7 +41,9 @@ def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | N
         targets = [row["target"] for row in ledger.batches() if row["batch_id"] == batch_id]
         if not targets:
             raise NotPossible(f"{batch_id}: no such batch")
-        if not ledger.batches_in(home).has_source(batch_id):
+        batches = ledger.batches_in(home)
+        if not batches.has_source(batch_id):
+            batches.remove(batch_id)  # what another machine was just putting to the store
             return f"{batch_id}: its source rows are gone already: there is nothing to remove"
         purge(home, ledger, targets[0], batch_id, user_name(), why)
     finally:

@@ -51,7 +51,7 @@ def _received(names: Names, feed: Feed) -> dg.AssetsDefinition:
                 if told
                 else receive_all(feed, place.home, batches_in(context), place.inbox, batches_of(place, context.log))
             )
-            note_not_loaded(context, place.home, feed, outcome.failed)
+            note_not_loaded(context, place, feed, outcome.failed)
             yield from ended_with(context, outcome)
 
     return received
@@ -75,13 +75,13 @@ def _validated(names: Names, feed: Feed, before: Sequence[dg.AssetKey]) -> dg.As
         place = place_of(context)
         with told_without_data(place):
             if told := told_of_stage(context, feed):
-                note_not_loaded(context, place.home, feed, told.outcome.failed)
+                note_not_loaded(context, place, feed, told.outcome.failed)
                 yield from ended_with(context, told.outcome, AFTER_VALIDATE, told.facts)
                 return
             outcome = Outcome()
             facts = validate_all(place.session(context.log), feed, batches_in(context), place.began, outcome)
             held = stopped(facts)
-            note_not_loaded(context, place.home, feed, {**outcome.failed, **held})
+            note_not_loaded(context, place, feed, {**outcome.failed, **held})
             yield from ended_with(context, outcome, AFTER_VALIDATE, facts, held)
 
     return validated
@@ -106,12 +106,12 @@ def _loaded(names: Names, feed: Feed) -> dg.AssetsDefinition:
         place = place_of(context)
         with told_without_data(place):
             if told := told_of_stage(context, feed):
-                note_not_loaded(context, place.home, feed, told.outcome.failed)
+                note_not_loaded(context, place, feed, told.outcome.failed)
                 yield from ended_with(context, told.outcome, AFTER_LOAD, told.facts, last=True)
                 return
             outcome = Outcome()
             facts = load_all(place.session(context.log), feed, batches_in(context), place.began, outcome)
-            note_not_loaded(context, place.home, feed, outcome.failed)
+            note_not_loaded(context, place, feed, outcome.failed)
             yield from ended_with(context, outcome, AFTER_LOAD, facts, last=True)
 
     return loaded

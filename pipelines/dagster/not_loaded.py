@@ -3,14 +3,16 @@
 A step that fails leaves its partition and those of the later stages without metadata. An observation is shown there.
 """
 
+import logging
 from collections.abc import Mapping
-from pathlib import Path
 
 import dagster as dg
 
 from pipelines.dagster.partitions import names_in
+from pipelines.dagster.stages.receiving import batches_of
+from pipelines.dagster.workplace import OURS, Workplace
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home.batch import received_before
+from pipelines.home.batch import Received
 from pipelines.validation.outcome import Validated
 
 NOT_LOADED = "not_loaded"
@@ -21,13 +23,23 @@ def stopped(facts: Mapping[str, Validated]) -> dict[str, str]:
     return {batch_id: each.stop for batch_id, each in facts.items() if each.stop}
 
 
-def note_not_loaded(context: dg.AssetExecutionContext, home: Path, feed: Feed, reasons: Mapping[str, str]) -> None:
+def note_not_loaded(
+    context: dg.AssetExecutionContext, place: Workplace, feed: Feed, reasons: Mapping[str, str]
+) -> None:
     """Put name and reason of each batch into the run's log, and on its partitions: of this stage, and of `loaded`."""
     names = names_in(context)
     for batch_id, sentence in reasons.items():
-        received = received_before(home / "batches" / batch_id)
+        received = file_of(batch_id, place, context.log)
         named = {"file": received.file_name} if received else {}
         context.log.error("%s: %s", received.file_name if received else batch_id, sentence)
         about = {**named, NOT_LOADED: sentence}
         for key in {context.asset_key, names.keys_of(feed)["loaded"]}:
             context.log_event(dg.AssetObservation(key, partition=names.partition(batch_id), metadata=about))
+
+
+def file_of(batch_id: str, place: Workplace, log: logging.Logger) -> Received | None:
+    """Return the file of a batch; None where that cannot be asked for just now: its batch is named then."""
+    try:
+        return batches_of(place, log).received(batch_id)
+    except OURS:
+        return None

@@ -95,10 +95,12 @@ class BatchLog:
     def __init__(self, store: Store, batch_id: str, copies: Path) -> None:
         self._store, self._batch_id, self._copies = store, batch_id, copies
         self.history = History()
+        self._is_listed = False
 
     def read(self, known: int | None = None) -> History:
-        """Read the entries that are new. known: how many there are at least, where that was listed. Raises
-        StoreUnusable.
+        """Read the entries that are new. known: how many there are at least, where that was listed.
+
+        Raises StoreUnusable, also for one that is gone before others.
         """
         while known is None or self.history.entries < known:
             number = self.history.entries + 1
@@ -106,6 +108,8 @@ class BatchLog:
             if content is None:
                 held = self._store.read(self._key(number))
                 if held is None:
+                    if known is not None:
+                        raise StoreUnusable(f"{self._key(number)} is not there any more: restore it")
                     break
                 content = held.content
                 self._keep_copy(number, content)
@@ -126,6 +130,7 @@ class BatchLog:
         It is called again where another machine was first.
         """
         self.read()
+        self._check_nothing_follows()
         for _ in range(TRIES):
             entry = make(self.history)
             if entry is None:
@@ -155,8 +160,11 @@ class BatchLog:
         return self._store.fetch(version.key, file)
 
     def delete_old(self) -> None:
-        """Delete contents that were put before rows were removed, but for those of files that are left."""
-        if not self.history.purging:
+        """Delete contents that were put before rows were removed, but for those of files that are left.
+
+        What another machine put while it was done before is found the next time.
+        """
+        if not self.history.purges:
             return
         needed = {version.key for version in self.history.now.values()}
         # Beside what entries name, there may be contents whose entry never came.
@@ -164,6 +172,13 @@ class BatchLog:
         self._store.remove([key for key in there if key not in needed and _purges(key) < self.history.purges])
         purges = self.history.purges
         self.append(lambda history: Entry(deleted=True) if history.purging and history.purges == purges else None)
+
+    def _check_nothing_follows(self) -> None:
+        """Raise StoreUnusable where an entry is gone before others, so that none takes its place. Asked once."""
+        if not self._is_listed:
+            listed = max((number_of(name) for name in self._store.names(f"log/{self._batch_id}/")), default=0)
+            self.read(listed)
+            self._is_listed = True
 
     def _key(self, number: int) -> str:
         return f"log/{self._batch_id}/{number}.json"
@@ -190,6 +205,12 @@ class BatchLog:
             self.history.add(json.loads(content))
         except (ValueError, KeyError, TypeError, AttributeError):
             raise StoreUnusable(f"{self._key(number)} there is damaged: restore it") from None
+
+
+def number_of(name: str) -> int:
+    """Return the number of an entry by its name; 0 for what is none."""
+    number, _, kind = name.partition(".")
+    return int(number) if number.isdecimal() and kind == "json" else 0
 
 
 def _purges(key: str) -> int:

@@ -8,10 +8,11 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
@@ -21,6 +22,7 @@ from pipelines.home.files import locked, replace_whole, write_whole
 SCHEMES = ("s3://", "gs://", "az://")
 LACKING = "needs obstore, which is not installed: pip install 'chartferry[cluster]'"
 READ_ONLY = 0o444
+BLOCK = 1 << 20
 SECONDS_OF_A_REQUEST, SECONDS_OF_CONNECTING = 60, 5
 TRIES, SECONDS_OF_TRIES = 3, 60
 ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "AZURE_STORAGE_USE_EMULATOR")
@@ -92,10 +94,13 @@ class Folder:
     def put(self, key: str, file: Path) -> None:
         final = self.path / key
         part = final.with_name(f".{final.name}-{uuid4().hex}.part")
-        with self._told():
+        with _not_of(file), self._told():
             final.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            shutil.copyfile(file, part)
-            replace_whole(part, final, READ_ONLY)
+            try:
+                shutil.copyfile(file, part)
+                replace_whole(part, final, READ_ONLY)
+            finally:
+                part.unlink(missing_ok=True)
 
     def read(self, key: str) -> Held | None:
         with self._told():
@@ -117,22 +122,31 @@ class Folder:
     def fetch(self, key: str, file: Path) -> bool:
         with self._told():
             try:
-                shutil.copyfile(self.path / key, file)
+                found = (self.path / key).open("rb")
             except FileNotFoundError:
                 return False
+        with found:
+            _write(file, iter(partial(found.read, BLOCK), b""), self._told)
         return True
 
     def ages(self, below: str = "") -> dict[str, datetime]:
+        found: dict[str, datetime] = {}
         with self._told():
-            files = [path for path in (self.path / below).rglob("*") if path.is_file() and path.name != ".lock"]
-            return {
-                str(path.relative_to(self.path)): datetime.fromtimestamp(path.stat().st_mtime, UTC) for path in files
-            }
+            for folder, _, names in os.walk(self.path / below, onerror=_unless_gone):
+                for path in (Path(folder, name) for name in names if name != ".lock"):
+                    with suppress(FileNotFoundError):  # a writer has given it its name, or removed it
+                        at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+                        found[str(path.relative_to(self.path))] = at
+        return found
 
     def names(self, below: str) -> list[str]:
         with self._told():
-            folder = self.path / below
-            return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+            try:
+                found = [path.name for path in (self.path / below).iterdir()]
+            except FileNotFoundError:
+                return []
+        # What a writer that was killed left is no object.
+        return sorted(name for name in found if not name.startswith(".") and not name.endswith(".part"))
 
     def remove(self, keys: Collection[str]) -> None:
         with self._told():
@@ -180,7 +194,7 @@ class Bucket:
     def put(self, key: str, file: Path) -> None:
         import obstore
 
-        with self._told():
+        with _not_of(file), self._told():
             obstore.put(self.store, key, file)
 
     def read(self, key: str) -> Held | None:
@@ -215,9 +229,8 @@ class Bucket:
                 found = obstore.get(self.store, key)
             except FileNotFoundError:
                 return False
-            with file.open("wb") as into:
-                for block in found:
-                    into.write(block)
+            blocks = iter(found)
+        _write(file, blocks, self._told)
         return True
 
     def ages(self, below: str = "") -> dict[str, datetime]:
@@ -254,6 +267,33 @@ class Bucket:
             raise
         except Exception as error:  # noqa: BLE001 - obstore's classes have no common base beside it
             raise StoreUnusable(f"{self.place}: {_why(error)}") from None
+
+
+def _write(file: Path, blocks: Iterator[Any], told: Callable[[], AbstractContextManager[None]]) -> None:
+    """Write what a store gives to a file of this machine, whose own failures are not the store's."""
+    with file.open("wb") as into:
+        while True:
+            with told():
+                block = next(blocks, None)
+            if block is None:
+                return
+            into.write(block)
+
+
+@contextmanager
+def _not_of(file: Path) -> Iterator[None]:
+    """Raise `OSError` in the store's place where it is the file that is not there."""
+    try:
+        yield
+    except StoreUnusable:
+        file.stat()
+        raise
+
+
+def _unless_gone(error: OSError) -> None:
+    """Go on where a folder is gone."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _why(error: Exception) -> str:

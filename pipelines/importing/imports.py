@@ -58,9 +58,9 @@ def import_whole(session: Session, feed: str, dry_run: bool = False) -> Summary:
 
 def import_again(session: Session, batch_id: str) -> Summary:
     """Load what was taken back of a batch, or is gone from the target. Raises `NotPossible`, `TargetUnusable`."""
-    found = received_batches(session, [batch_id])
     if not session.ledger.batch(session.target, batch_id):
         raise NotPossible(NO_BATCH.format(batch_id))
+    found = received_batches(session, [batch_id])
     if not found:
         raise NotPossible(NO_SOURCE.format(batch_id))
     plan_again(session, batch_id)

@@ -58,5 +58,5 @@ class Batches:
     def keep_journal(self, copy: Callable[[Iterable[str], Path], None]) -> None:
         """Keep copies of the ledger's journal. copy: writes what is beyond copies of these names to a folder."""
 
-    def remove(self, batch_id: str, but_for: Collection[str]) -> None:
-        """Remove a batch's files from where they are kept beside its folder, but for those of these names."""
+    def remove(self, batch_id: str) -> None:
+        """Remove a batch's files from where they are kept beside its folder, but for those without a row."""

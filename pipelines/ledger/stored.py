@@ -5,6 +5,7 @@ The folders of the home are scratch: they are filled with what is asked for, and
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,8 +13,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipelines.home.batch import SOURCE, Received, shown
-from pipelines.home.batch_files import REPLACED, files_of, is_of, is_source, is_what_came, mark_of, sha256_of
-from pipelines.home.batch_log import BatchLog, Entry, History, Version
+from pipelines.home.batch_files import (
+    REPLACED,
+    WITHOUT_ROWS,
+    files_of,
+    is_of,
+    is_source,
+    is_what_came,
+    mark_of,
+    sha256_of,
+)
+from pipelines.home.batch_log import BatchLog, Entry, History, Version, number_of
 from pipelines.home.owning import OWNER, is_owned, own
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Store, StoreUnusable, store_at
@@ -22,6 +32,8 @@ from pipelines.ledger.tables import LedgerError
 
 LOGS = ".logs"
 """The folder with copies of logs, which never change."""
+COPY = re.compile(r"[0-9]+-[0-9]+\.ndjson\.gz")
+"""The name of a copy of the ledger's journal."""
 FEW = 8
 """Batches that are looked up one by one; for more, the logs of all are listed."""
 ANOTHER = (
@@ -75,7 +87,9 @@ class StoredBatches(Batches):
     def has_source(self, batch_id: str) -> bool:
         with self._open() as logs:
             history = self._known(logs, batch_id)
-            return any(map(is_source, history.now)) or history.purging if history else super().has_source(batch_id)
+            if history is None:
+                return super().has_source(batch_id)
+            return history.purging or any(map(_has_rows, history.now))
 
     def claim(self, batch_id: str, run: str, /) -> bool:
         with self._open() as logs:
@@ -107,14 +121,14 @@ class StoredBatches(Batches):
             if logs:
                 logs.keep_journal(copy, self.path.parent)
 
-    def remove(self, batch_id: str, but_for: Collection[str]) -> None:
+    def remove(self, batch_id: str) -> None:
         with self._open() as logs:
             if logs is None:
                 return
             log = logs.of(batch_id)
 
             def without(history: History) -> Entry | None:
-                gone = tuple(path for path in history.now if path.rpartition("/")[2] not in but_for)
+                gone = tuple(filter(_has_rows, history.now))
                 return Entry(gone=gone, purges=True) if gone else None
 
             log.append(without)
@@ -160,7 +174,7 @@ class Logs:
     def keep_journal(self, copy: Callable[[Iterable[str], Path], None], home: Path) -> None:
         """Put what is new in the ledger's journal beside the batches."""
         with throwaway_folder(home) as scratch:
-            copy(self._store.names("journal/"), scratch)
+            copy(filter(COPY.fullmatch, self._store.names("journal/")), scratch)
             for path in sorted(scratch.glob("*.ndjson.gz")):
                 self._store.put(f"journal/{path.name}", path)
 
@@ -182,10 +196,9 @@ class Logs:
         """Return how many entries each log has."""
         found: dict[str, int] = {}
         for key in self._store.ages("log/"):
-            _, batch_id, name = key.split("/")
-            number = name.partition(".")[0]
-            if number.isdecimal():
-                found[batch_id] = max(int(number), found.get(batch_id, 0))
+            match key.split("/"):
+                case [_, batch_id, name] if number := number_of(name):
+                    found[batch_id] = max(number, found.get(batch_id, 0))
         return found
 
 
@@ -258,6 +271,10 @@ class _Folder:
         _set_time(part, version)
         (self._path / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         part.replace(self._path / path)
+
+
+def _has_rows(path: str) -> bool:
+    return not is_of(path, WITHOUT_ROWS)
 
 
 def _set_time(file: Path, version: Version) -> None:

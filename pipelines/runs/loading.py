@@ -55,8 +55,8 @@ def _loaded(session: Session, run: Run, validated: Validated) -> Loaded:
 
 
 def _bring_others(session: Session, run: Run) -> None:
-    """Bring the rows of other batches that have no end, and may hold lanes of this one."""
+    """Bring the rows of other batches that have no end, and may hold lanes of this one, and what names their lines."""
     if session.ledger.stored:
         batches = [row for row in session.ledger.batches(session.target) if row["resource_type"] == run.feed.resource]
         others = {row["batch_id"] for row in batches if row["state"] == "running"} - {run.received.batch_id}
-        session.ledger.batches_in(session.home).bring(sorted(others), "run-*/accepted.parquet")
+        session.ledger.batches_in(session.home).bring(sorted(others), "run-*/accepted.parquet", "run-*/places.json")

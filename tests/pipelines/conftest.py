@@ -14,7 +14,9 @@ from pipelines.client.pace import Patience
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
 from tests.support.commands import forget_settings
+from tests.support.fake_s3 import FakeBucket, fake_bucket
 from tests.support.fake_target import FakeTarget, serving
+from tests.support.machines import Machines
 from tests.support.publishing import publish_as_marked, publish_last_target
 
 
@@ -131,3 +133,29 @@ def ledger(address: str | Path, clock: Clock) -> Iterator[Ledger]:
     opened = Ledger.open(address, clock)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBucket]:
+    with fake_bucket() as made:
+        for name, value in made.environ().items():
+            monkeypatch.setenv(name, value)
+        yield made
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def machines(request, home, target, postgres, bucket, tmp_path, monkeypatch, capsys) -> Iterator[Machines]:
+    """Machines at a made-up target, over an empty ledger on PostgreSQL and an empty store."""
+    assert home.exists()
+    place = str(tmp_path / "shared") if request.param == "folder" else "s3://bucket/pre/fix"
+    with postgres.database() as url:
+        monkeypatch.setenv("CHARTFERRY_LEDGER", url)
+        monkeypatch.setenv("CHARTFERRY_BATCHES", place)
+        yield Machines(tmp_path / "machines", place, capsys)
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def place(request, bucket: FakeBucket, tmp_path: Path) -> str:
+    """An empty store."""
+    assert bucket.url
+    return str(tmp_path / "shared") if request.param == "folder" else "s3://bucket/pre/fix"

@@ -1,12 +1,11 @@
 """Batches at a store: machines that share ledger and store, and no disk, go on with each other's batches."""
 
-import hashlib
 import json
 import multiprocessing
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,97 +23,20 @@ from pipelines.dagster.unfinished.left import left_batches
 from pipelines.home import stores
 from pipelines.home.batch import SOURCE
 from pipelines.home.batch_files import MANIFESTS
-from pipelines.home.stores import Store, StoreUnusable, store_at
-from pipelines.ledger.stored import StoredBatches
+from pipelines.home.stores import StoreUnusable, store_at
 from pipelines.loading.book import Book
 from pipelines.session.opening import open_session
 from tests.pipelines.test_importer_kills import PRELOADED
 from tests.support.azurite import AZURITE, NO_AZURITE, azurite
-from tests.support.exports import PAYMENTS
-from tests.support.fake_s3 import FakeBucket, fake_bucket
+from tests.support.machines import ROWS, Machines, a_batch, amounts, batches_at, has_rows, rows_at
 
 pytest.importorskip("obstore", reason="the extra `cluster` is not installed")
 CHILDREN = multiprocessing.get_context("forkserver")
-ROWS = "k1,p1,1.00,2026-03-01,\nk2,p1,2.00,2026-03-01,\nk3,,3.00,2026-03-01,\n"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def preloaded() -> None:
     CHILDREN.set_forkserver_preload([*PRELOADED, "tests.pipelines.test_stored_batches"])
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBucket]:
-    with fake_bucket() as made:
-        for name, value in made.environ().items():
-            monkeypatch.setenv(name, value)
-        yield made
-
-
-class Machines:
-    """Machines with homes of their own, one ledger and one store."""
-
-    def __init__(self, folder: Path, place: str, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder, self.place, self._capsys = folder, place, capsys
-
-    def home(self, name: str) -> Path:
-        home = self.folder / name
-        (home / "inbox").mkdir(parents=True, exist_ok=True)
-        return home
-
-    def put(self, name: str, rows: str = ROWS, file: str = "payments.csv") -> Path:
-        path = self.home(name) / "inbox" / file
-        path.write_text(PAYMENTS + rows)
-        return path
-
-    def does(self, name: str, *arguments: str) -> tuple[int, str, str]:
-        self._capsys.readouterr()
-        code = run(["--home", str(self.home(name)), *arguments])
-        out, err = self._capsys.readouterr()
-        assert "Traceback" not in err
-        return code, out, err
-
-    def asked(self, name: str, *arguments: str) -> dict[str, Any]:
-        code, out, err = self.does(name, *arguments, "--json")
-        assert out, err
-        found = dict(json.loads(out))
-        assert found["exit_code"] == code
-        return found
-
-    def loses(self, name: str) -> None:
-        """A machine is gone with its disk."""
-        shutil.rmtree(self.home(name))
-
-
-@pytest.fixture(params=["folder", "bucket"])
-def machines(request, home, target, postgres, bucket, tmp_path, monkeypatch, capsys) -> Iterator[Machines]:
-    """Machines at a made-up target, over an empty ledger on PostgreSQL and an empty store."""
-    assert home.exists()
-    place = str(tmp_path / "shared") if request.param == "folder" else "s3://bucket/pre/fix"
-    with postgres.database() as url:
-        monkeypatch.setenv("CHARTFERRY_LEDGER", url)
-        monkeypatch.setenv("CHARTFERRY_BATCHES", place)
-        yield Machines(tmp_path / "machines", place, capsys)
-
-
-@pytest.fixture(params=["folder", "bucket"])
-def place(request, bucket: FakeBucket, tmp_path: Path) -> str:
-    """An empty store."""
-    assert bucket.url
-    return str(tmp_path / "shared") if request.param == "folder" else "s3://bucket/pre/fix"
-
-
-def batches_at(place: str, home: Path) -> StoredBatches:
-    return StoredBatches(home / "batches", place, lambda: "a deployment")
-
-
-def a_batch(batches: StoredBatches, name: str = "payments-1", file: str = "payments.csv") -> Path:
-    """Make the folder of a batch, as a stage does."""
-    folder = batches.path / name
-    (folder / "source").mkdir(parents=True, exist_ok=True)
-    (folder / "source" / file).write_text("rows of p1")
-    (folder / "sha256").write_text(hashlib.sha256(b"rows of p1").hexdigest() + "\n")
-    return folder
 
 
 def test_of_many_that_add_to_a_log_at_once_all_do(place, tmp_path):
@@ -143,7 +65,7 @@ def test_rows_that_come_again_while_they_are_purged_stay(place, tmp_path, monkey
     def purging(store, key, content, before):
         if not purged and key.startswith("log/"):
             purged.append(key)
-            one.remove("payments-1", ("sha256",))
+            one.remove("payments-1")
         return swap(store, key, content, before)
 
     monkeypatch.setattr(kind, "swap", purging)
@@ -217,10 +139,6 @@ def test_a_server_that_speaks_azures_protocol_keeps_batches(home, target, postgr
         assert machines.does("two", "purge", batch)[0] == 0
         store = store_at(machines.place)
         assert not has_rows(store, batch)
-
-
-def amounts(target) -> list[float]:
-    return sorted(body["amount"]["value"] for body in target.of("PaymentNotice"))
 
 
 def test_a_machine_goes_on_with_what_another_left(machines, target):
@@ -441,18 +359,6 @@ def test_a_bucket_that_lists_late_hides_no_batch_that_the_ledger_knows(machines,
     assert machines.asked("one", "import")["totals"]["in_doubt"] == 1
     machines.loses("one")
     assert len(machines.asked("two", "doubts", "resolve")["left"]) == 1
-
-
-def rows_at(machines: Machines, name: str, batch: str) -> list[str]:
-    """Return the files with rows that a machine has of a batch."""
-    files = (machines.home(name) / "batches" / batch).rglob("*")
-    return sorted(path.name for path in files if path.suffix in (".csv", ".parquet") and path.name[0] != "w")
-
-
-def has_rows(store: Store, batch: str) -> bool:
-    """True if a store has the file of a batch, or rows that a stage made of it."""
-    found = (store.read(key) for key in store.ages(f"files/{batch}/"))
-    return any(b"p1" in held.content or b"PAR1" in held.content for held in found if held)
 
 
 def unusable(*_: object) -> None:

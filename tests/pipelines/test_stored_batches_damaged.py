@@ -1,0 +1,197 @@
+"""Batches at a store that is not as it was left: what is gone, cut, strange or in the way there."""
+
+import contextlib
+import hashlib
+import logging
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipelines.dagster.not_loaded import file_of
+from pipelines.dagster.workplace import Workplace
+from pipelines.home import stores
+from pipelines.home.batch import SOURCE
+from pipelines.home.stores import Folder, store_at
+from pipelines.ledger.stored import StoredBatches
+from pipelines.ledger.tables import LedgerError
+from tests.support.machines import ROWS, a_batch, amounts, batches_at, has_rows, rows_at
+
+pytest.importorskip("obstore", reason="the extra `cluster` is not installed")
+FOLDER = pytest.mark.parametrize("machines", ["folder"], indirect=True)
+PAID = ROWS.partition("k3")[0]
+
+
+@FOLDER
+def test_what_writers_left_beside_entries_and_copies_of_the_journal_is_passed_over(machines, target):
+    """SCALE-03: halves of a copy that was killed, and what people put there."""
+    machines.put("one")
+    machines.asked("one", "import")
+    shared = Path(machines.place)
+    [copy] = (shared / "journal").iterdir()
+    (shared / "journal" / f".{copy.name}-1.part").write_bytes(b"cut")
+    (shared / "journal" / "README.txt").write_text("a word")
+    (shared / "log" / ".DS_Store").write_bytes(b"")
+    (shared / "log" / "a" / "b").mkdir(parents=True)
+    (shared / "log" / "a" / "b" / "1.json").write_text("{}")
+    [log] = (shared / "log").glob("payments-*")
+    (log / "9.json.part").write_bytes(b"cut")
+    machines.put("one", "k4,p1,4.00,2026-03-01,\n")
+    assert machines.asked("one", "import")["totals"]["created"] == 1
+    machines.put("two", "k5,p1,5.00,2026-03-01,\n")
+    assert machines.asked("two", "import")["totals"]["created"] == 1
+    assert amounts(target) == [1.0, 2.0, 4.0, 5.0]
+    assert all(name.endswith(".ndjson.gz") for name in store_at(machines.place).names("journal/") if name[0] == "0")
+
+
+def test_a_file_that_goes_while_a_folder_is_listed_is_passed_over(tmp_path, monkeypatch):
+    """SCALE-03"""
+    for name in ("a/1.json", "a/2.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    stat = Path.stat
+
+    def late(path: Path, **how: bool) -> os.stat_result:
+        if path.name == "1.json":
+            path.unlink(missing_ok=True)
+        return stat(path, **how)
+
+    monkeypatch.setattr(Path, "stat", late)
+    assert list(Folder(tmp_path).ages()) == ["a/2.json"]
+    assert Folder(tmp_path).ages("gone/") == {}
+
+
+def test_a_log_with_a_gap_is_not_written_into(place, tmp_path):
+    """SCALE-03: nor taken for one that ends there."""
+    one = batches_at(place, tmp_path / "one")
+    folder = a_batch(one)
+    one.keep("payments-1", *SOURCE)
+    for run in ("run-1", "run-2"):
+        assert one.claim("payments-1", run)
+    store_at(place).remove(["log/payments-1/2.json"])
+    for ask in (
+        lambda two: two.claim("payments-1", "run-1"),
+        lambda two: two.bring(["payments-1", *(f"b-{number}" for number in range(20))]),
+    ):
+        with pytest.raises(LedgerError, match=r"log/payments-1/2\.json is not there any more: restore it"):
+            ask(batches_at(place, tmp_path / "two"))
+    assert store_at(place).names("log/payments-1/") == ["1.json", "3.json"]
+    assert folder.exists()
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "warnings.parquet", "sha256"])
+def test_a_file_of_any_name_is_purged(place, tmp_path, file):
+    """SCALE-03: its name may be one of those that outlast a purge in the folder of a run."""
+    one = batches_at(place, tmp_path / "one")
+    folder = a_batch(one, file=file)
+    (folder / "run-1").mkdir()
+    for name in ("manifest.json", "accepted.parquet"):
+        (folder / "run-1" / name).write_text(f"{name} of p1")
+    one.keep("payments-1", *SOURCE, "run-1/*")
+    one.remove("payments-1")
+    two = batches_at(place, tmp_path / "two")
+    found = two.renew("payments-1")
+    assert sorted(path.name for path in found.rglob("*") if path.is_file()) == ["manifest.json", "sha256"]
+    assert not two.has_source("payments-1")
+
+
+def test_rows_of_a_run_without_a_file_are_no_purged_batch(place, tmp_path):
+    """SCALE-03: a run that ended late kept them after the purge."""
+    one = batches_at(place, tmp_path / "one")
+    folder = a_batch(one)
+    one.keep("payments-1", *SOURCE)
+    one.remove("payments-1")
+    assert not one.has_source("payments-1")
+    (folder / "run-1").mkdir()
+    (folder / "run-1" / "accepted.parquet").write_text("rows of p1")
+    one.keep("payments-1", "run-1/*")
+    two = batches_at(place, tmp_path / "two")
+    assert two.has_source("payments-1")
+    two.remove("payments-1")
+    assert not two.has_source("payments-1")
+    assert not has_rows(store_at(place), "payments-1")
+
+
+def test_what_was_put_just_after_a_purge_goes_with_the_next(machines, target, tmp_path):
+    """SCALE-03: the machine that put it was killed before the entry that names it."""
+    machines.put("one", PAID)
+    batch = machines.asked("one", "import")["batches"][0]["batch_id"]
+    machines.asked("one", "import")
+    assert machines.does("one", "purge", batch)[0] == 0
+    late = tmp_path / "late"
+    late.write_text("a row of p1")
+    store = store_at(machines.place)
+    store.put(f"files/{batch}/0-{hashlib.sha256(b'late').hexdigest()}", late)
+    assert has_rows(store, batch)
+    assert "its source rows are gone already" in machines.does("two", "purge", batch)[1]
+    assert not has_rows(store, batch)
+    assert rows_at(machines, "one", batch) == []
+
+
+def test_a_failure_of_the_own_disk_is_none_of_the_store(place, tmp_path, monkeypatch):
+    """SCALE-03"""
+    store = store_at(place)
+    (tmp_path / "file").write_text("rows of p1")
+    store.put("files/b-1/0-a", tmp_path / "file")
+    with pytest.raises(FileNotFoundError, match="gone"):
+        store.put("files/b-1/0-b", tmp_path / "gone")
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        store.fetch("files/b-1/0-a", tmp_path / "no folder" / "file")
+    assert store.fetch("files/b-1/0-a", tmp_path / "again")
+    assert (tmp_path / "again").read_text() == "rows of p1"
+    assert not store.fetch("files/b-1/0-none", tmp_path / "none")
+    assert sorted(store.ages()) == ["files/b-1/0-a"]
+
+
+@FOLDER
+def test_a_batch_that_the_ledger_does_not_know_is_not_looked_for(machines, target, monkeypatch):
+    """SCALE-03"""
+    asked: list[str] = []
+    read = Folder.read
+    machines.put("one")
+    machines.asked("one", "import")
+
+    def noting(store: Folder, key: str) -> stores.Held | None:
+        asked.append(key)
+        return read(store, key)
+
+    monkeypatch.setattr(Folder, "read", noting)
+    assert machines.does("one", "import", "--again", "payments-000000000000")[0] != 0
+    assert not [key for key in asked if "000000000000" in key]
+
+
+@FOLDER
+def test_dagster_names_a_file_that_another_machine_took_in(machines, target):
+    """SCALE-03: and the batch alone, where the store is out of reach."""
+    machines.put("one")
+    batch = machines.asked("one", "import")["batches"][0]["batch_id"]
+    log, place = logging.getLogger("test"), Workplace(machines.home("two"), os.environ)
+    with contextlib.closing(place):
+        found = file_of(batch, place, log)
+        assert found
+        assert found.file_name == "payments.csv"
+    shutil.rmtree(Path(machines.place) / "log" / batch)
+    place = Workplace(machines.home("three"), {**os.environ, "CHARTFERRY_BATCHES": "ftp://nowhere"})
+    with contextlib.closing(place):
+        assert file_of(batch, place, log) is None
+
+
+@FOLDER
+def test_what_names_the_lines_of_others_is_brought_with_their_rows(machines, target, monkeypatch):
+    """SCALE-03"""
+    target.additions = False
+    target.faults = ["lost_before"]
+    machines.put("one")
+    assert machines.asked("one", "import")["totals"]["in_doubt"] == 1
+    brought: list[tuple[str, ...]] = []
+    bring = StoredBatches.bring
+
+    def noting(batches: StoredBatches, batch_ids: list[str], *files: str) -> None:
+        brought.append(files)
+        bring(batches, batch_ids, *files)
+
+    monkeypatch.setattr(StoredBatches, "bring", noting)
+    machines.put("two", "k4,p1,4.00,2026-03-01,\n")
+    machines.asked("two", "import")
+    assert ("run-*/accepted.parquet", "run-*/places.json") in brought
