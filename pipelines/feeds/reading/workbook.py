@@ -6,7 +6,6 @@ number keeps all its decimals.
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from pipelines.home.batch import Unreadable
 
 RULE = "FEED-FILE-09"
 ZEROS, HIDDEN = "WORKBOOK-ZEROS", "WORKBOOK-HIDDEN"
-MOST_DIGITS = Decimal(10) ** 15
+MOST_DIGITS = 10**15
 HEADER_WITHIN = 1_000
 
 

@@ -267,7 +267,7 @@ class _Cells:
             return
         if self._is_formula and not self._value and kind != "str":
             found.unvalued.add(place)
-        elif kind == "e":
+        elif kind == "e" or (kind == "n" and self._value.lower().endswith("nan")):  # as a date it would be day 0
             found.errors.setdefault(place[1], {})[place[0]] = self._value
         elif kind == "s":
             self._text += self._lengths[int(self._value)] if self._value else 0

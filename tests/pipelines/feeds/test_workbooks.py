@@ -166,6 +166,19 @@ def test_rows_that_the_sheet_hides_are_said(tmp_path: Path) -> None:
     assert [(each["line"], each["message"]) for each in rows(found, "warnings")] == [(3, said)]
 
 
+@pytest.mark.parametrize("style", [0, DAY, ZEROS, MRN])
+@pytest.mark.parametrize("written", ["NaN", "nan", "-nan"])
+def test_a_number_that_is_none_rejects_its_row_in_any_format(written: str, style: int, tmp_path: Path) -> None:
+    """FEED-FILE-09: as a day it would be 1899-12-30. In columns that the feed does not name nobody asks."""
+    none = f'<c r="{{at}}" s="{style}"><v>{written}</v></c>'.encode()
+    found = read(one_sheet([*HEADER, "Memo"], row(none), row("a", none), [*row("b"), none]), tmp_path)
+    assert accepted(found) == [(4, "b")]
+    assert [message for _, _, message in rejected(found)] == [
+        f"the cell A2 has the error {written} and no value",
+        f"the cell C3 has the error {written} and no value",
+    ]
+
+
 def test_cells_without_a_value_reject_their_row(tmp_path: Path) -> None:
     """FEED-FILE-09: an error, and a number that lost digits. In columns that the feed does not name nobody asks."""
     error = b'<c r="{at}" t="e"><v>#N/A</v></c>'
