@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -29,13 +30,27 @@ def asides_of(chunk: Chunk, headers: Sequence[int], last: int) -> Iterator[Aside
     texts = {row.line: row.cells or [row.raw] for row in chunk.bad if row.is_ragged}
     rows = zip(chunk.line, chunk.rows, strict=True)
     texts |= {line: row for line, row in rows if len(row) - _FEW <= (empty := row.count("")) and empty * 2 >= len(row)}
-    if texts:
-        ends = [line + lines - 1 for line, lines in zip(chunk.line, chunk.lines, strict=True)]
-        ends = sorted([*ends, *(row.line + row.lines - 1 for row in chunk.bad), *chunk.dropped, *headers])
+    blank = BlankAbove(chunk, headers, last)
     for line in sorted(texts):
-        at = bisect_left(ends, line)
-        before = ends[at - 1] if at else last
-        yield Aside(line, texts[line], is_apart=0 < before < line - 1)
+        yield Aside(line, texts[line], is_apart=blank(line))
+
+
+class BlankAbove:
+    """Tells whether a blank line is above a line of a chunk. Nothing is looked at before it is asked."""
+
+    def __init__(self, chunk: Chunk, headers: Sequence[int], last: int) -> None:
+        self._chunk, self._headers, self._last = chunk, headers, last
+
+    def __call__(self, line: int) -> bool:
+        at = bisect_left(self._ends, line)
+        before = self._ends[at - 1] if at else self._last
+        return 0 < before < line - 1
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        chunk = self._chunk
+        ends = [line + lines - 1 for line, lines in zip(chunk.line, chunk.lines, strict=True)]
+        return sorted([*ends, *(row.line + row.lines - 1 for row in chunk.bad), *chunk.dropped, *self._headers])
 
 
 def last_line(chunk: Chunk, before: int) -> int:

@@ -11,7 +11,9 @@ Rows = Sequence[Sequence[str]]
 
 
 def goes_on(above: Rows, below: Rows, columns: Sequence[int]) -> bool:
-    """True if rows go on with columns: in none are all values of another form than those above, or no values."""
+    """True if rows go on with columns: in none is the first value of another form than those above, nor are all, or
+    none values. By the first, since a table of few rows ends among those that are looked at.
+    """
     return not any(_is_other(_forms(above, place), _forms(below, place)) for place in columns)
 
 
@@ -22,10 +24,11 @@ def is_value(text: str) -> bool:
 
 
 def _is_other(above: list[str], below: list[str]) -> bool:
-    """True if all forms of a column differ from those above. A column of ever new forms, as of ids, tells nothing."""
+    """True if the first form of a column, or all, differ from those above. Ever new forms, as of ids, tell nothing."""
     known = set(above) - {""}
     tells = known and (len(known) == 1 or len(known) * 2 <= len(above))
-    return bool(tells and below) and known.isdisjoint(below)
+    first = next(filter(None, below), "")
+    return bool(tells and below) and (known.isdisjoint(below) or (first != "" and first not in known))
 
 
 def _forms(rows: Rows, place: int) -> list[str]:

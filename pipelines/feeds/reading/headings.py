@@ -1,7 +1,7 @@
 """Rows that name the columns of another table than the header does, and titles above rows of another kind."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -14,12 +14,15 @@ KNOWN_BY = 60
 MOST_WORDS = 100
 """Rows of words in a row, below which no other is looked for at once."""
 
+IsApart = Callable[[int], bool]
+"""True if a blank line is above a line."""
+
 
 class Headings:
     """Finds such rows by the names of a header, and by columns that have values where these rows have words.
 
-    What the rows below a row of words are decides of it, unless it names columns: if they go on with the columns, it
-    is a record that cannot be read, or nothing. Rows are given some thousand at a time.
+    What the rows below a row of words are decides of it, unless it names columns or alone stands below a blank line: if
+    they go on with the columns, it is a record that cannot be read, or nothing. Rows are given some thousand at a time.
 
     alone: the lines of rows of words that begin no other table.
     """
@@ -33,7 +36,7 @@ class Headings:
         self._waits: _Words | None = None
         """The first of the last rows, if these are words: what is below it is not known yet."""
 
-    def lines(self, rows: Sequence[Sequence[str]], lines: Sequence[int]) -> Iterator[int]:
+    def lines(self, rows: Sequence[Sequence[str]], lines: Sequence[int], blank_above: IsApart) -> Iterator[int]:
         """The lines of rows that name columns otherwise than the header, or below which another table begins."""
         yield from (lines[place] for place in self._named_otherwise(rows))
         columns = _of_values([*self._above, *rows[:KNOWN_BY]], len(self._header))
@@ -43,7 +46,8 @@ class Headings:
         for place in _places_of_words(rows, columns):
             above = rows[max(place - LOOKED_AT, 0) : place] or self._above
             words = _Words(lines[place], above, columns)
-            if _names_columns(rows[place]) or self._begins(words, rows[place + 1 :]):
+            is_apart = blank_above(words.line) and not (place and blank_above(lines[place - 1]))
+            if is_apart or _names_columns(rows[place]) or self._begins(words, rows[place + 1 :]):
                 yield words.line
             else:
                 self.alone.append(words.line)

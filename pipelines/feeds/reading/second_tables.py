@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from pipelines.feeds.reading.asides import Aside, RowsByLine, asides_of, ends_aside, last_line, usual
+from pipelines.feeds.reading.asides import Aside, BlankAbove, RowsByLine, asides_of, ends_aside, last_line, usual
 from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk, Notice, RowReader
 from pipelines.feeds.reading.headings import Headings, is_heading_of_rows
@@ -75,12 +75,12 @@ class SecondTables:
             self._files, self._file = files, _File(Headings(self._reader.header or ()))
         file, headers = self._file, self._reader.counted.repeats[self._headers :]
         self._headers += len(headers)
-        asides = list(asides_of(chunk, headers, file.last))
+        asides, blank = list(asides_of(chunk, headers, file.last)), BlankAbove(chunk, headers, file.last)
         last = last_line(chunk, file.last)
         if file.fault:
             _reject(chunk, 0, file.fault)
         else:
-            begun = sorted([*self._again(chunk, headers), *self._otherwise(chunk, asides)], key=itemgetter(0))
+            begun = sorted([*self._again(chunk, headers), *self._otherwise(chunk, asides, blank)], key=itemgetter(0))
             for line, fault in reversed(begun):
                 _reject(chunk, line, fault)
             file.fault = begun[-1][1] if begun else None
@@ -103,10 +103,10 @@ class SecondTables:
             file.title, after = 0, header
         file.title = rows.title(after, sys.maxsize, file.title)
 
-    def _otherwise(self, chunk: Chunk, asides: Sequence[Aside]) -> Iterator[tuple[int, Fault]]:
+    def _otherwise(self, chunk: Chunk, asides: Sequence[Aside], blank: BlankAbove) -> Iterator[tuple[int, Fault]]:
         """The first line that begins another table without the header."""
         headings = self._file.headings
-        named = [*headings.lines(chunk.rows, chunk.line)]
+        named = [*headings.lines(chunk.rows, chunk.line, blank)]
         named += [row.line for row in chunk.bad if row.is_ragged and headings.is_of_others(row.cells or ())]
         found = [(line, other_columns) for line in named]
         if self._reader.feed.kind == "payments" and not self._joined:

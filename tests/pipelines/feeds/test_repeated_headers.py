@@ -213,7 +213,7 @@ def test_ids_of_letters_and_figures_name_no_columns(width: int) -> None:
 
     people = [name() for _ in range(20)]
     rows = [[name(), "call back", "requested", signs.choice(people)] for _ in range(20_000)]
-    assert not list(Headings(header).lines(rows, range(2, len(rows) + 2)))
+    assert not list(Headings(header).lines(rows, range(2, len(rows) + 2), lambda _: False))
 
 
 @pytest.mark.parametrize("row", ["Ann Miller,p1,,,", "Void,R900,,,", "Deposit,,,2024-01-02,"])

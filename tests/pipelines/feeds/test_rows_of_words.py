@@ -62,6 +62,9 @@ OTHERS = {
     "ids of another kind": rows("A3", "A4"),
     "ids of another kind, one row": rows("ADJ-3"),
     "dates elsewhere": rows("R3", amount="2025-01-02", paid_on="12.50"),
+    "a table of few rows, then payments": rows("A3", "A4") + rows(*[f"R{at}" for at in range(3, 40)]),
+    "a table of few rows, then the header": rows("A3") + PAYMENTS + rows("R3", "R4"),
+    "the first value is another": rows("", patient_id="") + rows("A3") + rows("R3"),
     "words for ids of people": rows("R3", "R4", patient_id="Miller"),
 }
 
@@ -78,6 +81,24 @@ def test_rows_of_other_forms_below_a_row_of_words_are_of_another_table(
     told = [message for line, _, message in rejected(found) if line > 4]
     assert told
     assert all(message.startswith(f"line 4 {NAMES}") for message in told)
+
+
+@pytest.mark.parametrize("size", [2, 3, 2_000])
+def test_a_row_of_words_below_a_blank_line_begins_another_table(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LEDGER-25: unless blank lines are between other rows too, as where all rows stand apart."""
+    monkeypatch.setattr("pipelines.feeds.reading.chunks.CHUNK", size)
+    found = validated(tmp_path, ABOVE + "\n" + BAD + rows("R3"))
+    assert [key for _, key in accepted(found)] == ["R1", "R2"]
+    told = {line: message for line, _, message in rejected(found)}
+    assert told[6].startswith(f"line 5 {NAMES}")
+
+
+def test_a_row_of_words_among_rows_that_all_stand_apart_is_rejected_alone(tmp_path: Path) -> None:
+    """LEDGER-25"""
+    found = validated(tmp_path, (ABOVE + BAD + rows("R3")).replace("\n", "\n\n"))
+    assert [key for _, key in accepted(found)] == ["R1", "R2", "R3"]
 
 
 def test_a_row_of_names_of_columns_begins_another_table_whatever_is_below(tmp_path: Path) -> None:
