@@ -17,6 +17,7 @@ from uuid import uuid4
 from pipelines.home.stores import SomebodyElse, Store, StoreUnusable
 
 TRIES = 50
+DONE = "done"
 
 
 class Version(NamedTuple):
@@ -38,7 +39,7 @@ class History:
     """What the entries of a batch say. now: by path, the files that there are. keys, seen: of all that there were.
 
     runs: names of runs' folders. purges: how often rows were removed: contents that come later have other keys than
-    those that are deleted. purging: their contents may not be deleted yet.
+    those that are deleted. purged: the runs that were begun before. purging: their contents may not be deleted yet.
     """
 
     entries: int = 0
@@ -47,6 +48,7 @@ class History:
     keys: set[str] = field(default_factory=set)
     seen: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     runs: set[str] = field(default_factory=set)
+    purged: set[str] = field(default_factory=set)
     purging: bool = False
 
     def has_seen(self, path: str, mark: tuple[int, int]) -> bool:
@@ -65,7 +67,9 @@ class History:
         for path in said["gone"]:
             self.now.pop(path, None)
         self.runs |= {path.partition("/")[0] for path in said["files"]} | {*said["begins"]}
-        self.purges += bool(said["purges"])
+        if said["purges"]:
+            self.purges += 1
+            self.purged |= self.runs
         self.purging = bool(said["purges"]) or (self.purging and not said["deleted"])
         self.entries += 1
 
@@ -116,9 +120,16 @@ class BatchLog:
             self._add(number, content)
         return self.history
 
-    def has_copy(self, number: int) -> bool:
-        """True if the entry of a number was read before, by this process or another."""
-        return (self._copies / f"{number}.json").exists()
+    def is_done(self, number: int) -> bool:
+        """True if this machine has done what the entries up to a number ask for."""
+        try:
+            return (self._copies / DONE).read_text() == str(number)
+        except (OSError, ValueError):
+            return False
+
+    def note_done(self) -> None:
+        """Note that this machine has done what the entries that were read ask for; on a full disk it does so again."""
+        self._write_copy(DONE, str(self.history.entries).encode())
 
     def known(self) -> History:
         """Return what was read; reads if nothing was."""
@@ -193,9 +204,12 @@ class BatchLog:
 
     def _keep_copy(self, number: int, content: bytes) -> None:
         """Keep an entry, which never changes; on a full disk it is read again the next time."""
+        self._write_copy(f"{number}.json", content)
+
+    def _write_copy(self, name: str, content: bytes) -> None:
         with suppress(OSError):
             self._copies.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = self._copies / f"{number}.json"
+            path = self._copies / name
             part = path.with_name(f"{uuid4().hex}.part")
             part.write_bytes(content)
             part.replace(path)

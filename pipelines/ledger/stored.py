@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -39,6 +39,12 @@ FEW = 8
 ANOTHER = (
     f"another deployment keeps its batches there ({OWNER}): name a prefix of its own, or, where the ledger was lost and"
     " made anew, remove that object"
+)
+
+
+GONE = (
+    f"nothing of what this deployment kept is there any more: mount it, or restore it, or, where it is to begin anew,"
+    f" remove batches/{LOGS} of this home"
 )
 
 
@@ -112,9 +118,10 @@ class StoredBatches(Batches):
             for batch_id in super().names():
                 if batch_id not in entries:
                     self.keep(batch_id, *SOURCE, "run-*/*")
-                elif not logs.of(batch_id).has_copy(entries[batch_id]):
+                elif not logs.of(batch_id).is_done(entries[batch_id]):
                     logs.of(batch_id).read(entries[batch_id])
                     _Folder(self.path / batch_id, logs.of(batch_id)).drop()
+                    logs.of(batch_id).note_done()
 
     def keep_journal(self, copy: Callable[[Iterable[str], Path], None]) -> None:
         with self._open() as logs:
@@ -146,12 +153,26 @@ class StoredBatches(Batches):
         """Yield the logs of the store, which is this deployment's; None if neither has anything yet."""
         try:
             if self._logs is None and (deployment := self._owner(store := store_at(self._place))):
-                since = own(store, deployment, ANOTHER)
-                name = hashlib.sha256(f"{self._place} {since}".encode()).hexdigest()[:16]
-                self._logs = Logs(store, self.path / LOGS / name)
+                self._logs = Logs(store, self._copies_of(store, deployment))
             yield self._logs
         except StoreUnusable as error:
             raise BatchesUnusable(f"the batches are out of reach: {error}") from None
+
+    def _copies_of(self, store: Store, deployment: str) -> Path:
+        """Make sure that a store is this deployment's; return the folder for copies of its logs.
+
+        Raises StoreUnusable also where there was something of this deployment, and is nothing any more.
+        """
+        logs = self.path / LOGS
+        known = logs / f"{hashlib.sha256(self._place.encode()).hexdigest()[:16]}.known"
+        if known.exists() and not is_owned(store) and not store.names("log/"):
+            raise StoreUnusable(f"{self._place}: {GONE}")
+        since = own(store, deployment, ANOTHER)
+        if not known.exists():
+            with suppress(OSError):  # a full disk: noted the next time
+                logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+                known.touch(mode=0o600)
+        return logs / hashlib.sha256(f"{self._place} {since}".encode()).hexdigest()[:16]
 
     def _owner(self, store: Store) -> str | None:
         deployment = self._deployment()
@@ -213,6 +234,10 @@ class _Folder:
         history = self._log.history
         for path in history.seen.keys() - history.now.keys():
             if (mark := mark_of(self._path / path)) and history.has_seen(path, mark):
+                (self._path / path).unlink(missing_ok=True)
+        for path in files_of(self._path) if history.purged else ():
+            # Rows that a run which was killed never kept; those of the batch's file have a mark.
+            if path.partition("/")[0] in history.purged and _has_rows(path) and path not in history.now:
                 (self._path / path).unlink(missing_ok=True)
         if history.purges and not any(map(is_source, history.now)):
             shutil.rmtree(self._path / "rejects", ignore_errors=True)  # exported from rows that are gone

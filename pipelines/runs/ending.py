@@ -76,7 +76,7 @@ def _close(session: Session, run: Run, result: Result, parts_left: bool = False)
     if before or run.only is None:
         ledger.finish_batch(target, batch_id, state, counts, before["finished_at"] if before else None)
     close_cut_off(session, run)
-    ledger.copy_journal()
     write_manifest(session, run, result, utc_text(datetime.now(UTC)))
     session.ledger.batches_in(session.home).keep(batch_id, f"{run.folder.name}/*")
+    ledger.copy_journal()
     tell_newer(session.home, ledger, target)

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import logging
 import os
 import shutil
@@ -14,7 +15,7 @@ from pipelines.dagster.workplace import Workplace
 from pipelines.home import stores
 from pipelines.home.batch import SOURCE
 from pipelines.home.stores import Folder, store_at
-from pipelines.ledger.stored import StoredBatches
+from pipelines.ledger.stored import BatchesUnusable, StoredBatches
 from pipelines.ledger.tables import LedgerError
 from tests.support.machines import ROWS, a_batch, amounts, batches_at, has_rows, rows_at
 
@@ -53,11 +54,13 @@ def test_a_file_that_goes_while_a_folder_is_listed_is_passed_over(tmp_path, monk
     stat = Path.stat
 
     def late(path: Path, **how: bool) -> os.stat_result:
+        found = stat(path, **how)
         if path.name == "1.json":
-            path.unlink(missing_ok=True)
-        return stat(path, **how)
+            path.unlink()
+        return found
 
     monkeypatch.setattr(Path, "stat", late)
+    assert "a/2.json" in Folder(tmp_path).ages()
     assert list(Folder(tmp_path).ages()) == ["a/2.json"]
     assert Folder(tmp_path).ages("gone/") == {}
 
@@ -195,3 +198,72 @@ def test_what_names_the_lines_of_others_is_brought_with_their_rows(machines, tar
     machines.put("two", "k4,p1,4.00,2026-03-01,\n")
     machines.asked("two", "import")
     assert ("run-*/accepted.parquet", "run-*/places.json") in brought
+
+
+def test_rows_that_a_killed_run_never_kept_go_with_a_purge_elsewhere(place, tmp_path):
+    """SCALE-03: also where a command was killed between reading of the purge and doing so. Later runs keep theirs."""
+    one, two = (batches_at(place, tmp_path / name) for name in ("one", "two"))
+    folder = a_batch(one)
+    one.keep("payments-1", *SOURCE)
+    assert one.claim("payments-1", "run-1")
+    (folder / "run-1").mkdir()
+    for name in ("accepted.parquet", "manifest.json"):
+        (folder / "run-1" / name).write_text("never kept, of p1")
+    two.remove("payments-1")
+    again = batches_at(place, tmp_path / "one")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("pipelines.ledger.stored._Folder.drop", killed)
+        with pytest.raises(KeyboardInterrupt):
+            again.agree()
+    assert (folder / "source" / "payments.csv").exists()
+    batches_at(place, tmp_path / "one").agree()
+    assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["manifest.json", "sha256"]
+    later = batches_at(place, tmp_path / "one")
+    assert later.claim("payments-1", "run-2")
+    (folder / "run-2").mkdir()
+    (folder / "run-2" / "accepted.parquet").write_text("of p1")
+    later.agree()
+    assert (folder / "run-2" / "accepted.parquet").exists()
+
+
+def killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@FOLDER
+def test_a_shared_folder_that_is_not_mounted_is_not_made_anew(machines, target):
+    """SCALE-03: a machine would go on in a store of its own."""
+    machines.put("one")
+    machines.asked("one", "import")
+    shared, aside = Path(machines.place), Path(f"{machines.place}.aside")
+    shared.rename(aside)
+    for empty in (False, True):
+        if empty:
+            shared.mkdir()
+        machines.put("one", "k4,p1,4.00,2026-03-01,\n")
+        code, out, err = machines.does("one", "import")
+        assert code == 6
+        assert "nothing of what this deployment kept is there any more: mount it" in out + err
+        assert not list(shared.glob("*"))
+    shared.rmdir()
+    aside.rename(shared)
+    assert machines.asked("one", "import")["totals"]["created"] == 1
+    (shared / "_owner.json").unlink()
+    assert machines.asked("one", "import")["batches"] == []
+    assert amounts(target) == [1.0, 2.0, 4.0]
+
+
+def test_the_manifest_of_a_run_is_kept_before_the_copy_of_the_journal(machines, target, monkeypatch):
+    """SCALE-03: the ledger says that the run is done, and nobody would keep it later."""
+    machines.put("one")
+    with monkeypatch.context() as patched:
+        patched.setattr(StoredBatches, "keep_journal", out_of_reach)
+        assert machines.does("one", "import")[0] == 6
+    machines.loses("one")
+    assert machines.asked("two", "verify")["differences"] == []
+    batches = list(machines.home("two").glob("batches/payments-*/run-1/manifest.json"))
+    assert [json.loads(path.read_bytes())["ended_at"] is not None for path in batches] == [True]
+
+
+def out_of_reach(*_: object) -> None:
+    raise BatchesUnusable("the batches are out of reach")
