@@ -196,10 +196,17 @@ def _as_before(chunk: Chunk, mapper: Mapper, places: Sequence[int]) -> dict[int,
 
 
 def _hashes_by(former: Mapper, rows: Sequence[Any]) -> list[str]:
-    """The hashes of rows as one version read them; that of a row which it rejected is none of any content."""
-    mapped = former.map(former.rows(rows))
-    records = _records(former.feed.kind, mapped.columns, [None] * len(rows))
-    return [NO_HASH if place in mapped.faults else sha(record) for place, record in enumerate(records)]
+    """The hashes of rows as one version read them; that of a row which it rejected is none of any content. Where there
+    are labels, each row has two: with a list of none, and without it.
+    """
+    kind, mapped, absent = former.feed.kind, former.map(former.rows(rows)), [None] * len(rows)
+    every = [_records(kind, mapped.columns, absent)]
+    if "labels" in mapped.columns:
+        _without_empty_labels(kind, mapped.columns, absent)
+        every.append(_records(kind, mapped.columns, absent))
+    of_rows = enumerate(zip(*every, strict=True))
+    none = " ".join([NO_HASH] * len(every))
+    return [none if place in mapped.faults else " ".join(map(sha, records)) for place, records in of_rows]
 
 
 def _reason(stage: str, found: Found) -> tuple[Any, ...]:

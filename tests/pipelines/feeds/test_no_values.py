@@ -205,6 +205,25 @@ def test_a_record_with_two_days_for_none_is_known_whichever_of_them_the_feed_nam
     assert content not in before
 
 
+@pytest.mark.parametrize("tags", ["", "; ", "x"])
+def test_a_record_that_was_loaded_with_a_day_for_none_and_labels_of_none_is_known_by_it(
+    tags: str, tmp_path: Path
+) -> None:
+    """FEED-FILE-09, LEDGER-13: whether the version had a list of none or no element."""
+    feed = FEED.replace('due = "due"', 'due = "due"\nlabels = "tags"')
+    text = f"id,what,status,who,due,tags\na,call,requested,d1,9999-12-31,{tags}\n"
+
+    def known(more: str) -> tuple[str, str | None]:
+        [row] = rows(validated(text, tmp_path, "list.csv", feed.replace("{more}", more)), "accepted")
+        return row["content_hash"], row["text_hash"]
+
+    before, now = known("years = [1900, 9999]"), known('empty = ["9999-12-31"]')
+    formerly = (now[1] or "").split()
+    assert before[0] in formerly
+    assert {*(before[1] or "").split()} <= {*formerly}
+    assert now[0] not in formerly
+
+
 def test_the_next_export_leaves_such_a_task_unchanged(
     home: Path, target: object, chartferry: Callable[..., tuple[int, str, str]]
 ) -> None:
