@@ -3,7 +3,7 @@
 Each distinct value of a column is converted once per chunk.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import combinations
@@ -28,8 +28,8 @@ from pipelines.home.batch import Unreadable
 Crosswalks = Mapping[Crosswalk, Mapping[str, str | Fault]]
 NOBODY: Crosswalks = {}
 """The people of a target that is not asked for any."""
-MOST_DAYS = 4
-"""Days for none that a feed names, of which each choice may have been named before."""
+EACH_CHOICE, MOST_DAYS = 2, 4
+"""Days for none that a feed names, of which each choice may have been named before, or any number of the first ones."""
 
 
 class Mapped(NamedTuple):
@@ -85,12 +85,15 @@ class Mapper:
     @cached_property
     def formers(self) -> list["Mapper"]:
         """The mappers that read rows as the versions did that took any day: one for each choice of the days for none
-        that the feed may not have named by then. Of many days, all or none were named.
+        that the feed may not have named by then. Of some, those are the last ones, as days are added at the end of the
+        list; of many, all or none: each mapper reads every row that has such a day.
         """
         header, file_name, known_as = self._made_of
         days, sizes = self._days, range(len(self._days), -1, -1)
         some = [sizes[0], 0] if len(days) > MOST_DAYS else sizes
-        choices = (choice for size in some for choice in combinations(days, size))
+        choices: Iterable[Sequence[str]] = (choice for size in some for choice in combinations(days, size))
+        if len(days) > EACH_CHOICE:
+            choices = (days[len(days) - size :] for size in some)
         return [Mapper(self.feed, header, file_name, self.tables, known_as, as_before=choice) for choice in choices]
 
     def _converter(self, column: Column) -> Callable[[Any], object]:

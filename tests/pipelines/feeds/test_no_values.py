@@ -8,7 +8,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from pipelines.feeds.files.catalog import load_feed
 from pipelines.feeds.mapping.chunk import Form, Rows
+from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.terms.columns import Fault, key, reference
 from pipelines.feeds.terms.times import NO_DAY, Conventions, time
 from tests.pipelines.test_validate import rows, validated
@@ -203,6 +205,29 @@ def test_a_record_with_two_days_for_none_is_known_whichever_of_them_the_feed_nam
     content, formerly = known('empty = ["9999-12-31", "2999-12-31"]')
     assert set((formerly or "").split()) == set(before)
     assert content not in before
+
+
+@pytest.mark.parametrize(("number", "readings"), [(3, 4), (4, 5), (8, 2)])
+def test_a_record_is_known_by_few_readings_where_a_feed_names_many_days_for_none(
+    number: int, readings: int, tmp_path: Path
+) -> None:
+    """FEED-FILE-09, LEDGER-13: as if days had been added at the end of the list, since each reading takes its time."""
+    more = FEED.replace('due = "due"', 'due = "due"\nauthored = "made"')
+    days = [f"{year}-12-31" for year in range(9999, 9999 - number, -1)]
+    text = f"id,what,status,who,due,made\na,call,requested,d1,{days[0]},{days[-1]}\n"
+
+    def known(keys: str) -> tuple[str, str | None]:
+        [row] = rows(validated(text, tmp_path, "list.csv", more.replace("{more}", keys)), "accepted")
+        return row["content_hash"], row["text_hash"]
+
+    before = {
+        known(f"years = [1900, 9999]\nempty = {json.dumps(days[:named])}")[0]
+        for named in range(number if number == readings - 1 else 1)
+    }
+    _, formerly = known(f"empty = {json.dumps(days)}")
+    assert {*(formerly or "").split()} == before
+    feed = load_feed(tmp_path / "feed.toml")
+    assert len(Mapper(feed, ["id", "what", "status", "who", "due", "made"], "list.csv").formers) == readings
 
 
 @pytest.mark.parametrize("tags", ["", "; ", "x"])
