@@ -7,6 +7,8 @@ from pathlib import Path
 CONTROL = ".control.json"
 SOURCE = ("sha256", "source/*")
 """Patterns of the files of a batch that came with its file."""
+BESIDE_FILE = ("sha256", f"source/*{CONTROL}")
+"""Those of them but for the file itself."""
 
 
 class Unreadable(Exception):

@@ -166,6 +166,10 @@ class BatchLog:
         self._store.put(key, file)
         return key
 
+    def put_again(self, version: Version, file: Path) -> None:
+        """Put a content once more, whose object is damaged or gone. Raises StoreUnusable."""
+        self._store.put(version.key, file)
+
     def fetch(self, version: Version, file: Path) -> bool:
         """Copy a content to a file; False if it is not there. Raises StoreUnusable."""
         return self._store.fetch(version.key, file)

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipelines.home.batch import SOURCE, Received, shown
+from pipelines.home.batch import CONTROL, SOURCE, Received, is_control, shown
 from pipelines.home.batch_files import (
     REPLACED,
     WITHOUT_ROWS,
@@ -260,16 +260,35 @@ class _Folder:
             mark = mark_of(self._path / path)
             if not is_of(path, files) or mark is None or history.has_seen(path, mark):
                 continue
-            if path in history.now and not is_of(path, REPLACED):
+            is_there = path in history.now and not is_of(path, REPLACED)
+            if is_there and not is_source(path):
                 continue
             sha256 = sha256_of(self._path / path)
-            if is_what_came(self._path, path, sha256):
+            if not is_what_came(self._path, path, sha256):
+                continue
+            if is_source(path):
+                self._mend(history, path, sha256)
+            if not is_there:
                 new[path] = Version(self._log.put(history, sha256, self._path / path), sha256, *mark)
         if not any(path.startswith("source/") for path in new):
             return Entry(new) if new else None
-        # Equal bytes that came under another name took the place of those that were there.
-        gone = (path for path in history.now if path.startswith("source/") and not (self._path / path).exists())
-        return Entry(new, tuple(gone))
+        # Equal bytes that came under another name took the place of those that were there, but for control totals.
+        gone = {path for path in history.now if path.startswith("source/") and not (self._path / path).exists()}
+        for path in list(filter(is_source, new)):
+            control = f"{path}{CONTROL}"
+            gone -= {control}
+            if control not in new and (of_gone := sorted(filter(is_control, gone))):
+                new[control] = history.now[of_gone[0]]
+        return Entry(new, tuple(sorted(gone)))
+
+    def _mend(self, history: History, path: str, sha256: str) -> None:
+        """Put the batch's file once more where the store has it, and its object is damaged or gone."""
+        there = {version.key: version for version in history.now.values() if version.sha256 == sha256}
+        for version in there.values():
+            with throwaway_folder(self._path.parent.parent) as scratch:
+                part = scratch / sha256
+                if not self._log.fetch(version, part) or sha256_of(part) != sha256:
+                    self._log.put_again(version, self._path / path)
 
     def _lacks(self, path: str, version: Version) -> bool:
         """True if a file is not the one that the batch has."""

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home import disk, traces
-from pipelines.home.batch import CONTROL, SOURCE, Received, Unreadable, is_control, shown
+from pipelines.home.batch import BESIDE_FILE, CONTROL, SOURCE, Received, Unreadable, is_control, shown
 from pipelines.home.files import replace_whole, to_disk
 from pipelines.home.inbox import Inbox
 from pipelines.home.scratch import throwaway_folder
@@ -55,7 +55,7 @@ def receive(
             incoming = scratch / "incoming"
             sha256, read = _copy(path, incoming, inbox)
             batch_id = f"{feed.name}-{sha256[:12]}"
-            target = _place(batches.renew(batch_id, *SOURCE), sha256, path, name)
+            target = _place(batches.renew(batch_id, *BESIDE_FILE), sha256, path, name)
             control = _take_control_along(path, target, inbox)
             incoming.replace(target)
         if moving:

@@ -41,6 +41,8 @@ def begin(
         )
     batch = session.ledger.batches_in(session.home).renew(batch_id)
     session.ledger.batches_in(session.home).keep(batch_id, *SOURCE)
+    if session.ledger.stored:  # the same bytes may have come to another machine under another name
+        received = session.ledger.stored.received(batch_id) or received
     before = note_batch(session, received, feed)
     if before == "running" and not whole and was_retried(session, batch_id):
         before, only = "finished", lines_left(session, batch_id) if only is None else only

@@ -66,6 +66,9 @@ def open_ledger(home: Path, environ: Mapping[str, str], anew: bool = False) -> L
         url or home / "ledger.db", anew=anew, copies=batches / "journal", first=partial(take_outcomes, batches)
     )
     if (place := environ.get(BATCHES)) and Path(place).absolute() != batches.absolute():
+        if place.rstrip("/") == (environ.get(COPIES) or "").rstrip("/"):
+            ledger.close()
+            raise LedgerError(f"{BATCHES} and {COPIES} name one place: give each a prefix of its own")
         ledger.keep_batches(batches, place)
     return ledger
 

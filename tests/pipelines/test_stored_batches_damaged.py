@@ -17,6 +17,9 @@ from pipelines.home.batch import SOURCE
 from pipelines.home.stores import Folder, store_at
 from pipelines.ledger.stored import BatchesUnusable, StoredBatches
 from pipelines.ledger.tables import LedgerError
+from pipelines.receiving.stage import receive
+from pipelines.runs.beginning import begin
+from pipelines.session.opening import open_session
 from tests.support.machines import ROWS, a_batch, amounts, batches_at, has_rows, rows_at
 
 pytest.importorskip("obstore", reason="the extra `cluster` is not installed")
@@ -267,3 +270,70 @@ def test_the_manifest_of_a_run_is_kept_before_the_copy_of_the_journal(machines, 
 
 def out_of_reach(*_: object) -> None:
     raise BatchesUnusable("the batches are out of reach")
+
+
+@FOLDER
+@pytest.mark.parametrize("damage", ["changed", "gone"])
+@pytest.mark.parametrize("name", ["payments.csv", "payments-2.csv"])
+def test_the_same_file_mends_what_is_damaged_at_the_store(machines, target, damage, name):
+    """SCALE-03: under whatever name."""
+    machines.put("one")
+    batch = machines.asked("one", "import")["batches"][0]["batch_id"]
+    machines.loses("one")
+    [content] = [path for path in Path(machines.place).glob(f"files/{batch}/*") if b"k1,p1" in path.read_bytes()[:200]]
+    whole = content.read_bytes()
+    content.unlink()
+    if damage == "changed":
+        content.write_bytes(whole.replace(b"1.00", b"9.00"))
+    assert machines.does("two", "rejects", "retry")[0] == 6
+    machines.put("two", file=name)
+    assert machines.asked("two", "import")["totals"]["unchanged"] == 2
+    assert content.read_bytes() == whole
+    machines.loses("two")
+    assert machines.asked("three", "rejects", "retry")["totals"]["rejected"] == 1
+    assert amounts(target) == [1.0, 2.0]
+
+
+def test_control_totals_stay_where_the_same_bytes_come_to_two_machines_at_once(place, tmp_path):
+    """SCALE-03: under two names, of which one has control totals beside it."""
+    one, two = (batches_at(place, tmp_path / name) for name in ("one", "two"))
+    folder = a_batch(one, file="a.csv")
+    (folder / "source" / "a.csv.control.json").write_text("{}")
+    a_batch(two, file="b.csv")
+    one.keep("payments-1", *SOURCE)
+    two.keep("payments-1", *SOURCE)
+    for name in ("one", "two", "three"):
+        batches = batches_at(place, tmp_path / name)
+        found = batches.renew("payments-1") / "source"
+        assert sorted(path.name for path in found.iterdir()) == ["b.csv", "b.csv.control.json"]
+        received = batches.received("payments-1")
+        assert received
+        assert received.path_in_batch.name == "b.csv"
+
+
+@FOLDER
+def test_a_run_is_of_the_name_that_came_last(machines, target, monkeypatch):
+    """SCALE-03: another machine takes the same bytes in between a machine's receiving and its run."""
+    machines.put("one", file="payments-a.csv")
+    machines.put("two", file="payments-b.csv")
+
+    def late(session, *arguments, **how):
+        monkeypatch.setattr("pipelines.runs.batch.begin", begin)
+        [feed] = [feed for feed in session.catalog.feeds if feed.name == "payments"]
+        with open_session(machines.home("two"), os.environ) as other:
+            path = machines.home("two") / "inbox" / "payments-b.csv"
+            receive(path, feed, other.home, inbox=other.inbox, batches=other.ledger.batches_in(other.home))
+        return begin(session, *arguments, **how)
+
+    monkeypatch.setattr("pipelines.runs.batch.begin", late)
+    assert machines.asked("one", "import")["totals"]["created"] == 2
+    assert amounts(target) == [1.0, 2.0]
+
+
+@FOLDER
+def test_batches_and_copies_have_places_of_their_own(machines, target, monkeypatch):
+    """SCALE-03"""
+    monkeypatch.setenv("CHARTFERRY_COPIES", f"{machines.place}/")
+    code, out, err = machines.does("one", "import")
+    assert code == 6
+    assert "CHARTFERRY_BATCHES and CHARTFERRY_COPIES name one place: give each a prefix of its own" in out + err
