@@ -2,6 +2,7 @@
 
 import json
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -86,6 +87,7 @@ class FhirClient:
         self.clock = clock
         self._before_each = before_each
         self._heard: tuple[datetime, float] | None = None
+        self._of_thread = threading.local()
         beyond = not is_loopback(base_url)
         self._http = httpx.Client(
             timeout=httpx.Timeout(timeout, connect=10.0, pool=timeout),
@@ -96,6 +98,11 @@ class FhirClient:
             verify=_tls(beyond),
         )
         self._tokens = Tokens(self._http, self.base_url, credentials, clock)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds since the last request of this thread went out: its pace let it wait before that."""
+        return self.clock() - float(getattr(self._of_thread, "began", self.clock()))
 
     def close(self) -> None:
         self._http.close()
@@ -317,6 +324,7 @@ class FhirClient:
 
     def _once(self, method: str, url: str, headers: dict[str, str], body: str | bytes | None) -> httpx.Response:
         self._before_each()
+        self._of_thread.began = self.clock()
         try:
             with traces.request(method) as trace:
                 answer = self._http.request(method, url, headers={**headers, **trace}, content=body)

@@ -16,6 +16,8 @@ SMALLER = 4
 QUICK = 1 / 4
 """The share of the time that a target has for its answer, within which it says that twice as much is no risk."""
 CAREFUL = 16
+SURELY = 1 / 16
+"""The share of that time within which bundles may grow to about the size of one that was late, or beyond."""
 
 
 class Sizes:
@@ -26,18 +28,19 @@ class Sizes:
 
     def __init__(self, timeout: float) -> None:
         self._taken, self._too_large = 0, 0
-        self._timeout, self._in_time = timeout, inf
+        self._timeout, self._in_time, self._late = timeout, inf, inf
 
     def took(self, size: int, seconds: float) -> None:
         """Note that a bundle was taken. One that was answered quickly lets the next ones grow."""
         self._taken = max(self._taken, size)
-        if seconds < self._timeout * QUICK:
+        share = QUICK if 3 * size < self._late else SURELY
+        if seconds < self._timeout * share:
             self._in_time = max(self._in_time, 2 * size)
 
     def found_slow(self, size: int, seconds: float) -> None:
         """Note that a bundle was not answered within some seconds: the next ones are smaller."""
         self._timeout = min(self._timeout, seconds)
-        self._in_time = min(self._in_time, size // SMALLER)
+        self._in_time, self._late = min(self._in_time, size // SMALLER), min(self._late, size)
 
     def begin_small(self, size: int) -> None:
         """Begin with a small part of a bundle whose rows have had no answer before, unless larger ones were taken."""

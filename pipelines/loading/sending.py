@@ -162,11 +162,9 @@ class _Sending:
 
     def _try(self, places: list[int], tries: int) -> Left:
         bundle = conditional_bundle(self._way.resource_type, [self._entries[at] for at in places], self._way.kind)
-        clock = self._way.client.clock
-        began = clock()
         try:
             replies = self._way.client.send_bundle(bundle, len(places), self._way.kind)
-            self._way.sizes.took(self._size(places), clock() - began)
+            self._way.sizes.took(self._size(places), self._way.client.seconds)
             self._way.trouble.is_over()
             return self._take(places, replies, tries)
         except NotSent as error:
@@ -178,7 +176,7 @@ class _Sending:
             self._sent.not_offered = isinstance(error, NotOffered)
             if isinstance(error, Failed) and self._way.kind == "transaction":
                 return self._failed(places, error, tries)
-            seconds = clock() - began
+            seconds = self._way.client.seconds
             late = isinstance(error, Late) and len(places) > 1 and seconds >= IN_TIME
             if late:
                 self._way.sizes.found_slow(self._size(places), seconds)

@@ -3,7 +3,7 @@
 import pytest
 
 from pipelines.loading import bundles
-from tests.support.fake_target import FakeTarget, Said, serving
+from tests.support.fake_target import FakeTarget, Handler, Said, serving
 from tests.support.work import Work, payment
 
 HTML = b"<html>Gateway Time-out</html>"
@@ -76,6 +76,34 @@ def test_bundles_grow_again_once_answers_come_quickly(at):
     assert not at.run(rows(5000)).counts["in_doubt"]
     assert at.target.late == [500]
     assert at.target.sizes[-2] == 500
+    at.agree()
+
+
+@OF_OTHERS
+def test_what_a_pace_waits_before_a_request_keeps_no_bundle_small(at, monkeypatch):
+    def wait():
+        at.target.seconds += 20
+
+    at.target.sizes = Growing(at.target)
+    monkeypatch.setattr(at.client, "_before_each", wait)
+    assert not at.run(rows(5000)).counts["in_doubt"]
+    assert at.target.sizes[-2] == 500
+    at.agree()
+
+
+@OF_OTHERS
+def test_bundles_do_not_swing_about_a_size_that_was_late(at, monkeypatch):
+    """TARGET-03: where time grows steeply, half of it is quick enough, and all of it never is."""
+
+    def is_late(handler, entries):
+        seconds = 70 * (len(entries) / 500) ** 3
+        handler.target.seconds += min(seconds, 60)
+        handler.target.late += [len(entries)] * (seconds > 60)
+        return seconds > 60
+
+    monkeypatch.setattr(Handler, "is_late", is_late)
+    assert at.run(rows(3000)).unusable is None
+    assert at.target.late == [500]
     at.agree()
 
 
