@@ -193,4 +193,4 @@ def _undo_moved(
             why = others[str(records[at].resource_id)] + NOTHING_ELSE * session.shows_names(records[at].resource_type)
         done.leave(records[at], f"{records[at].resource}: {why}")
     if moved and not done.unusable:
-        _undo_some(session, lease, [records[at]._replace(resource_id=new) for at, new in moved.items()], done, False)
+        _undo_some(session, lease, [records[at]._replace(resource_id=new) for at, new in moved.items()], done, None)

@@ -39,10 +39,10 @@ def held_up(monkeypatch):
 
         exchange = FhirClient.exchange
 
-        def slow_exchange(client, entries):
+        def slow_exchange(client, entries, kind):
             take_over(ledger)
             monkeypatch.setattr(ledger, "_clock", lambda: datetime.now(UTC) + SILENCE)
-            return exchange(client, entries)
+            return exchange(client, entries, kind)
 
         monkeypatch.setattr(FhirClient, "read_as_of", slow_read)
         monkeypatch.setattr(FhirClient, "exchange", slow_exchange)
