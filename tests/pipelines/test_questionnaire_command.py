@@ -34,6 +34,27 @@ def test_questions_of_a_gad_7_are_known_by_their_names(tmp_path):
     assert 'GAD1: its numbers are options: values = { "0" = "LA6568-5"' in found.notes[3]
 
 
+def test_questions_of_a_prapare_are_known_by_their_names_or_words_and_keep_the_options_of_the_export(tmp_path):
+    names = (
+        "record_id,prapare_7,PRAPARE_worried_housing,prapare_transportation,prapare_date,prapare_22,prapare_stress,"
+        "Are you a refugee?,stress,prapare_needs_food,prapare_needs_clothing"
+    )
+    rows = "".join(f"{n},own,{'yes' if n % 2 else 'no'},no,2026-01-0{n + 1},a,b,no,1,0,1\n" for n in range(8))
+    found = drafted(tmp_path, "screening.csv", f"{names}\n{rows}")
+    codes = {item["linkId"]: item["code"][0]["code"] for item in found.body["item"]}
+    assert {name: code for name, code in codes.items() if code[-2] == "-" and code[0].isdigit()} == {
+        "prapare_7": "71802-3",
+        "PRAPARE_worried_housing": "93033-9",
+        "prapare_transportation": "93030-5",
+        "Are you a refugee?": "93027-1",
+        "prapare_stress": "93038-8",
+    }, "choices of one question in columns of their own are none of them"
+    worried = next(item for item in found.body["item"] if item["linkId"] == "PRAPARE_worried_housing")
+    assert worried["text"] == "Are you worried about losing your housing?"
+    assert [option["valueCoding"]["code"] for option in worried["answerOption"]] == ["no", "yes"]
+    assert "PRAPARE_worried_housing: by its name question 93033-9 of a PRAPARE; is it?" in found.notes
+
+
 @pytest.mark.parametrize("names", ["PHQ9,total", "phq_1,other", "PHQ1,PHQ 1"])
 def test_one_column_that_may_be_a_sum_is_no_question_of_an_instrument(names, tmp_path):
     """PHQ9 may be the ninth question, or the sum of nine."""

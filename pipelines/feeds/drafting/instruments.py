@@ -1,4 +1,4 @@
-"""Instruments whose questions are known by their names or their words: PHQ-9 and GAD-7."""
+"""Instruments whose questions are known by their names or their words: PHQ-9, GAD-7 and PRAPARE."""
 
 import re
 import tomllib
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 LOINC = "http://loinc.org"
+_SCREENING = re.compile(r"prapare[\W_]?(?:q|item)?[\W_]?0?(\d{1,2})", re.IGNORECASE)
 _ITEM = re.compile(r"(phq|gad)[\W_]?(?:[279](?=[\W_]|q|i))?[\W_]?(?:q|item|i|phq|gad)?[\W_]?0?([1-9])\Z", re.IGNORECASE)
 
 
@@ -41,6 +42,30 @@ def whole_instruments(names: Sequence[str]) -> dict[str, tuple[str, int]]:
 def first_instrument(names: Sequence[str]) -> str | None:
     """The instrument whose questions stand first, of those that are there whole."""
     return next((instrument for instrument, _ in whole_instruments(names).values()), None)
+
+
+def screening_questions(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Columns that are questions of a PRAPARE, by name: `prapare_7`, `PRAPARE_housing`, or the question's words.
+
+    Where several fit one question, as the choices of one may have columns of their own, none is it.
+    """
+    found = {name: question for name in names if (question := _screening_question(name))}
+    twice = Counter(question["code"] for question in found.values())
+    return {name: question for name, question in found.items() if twice[question["code"]] == 1}
+
+
+def _screening_question(name: str) -> dict[str, Any] | None:
+    """Of words that fit several questions the longest tell; where these fit several too, it is none."""
+    asked, words = instruments()["prapare"]["screening"], _plain(name)
+    if match := _SCREENING.fullmatch(name.strip()):
+        return asked[int(match[1]) - 1] if 1 <= int(match[1]) <= len(asked) else None
+    if words.startswith("prapare "):
+        fits = [max((len(word) for word in each["words"] if f" {word} " in f"{words} "), default=0) for each in asked]
+    else:
+        texts = [_plain(each["text"]) for each in asked]
+        fits = [len(text) * (words == text or _is_cut_or_longer(words, text)) for text in texts]
+    most = max(fits)
+    return asked[fits.index(most)] if most and fits.count(most) == 1 else None
 
 
 def _item(name: str) -> tuple[str, int] | None:

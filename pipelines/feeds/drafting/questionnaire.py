@@ -1,6 +1,6 @@
 """Draft a Questionnaire from the columns of an export, or from a codebook; what is a guess is told beside it.
 
-Questions of a PHQ-9 or GAD-7 are known by their names. Other answers become options where they are few and repeated.
+Questions of a PHQ-9, GAD-7 or PRAPARE are known by their names. Answers become options where they are few and repeated.
 """
 
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.feeds.drafting.cells import is_iso, most, number_formats
-from pipelines.feeds.drafting.instruments import LOINC, instruments, known_items
+from pipelines.feeds.drafting.instruments import LOINC, instruments, known_items, screening_questions
 from pipelines.feeds.drafting.looking import look_at
 from pipelines.feeds.drafting.sniffing import Export
 from pipelines.home.batch import Unreadable
@@ -73,11 +73,14 @@ def _take_names(export: Export) -> None:
 
 
 def _of_columns(export: Export, internal: str, drafted: Drafted) -> Iterator[dict[str, Any]]:
-    known = known_items(export.names)
+    known, screening = known_items(export.names), screening_questions(export.names)
     for place, name in enumerate(export.names):
         cells = [cell for cell in export.column(place) if cell.strip()]
         if name in known:
             yield _known_item(*known[name], name, cells, drafted)
+        elif name in screening:
+            item = _item(name, name, _kind_of(cells), _options_of(cells, internal), internal, drafted)
+            yield _of_screening(item, screening[name], drafted)
         elif not name.strip() or _ABOUT.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)) or most(cells, is_iso):
             drafted.notes.append(f"{name or f'column {place + 1}'}: no question, by its name or its dates; is it one?")
         else:
@@ -96,12 +99,18 @@ def _known_item(instrument: str, number: int, name: str, cells: Sequence[str], d
     return _choice(name, question["text"], coding, options, repeats=False)
 
 
+def _of_screening(item: dict[str, Any], question: dict[str, Any], drafted: Drafted) -> dict[str, Any]:
+    """Give an item the code and the words of a screening's question; its options are those of the export."""
+    drafted.notes.append(f"{item['linkId']}: by its name question {question['code']} of a PRAPARE; is it?")
+    return {**item, "code": [{"system": LOINC, "code": question["code"]}], "text": question["text"]}
+
+
 def _panel(items: Sequence[dict[str, Any]]) -> str | None:
     """The LOINC code of an instrument of which all questions are there, and no others."""
     codes = [item["code"][0]["code"] for item in items]
-    for name in ("phq", "gad"):
+    for name, part in (("phq", "questions"), ("gad", "questions"), ("prapare", "screening")):
         instrument = instruments()[name]
-        if sorted(codes) == sorted(question["code"] for question in instrument["questions"]):
+        if sorted(codes) == sorted(question["code"] for question in instrument[part]):
             return str(instrument["code"])
     return None
 
@@ -130,6 +139,7 @@ def _places(export: Export) -> dict[str, int]:
 
 def _of_book(export: Export, book: dict[str, int], internal: str, drafted: Drafted) -> Iterator[dict[str, Any]]:
     known = known_items([row[book["name"]] for row in export.rows])
+    screening = screening_questions([row[book["name"]].strip() for row in export.rows])
     for row in export.rows:
         name, text, choices = (row[book[part]].strip() for part in ("name", "text", "choices"))
         said = row[book["type"]].strip().lower() if book["type"] >= 0 else ""
@@ -142,7 +152,8 @@ def _of_book(export: Export, book: dict[str, int], internal: str, drafted: Draft
             kind = "choice" if options else _WORDS.get(said, "text")
             if said in _ONE | _SEVERAL and not options:
                 drafted.notes.append(f"{name}: a choice without choices; a text?")
-            yield _item(name, text or name, kind, options, internal, drafted, repeats=said in _SEVERAL)
+            item = _item(name, text or name, kind, options, internal, drafted, repeats=said in _SEVERAL)
+            yield _of_screening(item, screening[name], drafted) if name in screening else item
 
 
 # --- Items ----------------------------------------------------------------------------------------
