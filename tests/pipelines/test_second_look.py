@@ -1,6 +1,6 @@
 """The second look at rows that a doubt held up: each payment goes once, and none above a balance that is followed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -64,6 +64,10 @@ class Book:
         self.step = SimpleNamespace(repeats=False)
         self.loaded = SimpleNamespace(unusable=None, move=lambda *_: None)
         self.stopped, self.refused = set[str](), set[str]()
+        self.when_answered: Callable[[Row, bool], None] = lambda *_: None
+
+    def adopted(self, row: Row, _: str) -> None:
+        self.when_answered(row, False)
 
     def write_known(self, _: object, aside: Sequence[tuple[Row, object]]) -> None:
         self.refused |= {row.key for row, _ in aside}

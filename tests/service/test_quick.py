@@ -1,6 +1,7 @@
 """Bodies read by structs: only what the models take, and the same values; and batches of plain creates."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -186,6 +187,16 @@ def test_what_the_models_are_to_judge_is_left_to_them(change: tuple[str, str]) -
     text = json.dumps(TASK).replace(*change)
     assert text != json.dumps(TASK)
     assert not agrees("Task", text)
+
+
+@pytest.mark.parametrize("nothing", ["{}", "{ }", '{}, {"valueString": "yes"}'])
+def test_an_answer_without_anything_is_left_to_the_models(nothing: str) -> None:
+    """COMMON-42: an answer has no element that must be there."""
+    text = json.dumps(BODIES["QuestionnaireResponse"])
+    assert agrees("QuestionnaireResponse", text)
+    found = re.sub(r'"answer": \[', f'"answer": [{nothing}, ', text, count=1)
+    assert found != text
+    assert not agrees("QuestionnaireResponse", found)
 
 
 def test_a_reference_whose_type_contradicts_it_is_left_to_the_model() -> None:

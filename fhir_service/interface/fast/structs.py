@@ -15,7 +15,7 @@ import msgspec
 from pydantic import AfterValidator, BaseModel, StringConstraints
 from pydantic.fields import FieldInfo
 
-from fhir_service.interface.datatypes import NO_CONTROLS
+from fhir_service.interface.datatypes import NO_CONTROLS, Unused
 
 _ESCAPED = re.compile(rb"\\(?:[bf]|u00(?:[01289]|7[fF]))")
 _CONTROL = re.compile(rb"\xc2[\x80-\x9f]")
@@ -75,6 +75,9 @@ def _struct(model: type[BaseModel], around: tuple[type[BaseModel], ...]) -> type
     hints = get_type_hints(model, include_extras=True)
     fields = list(_fields(model, hints, (*around, model)))
     changed = [(name, change) for name, *_ in fields if (change := _change(hints[name]))]
+    after = _changing(changed) if changed else None
+    if not issubclass(model, Unused) and all(field.default is None for *_, field in fields):
+        after = _not_empty([name for name, *_ in fields], after)
     tag = get_args(hints["resourceType"])[0] if "resourceType" in hints else None
     keeps = bool(_cached(model))
     taken = {name for name, *_ in fields}
@@ -82,7 +85,7 @@ def _struct(model: type[BaseModel], around: tuple[type[BaseModel], ...]) -> type
     return msgspec.defstruct(
         model.__name__,
         fields,
-        namespace=absent | _properties(model) | ({"__post_init__": _changing(changed)} if changed else {}),
+        namespace=absent | _properties(model) | ({"__post_init__": after} if after else {}),
         kw_only=True,
         forbid_unknown_fields=True,
         omit_defaults=True,
@@ -182,6 +185,18 @@ def _change(hint: Any) -> Change | None:
         return next(filter(None, map(_change, get_args(hint))), None)
     found: list[Any] = [note.func for note in get_args(hint) if isinstance(note, AfterValidator)]
     return found[0] if found else None
+
+
+def _not_empty(names: list[str], then: Callable[[Any], None] | None) -> Callable[[Any], None]:
+    """Refuse an object of which no element is there: with none that is required, a decoder takes it."""
+
+    def refuse_nothing(self: Any) -> None:
+        if all(getattr(self, name) is None for name in names):
+            raise ValueError
+        if then:
+            then(self)
+
+    return refuse_nothing
 
 
 def _changing(changed: list[tuple[str, Change]]) -> Callable[[Any], None]:
