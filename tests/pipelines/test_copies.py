@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +18,7 @@ from pipelines.reports import copying
 from pipelines.reports.copying import copy_publication
 from pipelines.reports.publication import Publication
 from tests.support.azurite import AZURITE, NO_AZURITE, azurite
-from tests.support.fake_s3 import FakeBucket, fake_bucket
+from tests.support.fake_s3 import FakeBucket
 
 pytest.importorskip("obstore", reason="the extra `cluster` is not installed")
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -33,14 +32,6 @@ def publication(home: Path, number: int) -> Publication:
         (folder / name).write_text(f"{name} {number}")
     at = START + timedelta(hours=number)
     return Publication(folder / "reports.duckdb", folder / "report.html", at, "urn:t", {"payment": number})
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBucket]:
-    with fake_bucket() as made:
-        for name, value in made.environ().items():
-            monkeypatch.setenv(name, value)
-        yield made
 
 
 @pytest.fixture(params=["folder", "bucket"])
