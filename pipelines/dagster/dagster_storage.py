@@ -26,20 +26,35 @@ from dagster._core.storage.sqlite_storage import (
     _schedule_directory,
 )
 from dagster._serdes import ConfigurableClassData
-from sqlalchemy import Connection, Engine, NullPool, create_engine
+from sqlalchemy import Connection, Engine, NullPool, QueuePool, create_engine
 
 TOGETHER = (DagsterEventType.ASSET_MATERIALIZATION_PLANNED, DagsterEventType.ASSET_MATERIALIZATION)
 ENGINES = 32
 """Databases whose engines a process keeps: each run has one of its own."""
+CONNECTIONS = 4
+"""Connections that a process keeps open to a database that it asks again and again. To open and close one takes longer
+than most questions do: SQLite reads the whole schema, and brings its log in when the last connection closes.
+"""
 
 _made: set[Path] = set()
 """The files of the databases that this process has made, or has found to be of the newest form."""
 
 
 @lru_cache(ENGINES)
-def engine_of(address: str) -> Engine:
-    """Return the engine of a database. It holds no connection open: each is closed as soon as it was used."""
-    return create_engine(address, poolclass=NullPool, connect_args={"timeout": SQLITE_BUSY_TIMEOUT_SECONDS})
+def engine_of(address: str, keeps: bool = True) -> Engine:
+    """Return the engine of a database.
+
+    Args:
+        address: of the database.
+        keeps: False if each connection is closed as soon as it was used, as to the many databases of single runs.
+    """
+    given: dict[str, Any] = {"timeout": SQLITE_BUSY_TIMEOUT_SECONDS}
+    if not keeps:
+        return create_engine(address, poolclass=NullPool, connect_args=given)
+    given["check_same_thread"] = False  # one thread at a time has a connection, not always the same
+    return create_engine(
+        address, poolclass=QueuePool, pool_size=CONNECTIONS, max_overflow=-1, pool_use_lifo=True, connect_args=given
+    )
 
 
 def is_made(path: Path) -> bool:
@@ -75,9 +90,11 @@ class SqliteEventsTogether(SqliteEventLogStorage):
 
     @contextmanager
     def _connect(self, shard: str) -> Iterator[Connection]:
-        engine, path = engine_of(self.conn_string_for_shard(shard)), Path(self.path_for_shard(shard))
+        keeps = shard == INDEX_SHARD_NAME
+        engine, path = engine_of(self.conn_string_for_shard(shard), keeps), Path(self.path_for_shard(shard))
         with self._db_lock:
             if not is_made(path):
+                engine.dispose()  # what is open is of a file that was removed
                 self._initdb(engine)
                 _made.add(path)
             with engine.begin() as connection:
@@ -130,8 +147,10 @@ class SqliteStorage(DagsterSqliteStorage):
 def _opened(kind: Any, folder: str, name: str) -> Any:
     """Return a storage over a database, whose tables are made or checked when this process opens it first."""
     path = Path(folder).resolve() / f"{name}.db"
+    address = create_db_conn_string(folder, name)
     if is_made(path):
-        return kind(create_db_conn_string(folder, name))
+        return kind(address)
+    engine_of(address).dispose()  # what is open is of a file that was removed
     found = kind.from_local(folder)
     _made.add(path)
     return found

@@ -18,7 +18,7 @@ BATCH_TAG = "chartferry/batch"
 FILE_TAG = "file"  # short: the list of runs shows few letters of a tag
 INTERVALS = {
     "DAGSTER_EVENT_LOG_CONSUMER_DAEMON_INTERVAL_SECONDS": "3",
-    "FRESHNESS_DAEMON_INTERVAL_SECONDS": "60",
+    "FRESHNESS_DAEMON_INTERVAL_SECONDS": "120",
 }
 """How often the daemon looks for killed runs, and for tables that are late; Dagster's own are 5 and 30 seconds."""
 TOLD_TAG = "chartferry/command_line"
