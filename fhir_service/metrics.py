@@ -28,7 +28,7 @@ class _OfBodies(Collector):
             for found in (True, False):
                 reads.add_metric([kind, "yes" if found else "no"], self._bodies.reads[kind, found])
         yield reads
-        yield GaugeMetricFamily("fhir_cache_bytes", "Bytes that the cache holds", self._bodies.size)
+        yield GaugeMetricFamily("fhir_cache_bytes", "Bytes that the cache holds", self._bodies.held)
 
 
 class Metrics:

@@ -1,34 +1,39 @@
 """Read: a resource by its id."""
 
+import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from datetime import datetime
 from functools import partial
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from fhir_service.interface.datatypes import is_id
 from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Resource
-from fhir_service.store.bodies import Bodies, Epoch, Found, Question, Reference
+from fhir_service.store.bodies import OVERHEAD, Bodies, Epoch, Found, Question, Reference, Stretch
 from fhir_service.store.dialect import Dialect
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES
 from fhir_service.together import Together
 
 COLUMNS = ("id", "body", "version", "updated_at")
+_AT_ONCE = 100
+"""Rows of a stretch that are taken over at once."""
 
 
 class Reader:
     """Reads resources: from memory where they are at hand, else from the store.
 
-    together: look-ups of requests that come at once.
+    together: look-ups of requests that come at once. one_by_one: held while a stretch is read, for which several wait.
     """
 
     def __init__(self, store: Store, bodies: Bodies) -> None:
         self._store, self._bodies = store, bodies
         self.together = Together(self.look_up)
+        self.one_by_one = threading.Lock()
 
     def at_hand(self, resource: Resource, resource_id: str) -> Found | None:
         """Return a resource that is in memory. Does not wait."""
@@ -52,6 +57,14 @@ class Reader:
     def page_at_hand(self, question: Question) -> tuple[int, list[Found]] | None:
         """Return total and page of a search whose answer is in memory. Does not wait."""
         return self._bodies.page(question)
+
+    @property
+    def keeps_stretches(self) -> bool:
+        return self._bodies.of_a_stretch > 0
+
+    def lacks_stretch(self, part: Question) -> bool:
+        """True if a stretch is not kept."""
+        return not self._bodies.has_stretch(part)
 
     @contextmanager
     def state(self, several: bool = True) -> Iterator["State"]:
@@ -100,13 +113,37 @@ class State:
         """Keep the answer to a search."""
         self._bodies.keep_page(question, total, ids, self._epoch)
 
+    def keep_stretch(self, part: Question, resource: Resource, total: int, rows: Sequence[tuple[int, str]]) -> None:
+        """Keep a part of the answer to a search, with few other rows in the span of its rows' numbers."""
+        if not rows:
+            self._bodies.keep_stretch(part, Stretch(total, [], OVERHEAD), self._epoch)
+            return
+        numbers = BODIES[resource.name].c.seq
+        wanted, found, size = {each for _, each in rows}, list[Found](), OVERHEAD
+        names = _columns(resource)
+        span = select(*(numbers.table.c[name] for name in names)).where(numbers.between(rows[0][0], rows[-1][0]))
+        with closing(self.connection.execute(span.order_by(numbers))) as result:
+            for some in result.partitions(_AT_ONCE):
+                more = [_found(*row) for resource_id, *row in some if resource_id in wanted]
+                size += sum(one.size for one in more)
+                if size > self._bodies.of_a_stretch:
+                    break
+                found += more
+        size = OVERHEAD + sum(one.size for one in found)
+        self._bodies.keep_stretch(part, Stretch(total, found, size), self._epoch)
+
     def fetch(self, resource: Resource, ids: Sequence[str]) -> dict[str, Found]:
         """Read resources from the store, by id."""
-        columns = (*COLUMNS, resource.of_patient.column) if resource.of_patient else COLUMNS
-        rows = self._dialect.among(self.connection, BODIES[resource.name], "id", ids, columns)
-        fetched: dict[str, Found] = {}
-        for resource_id, body, version, updated_at, *patients in rows:
-            found = Found(body.encode(), version, updated_at, tuple(filter(None, patients)))
+        rows = self._dialect.among(self.connection, BODIES[resource.name], "id", ids, _columns(resource))
+        fetched = {resource_id: _found(*row) for resource_id, *row in rows}
+        for resource_id, found in fetched.items():
             self._bodies.keep((resource.name, resource_id), found, self._epoch)
-            fetched[resource_id] = found
         return fetched
+
+
+def _columns(resource: Resource) -> tuple[str, ...]:
+    return (*COLUMNS, resource.of_patient.column) if resource.of_patient else COLUMNS
+
+
+def _found(body: str, version: int, updated_at: datetime, *patients: str | None) -> Found:
+    return Found(body.encode(), version, updated_at, tuple(filter(None, patients)))

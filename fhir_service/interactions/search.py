@@ -5,13 +5,13 @@ Which parameters there are is declared with the resources, what each asks for is
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, Table, func, select
 
 from fhir_service.interactions.conditions import Clause, Condition, alternatives, bad, condition
-from fhir_service.interactions.far import stretch
+from fhir_service.interactions.far import spans
 from fhir_service.interactions.read import Reader, State
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Resource
@@ -21,6 +21,10 @@ from fhir_service.store.tables import BODIES
 
 SNAPSHOT = "_snapshot"
 """A parameter that links carry: the state of the store that their pages show."""
+ON_THE_WAY = 500
+"""The offset from which on the pages behind one are read with it: who has come so far reads on."""
+_SPREAD = 4
+"""So many numbers a row, at most, has a stretch: others would be read with it."""
 Pairs = Sequence[tuple[str, str]]
 
 
@@ -125,18 +129,56 @@ def at_hand(reader: Reader, query: Query) -> Page | None:
 
 
 def run(reader: Reader, query: Query) -> Page:
-    """Return the count, the page's ids, and their bodies, of one state of the store.
+    """Return the count, the page's ids, and their bodies, of one state of the store."""
+    return _read_on(reader, query) or _read_alone(reader, query)
+
+
+def _read_alone(reader: Reader, query: Query) -> Page:
+    """Read a page.
 
     The ids are found first, in narrow columns. Bodies are fetched for the rows of the page alone, and by id: a span of
     rows would unpack every body in it.
     """
     with reader.state() as state:
         total, snapshot = _counted(state, query)
-        wanted = query.count and query.offset < total
-        ids = list(state.connection.execute(_page(query, state)).scalars()) if wanted else []
+        ids = [each for _, each in _rows(state, query, total)]
         found = state.bodies(query.resource, ids)
         state.keep_page(query.question, total, ids)
     return _filled(query, total, found, snapshot)
+
+
+def _read_on(reader: Reader, query: Query) -> Page | None:
+    """Read a page with those before and behind it, where they can be kept; None of any other page.
+
+    Who reads several pages at once waits for the one reading.
+    """
+    if query.offset < ON_THE_WAY or query.sort or not reader.keeps_stretches:
+        return None
+    with reader.one_by_one:
+        for each in query.question.stretches:
+            if found := at_hand(reader, query):
+                return found
+            if reader.lacks_stretch(each):
+                _read_stretch(reader, replace(query, count=each.count, offset=each.offset))
+            if reader.lacks_stretch(each):
+                return None  # something is stored just now
+        return at_hand(reader, query)
+
+
+def _read_stretch(reader: Reader, query: Query) -> None:
+    """Read a stretch and keep it. It is empty where its rows are far from each other: they are read by their ids."""
+    with reader.state() as state:
+        total, _ = _counted(state, query)
+        rows = _rows(state, query, total)
+        far = rows and query.conditions and rows[-1][0] - rows[0][0] > _SPREAD * len(rows)
+        state.keep_stretch(query.question, query.resource, total, [] if far else rows)
+
+
+def _rows(state: State, query: Query, total: int) -> list[tuple[int, str]]:
+    """Return the numbers and ids of the resources of a page, in order."""
+    if not query.count or query.offset >= total:
+        return []
+    return [(seq, found) for seq, found in state.connection.execute(_page(query, state)).all()]
 
 
 def _counted(state: State, query: Query) -> tuple[int, Snapshot | None]:
@@ -169,17 +211,19 @@ def _count(query: Query) -> Select[Any]:
 
 
 def _page(query: Query, state: State) -> Select[Any]:
-    """Select the ids of one page, in order."""
+    """Select the numbers and ids of one page, in order."""
     table = BODIES[query.resource.name]
     if side := _only_side(query):
         seq = side.table.c.seq
-        found = select(seq).where(side.clause)
-        seqs = (found if side.once else found.distinct()).order_by(seq).limit(query.count).offset(query.offset)
-        return select(table.c.id).where(table.c.seq.in_(seqs)).order_by(table.c.seq)
-    rows, offset = select(table.c.id).where(*_clauses(query, table)), query.offset
-    if (column := _sorted_by(query, table)) is not None and not state.shared:
-        days = stretch(state.connection, rows, column, _descends(query), offset, query.count)
-        rows, offset = (rows.where(days.clause), offset - days.before) if days else (rows, offset)
+        named = select(seq).where(side.clause)
+        seqs = (named if side.once else named.distinct()).order_by(seq).limit(query.count).offset(query.offset)
+        return select(table.c.seq, table.c.id).where(table.c.seq.in_(seqs)).order_by(table.c.seq)
+    rows, offset = select(table.c.seq, table.c.id).where(*_clauses(query, table)), query.offset
+    if not state.shared:
+        column = _sorted_by(query, table)
+        column = table.c.seq if column is None else column
+        found = spans(state.connection, rows, column, _descends(query), offset, query.count)
+        rows, offset = (rows.where(found.clause), offset - found.before) if found else (rows, offset)
     return rows.order_by(*_order(query, table)).limit(query.count).offset(offset)
 
 

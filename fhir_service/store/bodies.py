@@ -1,5 +1,8 @@
 """A cache of what was read, for a process that alone writes to its store: bodies, and the first answers of searches.
 
+Who reads page after page would drive all else out of it. For such readers stretches are kept beside it: long parts of
+the answer to a search, each read at once, and gone once a few others came.
+
 The writer removes what a commit changes before the commit, and keeps it out until the commit is done, before it
 answers. So a read never shows an older state than one that was acknowledged before the read began, and a page is of one
 state. A look-up takes time: the beginning and the end of a commit each end an epoch, and what was looked up in an
@@ -10,7 +13,7 @@ import threading
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -18,6 +21,12 @@ OVERHEAD = 500
 """Bytes that an entry takes beside its body, about."""
 _OF_AN_ID = 100
 """Bytes that an id in the answer of a search takes, about."""
+STRETCH = 1_000
+"""Resources of a stretch: no page has more."""
+_STRETCHES_ARE = 8
+"""Stretches may have an eighth of the cache's bytes, besides; one of them half of that, so that a page lies in two."""
+_LEAST = 1 << 20
+"""Bytes of all stretches below which none is read: it would hold hardly more than a page."""
 
 Reference = tuple[str, str]
 """Type and id."""
@@ -31,6 +40,22 @@ class Question:
     sent: tuple[tuple[str, str], ...]
     count: int
     offset: int
+
+    @property
+    def stretch(self) -> "Question":
+        """The part of the answer in which this one begins, long enough that it ends in the next one at the latest."""
+        return replace(self, count=STRETCH, offset=self.offset // STRETCH * STRETCH)
+
+    @property
+    def stretches(self) -> list["Question"]:
+        """The one or two parts of the answer in which this one lies."""
+        first = self.stretch
+        return [first] if self.offset + self.count <= first.offset + first.count else [first, first.following]
+
+    @property
+    def following(self) -> "Question":
+        """The part of the answer behind this one, as long."""
+        return replace(self, offset=self.offset + self.count)
 
 
 class Found(NamedTuple):
@@ -55,6 +80,58 @@ class _Listed:
     size: int
 
 
+class Stretch(NamedTuple):
+    """A long part of the answer to a search: how many resources match, and the first ones of the part.
+
+    These are all, unless that is too many bytes.
+    """
+
+    total: int
+    found: list[Found]
+    size: int
+
+
+class _Stretches:
+    """The stretches that were read last, up to so many bytes."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._kept: OrderedDict[Question, Stretch] = OrderedDict()
+        self.size = 0
+
+    def has(self, part: Question) -> bool:
+        return part in self._kept
+
+    def page(self, question: Question) -> tuple[int, list[Found]] | None:
+        """Return total and page of a search, if it lies in stretches: all of them are of one state."""
+        part = question.stretch
+        here = self._kept.get(part)
+        if here is None:
+            return None
+        end = min(question.offset + question.count, here.total)
+        found = here.found[question.offset - part.offset : end - part.offset]
+        if end > part.offset + STRETCH and (there := self._kept.get(part.following)):
+            found += there.found[: end - part.following.offset]
+        return (here.total, found) if len(found) == max(0, end - question.offset) else None
+
+    def keep(self, part: Question, stretch: Stretch) -> None:
+        if part in self._kept:
+            return
+        self._kept[part] = stretch
+        self.size += stretch.size
+        while self.size > self.most:
+            self.size -= self._kept.popitem(last=False)[1].size
+
+    def drop(self, types: Collection[str]) -> None:
+        """Remove the stretches of some types."""
+        for part in [each for each in self._kept if each.type in types]:
+            self.size -= self._kept.pop(part).size
+
+    def clear(self) -> None:
+        self._kept.clear()
+        self.size = 0
+
+
 class Epoch(NamedTuple):
     """When a look-up begins: commits that changed bodies before, and all commits, begun and ended.
 
@@ -73,10 +150,18 @@ class Bodies:
         self._lock = threading.Lock()
         self._entries: OrderedDict[Reference | Question, Found | _Listed] = OrderedDict()
         self._questions: defaultdict[str, set[Question]] = defaultdict(set)
+        self._stretches = _Stretches(most // _STRETCHES_ARE)
+        self.of_a_stretch = self._stretches.most // 2 if self._stretches.most > _LEAST else 0
+        """The most bytes of a stretch; 0 where none is kept."""
         self._epoch = Epoch(0, 0)
         self.size = 0
         self.reads: Counter[tuple[str, bool]] = Counter()
         """How often a `resource` or a `search` was looked for, and found or not."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of all that is kept, with the stretches."""
+        return self.size + self._stretches.size
 
     def get(self, reference: Reference) -> Found | None:
         """Return what is kept of a resource."""
@@ -88,7 +173,7 @@ class Bodies:
     def page(self, question: Question) -> tuple[int, list[Found]] | None:
         """Return total and page of a search, if the answer and all resources on the page are kept: all of one state."""
         with self._lock:
-            found = self._page(question)
+            found = self._page(question) or self._stretches.page(question)
             self.reads["search", found is not None] += 1
             return found
 
@@ -111,6 +196,16 @@ class Bodies:
                 self._questions[question.type].add(question)
                 self._keep(question, _Listed(total, tuple(ids), OVERHEAD + sent + _OF_AN_ID * len(ids)))
 
+    def has_stretch(self, part: Question) -> bool:
+        with self._lock:
+            return self._stretches.has(part)
+
+    def keep_stretch(self, part: Question, stretch: Stretch, epoch: Epoch) -> None:
+        """Keep a stretch, if nothing was stored since that epoch."""
+        with self._lock:
+            if epoch == self._epoch and epoch.commits % 2 == 0:
+                self._stretches.keep(part, stretch)
+
     @contextmanager
     def changing(self, changed: Collection[Reference], types: Collection[str]) -> Iterator[None]:
         """Around a commit: remove the resources that it changes, and answers to searches of types with other resources.
@@ -119,6 +214,7 @@ class Bodies:
         """
         with self._lock:
             self._passes(bool(changed))
+            self._stretches.drop({*types, *(name for name, _ in changed)})
             for reference in changed:
                 self._remove(reference)
             for name in types:
@@ -137,6 +233,7 @@ class Bodies:
             self._passes(changes=True)
             self._entries.clear()
             self._questions.clear()
+            self._stretches.clear()
             self.size = 0
         try:
             yield

@@ -12,7 +12,7 @@ import pytest
 
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.reference.loading import load
-from fhir_service.store.bodies import OVERHEAD, Bodies, Found, Question, Reference
+from fhir_service.store.bodies import OVERHEAD, Bodies, Found, Question, Reference, Stretch
 from tests.conftest import Running
 from tests.support import loopback
 from tests.support.bodies import payment, send, task
@@ -31,7 +31,7 @@ class History:
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.bodies = Bodies(self.dice.choice([0, OVERHEAD + 10, 3_000, 10_000]))
+        self.bodies = Bodies(self.dice.choice([0, OVERHEAD + 10, 3_000, 10_000, 1_000_000]))
         self.states = [dict.fromkeys(KEYS, 1)]
         self.acknowledged = 0
 
@@ -80,6 +80,10 @@ class History:
             state = self.stored
             yield
             kept = len(state), [found(version) for version in list(state.values())[:2]]
+            if self.dice.random() < 0.5:
+                yield
+                every = [found(version) for version in state.values()]
+                self.bodies.keep_stretch(EVERYTHING.stretch, Stretch(len(state), every, 1_000), epoch)
             for key, one in zip(state, kept[1], strict=False):
                 self.bodies.keep(key, one, epoch)
             yield
@@ -116,6 +120,33 @@ def test_the_cache_keeps_to_its_bytes_and_removes_what_was_used_longest_ago() ->
     with bodies.changing([("Task", "a"), ("Task", "nobody")], ["Task"]):
         pass
     assert (bodies.size, bodies.get(("Task", "a"))) == (OVERHEAD + 10, None)
+
+
+def test_a_page_that_lies_in_two_stretches_is_put_together_and_goes_with_either() -> None:
+    bodies, every = Bodies(64 << 20), [found(version) for version in range(2_005)]
+    question = Question("Task", (), 10, 995)
+    for part in (question.stretch, question.stretch.following, question.stretch.following.following):
+        some = every[part.offset : part.offset + part.count]
+        bodies.keep_stretch(part, Stretch(len(every), some, 1_000), bodies.epoch())
+        pages = {offset: bodies.page(Question("Task", (), 10, offset)) for offset in (0, 990, 995, 1_995, 2_000)}
+        held = part.offset + len(some)
+        for offset, page in pages.items():
+            shown = every[offset : offset + 10]
+            assert page == ((len(every), shown) if offset + len(shown) <= held else None)
+    assert bodies.page(Question("Task", (), 10, 2_005)) == (2_005, [])
+    with bodies.changing([("Task", "a")], []):
+        assert bodies.page(question) is None
+
+
+def test_the_stretches_keep_to_their_bytes_and_leave_the_rest_alone() -> None:
+    bodies = Bodies(64 << 20)
+    bodies.keep(("Task", "a"), found(1), bodies.epoch())
+    part = Question("Task", (), 10, 0).stretch
+    for _ in range(100):
+        bodies.keep_stretch(part, Stretch(100_000, [], bodies.of_a_stretch), bodies.epoch())
+        part = part.following
+    assert (bodies._stretches.size, len(bodies._stretches._kept)) == (8 << 20, 2)
+    assert bodies.get(("Task", "a"))
 
 
 def test_reads_beside_updates_loads_and_batches_show_what_was_acknowledged(fresh_service: Running) -> None:

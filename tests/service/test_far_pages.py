@@ -1,4 +1,4 @@
-"""Pages of sorted searches that are far from the beginning: the same as if everything before them were sorted."""
+"""Pages that are far from the beginning of a search: the same as if everything before them were sorted."""
 
 import random
 from typing import Any
@@ -34,7 +34,8 @@ def pages(service: Running, query: str) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize(
-    "query", ["_sort=due-date", "_sort=-due-date", "_sort=-due-date&status=requested", "_sort=_id"]
+    "query",
+    ["_sort=due-date", "_sort=-due-date", "_sort=-due-date&status=requested", "_sort=_id", "", "status=requested"],
 )
 def test_a_page_far_from_the_beginning_is_the_one_that_sorting_everything_gives(
     fresh_service: Running, monkeypatch: pytest.MonkeyPatch, query: str
@@ -43,6 +44,7 @@ def test_a_page_far_from_the_beginning_is_the_one_that_sorting_everything_gives(
     stored(fresh_service, len(query))
     near = pages(fresh_service, query)
     monkeypatch.setattr(far, "FAR", 0)
+    monkeypatch.setattr(far, "_NUMBERS", 7)
     fresh_service.service.reader._bodies._entries.clear()
     assert pages(fresh_service, query) == near
     assert len({each for page in near for each in page}) > 20
