@@ -40,7 +40,6 @@ class Book:
         self.intents = Intents(load, self.notes)
         self._outcomes = Outcomes(load, self.loaded, self.closing.answers, self.repeats)
         self._held_in: str | None = None
-        self._open: dict[str, str] = {}
 
     # -- rows that are not sent
 
@@ -50,7 +49,7 @@ class Book:
             self.loaded.undone += 1
             self.loaded.add("skipped", row.amount_cents)
             return
-        self._add(row, state)
+        self.loaded.count(row.key, state, row.amount_cents)
         if state == "in_doubt":
             self.stopped.add(row.lane)
         if state in LANDED:
@@ -105,13 +104,12 @@ class Book:
     @contextmanager
     def _counting(self) -> Iterator[None]:
         """Take counts back if the block raises: nothing was written, and the caller may try again."""
-        counted, still_open = self.loaded.copy(), self._open.copy()
+        counted = self.loaded.copy()
         try:
             with self.closing.or_as_before():
                 yield
         except BaseException:
             self.loaded.put_back(counted)
-            self._open = still_open
             raise
 
     def confirm(self) -> None:
@@ -141,21 +139,12 @@ class Book:
 
     def adopted(self, row: Row, state: str) -> None:
         """Count a row in doubt as found at the target."""
-        self._add(row, state)
+        self.loaded.count(row.key, state, row.amount_cents)
         self.closing.landed(row)
         self.when_answered(row, False)
 
-    def _add(self, row: Row, state: str) -> None:
-        """Count a row once, by its last state: those without an outcome may get one in this load."""
-        if before := self._open.pop(row.key, None):
-            self.loaded.move(before, state, row.amount_cents)
-        else:
-            self.loaded.add(state, row.amount_cents)
-        if state in UNDECIDED:
-            self._open[row.key] = state
-
     def _count(self, row: Row, state: str) -> None:
-        self._add(row, state)
+        self.loaded.count(row.key, state, row.amount_cents)
         if state == "in_doubt":
             self.stopped.add(row.lane)
         elif state == "refused":

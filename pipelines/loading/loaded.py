@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipelines.client.pace import USUAL, Pace
 from pipelines.feeds.files.catalog import Feed
-from pipelines.ledger.states import OUTCOMES
+from pipelines.ledger.states import OUTCOMES, UNDECIDED
 from pipelines.loading.parts import Part
 
 
@@ -46,6 +46,7 @@ class Loaded:
     read_otherwise: rows counted as unchanged that today's feed reads otherwise. waits_for: other batches that hold
     lanes of rows; those rows are left for a later run. unusable: why the load ended early; rows without an outcome are
     left for the next run. parts_left: parts without an outcome: their counts are those of their last heartbeat.
+    undecided: state by key of counted rows without an outcome, which may get one in this load. It is not handed on.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -57,6 +58,17 @@ class Loaded:
     waits_for: set[str] = field(default_factory=set)
     unusable: str | None = None
     parts_left: int = 0
+    undecided: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def count(self, key: str, state: str, amount_cents: int | None) -> None:
+        """Count a row once, by its last state."""
+        if before := self.undecided.pop(key, None):
+            self.counts[before] -= 1
+            self.cents[before] -= amount_cents or 0
+            self.counts, self.cents = +self.counts, +self.cents
+        self.add(state, amount_cents)
+        if state in UNDECIDED:
+            self.undecided[key] = state
 
     def add(self, state: str, amount_cents: int | None) -> None:
         self.taken_back += state == "undone"
@@ -64,21 +76,16 @@ class Loaded:
         self.counts[outcome] += 1
         self.cents[outcome] += amount_cents or 0
 
-    def move(self, before: str, now: str, amount_cents: int | None) -> None:
-        """Count a row again, in another state than before."""
-        self.counts[before] -= 1
-        self.cents[before] -= amount_cents or 0
-        self.counts, self.cents = +self.counts, +self.cents
-        self.add(now, amount_cents)
-
     def copy(self) -> "Loaded":
         counted = {name: getattr(self, name).copy() for name in ("counts", "cents", "reasons", "waits_for")}
-        return replace(self, **counted)
+        copied = replace(self, **counted)
+        copied.undecided = self.undecided.copy()
+        return copied
 
     def put_back(self, before: "Loaded") -> None:
         """Return to earlier counts. The reason why the load ended stays."""
         self.counts, self.cents, self.reasons = before.counts, before.cents, before.reasons
-        self.taken_back = before.taken_back
+        self.taken_back, self.undecided = before.taken_back, before.undecided
 
     def take_in(self, part: "Loaded") -> None:
         """Add the counts of a part."""

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pipelines.loading.loaded import Loaded
@@ -24,7 +24,8 @@ class PartLoaded:
     lowered: bool = False
 
     def as_text(self) -> str:
-        loaded = {**vars(self.loaded), "waits_for": sorted(self.loaded.waits_for)}
+        counted = {each.name: getattr(self.loaded, each.name) for each in fields(Loaded) if each.init}
+        loaded = {**counted, "waits_for": sorted(self.loaded.waits_for)}
         keys = {name: sorted(getattr(self, name)) for name in ("landed", "wrong", "refused")}
         return json.dumps({"loaded": loaded, **keys, "said": list(self.said), "lowered": self.lowered})
 

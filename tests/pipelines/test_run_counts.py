@@ -7,6 +7,7 @@ import pytest
 
 from pipelines.ledger.columns import COUNTS
 from pipelines.loading.loaded import Batch, Loaded
+from pipelines.loading.part_outcome import PartLoaded
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.work import TARGET, Work, payment
 
@@ -87,3 +88,23 @@ def test_counts_of_a_load_close_with_those_before_it():
     assert counts["amount_accepted"] == 100 * ROWS - 100
     assert counts["amount_created"] == 250
     assert set(counts) == set(COUNTS)
+
+
+def test_a_row_counts_once_by_its_last_state_also_where_its_write_was_taken_back():
+    loaded = Loaded()
+    loaded.count("k1", "in_doubt", 250)
+    before = loaded.copy()
+    loaded.count("k1", "created", 250)
+    assert (loaded.counts, loaded.cents["created"]) == ({"created": 1}, 250)
+    loaded.put_back(before)
+    assert loaded.counts == {"in_doubt": 1}
+    loaded.count("k1", "adopted", 250)
+    loaded.count("k2", "adopted", 100)
+    assert (loaded.counts, loaded.cents) == ({"adopted": 2}, {"adopted": 350})
+
+
+def test_a_part_tells_of_no_key_of_a_row_without_an_outcome():
+    told = PartLoaded(Loaded())
+    told.loaded.count("k1", "in_doubt", 250)
+    assert "k1" not in told.as_text()
+    assert PartLoaded.from_text(told.as_text()).loaded.counts == {"in_doubt": 1}
