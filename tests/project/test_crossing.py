@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.crossing import _cases, _later, covering
+from tests.support.crossing import _cases, _later, covering, on_one_ground_each
 
 
 @pytest.mark.parametrize("sizes", [(1,), (7,), (2, 2), (300, 2), (2, 11, 3), (1, 5), (40, 40)])
@@ -23,9 +23,23 @@ def test_what_is_no_whole_product_is_covered_too() -> None:
     assert covering([(0, 0), (0, 1), (1, 1)]) >= {(0, 0), (1, 1)}
 
 
-def test_a_quarter_of_seeds_is_tried_and_at_least_two() -> None:
-    assert [number - len(_later(range(number))) for number in (1, 2, 4, 8, 60)] == [1, 2, 2, 2, 15]
-    assert _later([46, 1, 46, 0, 1]) == {0}
+def test_an_eighth_of_seeds_is_tried_and_at_least_one() -> None:
+    assert [number - len(_later(range(number))) for number in (1, 2, 8, 16, 60)] == [1, 1, 1, 2, 7]
+    assert _later([46, 1, 46, 0, 1]) == {1, 0}
+
+
+@pytest.mark.parametrize("others", [1, 2, 7])
+def test_each_case_of_a_test_runs_on_one_of_both_databases_and_all_of_them_on_both(others: int) -> None:
+    cases = [((on,), (str(case),)) for on in ("duckdb", "postgresql") for case in range(others)]
+    kept = on_one_ground_each("test", cases)
+    assert sorted(case for _, case in kept) == sorted({case for _, case in cases})
+    assert {on for on, _ in kept} == ({on for on, _ in cases} if others > 1 else {("duckdb",)})
+    assert on_one_ground_each("of this other name", cases[::others]) != on_one_ground_each("test", cases[::others])
+
+
+def test_what_runs_on_one_thing_alone_is_kept() -> None:
+    cases: list[tuple[tuple[str, ...], tuple[str, ...]]] = [((), ("a",)), ((), ("b",)), (("bare",), ("c",))]
+    assert on_one_ground_each("test", cases) == set(cases)
 
 
 def test_values_that_come_together_are_one_parameter() -> None:

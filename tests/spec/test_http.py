@@ -3,7 +3,7 @@
 import base64
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -27,6 +27,7 @@ from tests.spec.casebook import (
 )
 from tests.spec.matching import differences
 from tests.support import loopback
+from tests.support.r4 import parses
 
 STORES = BOTH
 JSON = {"content-type": "application/json", "accept": "application/json"}
@@ -88,8 +89,14 @@ def agree(expected: Any, actual: Any, words: dict[str, str]) -> None:
 # --- Cases of bodies ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.id)
+def in_order(found: Iterable[Case | Scenario], pays: Callable[[Any], bool]) -> list[Any]:
+    """As parameters. Those that pay rest on what patients owe after the ones before them."""
+    return [pytest.param(each, id=each.id, marks=[pytest.mark.in_order] * pays(each)) for each in found]
+
+
+@pytest.mark.parametrize("case", in_order(cases(), lambda case: case.resource == "PaymentNotice"))
 def test_the_service_answers_as_the_case_expects(service: Running, case: Case) -> None:
+    """ERR-01, ERR-02, COMMON-53, TASK-02, PAY-02, QR-02: an outcome, a read and a search are R4."""
     words = {"base_url": service.url}
     words["id"] = created(service, case) if case.interaction == "update" else ""
     path = f"/{case.resource}/{words['id']}"
@@ -101,6 +108,7 @@ def test_the_service_answers_as_the_case_expects(service: Running, case: Case) -
     assert not undue(response)
     if case.expected.outcome:
         refused(case.expected, response, words)
+        parses(response)
         assert not words["id"] or service.client.get(path).content == before
         return
     assert (response.status_code, response.content) == (200 if words["id"] else 201, b"null"), response.text
@@ -108,6 +116,16 @@ def test_the_service_answers_as_the_case_expects(service: Running, case: Case) -
         words["id"] = id_in(response, service.url, case.resource)
     if case.read:
         shown(service, case, words)
+
+
+def stored(service: Running, case: Case) -> str:
+    """The id of the resource that an accepted case leaves."""
+    resource_id = created(service, case) if case.interaction == "update" else ""
+    body = case.text(service.url, resource_id).encode()
+    path = f"/{case.resource}/{resource_id}".rstrip("/")
+    response = service.client.request("PUT" if resource_id else "POST", path, content=body, headers=JSON)
+    assert response.is_success, response.text
+    return resource_id or id_in(response, service.url, case.resource)
 
 
 def created(service: Running, case: Case) -> str:
@@ -141,6 +159,8 @@ def shown(service: Running, case: Case, words: dict[str, str]) -> None:
     assert read.status_code == 200, read.text
     agree(filled(case.read, base_url=service.url), from_json(read.content), words)
     found = service.client.get(f"/{case.resource}?_id={words['id']}")
+    parses(read)
+    parses(found)
     assert from_json(found.content)["entry"] == [{"resource": from_json(read.content)}]
 
 
@@ -205,8 +225,9 @@ def credentials(service: Running) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("scenario", scenarios(), ids=lambda scenario: scenario.id)
+@pytest.mark.parametrize("scenario", in_order(scenarios(), lambda each: "PaymentNotice" in str(each.steps)))
 def test_the_service_answers_each_step(service: Running, credentials: dict[str, str], scenario: Scenario) -> None:
+    """COMMON-01, COMMON-53, QNR-02, DR-03, BUNDLE-01, EXTRA-01: every resource in an answer is R4."""
     caller = Caller(service, credentials)
     problems = []
     for step in scenario.steps:
@@ -214,6 +235,8 @@ def test_the_service_answers_each_step(service: Running, credentials: dict[str, 
         found = [line for check in CHECKS for line in check(step, response, caller)]
         problems += [f"{step['send']}: {line}" for line in found]
         keep(step, response, caller)
+        if b'"resourceType"' in response.content:
+            parses(response)
     assert not problems, "\n".join(problems)
 
 

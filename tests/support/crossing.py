@@ -1,6 +1,8 @@
 """What `make test` leaves to `make test-all`, which tries all seeds and all combinations of parameters.
 
-Of tests that are marked `crossed` it tries each value of each parameter; of seeds, a quarter.
+Of tests that are marked `crossed` it tries each value of each parameter; of seeds, an eighth. Of what a whole file runs
+on, such as both databases, a case has one in `make test`, and a test's next case the next; it has all of them where it
+is marked `in_order`.
 """
 
 from collections import defaultdict
@@ -11,7 +13,9 @@ import pytest
 
 SEED = "seed"
 """The parameter that chooses how a test's law is tried."""
-FEWEST_SEEDS = 2
+SEEDS_OF = 8
+GROUNDS = ({"duckdb", "postgresql"}, {"sqlite", "postgresql"}, {"with additions", "bare"})
+"""What a file's tests run on, by the ids of the parameter that says so."""
 Case = tuple[int, ...]
 """Which value a test has of each parameter, as numbers."""
 
@@ -26,6 +30,10 @@ def leave_for_long(items: Sequence[pytest.Item]) -> None:
             cases = _cases(tests)
             kept = covering(cases)
             _leave(test for test, case in zip(tests, cases, strict=True) if case not in kept)
+    for tests in _by_function(item for item in items if not item.get_closest_marker("in_order")):
+        of = [_on(test) for test in tests]
+        stay = on_one_ground_each(tests[0].nodeid.partition("[")[0], of)
+        _leave(test for test, on in zip(tests, of, strict=True) if on not in stay)
 
 
 def _leave(tests: Iterable[pytest.Function]) -> None:
@@ -36,7 +44,27 @@ def _leave(tests: Iterable[pytest.Function]) -> None:
 def _later(seeds: Iterable[object]) -> set[object]:
     """Return those of a test's seeds that are left out."""
     all_of_them = list(dict.fromkeys(seeds))
-    return set(all_of_them[max(FEWEST_SEEDS, len(all_of_them) // 4) :])
+    return set(all_of_them[max(1, len(all_of_them) // SEEDS_OF) :])
+
+
+Ids = tuple[str, ...]
+
+
+def _on(test: pytest.Function) -> tuple[Ids, Ids]:
+    """Return a test's ids of what it runs on, and its others."""
+    ids = [str(each) for each in test.callspec._idlist]
+    grounds = [any(each in ground for ground in GROUNDS) for each in ids]
+    on = tuple(each for each, is_one in zip(ids, grounds, strict=True) if is_one)
+    return on, tuple(each for each, is_one in zip(ids, grounds, strict=True) if not is_one)
+
+
+def on_one_ground_each(name: str, cases: Sequence[tuple[Ids, Ids]]) -> set[tuple[Ids, Ids]]:
+    """Return of each case one that is kept. Which is the first follows from the test's name, so that a file has all."""
+    grounds = defaultdict[Ids, list[Ids]](list)
+    for on, case in cases:
+        grounds[case].append(on)
+    first = crc32(name.encode())
+    return {(of[(first + number) % len(of)], case) for number, (case, of) in enumerate(grounds.items())}
 
 
 def covering(cases: Sequence[Case]) -> set[Case]:
