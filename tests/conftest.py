@@ -16,7 +16,9 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
+import duckdb
 import httpx
+import hypothesis
 import pytest
 import uvicorn
 
@@ -35,11 +37,13 @@ from tests.support.dialects import share_compiled
 from tests.support.instances import Instances
 from tests.support.order import SECONDS
 from tests.support.postgres import NoPostgres, Postgres, running_server
-from tests.support.replaying import assert_replay_is_equal
+from tests.support.replaying import assert_replay_is_equal, new_ledgers_are_copies
 from tests.support.starting import OwnService
 from tests.support.temporary_files import keep_files_in_memory
 
 WORLD = Path(__file__).parent / "spec" / "world"
+BENCH = "tables.duckdb"
+"""The name of a database that a command throws away: see `pipelines.verifying.staging.workbench`."""
 gc.disable()  # until all is imported and collected, which leaves little to be freed
 share_compiled()
 keep_files_in_memory()
@@ -126,6 +130,13 @@ Database = Callable[[Path], AbstractContextManager[str]]
 """Makes an empty store: given a folder of its own, what `--store` takes."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """`make test` tries a quarter of the examples of each law of Hypothesis."""
+    hypothesis.settings.register_profile("few", max_examples=25)
+    if "not long" in config.option.markexpr:
+        hypothesis.settings.load_profile("few")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tests of a module with `STORES = BOTH` run on each database, those of others on DuckDB."""
     stores = getattr(metafunc.module, "STORES", None)
@@ -173,6 +184,21 @@ def own_services_start_warm() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def ledgers_begin_as_copies() -> Iterator[None]:
+    """Those that this process makes, of which most tests need an empty one."""
+    with new_ledgers_are_copies():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def clients_share_contexts_of_tls() -> Iterator[None]:
+    """Of httpx: a command asks over plain HTTP, and each of its clients would read all certificates first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("httpx._transports.default.create_ssl_context", cache(httpx.create_ssl_context))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def databases_in_memory_share_instances() -> Iterator[None]:
     """What commands in this process sort in memory, they sort in instances of DuckDB that are there already."""
     with pytest.MonkeyPatch.context() as patch, closing(Instances()) as instances:
@@ -184,11 +210,18 @@ def databases_in_memory_share_instances() -> Iterator[None]:
 def publications_take_one_thread() -> Iterator[None]:
     """Those of this process, of few rows: threads of DuckDB that wait for each other are a sixth of what they take.
 
-    Commands in processes of their own publish with as many as there are cores.
+    Commands in processes of their own publish with as many as there are cores. What `verify` and `evidence` compare in
+    a file that is thrown away is in memory.
     """
     opened = files._opened
+
+    def cheaply(file: Path | None, given: dict[str, str | bool | int]) -> duckdb.DuckDBPyConnection:
+        if file is None:
+            return opened(file, given)
+        return duckdb.connect(":memory:" if file.name == BENCH else str(file), config={**given, "threads": 1})
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "_opened", lambda file, given: opened(file, given | ({"threads": 1} if file else {})))
+        patch.setattr(files, "_opened", cheaply)
         yield
 
 

@@ -19,9 +19,22 @@ from typing import Any, Self
 import duckdb
 import pytest
 
+from pipelines.cli import run as run_here
 from pipelines.rehearsing.rehearsed import accounts
-from tests.support.commands import OUTCOMES, command, environment, home_with, load, resources, run, serving, totals
+from tests.support.commands import (
+    OUTCOMES,
+    command,
+    environment,
+    forget_settings,
+    home_with,
+    load,
+    resources,
+    run,
+    serving,
+    totals,
+)
 from tests.support.ledgers import read_ledger
+from tests.support.publishing import publish_nothing
 from tests.support.questions import ANSWERS, Tables, asked, same
 from tests.support.starting import start
 
@@ -331,7 +344,7 @@ def test_the_same_files_again_create_nothing_and_disturb_no_reader(home, first, 
         reads = [reader.count()]
         while importer.poll() is None:
             reads.append(reader.count())
-            time.sleep(0.7)  # each read is a process of its own, beside the import
+            time.sleep(1.5)  # each read is a process of its own, beside the import
         out, err = importer.communicate()
         reads.append(reader.count())
     assert importer.returncode == SET_ASIDE, err
@@ -426,11 +439,13 @@ def test_the_other_files_go_on(bad_import):
     assert (batch["state"], batch["counts"]["created"]) == ("finished", 1)
 
 
-def test_the_summary_for_people_names_each_failed_file(bad_home, tmp_path):
+def test_the_summary_for_people_names_each_failed_file(bad_home, bad_import, tmp_path, monkeypatch, capsys):
     """The same as text, on a home that knows the files as failed already."""
     for name, content in UNREADABLE_FILES.items():
         (tmp_path / name).write_bytes(content)
-    done = run("chartferry", "--home", bad_home, "import", tmp_path)
-    assert done.returncode == UNREADABLE
+    forget_settings(monkeypatch)
+    publish_nothing(monkeypatch)
+    assert run_here(["--home", str(bad_home), "import", str(tmp_path)]) == UNREADABLE
+    said = capsys.readouterr().out
     for name in UNREADABLE_FILES:
-        assert sum(f": {name}: " in line for line in done.stdout.splitlines()) == 1, done.stdout
+        assert sum(f": {name}: " in line for line in said.splitlines()) == 1, said

@@ -1,12 +1,15 @@
 """The exports of one practice, as their systems wrote them, through the feed files of `docs/examples`.
 
 What must become of each payment, answer and task is worked out here anew, in plain Python over the files, and compared
-to the row and the cent. The data is not part of this project: the tests are skipped where it is not at hand.
+to the row and the cent. `make test` takes the patients of a fourth of the practice, `make test-all` all of them.
+
+The data is not part of this project: the tests are skipped where it is not at hand.
 """
 
 import csv
 import gzip
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +17,7 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import duckdb
 import pytest
@@ -24,19 +28,38 @@ from tests.support.realdata import MISSING, REALDATA
 
 ROOT = Path(__file__).parents[1]
 PRACTICE = REALDATA / "practice"
-REFERENCE, INBOX = PRACTICE / "reference", PRACTICE / "inbox"
 SET_ASIDE = 3
 LIMIT = Decimal("9999999.99")
 LOADED = ("Task", "PaymentNotice", "QuestionnaireResponse")
 COPAYMENT = "/fhir/copayment-claims"
+ID = re.compile(r"[\w.-]+")
 
 pytestmark = pytest.mark.skipif(
-    not (REFERENCE.is_dir() and INBOX.is_dir()),
+    not all((PRACTICE / name).is_dir() for name in ("reference", "inbox")),
     reason=MISSING,
 )
 
 
 # --- What the files say must happen -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[4, pytest.param(1, marks=pytest.mark.long)], ids=["a fourth", "all"])
+def practice(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the practice's reference data and exports, or of what is about some of its patients alone."""
+    if request.param == 1:
+        return PRACTICE
+    tasks = set(ID.findall((PRACTICE / "inbox" / "tasks.ndjson").read_text(encoding="utf-8")))  # few: all of them stay
+    people = {each["id"] for each in reference(PRACTICE, "Patient")} - tasks
+    left_out = {each for each in people if crc32(each.encode()) % request.param}
+    folder = tmp_path_factory.mktemp("some of the practice")
+    for path in (path for path in PRACTICE.glob("*/*") if path.parent.name in ("reference", "inbox")):
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        lines = data.decode().splitlines(keepends=True)
+        kept = [line for line in lines if left_out.isdisjoint(ID.findall(line))]
+        assert 0 < len(kept) <= len(lines)
+        (folder / path.parent.name).mkdir(exist_ok=True)
+        (folder / path.parent.name / path.name.removesuffix(".gz")).write_text("".join(kept))
+    return folder
 
 
 @dataclass(frozen=True)
@@ -50,15 +73,15 @@ class Payment:
     created: bool
 
 
-def reference(kind: str) -> Iterator[dict[str, Any]]:
+def reference(practice: Path, kind: str) -> Iterator[dict[str, Any]]:
     """The reference records of a type."""
-    for path in sorted(REFERENCE.glob(f"{kind}.*")):
+    for path in sorted((practice / "reference").glob(f"{kind}.*")):
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             yield from (json.loads(line, parse_float=Decimal) for line in file if line.strip())
 
 
-def export(name: str) -> list[dict[str, str]]:
-    with (INBOX / name).open(encoding="utf-8", newline="") as file:
+def export(practice: Path, name: str) -> list[dict[str, str]]:
+    with (practice / "inbox" / name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -68,16 +91,16 @@ def claim_total(claim: dict[str, Any]) -> Decimal:
     return sum((Decimal(item["net"]["value"]) for item in claim.get("item", []) if "net" in item), Decimal(0))
 
 
-def payments_predicted() -> dict[str, Payment]:
+def payments_predicted(practice: Path) -> dict[str, Payment]:
     """PAY-CREATE-02 to PAY-CREATE-07 by hand: per patient, by day and then by place in the file, an ordinary payment is
     taken up to the balance; a copayment for a claim of the patient may take the balance below zero."""
-    claims = {claim["id"]: claim for claim in reference("Claim")}
+    claims = {claim["id"]: claim for claim in reference(practice, "Claim")}
     balance: defaultdict[str, Decimal] = defaultdict(Decimal)
     for claim in claims.values():
         if claim["status"] == "active":
             balance[bare(claim["patient"]["reference"])] += claim_total(claim)
-    patients = {patient["id"] for patient in reference("Patient")}
-    paid = [row for row in export("claims_transactions.csv") if row["TYPE"] == "PAYMENT"]
+    patients = {patient["id"] for patient in reference(practice, "Patient")}
+    paid = [row for row in export(practice, "claims_transactions.csv") if row["TYPE"] == "PAYMENT"]
     found = {}
     for row in sorted(paid, key=lambda row: datetime.fromisoformat(row["FROMDATE"])):  # stable: then as in the file
         patient, amount = row["PATIENTID"], Decimal(row["PAYMENTS"])
@@ -121,10 +144,10 @@ def answers_in(items: list[dict[str, Any]]) -> Iterator[tuple]:
         yield from answers_in(item.get("item", []))
 
 
-def responses_exported() -> dict[str, dict[str, Any]]:
+def responses_exported(practice: Path) -> dict[str, dict[str, Any]]:
     """Response by key: whose, which questionnaire, when, and its answers."""
     found: dict[str, dict[str, Any]] = {}
-    for row in export("prapare_answers.csv"):
+    for row in export(practice, "prapare_answers.csv"):
         response = found.setdefault(row["response_id"], row | {"answers": Counter()})
         response["answers"][answer_in_file(row)] += 1
     return found
@@ -137,10 +160,10 @@ PERSONS = {
 """The roles that stand for a person, as the practice says."""
 
 
-def tasks_predicted() -> dict[str, str | None]:
+def tasks_predicted(practice: Path) -> dict[str, str | None]:
     """Requester of each task in the chart, None where nobody who can be one requested it."""
-    practitioners = {f"Practitioner/{one['id']}" for one in reference("Practitioner")}
-    lines = (INBOX / "tasks.ndjson").read_text(encoding="utf-8").splitlines()
+    practitioners = {f"Practitioner/{one['id']}" for one in reference(practice, "Practitioner")}
+    lines = (practice / "inbox" / "tasks.ndjson").read_text(encoding="utf-8").splitlines()
     tasks = {task["id"]: task["requester"]["reference"] for task in map(json.loads, lines)}
     persons = {key: PERSONS.get(requester, requester) for key, requester in tasks.items()}
     return {key: person if person in practitioners else None for key, person in persons.items()}
@@ -150,13 +173,13 @@ def tasks_predicted() -> dict[str, str | None]:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(practice: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The practice's reference data and exports, loaded and imported."""
     home = tmp_path_factory.mktemp("practice") / "var"
-    loaded = load(home, REFERENCE)
+    loaded = load(home, practice / "reference")
     assert loaded.returncode == SET_ASIDE, loaded.stderr
     assert "3 refused" in loaded.stderr  # the questionnaires that are drafts
-    imported = run("chartferry", "--home", home, "--feeds", ROOT / "docs" / "examples", "import", INBOX)
+    imported = run("chartferry", "--home", home, "--feeds", ROOT / "docs" / "examples", "import", practice / "inbox")
     assert imported.returncode == SET_ASIDE, imported.stdout + imported.stderr
     return home
 
@@ -193,9 +216,9 @@ def batches(home) -> dict[str, dict[str, Any]]:
         return {row["file_name"]: row for row in (dict(zip(names, v, strict=True)) for v in query.fetchall())}
 
 
-def test_every_payment_that_the_rules_allow_is_created_and_no_other(chart, rows):
+def test_every_payment_that_the_rules_allow_is_created_and_no_other(practice, chart, rows):
     """PAY-CREATE-04, PAY-CREATE-05, PAY-CREATE-06, PAY-25: to the row and the cent, in the order of the practice."""
-    predicted = payments_predicted()
+    predicted = payments_predicted(practice)
     assert {key: row["state"] for key, row in rows["PaymentNotice"].items()} == {
         key: "created" if payment.created else "refused" for key, payment in predicted.items()
     }
@@ -221,17 +244,17 @@ def claim_of(notice: dict[str, Any]) -> str | None:
     return None
 
 
-def test_copayments_alone_take_a_balance_below_zero(chart):
+def test_copayments_alone_take_a_balance_below_zero(practice):
     """PAY-CREATE-07: the prediction is no accident: this practice has both kinds, and refusals."""
-    predicted = payments_predicted().values()
+    predicted = payments_predicted(practice).values()
     assert {bool(payment.claim) for payment in predicted if payment.created} == {True, False}
     assert not any(payment.claim for payment in predicted if not payment.created)
     assert any(not payment.created for payment in predicted)
 
 
-def test_every_response_is_created_with_the_answers_of_the_export(chart, rows):
+def test_every_response_is_created_with_the_answers_of_the_export(practice, chart, rows):
     """FEED-FILE-08: no rule forbids one of them, and not an answer is lost."""
-    exported = responses_exported()
+    exported = responses_exported(practice)
     assert {key: row["state"] for key, row in rows["QuestionnaireResponse"].items()} == dict.fromkeys(
         exported, "created"
     )
@@ -245,9 +268,9 @@ def test_every_response_is_created_with_the_answers_of_the_export(chart, rows):
         assert datetime.fromisoformat(response["authored"]) == datetime.fromisoformat(wanted["authored"])
 
 
-def test_tasks_that_a_person_requested_are_created_the_others_rejected_with_the_reason(home, chart, rows):
+def test_tasks_that_a_person_requested_are_created_the_others_rejected_with_the_reason(practice, home, chart, rows):
     """TASK-16, FEED-FILE-05: a requester is a practitioner, or one of the roles that stand for one."""
-    predicted = tasks_predicted()
+    predicted = tasks_predicted(practice)
     created = {key: person for key, person in predicted.items() if person}
     assert {key: row["state"] for key, row in rows["Task"].items()} == dict.fromkeys(created, "created")
     assert {key: task["requester"]["reference"] for key, task in chart["Task"].items()} == created
@@ -262,10 +285,10 @@ def test_tasks_that_a_person_requested_are_created_the_others_rejected_with_the_
     assert all(message for _, _, message in reasons)
 
 
-def test_counts_and_sums_close(batches):
+def test_counts_and_sums_close(practice, batches):
     """REPORT-23: against the files, to the row and the cent."""
-    predicted = payments_predicted().values()
-    transactions = export("claims_transactions.csv")
+    predicted = payments_predicted(practice).values()
+    transactions = export(practice, "claims_transactions.csv")
     billing = batches["claims_transactions.csv"]
     assert billing["not_taken"] == sum(row["TYPE"] != "PAYMENT" for row in transactions)
     assert billing["lines"] == len(transactions) + 1
@@ -274,8 +297,10 @@ def test_counts_and_sums_close(batches):
     assert billing["refused"] == len(predicted) - billing["created"]
     assert billing["amount_received"] == sum(payment.amount for payment in predicted)
     assert billing["amount_created"] == sum(payment.amount for payment in predicted if payment.created)
-    screening, tasks = batches["prapare_answers.csv"], tasks_predicted()
-    assert (screening["lines"], screening["records"], screening["created"]) == (1177, 56, 56)
+    screening, tasks = batches["prapare_answers.csv"], tasks_predicted(practice)
+    lines, responses = len(export(practice, "prapare_answers.csv")) + 1, len(responses_exported(practice))
+    assert (screening["lines"], screening["records"], screening["created"]) == (lines, responses, responses)
+    assert (lines, responses) == (1177, 56) or practice != PRACTICE
     orders = batches["tasks.ndjson"]
     persons = sum(person is not None for person in tasks.values())
     assert (orders["lines"], orders["created"], orders["rejected"]) == (len(tasks), persons, len(tasks) - persons)

@@ -16,7 +16,7 @@ from tests.faults.world import first_exports, write_feeds, write_world
 
 VICTIMS = ("service", "importer", "both")
 WORKS = ("load", *CHANGES)
-TIMES = 4
+TIMES, RUNS = 4, 150
 SURVIVES = 4.0
 """The longest pause (seconds) of an importer that waits for a service to come back."""
 
@@ -29,7 +29,7 @@ def preloaded():
 @pytest.fixture(scope="module", params=[False, True], ids=["with additions", "bare"])
 def mortal(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("service")
-    mortal = Mortal(folder, write_world(folder / "world", 1000), request.param)
+    mortal = Mortal(folder, write_world(folder / "world", RUNS), request.param)
     with mortal.target() as target, Proxy(target.url) as proxy:
         yield mortal, target, proxy, request.param
 

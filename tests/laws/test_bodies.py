@@ -167,7 +167,7 @@ def test_reads_beside_updates_loads_and_batches_show_what_was_acknowledged(fresh
     readers = [threading.Thread(target=read) for _ in range(3)]
     for reader in readers:
         reader.start()
-    for number in range(1, 60):
+    for number in range(1, 25):
         body = task(0, description=f"task {number}")
         if number % 3:
             assert service.client.put(path, json=body).status_code == 200

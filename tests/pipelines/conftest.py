@@ -118,13 +118,22 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.fixture(scope="session")
+def ledger_on_server(request: pytest.FixtureRequest) -> str:
+    """A ledger on PostgreSQL without a fact, to be copied."""
+    url: str = request.getfixturevalue("postgres").create()
+    Ledger.open(url).close()
+    return url
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | Path]:
     """Where an empty ledger may be, on each database. STATE-HOME-02"""
     if request.param == "sqlite":
         yield tmp_path / "ledger.db"
         return
-    with request.getfixturevalue("postgres").database() as url:
+    model = request.getfixturevalue("ledger_on_server")
+    with request.getfixturevalue("postgres").database(like=model) as url:
         yield url
 
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 import duckdb
 import pytest
 
-from tests.support.publishing import World, import_payments, report
+from tests.support.publishing import World, import_payments, publish_only, report
 
 QUERIES = [
     "SELECT count(*) FROM diagnostic_report",
@@ -73,7 +73,9 @@ class Analyst:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A home whose publications have the tables that analysts ask here."""
+    publish_only(monkeypatch, "publication", "payment", "report_by_patient")
     made = World(tmp_path)
     import_payments(made)
     yield made

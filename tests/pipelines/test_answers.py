@@ -69,6 +69,7 @@ def answer_in_full(world: World) -> None:
     carry_over(world, "QuestionnaireResponse", records)
 
 
+@pytest.mark.usefixtures("few")
 def test_each_answer_is_a_row_with_its_words_and_without_its_free_text(world: World) -> None:
     answer_in_full(world)
     world.publish()
@@ -102,10 +103,13 @@ def test_a_questionnaire_becomes_a_wide_table_whose_comments_have_the_words(worl
     assert (done.path.parent / "parquet" / "response_check_up_2.parquet").exists()
 
 
-def test_free_text_is_published_only_where_the_home_says_so(world: World) -> None:
+def test_free_text_is_published_only_where_the_home_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it does not, no table has it."""
     answer_in_full(world)
     (world.home / "reports.toml").write_text("publish_free_text = true\n")
-    world.publish()
+    with monkeypatch.context() as patch:
+        publish_only(patch, wide=True)
+        world.publish()
     assert world.rows("SELECT text FROM answer WHERE kind = 'text'") == [("SECRET",)]
     assert world.rows("SELECT story FROM response_check_up_2 WHERE story IS NOT NULL") == [("SECRET",)]
     (world.home / "reports.toml").write_text("publish_free_text = false\n")

@@ -54,7 +54,7 @@ def test_every_name_of_a_clinic_begins_with_it_and_that_of_one_home_does_not_cha
 
 @pytest.fixture(scope="module")
 def practice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Practice]:
-    with practicing(tmp_path_factory.mktemp("home")) as practice:
+    with practicing(tmp_path_factory.mktemp("home"), served=True) as practice:
         practice.environ["CHARTFERRY_CLINIC"] = "north"
         yield practice
 

@@ -17,7 +17,7 @@ from tests.support.practice import SAMPLES, Practice, failures, materialized, pr
 @pytest.fixture(scope="module")
 def practice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Practice]:
     """A practice whose command line imported a good file and one that is not what its control totals say."""
-    with practicing(tmp_path_factory.mktemp("home")) as practice:
+    with practicing(tmp_path_factory.mktemp("home"), served=True) as practice:
         inbox = practice.home / "inbox"
         shutil.copy(SAMPLES / "inbox" / "payments-2026-01.csv", inbox)
         (inbox / "payments-wrong.csv").write_text("payment_id,patient_id,amount,paid_on\nW1,p,1.00,2026-01-05\n")

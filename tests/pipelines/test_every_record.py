@@ -244,7 +244,7 @@ class History(Sequence):
         assert given == Counter((key,) for feed, key in settled if feed == "form")
 
 
-@pytest.mark.publishes
+@pytest.mark.publishes("payment", "task", "questionnaire_response")
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 @pytest.mark.parametrize(
     "seed", [46, *(pytest.param(seed, marks=pytest.mark.long) for seed in (*range(4), *range(100, 140)))]

@@ -29,9 +29,14 @@ CLOCKS = {
 USUAL = "keeps seconds"
 
 
-@pytest.fixture(params=list(CLOCKS.values()), ids=list(CLOCKS))
+@pytest.fixture(
+    params=[
+        pytest.param(clock, id=name, marks=[pytest.mark.long] * (name not in (USUAL, "two minutes ahead")))
+        for name, clock in CLOCKS.items()
+    ]
+)
 def clocked(request, target):
-    """A bare target, with each of the clocks."""
+    """A bare target, with each of the clocks: `make test` takes the usual one and one that is ahead."""
     return with_clock(target, *request.param)
 
 

@@ -180,7 +180,7 @@ def test_responses_of_a_patient_and_day_share_a_note_over_files_a_lost_ledger_an
         assert asked("verify")["differences"] == []
 
 
-@pytest.mark.publishes
+@pytest.mark.publishes("import_row", "reject")
 def test_a_service_over_a_postgresql_store_does_with_every_row_what_was_rehearsed(
     home, asked, tmp_path, monkeypatch, postgres
 ):

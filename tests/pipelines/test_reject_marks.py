@@ -63,7 +63,11 @@ ROW = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=max(3, settings().max_examples // 7),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(rows=st.lists(ROW, min_size=1, max_size=8), cut=st.integers(0, 4))
 def test_rejects_imported_as_they_were_exported_are_the_same_rejects_and_nothing_new(rows, cut, tmp_path_factory):
     """CLI-CMD-04, CLI-CMD-05, LEDGER-01: whatever the rows hold."""

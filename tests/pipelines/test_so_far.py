@@ -48,7 +48,7 @@ def published(home):
     return state, dict(zip(COUNTED, map(int, counts), strict=True)), created
 
 
-@pytest.mark.publishes
+@pytest.mark.publishes("import_batch", "import_row")
 def test_a_killed_batch_has_its_counts_so_far_in_status_and_tables_and_its_first_outcomes_at_the_end(
     killed, home, chartferry, status
 ):

@@ -1,7 +1,6 @@
 """What is broken right now: named from the ledger, as a check of its own, and told once to whom it may concern."""
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -18,12 +17,11 @@ from pipelines.dagster.alerts import COMMAND, WEBHOOK, Event, Told, give, tell_n
 from pipelines.dagster.names import ONE_HOME
 from pipelines.dagster.standing.specs import INBOX_CHECK, WAITING_CHECK
 from pipelines.dagster.waiting import PATIENCE, waiting_now
-from pipelines.definitions import build_definitions
 from pipelines.home.dagster_folder import TOLD_TAG
 from pipelines.importing.broken import broken_now
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reject
-from tests.support.practice import verdicts
+from tests.support.practice import repository_of, verdicts
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
 
@@ -109,7 +107,7 @@ def test_a_file_of_which_no_record_was_taken_is_broken_until_it_is_mended(home: 
 
 
 def test_the_check_is_made_by_its_job_and_noted_when_it_has_changed_and_beside_a_publication(home: Home) -> None:
-    repository = build_definitions({"CHARTFERRY_HOME": str(home.path)}).get_repository_def()
+    repository = repository_of({"CHARTFERRY_HOME": str(home.path)})
     with dg.DagsterInstance.ephemeral() as instance:
         result = repository.get_job("standing_check").execute_in_process(instance=instance)
         assert verdicts(result) == {
@@ -140,7 +138,7 @@ def test_a_file_that_stays_in_the_inbox_is_named_and_told_once(
     (home.path / "inbox" / "payments-stuck.csv").write_text("")
     monkeypatch.setattr("pipelines.dagster.inbox.files.LAIN_TOO_LONG", timedelta(0))
     environ, told = noting
-    repository = build_definitions({"CHARTFERRY_HOME": str(home.path)}).get_repository_def()
+    repository = repository_of({"CHARTFERRY_HOME": str(home.path)})
     with dg.DagsterInstance.ephemeral() as instance:
         result = repository.get_job("standing_check").execute_in_process(instance=instance)
         assert verdicts(result)[INBOX_CHECK] == (False, "ERROR")
@@ -189,7 +187,7 @@ def test_imports_that_wait_for_the_target_say_so_once_something_waits(tmp_path: 
 
 
 def test_one_feeds_check_can_be_made_alone(home: Home) -> None:
-    repository = build_definitions({"CHARTFERRY_HOME": str(home.path)}).get_repository_def()
+    repository = repository_of({"CHARTFERRY_HOME": str(home.path)})
     name = "nothing_of_tasks_is_broken"
     with dg.DagsterInstance.ephemeral() as instance:
         chosen = {dg.AssetCheckKey(ONE_HOME.published, name)}
@@ -201,7 +199,7 @@ def test_one_feeds_check_can_be_made_alone(home: Home) -> None:
 
 
 def look(home: Home, instance: dg.DagsterInstance, environ: dict[str, str], cursor: str | None) -> str | None:
-    repository = build_definitions({"CHARTFERRY_HOME": str(home.path), **environ}).get_repository_def()
+    repository = repository_of({"CHARTFERRY_HOME": str(home.path), **environ})
     context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
     result = repository.get_sensor_def("alerts")(context)
     assert isinstance(result, dg.SensorResult)
@@ -211,9 +209,9 @@ def look(home: Home, instance: dg.DagsterInstance, environ: dict[str, str], curs
 @pytest.fixture
 def noting(tmp_path: Path) -> tuple[dict[str, str], Path]:
     """An environment whose alert command appends what it is told to a file."""
-    script, told = tmp_path / "note.py", tmp_path / "told.ndjson"
-    script.write_text(f"import sys; open({str(told)!r}, 'a').write(sys.stdin.read() + chr(10))")
-    return {COMMAND: f"{sys.executable} {script}"}, told
+    script, told = tmp_path / "note.sh", tmp_path / "told.ndjson"
+    script.write_text(f"cat >> '{told}'; echo >> '{told}'\n")
+    return {COMMAND: f"/bin/sh {script}"}, told
 
 
 def test_each_event_is_told_once_to_the_command(home: Home, noting: tuple[dict[str, str], Path]) -> None:

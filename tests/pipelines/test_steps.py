@@ -278,12 +278,9 @@ def test_lost_tasks_without_a_patient_are_each_looked_for_at_their_owner(at, mon
     at.agree()
 
 
-SERVICE = [(way, known) for way in WAYS for known in (True, False)]
-
-
-@pytest.mark.parametrize(
-    ("way", "known"), SERVICE, ids=[f"{way}, {'ours' if known else 'another'}" for way, known in SERVICE]
-)
+@pytest.mark.crossed
+@pytest.mark.parametrize("known", [True, False], ids=["ours", "another"])
+@pytest.mark.parametrize("way", WAYS)
 def test_the_bundled_service_takes_rows_at_every_step(tmp_path, way, known):
     """TARGET-02: also where it is not known to be one, so that its promises are tried first."""
     with running(tmp_path, practice(tmp_path / "world", 5)) as service:

@@ -6,7 +6,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
@@ -19,10 +23,12 @@ from dagster._core.test_utils import create_run_for_test
 from pipelines.cli import run as chartferry
 from pipelines.commands import supervising, up
 from pipelines.commands.supervising import CannotStart, Child
+from pipelines.dagster.attended import make_storage
 from pipelines.dagster.code_server import give_up_lost_runs
 from pipelines.dagster.names import ONE_HOME
 from pipelines.home.dagster_folder import LOAD_POOL, dagster_environment, lacking, prepare_dagster_home
 from pipelines.home.logs import rotate
+from pipelines.session import service_commands
 from pipelines.session.named import BadTarget
 from tests.support import loopback
 from tests.support.commands import forget_settings
@@ -78,18 +84,21 @@ def test_a_home_has_one_supervisor(tmp_path: Path) -> None:
 
 
 def test_what_does_not_start_says_its_last_words_and_nothing_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A store that cannot be opened: one line, and the rest is never started."""
+    """A store that cannot be opened: one line, and the rest is never started. A toy stands for the code server."""
     home = tmp_path / "home"
     home.mkdir()
     (home / "service.duckdb").write_bytes(b"no store" * 1000)
-    with running_up(home, "--port", "0", "--web-port", "0") as process:
-        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 6
+    forget_settings(monkeypatch)
+    monkeypatch.setattr(up, "SERVICE", service_commands.SERVICE)
+    monkeypatch.setattr(up, "ATTENDED", (sys.executable, "-S", "-c", "import time; time.sleep(600)"))
+    assert chartferry(["--home", str(home), "up", "--port", "0", "--web-port", "0"]) == 6
+    errors = capsys.readouterr().err
     assert errors.startswith("chartferry: service did not start: ")
     assert errors.count("\n") == 1
     assert not (home / "dagster" / "webserver.log").exists()
+    assert gone(home)
 
 
 def test_a_target_that_cannot_be_used_is_named_before_anything_is_started(
@@ -222,11 +231,25 @@ def test_what_an_attended_process_started_ends_with_it_when_nobody_attends_any_m
     until(lambda: not started.is_running() or started.status() == psutil.STATUS_ZOMBIE, "the end of what it started")
 
 
-def test_processes_that_start_at_once_over_a_new_home_all_find_dagsters_storage(tmp_path: Path) -> None:
-    """CLI-CMD-13"""
-    program = "import os, pathlib; from pipelines.dagster import attended as a; "
-    program += "a.make_storage(pathlib.Path(os.environ['DAGSTER_HOME']))"
-    prepare_dagster_home(tmp_path)
-    environ = dagster_environment(tmp_path, os.environ)
-    started = [subprocess.Popen([sys.executable, "-c", program], env=environ) for _ in range(2)]
-    assert [process.wait() for process in started] == [0, 0]
+def test_processes_that_start_at_once_over_a_new_home_all_find_dagsters_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CLI-CMD-13: one after another. Here they are threads, which the lock of a file keeps apart like processes."""
+    folder = prepare_dagster_home(tmp_path)
+    for name, value in dagster_environment(tmp_path, {}).items():
+        monkeypatch.setenv(name, value)
+    make, turn = dg.DagsterInstance.get, threading.Lock()
+
+    @contextmanager
+    def alone() -> Iterator[dg.DagsterInstance]:
+        assert turn.acquire(blocking=False)
+        with make() as instance:
+            time.sleep(0.05)
+            yield instance
+        turn.release()
+
+    monkeypatch.setattr(dg.DagsterInstance, "get", alone)
+    with ThreadPoolExecutor(3) as starting:
+        list(starting.map(make_storage, [folder] * 3))
+    with make() as instance:
+        assert instance.get_runs() == []

@@ -31,9 +31,9 @@ TASK = {
 }
 
 
-def suite():
-    """The files of the suite: (name, bytes), in order of their names."""
-    return [(path.stem, path.read_bytes()) for path in sorted(SUITE.glob("*.json"))]
+def suite(every: int = 1, first: int = 0):
+    """The files of the suite, or one of every so many: (name, bytes), in order of their names."""
+    return [(path.stem, path.read_bytes()) for path in sorted(SUITE.glob("*.json"))[first % every :: every]]
 
 
 def strings(every: int = 1) -> list[str]:
@@ -43,6 +43,16 @@ def strings(every: int = 1) -> list[str]:
 
 some = pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.long)])
 """One string of every five; all of them in `make test-all`."""
+thirds = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
+"""One file of every three, at each path others; all of them in `make test-all`."""
+PATHS = [
+    ("POST", "/Task"),
+    ("POST", "/PaymentNotice"),
+    ("POST", "/QuestionnaireResponse"),
+    ("POST", "/"),
+    ("PUT", "/Task/x"),
+    ("PUT", "/QuestionnaireResponse/x"),
+]
 
 
 def acceptable(text):
@@ -68,20 +78,11 @@ def test_the_sets_are_whole():
 
 
 @needs_suite
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("POST", "/Task"),
-        ("POST", "/PaymentNotice"),
-        ("POST", "/QuestionnaireResponse"),
-        ("POST", "/"),
-        ("PUT", "/Task/x"),
-        ("PUT", "/QuestionnaireResponse/x"),
-    ],
-)
-def test_no_file_is_a_body_that_is_taken(service, method, path):
+@thirds
+@pytest.mark.parametrize(("method", "path"), PATHS)
+def test_no_file_is_a_body_that_is_taken(service, method, path, every):
     """COMMON-32, COMMON-34, COMMON-35: what is no JSON, and JSON that is no resource, are bad requests."""
-    for name, raw in suite():
+    for name, raw in suite(every, PATHS.index((method, path))):
         response = service.client.request(method, path, content=raw, headers=HEADERS)
         assert response.status_code == 400, name
         issue = outcome(response)
@@ -93,8 +94,9 @@ def test_no_file_is_a_body_that_is_taken(service, method, path):
 
 
 @needs_suite
-def test_every_file_is_examined_by_validate(service):
-    for name, raw in suite():
+@thirds
+def test_every_file_is_examined_by_validate(service, every):
+    for name, raw in suite(every, 1):
         response = service.client.post("/Task/$validate", content=raw, headers=HEADERS)
         assert response.json()["resourceType"] == "OperationOutcome", name
         assert response.status_code == (400 if name.startswith("n_") else response.status_code), name
@@ -110,9 +112,10 @@ def holds_nothing(value):
 
 
 @needs_suite
-def test_every_file_as_a_part_that_is_ignored(service):
+@thirds
+def test_every_file_as_a_part_that_is_ignored(service, every):
     """`meta` may hold whatever is JSON: files that must parse are taken there, files that must not are not."""
-    for name, raw in suite():
+    for name, raw in suite(every, 2):
         body = json.dumps(TASK).encode()[:-1] + b',"meta":{"x":' + raw + b"}}"
         response = service.client.post("/Task", content=body, headers=HEADERS)
         assert response.status_code in (201, 400), name
@@ -126,9 +129,10 @@ def test_every_file_as_a_part_that_is_ignored(service):
 
 
 @needs_suite
-def test_every_text_of_a_file_as_a_description(service):
+@thirds
+def test_every_text_of_a_file_as_a_description(service, every):
     """A text is stored and shown as it is, or refused; one that no UTF-8 can hold is refused."""
-    for name, raw in suite():
+    for name, raw in suite(every, 0):
         try:
             value = parse_json(raw)
         except Malformed:
@@ -238,9 +242,10 @@ def test_every_string_is_an_answer_or_is_refused(service, every):
 
 
 @needs_strings
-def test_every_string_as_a_code_is_refused_in_valid_json(service):
+@some
+def test_every_string_as_a_code_is_refused_in_valid_json(service, every):
     """The message of an unknown option repeats its code; nothing else repeats what was sent."""
-    for text in strings():
+    for text in strings(every):
         body = response_of(service, "x")
         coding = {"system": "http://loinc.org", "code": text, "display": text}
         body["item"] = [{"linkId": "mood", "answer": [{"valueCoding": coding}]}]
@@ -252,6 +257,7 @@ def test_every_string_as_a_code_is_refused_in_valid_json(service):
 
 
 @needs_strings
+@some
 @pytest.mark.parametrize(
     "change",
     [
@@ -268,11 +274,11 @@ def test_every_string_as_a_code_is_refused_in_valid_json(service):
         lambda text: {"requester": {text: 1}},
     ],
 )
-def test_every_string_where_it_does_not_belong_is_refused(service, change):
+def test_every_string_where_it_does_not_belong_is_refused(service, change, every):
     """ERR-06: and the outcome does not repeat it, unless it is an id, which is not known."""
     allowed = {"status": "requested", "intent": "unknown"}
     for text, (status, answer) in zip(
-        strings(), sent(service, [TASK | change(text) for text in strings()]), strict=True
+        strings(every), sent(service, [TASK | change(text) for text in strings(every)]), strict=True
     ):
         if change(text).items() <= allowed.items() or change(text).get("id") is not None:
             continue
@@ -301,8 +307,9 @@ def test_every_string_as_the_value_of_every_parameter(service, kind, name):
 
 
 @needs_strings
-def test_every_string_as_the_name_of_a_parameter_is_refused(service):
-    for text in strings():
+@some
+def test_every_string_as_the_name_of_a_parameter_is_refused(service, every):
+    for text in strings(every):
         response = service.client.get("/Task", params={text: "1"})
         if response.status_code == 200:
             assert text in {"_sort", "_count", "_id", ""}, text
@@ -311,9 +318,10 @@ def test_every_string_as_the_name_of_a_parameter_is_refused(service):
 
 
 @needs_strings
-def test_every_string_as_an_id_is_not_found(service):
+@some
+def test_every_string_as_an_id_is_not_found(service, every):
     """ERR-404-01: the outcome names it letter for letter."""
-    for text in strings():
+    for text in strings(every):
         for kind in ("Task", "Questionnaire"):
             response = service.client.get(f"/{kind}/{quote(text, safe='')}")
             if not text or text in (".", "..") or "/" in text:

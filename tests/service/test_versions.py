@@ -30,8 +30,8 @@ class SetClock:
 
 
 @contextmanager
-def clocked(folder: Path, database: Database, clock: SetClock) -> Iterator[Running]:
-    with database(folder) as store, running(folder, store=store, clock=clock) as found:
+def clocked(folder: Path, ready: Database, clock: SetClock) -> Iterator[Running]:
+    with ready(folder) as store, running(folder, world=None, store=store, clock=clock) as found:
         yield found
 
 
@@ -54,11 +54,11 @@ def changing(path: str, number: int) -> dict[str, Any]:
     return {"resource": body, "request": {"method": "PUT", "url": path.removeprefix("/")}}
 
 
-def test_a_version_is_later_than_the_one_before_whatever_the_clock_says(tmp_path: Path, database: Database) -> None:
+def test_a_version_is_later_than_the_one_before_whatever_the_clock_says(tmp_path: Path, ready: Database) -> None:
     """COMMON-64, EXTRA-HISTORY-02: the clock goes on, stands still and is set back; several changes share a commit."""
     random, clock = Random(64), SetClock(FROZEN)
     steps = [timedelta(0), timedelta(microseconds=1), SECOND, 2 * HOUR, -SECOND, -HOUR]
-    with clocked(tmp_path, database, clock) as service:
+    with clocked(tmp_path, ready, clock) as service:
         path = made(service, 1)
         for number in range(25):
             clock.now += random.choice(steps)
@@ -75,21 +75,21 @@ def test_a_version_is_later_than_the_one_before_whatever_the_clock_says(tmp_path
     ("back", "apart"), [(timedelta(0), timedelta(microseconds=1)), (SECOND, SECOND), (HOUR, SECOND)]
 )
 def test_a_version_is_a_second_later_where_the_clock_is_behind(
-    tmp_path: Path, database: Database, back: timedelta, apart: timedelta
+    tmp_path: Path, ready: Database, back: timedelta, apart: timedelta
 ) -> None:
     """COMMON-64: a microsecond where the clock stands still."""
     clock = SetClock(FROZEN)
-    with clocked(tmp_path, database, clock) as service:
+    with clocked(tmp_path, ready, clock) as service:
         path = made(service, 1)
         clock.now -= back
         assert service.client.put(path, json=task(1)).status_code == 200
         assert [time for _, time in versions(service, path)] == [FROZEN + apart, FROZEN]
 
 
-def test_no_change_is_lost_where_the_clock_is_set_back(tmp_path: Path, database: Database) -> None:
+def test_no_change_is_lost_where_the_clock_is_set_back(tmp_path: Path, ready: Database) -> None:
     """COMMON-64, ERR-412-03: the date of a version that was changed since lets no update through."""
     clock = SetClock(FROZEN)
-    with clocked(tmp_path, database, clock) as service:
+    with clocked(tmp_path, ready, clock) as service:
         path = made(service, 1)
         read = service.client.get(path).headers["last-modified"]
         clock.now -= timedelta(seconds=5)
@@ -115,10 +115,10 @@ def test_no_change_is_lost_where_two_services_have_other_clocks(tmp_path: Path, 
         assert [etag for etag, _ in versions(first, path)] == ['W/"2"', 'W/"1"']
 
 
-def test_a_loaded_record_is_later_than_its_version_before(tmp_path: Path, database: Database) -> None:
+def test_a_loaded_record_is_later_than_its_version_before(tmp_path: Path, ready: Database) -> None:
     """COMMON-64: reports and questionnaires are loaded, not written over the interface."""
     clock = SetClock(FROZEN)
-    with clocked(tmp_path, database, clock) as service:
+    with clocked(tmp_path, ready, clock) as service:
         lines = (WORLD / "diagnostic_report.ndjson").read_text(encoding="utf-8").splitlines()
         report = json.loads(lines[0])
         path, parts = f"/DiagnosticReport/{report['id']}", service.service
@@ -137,11 +137,11 @@ def test_a_loaded_record_is_later_than_its_version_before(tmp_path: Path, databa
 
 @pytest.mark.parametrize("behind", [timedelta(0), SECOND, timedelta(minutes=4, seconds=59)])
 def test_changes_since_an_instant_miss_nothing_of_a_clock_that_is_behind(
-    tmp_path: Path, database: Database, behind: timedelta
+    tmp_path: Path, ready: Database, behind: timedelta
 ) -> None:
     """EXTRA-HISTORY-03: who asks what came since the newest change learns of one by a clock that is behind."""
     clock = SetClock(FROZEN)
-    with clocked(tmp_path, database, clock) as service:
+    with clocked(tmp_path, ready, clock) as service:
         clock.now = FROZEN - HOUR
         made(service, 0)
         clock.now = FROZEN

@@ -17,8 +17,9 @@ from tests.service.test_contention import authorized
 from tests.support import loopback
 from tests.support.commands import command, environment
 from tests.support.postgres import Postgres
+from tests.support.starting import finish, start
 
-WORKERS = 3
+WORKERS = 2
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def url(postgres: Postgres) -> Iterator[str]:
 def supervised(store: str, folder: Path, workers: int = WORKERS) -> Iterator[tuple[psutil.Process, str]]:
     """Processes over a store: the one that watches them, and their address."""
     arguments = command("fhir-service", "serve", "--store", store, "--port", 0, "--workers", workers)
-    with subprocess.Popen(
+    with start(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), cwd=folder
     ) as process:
         try:
@@ -82,7 +83,7 @@ def test_a_process_that_dies_is_replaced_while_the_others_answer(url: str, tmp_p
 def test_the_processes_end_with_the_one_that_watches_them(url: str, tmp_path: Path) -> None:
     """CLI-SVC-02: also where that is killed."""
     arguments = command("fhir-service", "serve", "--store", url, "--port", 0, "--workers", 2)
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment(), cwd=tmp_path) as process:
+    with start(arguments, stdout=subprocess.PIPE, text=True, env=environment(), cwd=tmp_path) as process:
         assert process.stdout
         process.stdout.readline()
         children = psutil.Process(process.pid).children()
@@ -93,7 +94,7 @@ def test_the_processes_end_with_the_one_that_watches_them(url: str, tmp_path: Pa
 
 def test_a_store_that_cannot_be_opened_is_named_once(tmp_path: Path) -> None:
     arguments = command("fhir-service", "serve", "--store", "postgresql://x@127.0.0.1:1/y", "--workers", 2, "--port", 0)
-    done = subprocess.run(arguments, capture_output=True, text=True, env=environment(), cwd=tmp_path, check=False)
+    done = finish(arguments, env=environment(), cwd=tmp_path, timeout=60)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
 
 

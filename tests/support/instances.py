@@ -1,7 +1,8 @@
 """Databases of DuckDB in memory, cheaper than they come: a new instance takes 16 ms, and a command opens several.
 
-Each is a database of its own in an instance that many share. It has their threads and order, and no folder to spill to:
-what is spilled, and how much memory is taken, is tested in processes of their own.
+Each is a database of its own in an instance that many share. It has their order, one thread, since several wait for
+each other where rows are few, and no folder to spill to: what is spilled, and how much memory is taken, is tested in
+processes of their own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +29,7 @@ class Instances:
         if number % MOST == 0:
             self.close()
         if kind not in self._shared:
-            self._shared[kind] = duckdb.connect(":memory:", config=dict(shared))
+            self._shared[kind] = duckdb.connect(":memory:", config={**shared, "threads": 1})
         own = self._shared[kind].cursor()
         own.execute(f"ATTACH ':memory:' AS own_{number}")
         own.execute(f"USE own_{number}")

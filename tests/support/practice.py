@@ -1,21 +1,28 @@
 """A home with the samples' reference data, and what Dagster made of its imports: for tests of the orchestration."""
 
+import atexit
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 from dagster._core.events import DagsterEventType
 
+from pipelines.commands.definitions import stamp_of
+from pipelines.dagster.reports import assets
 from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
+from pipelines.reports import tables
 from pipelines.session.opening import open_ledger
-from tests.support.commands import environment, listening
+from tests.support.commands import environment, listening, load
 from tests.support.starting import finish
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"
@@ -45,7 +52,7 @@ class Practice:
         return batch_id
 
     def repository(self) -> dg.RepositoryDefinition:
-        return build_definitions(self.environ).get_repository_def()
+        return repository_of(self.environ)
 
     def run(
         self, job: str, *batch_ids: str, assets: list[dg.AssetKey] | None = None, **tags: str
@@ -104,8 +111,35 @@ class Practice:
         return command("pipelines.cli", *arguments, environ=self.environ)
 
 
+def repository_of(environ: Mapping[str, str]) -> dg.RepositoryDefinition:
+    """The definitions of a home, made anew where settings, feeds, views or tables have changed since the last time."""
+    files = (stamp_of(Path(environ["CHARTFERRY_HOME"]), environ), _stamp(tables.sql_folder()))
+    about = (dict(environ), files, vars(assets)["readable_tables"])  # a test may have put another in its place
+    if not _LAST or _LAST[0] != about:
+        _LAST[:] = about, build_definitions(environ).get_repository_def()
+    found: dg.RepositoryDefinition = _LAST[1]
+    return found
+
+
+_LAST: list[Any] = []
+"""What the definitions of the last call were made of, and they."""
+
+
+def _stamp(folder: Path) -> list[tuple[str, int]]:
+    return sorted((str(path), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file())
+
+
 def command(module: str, *arguments: str, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return finish([sys.executable, "-m", module, *arguments], env=environ)
+
+
+@cache
+def samples_store() -> Path:
+    """A store of DuckDB that holds the samples' reference data, made once in a process."""
+    folder = Path(tempfile.mkdtemp(prefix="samples-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    load(folder, SAMPLES / "reference")
+    return folder / "service.duckdb"
 
 
 @contextmanager
@@ -113,8 +147,7 @@ def practicing(home: Path, served: bool = False) -> Iterator[Practice]:
     """A practice. served: over one service for all its runs, each of which starts one of its own otherwise."""
     environ = environment(CHARTFERRY_HOME=str(home))
     (home / "inbox").mkdir()
-    store = str(home / "service.duckdb")
-    command("fhir_service", "load", "--store", store, str(SAMPLES / "reference"), environ=environ)
+    shutil.copy(samples_store(), home / "service.duckdb")
     with dg.DagsterInstance.ephemeral() as instance, listening(home) if served else nullcontext():
         yield Practice(home, environ, instance)
 

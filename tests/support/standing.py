@@ -18,6 +18,7 @@ import psutil
 
 from tests.support import loopback
 from tests.support.commands import command, environment
+from tests.support.starting import start
 
 PATIENCE_SECONDS = 1800
 """Far more than anything takes: a test waits for what it wants to see, and fails when nothing moves any more."""
@@ -112,7 +113,7 @@ def running_up(home: Path, *options: object, **environ: str) -> Iterator[subproc
     surroundings = environment(CHARTFERRY_HOME=str(home), **environ)
     pipe = subprocess.PIPE
     arguments = command("chartferry", "up", *options)
-    with subprocess.Popen(arguments, env=surroundings, stdout=pipe, stderr=pipe, text=True) as process:
+    with start(arguments, env=surroundings, stdout=pipe, stderr=pipe, text=True) as process:
         try:
             yield process
         finally:

@@ -2,13 +2,14 @@
 
 import json
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipelines.feeds.drafting.draft import draft_lines
-from pipelines.feeds.drafting.entries import Entry
+from pipelines.feeds.drafting.entries import Entry, Line
 from pipelines.feeds.files.catalog import load_feed
 from tests.pipelines.feeds.test_polluted import ASKED, REFUSED, REJECTED, RIGHT, WARNED, drafted, outcome
 from tests.support.export_headers import Judged, StrangeExport, judged, unseen
@@ -74,8 +75,13 @@ def test_no_file_of_further_ways_is_misread_unsaid(tmp_path: Path) -> None:
     assert wrong == []
 
 
+@cache
+def drafted_lines(name: str) -> list[Line]:
+    return draft_lines(UNSEEN / "headers" / name)
+
+
 def verdicts(export: StrangeExport) -> tuple[str, list[Judged]]:
-    lines = draft_lines(UNSEEN / "headers" / export.file_name)
+    lines = drafted_lines(export.file_name)
     (kind,) = [line.value for line in lines if isinstance(line, Entry) and line.key == "kind"]
     return kind.strip('"'), list(judged(export, lines))
 

@@ -23,7 +23,9 @@ TEXT = {"name": "text", "path": "code.text", "type": "string"}
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A home without views of its own. What is published are its views, and of our tables those that a test names."""
+    publish_only(monkeypatch)
     made = World(tmp_path)
     (made.home / "views").mkdir()
     yield made
@@ -56,8 +58,9 @@ def test_a_view_of_the_home_becomes_a_table_with_comments_a_parquet_file_and_an_
     assert asset.description.startswith("Mine.\n\n```json\n")
 
 
-def test_the_views_that_come_with_it_hold_what_the_reports_say(world: World) -> None:
+def test_the_views_that_come_with_it_hold_what_the_reports_say(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """VIEW-02"""
+    publish_only(monkeypatch, *OURS, "diagnostic_report_category", "diagnostic_report_code")
     world.reports.append(report("r7", effectiveDateTime="2026-02", code={"text": "Month"}))
     world.reports.append(report("r8", effectiveDateTime="9999-12-31"))
     world.publish()
@@ -239,9 +242,8 @@ def test_odd_resources_stop_none_of_the_views_that_come_with_it(world: World, mo
     assert world.rows("SELECT count(*) FROM task_at_target") == [(9,)]
 
 
-def test_free_text_is_said_of_a_column_of_one_text(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_text_is_said_of_a_column_of_one_text(world: World) -> None:
     """VIEW-02"""
-    publish_only(monkeypatch)
     free = {"name": "chartferry/free-text", "value": "true"}
     for column in ({"type": "boolean"}, {"collection": True}, {"tag": [{**free, "value": "yes"}]}):
         put(world, {**TEXT, "tag": [free], **column})
