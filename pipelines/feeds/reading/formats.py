@@ -10,6 +10,9 @@ Shown = Callable[[str], str | None]
 """The text that a number is shown as, where its value does not say it."""
 
 PERCENT_IDS, MOMENT_IDS = (9, 10), (22,)
+DURATION_ID = 46
+TIME_IDS = (*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59))
+_DURATION = re.compile(r"\[[hms]+\]", re.IGNORECASE)
 _PARTS = re.compile(r'"([^"]*)"|\\(.)|\[([^\]]*)\]|_.|\*.|(.)', re.DOTALL)
 _DIGITS = 15
 DOLLARS = ("$", "USD", "US$")
@@ -38,6 +41,19 @@ def shown_by(format_id: int, code: str | None) -> Shown | None:
     if signs and set(signs) <= set("0#- /()") and (signs.count("0") > 1 or len(signs) < len(parts)):
         return lambda text: _filled(text, parts)
     return None
+
+
+def is_duration(format_id: int, code: str | None) -> bool:
+    """True if a format may be one of durations, such as `[h]:mm`."""
+    return format_id == DURATION_ID if code is None else bool(_DURATION.search(code))
+
+
+def is_of_time(format_id: int, code: str | None) -> bool:
+    """True if a format may be one of dates, times or durations."""
+    if code is None:
+        return format_id in TIME_IDS
+    signs = "".join(sign for sign, is_literal in _parts(code.partition(";")[0]) if not is_literal)
+    return not set("ymdhs").isdisjoint(signs.lower()) or is_duration(format_id, code)
 
 
 def _parts(code: str) -> Iterator[tuple[str, bool]]:

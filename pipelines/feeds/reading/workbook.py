@@ -44,6 +44,12 @@ class WorkbookReader(TableReader):
             )
         sheet = self._sheet(book.sheets)
         self._looked = book.look_at(sheet)
+        if self._looked.beyond:
+            place, number = self._looked.beyond
+            raise Unreadable(
+                f"{self.name}: the cell {_at(place)} is a date or time, and its number is {number[:20]}, which is none;"
+                " correct it in the workbook"
+            )
         self._values = enumerate(self._loaded(sheet.name), 1)
         self._find_header()
         self.check_merged(self.counted.header)

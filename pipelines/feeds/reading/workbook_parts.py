@@ -11,16 +11,18 @@ from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from math import isfinite
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
-from pipelines.feeds.reading.formats import Shown, shown_by
+from pipelines.feeds.reading.formats import Shown, is_duration, is_of_time, shown_by
 from pipelines.feeds.reading.packed import ALWAYS_TAKEN, MOST_TIMES
 from pipelines.home.batch import Unreadable
 
 MOST_CELLS = 6_000_000
 MOST_TEXT = 256 << 20
+MOST_DAYS = 10**9
 ROWS, COLUMNS = 1 << 20, 1 << 14
 """Rows and columns that a sheet can have."""
 BLOCK = 1 << 18
@@ -43,13 +45,21 @@ class SheetPart(NamedTuple):
     is_shown: bool
 
 
+class Styles(NamedTuple):
+    """By the style of a cell, how its number is shown; and the styles of dates and times, durations among them."""
+
+    shown: Mapping[int, Shown]
+    times: frozenset[int]
+    durations: frozenset[int]
+
+
 @dataclass
 class Looked:
     """What was seen of a sheet. lines, width: how large it is.
 
     shown: by column and line, texts of cells that show something other than their value; errors: of cells with
     an error. unvalued: formulas without a value. merged: first and last cell of each. hidden: lines with something in
-    them that the sheet hides, as a filter does.
+    them that the sheet hides, as a filter does. beyond: a cell with a date or time that is none, and its number.
     """
 
     shown: dict[int, dict[int, str]] = field(default_factory=dict)
@@ -59,6 +69,7 @@ class Looked:
     hidden: "array[int]" = field(default_factory=lambda: array("L"))
     lines: int = 0
     width: int = 0
+    beyond: tuple[Place, str] | None = None
 
 
 class Workbook:
@@ -125,9 +136,9 @@ class Workbook:
 
     def _look_at(self, archive: zipfile.ZipFile, sheet: SheetPart) -> Looked:
         names = set(archive.namelist())
-        shown = _formats(archive) if "xl/styles.xml" in names else {}
+        styles = _formats(archive) if "xl/styles.xml" in names else Styles({}, frozenset(), frozenset())
         lengths = _lengths(archive) if "xl/sharedStrings.xml" in names else array("L")
-        cells = _Cells(shown, lengths)
+        cells = _Cells(styles, lengths)
         _parse(archive, sheet.part, cells.start, cells.end, cells.text)
         if cells.is_too_large:
             raise self._too_large()
@@ -172,8 +183,8 @@ def _parse(
         parser.Parse(b"", True)
 
 
-def _formats(archive: zipfile.ZipFile) -> Mapping[int, Shown]:
-    """How numbers are shown, by the style of a cell."""
+def _formats(archive: zipfile.ZipFile) -> Styles:
+    """How numbers are shown, and which are times, by the style of a cell."""
     codes: dict[int, str] = {}
     styles: list[int] = []
     inside: list[str] = []
@@ -190,7 +201,10 @@ def _formats(archive: zipfile.ZipFile) -> Mapping[int, Shown]:
 
     _parse(archive, "xl/styles.xml", start, end)
     by_id = {each: shown_by(each, codes.get(each)) for each in set(styles)}
-    return {place: shown for place, each in enumerate(styles) if (shown := by_id[each])}
+    shown = {place: shown for place, each in enumerate(styles) if (shown := by_id[each])}
+    placed = [(place, each, codes.get(each)) for place, each in enumerate(styles)]
+    times = frozenset(place for place, each, code in placed if is_of_time(each, code))
+    return Styles(shown, times, frozenset(place for place, each, code in placed if is_duration(each, code)))
 
 
 def _lengths(archive: zipfile.ZipFile) -> "array[int]":
@@ -212,9 +226,9 @@ def _lengths(archive: zipfile.ZipFile) -> "array[int]":
 class _Cells:
     """Looks at the cells of a sheet as they come."""
 
-    def __init__(self, shown: Mapping[int, Shown], lengths: "array[int]") -> None:
+    def __init__(self, styles: Styles, lengths: "array[int]") -> None:
         self.found = Looked()
-        self._shown, self._lengths = shown, lengths
+        self._styles, self._lengths = styles, lengths
         self._line = self._column = 0
         self._kind, self._style, self._value = "n", 0, ""
         self._is_formula = self._is_value = self._is_hidden = False
@@ -265,16 +279,36 @@ class _Cells:
                 self._is_hidden = False
         if self.is_too_large:
             return
+        styles = self._styles
+        if kind == "n" and self._style in styles.times and _is_beyond(self._value, self._style in styles.durations):
+            found.beyond = found.beyond or (place, self._value)
         if self._is_formula and not self._value and kind != "str":
             found.unvalued.add(place)
-        elif kind == "e" or (kind == "n" and self._value.lower().endswith("nan")):  # as a date it would be day 0
+        elif kind == "e" or (kind == "n" and _is_no_number(self._value)):  # as a date, NaN would be day 0
             found.errors.setdefault(place[1], {})[place[0]] = self._value
         elif kind == "s":
             self._text += self._lengths[int(self._value)] if self._value else 0
         elif kind != "n":
             self._text += len(self._value)
-        elif self._value and (shown := self._shown.get(self._style)) and (text := shown(self._value)) is not None:
+        elif self._value and (shown := styles.shown.get(self._style)) and (text := shown(self._value)) is not None:
             found.shown.setdefault(place[1], {})[place[0]] = text
+
+
+def _is_beyond(text: str, is_duration: bool) -> bool:
+    """True of a number of days at which what reads the sheet ends: one far below zero, or of a duration far above."""
+    try:
+        days = float(text or 0)
+    except ValueError:
+        return False
+    return days <= -MOST_DAYS or (is_duration and days >= MOST_DAYS)
+
+
+def _is_no_number(text: str) -> bool:
+    """True of NaN and of what is infinite. What is no number at all makes the whole sheet unreadable."""
+    try:
+        return not isfinite(float(text or 0))
+    except ValueError:
+        return False
 
 
 def _place(at: str) -> Place:

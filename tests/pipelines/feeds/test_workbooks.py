@@ -1,5 +1,6 @@
 """Workbooks: cells as the sheet shows them, row numbers as lines, and one sentence for what cannot be read as it is."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -166,8 +167,29 @@ def test_rows_that_the_sheet_hides_are_said(tmp_path: Path) -> None:
     assert [(each["line"], each["message"]) for each in rows(found, "warnings")] == [(3, said)]
 
 
-@pytest.mark.parametrize("style", [0, DAY, ZEROS, MRN])
-@pytest.mark.parametrize("written", ["NaN", "nan", "-nan"])
+ENDLESS = ["INF", "-inf", "Infinity", "1e999"]
+
+
+@pytest.mark.parametrize(
+    ("style", "written"),
+    [(style, written) for style in (DAY, MOMENT, CLOCK, HOURS) for written in ("-inf", "-1e300", "-1e10")]
+    + [(HOURS, written) for written in ("INF", "1e999", "1e300", "1e9")],
+)
+def test_a_date_or_time_that_is_none_refuses_the_file_and_names_the_cell(
+    written: str, style: int, tmp_path: Path
+) -> None:
+    """FEED-FILE-02: what reads the sheet ends at it, in a column that the feed names or in another."""
+    none = f'<c r="{{at}}" s="{style}"><v>{written}</v></c>'.encode()
+    said = f"the cell E3 is a date or time, and its number is {written}, which is none; correct it in the workbook"
+    with pytest.raises(Unreadable, match=re.escape(said)):
+        read(one_sheet([*HEADER, "Memo"], row("a"), [*row("b"), none]), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("style", "written"),
+    [(style, written) for style in (0, ZEROS, MRN) for written in ("NaN", "nan", "-nan", *ENDLESS)]
+    + [(style, written) for style in (DAY, MOMENT, CLOCK) for written in ("NaN", "INF", "1e999")],
+)
 def test_a_number_that_is_none_rejects_its_row_in_any_format(written: str, style: int, tmp_path: Path) -> None:
     """FEED-FILE-09: as a day it would be 1899-12-30. In columns that the feed does not name nobody asks."""
     none = f'<c r="{{at}}" s="{style}"><v>{written}</v></c>'.encode()
