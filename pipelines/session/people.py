@@ -159,7 +159,7 @@ def _named(received: Received, feed: Feed) -> dict[Crosswalk, set[str]]:
     """By crosswalk, the values that it will be asked for, from a first reading of the file."""
     asked = {walk: Listening({}) for walk in feed.by_identifier}
     with reader_of(received.path_in_batch, received.file_name, feed) as reader:
-        mapper = Mapper(feed, reader.header, received.file_name, first_lines=reader.first_lines, people=asked)
+        mapper = Mapper(feed, reader.header, reader.name, first_lines=reader.first_lines, people=asked)
         for chunk in reader.chunks():
             rows = [*_rows(feed, chunk)]
             taken = mapper.taken(mapper.rows(rows))

@@ -42,7 +42,7 @@ def map_file(
         spill.Writer(to, MAPPED) as writer,
     ):
         mapper = Mapper(
-            feed, reader.header, received.file_name, known_as=known_as, first_lines=reader.first_lines, people=people
+            feed, reader.header, reader.name, known_as=known_as, first_lines=reader.first_lines, people=people
         )
         sifter = Sifter(mapper, reader, received)
         around = (reader.header, received.file_name, mapper.tables, known_as)

@@ -95,7 +95,8 @@ def test_a_file_whose_rows_cannot_be_told_apart_ends_with_one_sentence(case: str
 def test_bytes_named_gz_are_told_for_what_they_are(tmp_path: Path) -> None:
     """FEED-FILE-01."""
     for content, fragment in (
-        (random.Random(7).randbytes(5_000), "the file is binary, and no gzip data as its name says"),
+        (random.Random(7).randbytes(5_000), "payments.csv.gz, which is no gzip data: the file is binary"),
+        (b"no gzip", "payments.csv.gz, which is no gzip data: the header lacks payment_id"),
         (gzip.compress(bytes(5_000)), "the file has zero bytes where rows should be"),
         (gzip.compress(b"PK\x03\x04" + bytes(60)), "the file is a workbook (.xlsx, .ods) or a zip archive"),
     ):

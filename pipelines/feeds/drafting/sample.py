@@ -40,7 +40,7 @@ def sample_lines(feed: Feed, path: Path, rows: int, known: Any = None) -> Iterat
     known: looks up questionnaires, where some are known; without it answers are not checked.
     """
     with reader_of(path, path.name, feed) as reader:
-        mapper = Mapper(feed, reader.header, path.name, first_lines=reader.first_lines)
+        mapper = Mapper(feed, reader.header, reader.name, first_lines=reader.first_lines)
         shown: Counter[str] = Counter()
         paid: Paid = {True: [], False: []}
         width, tables = len(reader.header or ()), tables_of(reader, feed.file)

@@ -24,7 +24,7 @@ def open_text(content: Content, feed: FeedFile, *, takes_array: bool = False) ->
     try:
         with content.open() as file:
             start = file.read(BEGINNING)
-        _surely_text(start, content.name, encoding, bool(content.packing), JSON_ARRAY if takes_array else None)
+        _surely_text(start, content.name, encoding, JSON_ARRAY if takes_array else None)
         stream = content.open()
     except OSError as error:
         raise Unreadable(f"{content.name}: cannot be read: {error.strerror}") from None
@@ -101,7 +101,7 @@ _TEXTS = (
 _CONTROLS = bytes({*range(32)} - set(b"\t\n\v\f\r\x1a"))
 
 
-def _surely_text(start: bytes, name: str, encoding: str, packed: bool, taken: str | None) -> None:
+def _surely_text(start: bytes, name: str, encoding: str, taken: str | None) -> None:
     """Raises Unreadable unless it is text. taken: what it may be all the same."""
     if not start:
         raise Unreadable(f"{name}: the file is empty; export it again")
@@ -124,8 +124,7 @@ def _surely_text(start: bytes, name: str, encoding: str, packed: bool, taken: st
     if is_binary(start):
         if _ends_in_zeros(start):
             raise Unreadable(f"{name}: the file has {ZEROS}")
-        otherwise = ", and no gzip data as its name says" if name.endswith(".gz") and not packed else ""
-        raise Unreadable(f"{name}: the file is binary{otherwise}, or in another encoding; {NAME_THE_ENCODING}")
+        raise Unreadable(f"{name}: the file is binary, or in another encoding; {NAME_THE_ENCODING}")
 
 
 def _ends_in_zeros(start: bytes) -> bool:

@@ -23,6 +23,7 @@ MOST_TIMES = 100
 MOST_FILES = 1_000
 BLOCK = 1 << 16
 UNTAKEN = "ZIP-FILES"
+_NAMED = ((".gz", "gzip"), (".zst", "Zstandard"))
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 1
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, zipfile.BadZipFile, OSError)
@@ -33,8 +34,8 @@ _MARKS_OF_OFFICE = {"[Content_Types].xml", "mimetype", "META-INF/manifest.xml"}
 class Content:
     """The plain bytes of a received file, or of one file in a zip archive.
 
-    name: for messages. file_name: the name that shows the format: of a file in an archive, its own.
-    packing: how it is packed, or nothing.
+    name: for messages; it says so where a file is not packed as its name tells. file_name: the name that shows the
+    format: of a file in an archive, its own. packing: how it is packed, or nothing.
     """
 
     name: str
@@ -73,7 +74,8 @@ def contents(path: Path, name: str, patterns: Sequence[str] = ()) -> Contents:
         return Contents((Content(name, plain, "gzip", _unpacked(lambda: gzip.open(path), name, "gzip", most)),))
     if start == ZSTANDARD:
         return Contents((Content(name, plain, "Zstandard", _unpacked(_zstandard(path), name, "Zstandard", most)),))
-    return Contents((Content(name, plain, "", lambda: path.open("rb")),))
+    lacking = next((f", which is no {packing} data" for end, packing in _NAMED if name.endswith(end)), "")
+    return Contents((Content(name + lacking, plain, "", lambda: path.open("rb")),))
 
 
 def first_content(path: Path) -> Content:
