@@ -249,13 +249,17 @@ def audit(
 @audit.command("verify")
 @_store
 @click.argument("former", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--noted", multiple=True, metavar="HASH", help="A last hash of an earlier day, which must still be there."
+)
 @click.pass_obj
-def audit_verify(named: str | None, store: str | None, former: Sequence[Path]) -> None:
+def audit_verify(named: str | None, store: str | None, former: Sequence[Path], noted: Sequence[str]) -> None:
     """Prove that no record of the audit was cut, changed or removed. FILE: former files that were moved away."""
     from fhir_service.chain import examine, files_of
 
     with plainly():
-        examined = examine(files_of(_audit_path(store or named)), [path.absolute() for path in former])
+        examined = examine(files_of(_audit_path(store or named)), [path.absolute() for path in former], noted)
+    lacking = set(noted).difference(*(one.hashes for one in examined))
     for one in examined:
         before = f", {one.unchained} from before the chain" if one.unchained else ""
         click.echo(f"{one.path}: {one.records} records{before}; ends with {one.ends}")
@@ -263,7 +267,11 @@ def audit_verify(named: str | None, store: str | None, former: Sequence[Path]) -
             click.echo(f"notice  line {number} has no end: a process ended while it wrote it")
         for sentence in one.wrong:
             click.echo(f"WRONG  {sentence}")
-    wrong = sum(len(one.wrong) for one in examined)
+    for each in sorted(lacking):
+        click.echo(
+            f"WRONG  no line has the hash {each}, which was noted: lines were removed or changed, or a file lacks"
+        )
+    wrong = sum(len(one.wrong) for one in examined) + len(lacking)
     click.echo(f"{wrong or 'nothing'} wrong")
     if wrong:
         raise SystemExit(DAMAGED)

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -240,11 +240,16 @@ class Examined:
     cut: list[int] = field(default_factory=list)
     """Lines without their end, over which the chain goes on: a process ended while it wrote them."""
     wrong: list[str] = field(default_factory=list)
+    hashes: set[str] = field(default_factory=set)
+    """Of the hashes that were noted, those that a line of it has."""
 
 
-def examine(current: Sequence[Path], former: Sequence[Path]) -> list[Examined]:
-    """Examine files that may be written meanwhile, and former ones that were moved away: each, and how they join."""
-    examined = [*(_current(path) for path in current), *(_examined(path, None) for path in former)]
+def examine(current: Sequence[Path], former: Sequence[Path], noted: Collection[str] = ()) -> list[Examined]:
+    """Examine files that may be written meanwhile, and former ones that were moved away: each, and how they join.
+
+    noted: hashes of lines that must be in one of them, since somebody noted them down.
+    """
+    examined = [*(_current(path, noted) for path in current), *(_examined(path, None, noted) for path in former)]
     for one in examined:
         others = [other for other in examined if other is not one]
         if one.begins not in (None, NOTHING, *(other.ends for other in others)):
@@ -254,19 +259,19 @@ def examine(current: Sequence[Path], former: Sequence[Path]) -> list[Examined]:
     return examined
 
 
-def _current(path: Path) -> Examined:
+def _current(path: Path, noted: Collection[str]) -> Examined:
     head = Head.of(path)
     if not path.exists():
         gone = Examined(path)
         gone.wrong.append("the file is gone; its head is there")
         return gone
-    found = _examined(path, head)
+    found = _examined(path, head, noted)
     if head is None and found.records:
         found.wrong.append(f"{head_file(path).name} is missing: lines at the end may be missing")
     return found
 
 
-def _examined(path: Path, head: Head | None) -> Examined:
+def _examined(path: Path, head: Head | None, noted: Collection[str]) -> Examined:
     """Examine one file; where its head is known, that the line which ends there is the head's."""
     found, reached, at_head = Examined(path), 0, NOTHING
     walk = _Walk(found)
@@ -274,6 +279,8 @@ def _examined(path: Path, head: Head | None) -> Examined:
         for number, raw in enumerate(file, 1):
             walk.step(number, raw)
             reached += len(raw)
+            if found.ends in noted:
+                found.hashes.add(found.ends)
             if head and reached == head.size:
                 at_head = found.ends
     if head and reached < head.size:

@@ -30,7 +30,7 @@ def audit_of(running: Running) -> Path:
     return running.service.audit.path
 
 
-def verify(path: Path, *former: Path) -> Result:
+def verify(path: Path, *former: Path | str) -> Result:
     environment = {"FHIR_SERVICE_AUDIT": str(path), "FHIR_SERVICE_STORE": "unused"}
     return CliRunner(env=environment).invoke(main, ["audit", "verify", *map(str, former)])
 
@@ -312,6 +312,22 @@ def test_what_was_cut_changed_or_removed_is_found(
     done = verify(path)
     assert done.exit_code == 4, done.output
     assert "WRONG" in done.output
+
+
+def test_a_file_that_was_written_anew_with_its_head_lacks_the_hash_that_was_noted(tmp_path: Path) -> None:
+    """EXTRA-OPS-07: a shorter chain holds by itself."""
+    path = tmp_path / "audit.ndjson"
+    written(path, 1, 2)
+    noted = verify(path).output.partition("ends with ")[2][:64]
+    written(path, 3)
+    assert verify(path, "--noted", noted).exit_code == 0
+    path.unlink()
+    path.with_name("audit.ndjson.head").unlink()
+    written(path, 1)
+    assert verify(path).exit_code == 0
+    done = verify(path, "--noted", noted)
+    assert done.exit_code == 4
+    assert f"WRONG  no line has the hash {noted}" in done.output
 
 
 def test_a_file_or_a_head_that_is_gone_is_found(tmp_path: Path) -> None:
