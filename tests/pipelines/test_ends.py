@@ -92,6 +92,16 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return answers
 
 
+def both_ways(
+    text: str, lookup: Snapshot, folder: Path, monkeypatch: pytest.MonkeyPatch, slowly: tuple[object, str, Any]
+) -> Validated:
+    """Check a file as it is, and once more with a function replaced: the same. slowly: module, name, replacement."""
+    quickly = checked(text, lookup, folder / "quickly")
+    monkeypatch.setattr(*slowly)
+    assert checked(text, lookup, folder / "slowly") == quickly
+    return quickly[0]
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_responses_are_the_same_without_a_look_at_rows_that_were_met(
     seed: int,
@@ -108,14 +118,12 @@ def test_responses_are_the_same_without_a_look_at_rows_that_were_met(
         used.append(bool(found))
         return found
 
-    text = Export(seed).text
     monkeypatch.setattr(Ends, "known", counted)
     monkeypatch.setattr(Ends, "MOST", 4_000 if seed % 2 else 3)
-    quickly = checked(text, known, tmp_path / "quickly")
-    monkeypatch.setattr(bodies, "_ends_of", lambda *_: None)
-    assert checked(text, known, tmp_path / "row by row") == quickly
-    assert quickly[0].accepted > 10
-    assert quickly[0].rejected > 3
+    row_by_row = (bodies, "_ends_of", lambda *_: None)
+    found = both_ways(Export(seed).text, known, tmp_path, monkeypatch, row_by_row)
+    assert found.accepted > 10
+    assert found.rejected > 3
     assert not seed % 2 or sum(used) > 10
 
 
@@ -127,13 +135,10 @@ def test_files_are_sorted_only_where_rows_of_a_record_stand_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """LEDGER-13: the rows of a response come together, in the order of the file."""
-    text = Export(seed, apart=0.0 if seed < 2 else 0.05).text
     monkeypatch.setattr(grouping, "ROWS", 7)
-    asked = watched(monkeypatch)
-    once = checked(text, known, tmp_path / "once")
+    asked, text = watched(monkeypatch), Export(seed, apart=0.0 if seed < 2 else 0.05).text
+    both_ways(text, known, tmp_path, monkeypatch, (grouping, "_stand_together", lambda _: False))
     assert asked == [seed < 2]
-    monkeypatch.setattr(grouping, "_stand_together", lambda _: False)
-    assert checked(text, known, tmp_path / "sorted") == once
 
 
 @pytest.mark.parametrize(

@@ -310,20 +310,33 @@ def test_a_crosswalk_whose_ids_became_numbers_is_refused(cells, tmp_path):
         load_feed(tmp_path / "t.toml")
 
 
-SURVEY = """
-kind = "answers"
-files = ["survey*.zip", "responses*"]
-[join.answers]
-files = "answers*"
-on = { "response" = "of" }
-one_row_per = "answers"
+PER_ROW = """
+kind = "{kind}"
+files = ["{first}*", "{packed}*.zip"]
+[join.{second}]
+files = "{second}*"
+on = { {on} }
+one_row_per = "{second}"
 [columns]
+"""
+
+
+def per_row_of(second, columns, **more):
+    """A feed with a record for each row of the second file."""
+    made = PER_ROW
+    for name, value in {"second": second, **more}.items():
+        made = made.replace(f"{{{name}}}", value)
+    return made + columns
+
+
+RESPONSES = """
 response_id = "response"
 patient_id = "patient"
 questionnaire = { constant = "q1" }
 question = "answers.question"
 answer_text = "answers.text"
 """
+SURVEY = per_row_of("answers", RESPONSES, kind="answers", first="responses", packed="survey", on='"response" = "of"')
 
 
 def test_answers_beside_responses_are_the_answers_of_each(home, target, asked):
@@ -345,19 +358,13 @@ def test_answers_beside_responses_are_the_answers_of_each(home, target, asked):
     assert said == {"Patient/p1": "fine", "Patient/p2": "so so"}
 
 
-TASKS = """
-kind = "tasks"
-files = ["projects*", "tracker*.zip"]
-[join.t]
-files = "tasks*"
-on = { "id" = "project" }
-one_row_per = "t"
-[columns]
-task_id = "t.task"
-description = "t.what"
+OF_PROJECTS = """
+task_id = "tasks.task"
+description = "tasks.what"
 status = { constant = "requested" }
 requester_id = { constant = "d1" }
 """
+TASKS = per_row_of("tasks", OF_PROJECTS, kind="tasks", first="projects", packed="tracker", on='"id" = "project"')
 
 
 @pytest.mark.parametrize("repeat", ["call", "write"])
