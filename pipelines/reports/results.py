@@ -1,10 +1,14 @@
 """The results that reports name: reads these Observations from the target, and keeps them beside the swept reports.
 
-They are asked for by id, a hundred at a time: the longest address that servers surely take. One that the target does
-not have is left out of its answers; one that it had before counts as gone.
+They are asked for by id, a hundred at a time: the longest address that servers surely take, and a page of the bundled
+service; two such requests are under way at once. One that the target does not have is left out of its answers; one that
+it had before counts as gone. They are not asked for by `_include`: what an answer includes is in no total, so that
+nobody could tell that all of it came.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +23,7 @@ from pipelines.reports.pages import SWEPT, PageReader, Row, SweepIncomplete
 from pipelines.reports.sweep import FILES, TRIES, folder_of, keep, kept, now
 
 RESULT = "Observation"
-AT_ONCE = 100
+IDS_A_REQUEST, REQUESTS = 100, 2
 ROWS_A_GROUP = 4_000
 NAMED = """
     SELECT DISTINCT id FROM (
@@ -47,8 +51,8 @@ def sweep_results(client: SearchesById, home: Path, target: str, clock: Callable
         names = db.execute(NAMED, [str(reports)])
         with pq.ParquetWriter(part, SWEPT, compression="zstd", compression_level=1) as writer:
             rows: list[Row] = []
-            while ids := [id for (id,) in names.fetchmany(AT_ONCE)]:
-                rows += _of_ids(client, ids)
+            for some in _read_ahead(client, lambda: [id for (id,) in names.fetchmany(IDS_A_REQUEST)]):
+                rows += some
                 if len(rows) >= ROWS_A_GROUP:
                     writer.write_batch(arrow.batch_of_rows(rows, SWEPT))
                     found += len(rows)
@@ -58,6 +62,25 @@ def sweep_results(client: SearchesById, home: Path, target: str, clock: Callable
             keep(final, part, started)
         part.unlink()
         return found + len(rows)
+
+
+def _read_ahead(client: SearchesById, next_ids: Callable[[], list[str]]) -> Iterator[list[Row]]:
+    """Yield the resources of each group of ids, asking for the next while one is understood. Raises `SweepIncomplete`.
+
+    next_ids: gives the next group; an empty one at the end.
+    """
+    coming: deque[Future[list[Row]]] = deque()
+    with ThreadPoolExecutor(REQUESTS, "results") as pool:
+        try:
+            while True:
+                while len(coming) < REQUESTS and (ids := next_ids()):
+                    coming.append(pool.submit(_of_ids, client, ids))
+                if not coming:
+                    return
+                yield coming.popleft().result()
+        finally:
+            for each in coming:
+                each.cancel()
 
 
 def _of_ids(client: SearchesById, ids: list[str]) -> list[Row]:

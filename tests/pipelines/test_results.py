@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -162,6 +163,35 @@ def test_components_are_rows_of_their_own(world: World) -> None:
         (2, "8462-4", 80.0, "mmHg"),
     ]
     assert world.rows("SELECT component_count FROM observation") == [(2,)]
+
+
+class Patient(Target):
+    """A target that answers once it was asked for two groups of ids."""
+
+    def __init__(self, resources: list[dict[str, Any]]) -> None:
+        super().__init__(resources)
+        self.both, self.under_way, self.most = Barrier(2, timeout=60), 0, 0
+
+    def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        self.both.wait()
+        yield from super().pages(resource_type, params)
+        self.under_way -= 1
+
+
+def test_results_are_asked_for_a_hundred_at_a_time_and_twice_at_once(world: World) -> None:
+    """REPORT-01"""
+    names = [f"o{number:03}" for number in range(390)]
+    world.reports, world.results = [report_of("r1", *names)], [result(name) for name in names]
+    world.publish()
+    target = Patient(world.results)
+    assert sweep_results(target, world.home, TARGET) == 390
+    asked = [params["_id"].split(",") for _, params in target.asked if params]
+    assert sorted(map(len, asked)) == [90, 100, 100, 100]
+    assert sorted(name for some in asked for name in some) == names
+    assert target.most == 2
+    assert world.rows("SELECT count(*) FROM observation") == [(390,)]
 
 
 class Deaf(Target):
