@@ -12,7 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dagster import DagsterEventType
+from dagster import DagsterEventType, EventLogRecord, EventRecordsFilter
+from dagster._core.events import ASSET_EVENTS
 from dagster._core.events.log import EventLogEntry
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME, SqliteEventLogStorage
@@ -99,6 +100,19 @@ class SqliteEventsTogether(SqliteEventLogStorage):
                 _made.add(path)
             with engine.begin() as connection:
                 yield connection
+
+    def get_event_records(
+        self, event_records_filter: EventRecordsFilter, limit: int | None = None, ascending: bool = False
+    ) -> Sequence[EventLogRecord]:
+        """Return events of all runs; behind a number, which counts those of all runs, the first of them.
+
+        So asks the sensor of OpenLineage, and Dagster's own storage refuses it, unless it is about assets: it counts in
+        each run. Checks, and what begins or ends a run, are counted through all runs as well; steps are not.
+        """
+        is_of_assets = event_records_filter.event_type in ASSET_EVENTS
+        if isinstance(event_records_filter.after_cursor, int) and not is_of_assets:
+            return self._get_event_records(event_records_filter, limit, ascending=True)
+        return super().get_event_records(event_records_filter, limit, ascending)
 
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
         """Store a batch of events, with the rows that `store_event` would write for each."""

@@ -97,6 +97,28 @@ def test_a_run_over_many_partitions_is_known_with_their_metadata(
         assert newest.run_id == found[0].run_id
 
 
+def test_events_of_all_runs_behind_a_number_come_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest come first, so that whoever asks for some goes on with the next."""
+    started, planned = dg.DagsterEventType.RUN_START, dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
+    with instance_of(tmp_path, monkeypatch) as instance:
+        for number in (1, 2, 3):
+            event = DagsterEvent(started.value, "import_payments")
+            instance.report_dagster_event(event, plan(instance, number))
+
+        def numbers(kind: dg.DagsterEventType, after: int, limit: int | None = None) -> list[int]:
+            asked = dg.EventRecordsFilter(event_type=kind, after_cursor=after)
+            return [record.storage_id for record in instance.event_log_storage.get_event_records(asked, limit)]
+
+        first, second, third = numbers(started, 0)
+        assert numbers(started, 0, 2) == [first, second]
+        assert numbers(started, second) == [third]
+        of_assets = numbers(planned, 0)
+        assert len(of_assets) == 18
+        assert sorted({*of_assets, first, second, third}) == list(range(1, 22))
+
+
 def one_by_one(storage: SqliteEventsTogether, events: Sequence[Any]) -> None:
     for event in events:
         storage.store_event(event)
