@@ -140,6 +140,11 @@ def _choice(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -
         )
         rivals = tuple(dict.fromkeys([*others, *more]))
         return Choice(known[0], rivals, is_known)
+    if column.name == "claim_id":
+        near = [
+            seen for seen in left if "claim" in seen.words and fits(column, seen) and not set(seen.words) & _OF_CLAIM
+        ]
+        return Choice(near[0], is_known=False) if len(near) == 1 else None
     if column.required or column.name == "authored":
         near = [seen for seen in left if fits(column, seen) and hints(column.name, seen.words, kind)]
         if not near and column.name == "authored":
@@ -148,6 +153,8 @@ def _choice(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -
     return None
 
 
+_OF_CLAIM = NEVER | set("status type state line category method amount balance total date count".split())
+"""Words of what is said of a claim, and does not name it."""
 _LATER = frozenset("due start accepted activity".split())
 """Words of times that are not those of the record's making."""
 

@@ -48,10 +48,11 @@ def head(path: Path, guess: Guess, export: Export) -> Iterator[Line]:
 
 
 def stem_of(file_name: str) -> str:
-    """The beginning of a file's name, without figures and months at its end: `till` of `till-0310.txt`. Those of an
-    instrument are part of its name: `gad7` of `gad7_march.csv`.
+    """The beginning of a file's name, without figures and months at its end: `till` of `till-0310.txt`, and of
+    `till (3).txt`, as a browser calls one more of a name. Those of an instrument are part of its name: `gad7` of
+    `gad7_march.csv`.
     """
-    first = file_name.split(".", maxsplit=1)[0]
+    first = re.sub(r"\s*\(\d+\)$", "", file_name.split(".", maxsplit=1)[0])
     instrument = _INSTRUMENT.match(first)
     kept = instrument[0] if instrument else ""
     rest = first[len(kept) :]

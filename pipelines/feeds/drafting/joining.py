@@ -57,7 +57,10 @@ def _pairs(first: Export, keys: _Columns, second: Export, others: _Columns) -> I
 def join_lines(pair: Pair) -> list[str]:
     """The proposal of a join, as comments at the end of a draft."""
     name, inner = "other", Path(pair.second.file_name)
-    comments = {ours: choice.seen.name for ours, choice in chosen("tasks", columns_of(pair.second)).items()}
+    columns = columns_of(pair.second)
+    comments = {ours: choice.seen.name for ours, choice in chosen("tasks", columns).items()}
+    if "comment" not in comments and "description" in comments and _says_comments(inner.stem, columns):
+        comments["comment"] = comments["description"]
     is_of_comments = "comment" in comments
     if is_of_comments:
         name = "comments"
@@ -76,6 +79,11 @@ def join_lines(pair: Pair) -> list[str]:
         if is_of_comments and (column := comments.get(ours) or _by_task(ours, comments))
     ]
     return lines
+
+
+def _says_comments(stem: str, columns: Sequence[Seen]) -> bool:
+    """True if a table is of comments by its name, or by that of a column such as `Comment ID`."""
+    return any("comment" in word for word in (stem.lower(), *(word for seen in columns for word in seen.words)))
 
 
 def _by_task(ours: str, comments: dict[str, str]) -> str | None:

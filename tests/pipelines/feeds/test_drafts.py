@@ -511,6 +511,33 @@ def test_an_archive_of_two_tables_is_drafted_from_the_one_with_the_records(tmp_p
     assert '# comment = "comments.body"  # in [columns]' in text
 
 
+def test_a_text_beside_items_is_a_comment_where_the_file_or_a_column_says_so(tmp_path: Path) -> None:
+    """FEED-FILE-08: it goes by the name of a description elsewhere."""
+    for name, number in (("comments.csv", "No"), ("more.csv", "Comment ID")):
+        with zipfile.ZipFile(tmp_path / "tracker.zip", "w") as packed:
+            packed.writestr(name, f"{number},Issue,Author,Text\n1,a1,d1,first\n2,a1,d2,second\n3,a2,d1,third\n")
+            packed.writestr("items.csv", "Issue Key,Summary,Status\na1,call,open\na2,write,open\n")
+        text = draft(tmp_path / "tracker.zip")
+        assert '# one_row_per = "comment"  # above the tables' in text
+        assert '# comment = "comments.Text"  # in [columns]' in text
+
+
+def test_a_claim_is_known_by_its_word_among_others(tmp_path: Path) -> None:
+    """FEED-FILE-08: and proposed with the method that tells copayments apart; what is said of a claim is none."""
+    rows = "".join(f"t{n},2026-03-0{n},p{n},{'Copay' if n % 2 else 'Card'},c{n},open,{n}.00\n" for n in range(1, 9))
+    head = "Transaction ID,Posted,Patient,Method,Applied To Claim,Claim Status,Amount\n"
+    text = draft(written(tmp_path, "till.csv", head + rows))
+    assert '# claim_id = { column = "Applied To Claim", when = { "Method" = "Copay" } }  # DECIDE' in text
+    assert '# Not used: "Method", "Claim Status"' in text
+
+
+def test_one_more_of_a_name_is_a_file_of_that_name(tmp_path: Path) -> None:
+    """FEED-FILE-08: so browsers call a second download."""
+    text = draft(written(tmp_path, "till (3).csv", "Receipt,Amount\n1,1.50\n2,2.50\n"))
+    found = tomllib.loads(text)
+    assert (found["name"], found["files"]) == ("till", ["till*.csv"])
+
+
 def test_a_table_of_people_beside_payments_is_not_drafted_as_the_records(tmp_path: Path) -> None:
     """FEED-FILE-08: the payments are, though they name the people's keys."""
     lines = [f"r{number},p{number % 3},{number}.00,2026-03-0{number}\n" for number in range(1, 9)]
