@@ -10,6 +10,8 @@ from pipelines.reports.document import document
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_ROWS = 120
 """Rows of one feed's totals. More days are shown by month, and more months by year; the JSON has each day."""
+MOST_FILES = 500
+"""Files, with their runs, that a page shows; the JSON has all."""
 SIGNERS = ("For the practice", "For whoever ran the import", "Checked by hand")
 _SIDES = ("export", "expected", "ledger", "target")
 
@@ -22,6 +24,7 @@ def page_of(content: dict[str, Any], written: bytes) -> str:
         ["evidence.css"],
         document_hash=hashlib.sha256(written).hexdigest(),
         signers=SIGNERS,
+        most_files=MOST_FILES,
         periods={feed["feed"]: _periods(content, feed["feed"]) for feed in content["feeds"]},
         has_money={feed["feed"]: any(feed[side]["cents"] for side in _SIDES) for feed in content["feeds"]},
         **content,

@@ -37,3 +37,28 @@ def test_the_page_to_sign_fits_its_screen_and_prints(width: int, browser: Browse
     assert link.startswith("http://127.0.0.1:8400/chart/patients/")
     assert page.pdf(format="A4").startswith(b"%PDF")
     page.context.close()
+
+
+def test_long_tables_are_short_on_a_telephone_until_all_is_asked_for(
+    browser: Browser, evidence: dict[str, Any]
+) -> None:
+    """EVID-01: on a wide screen and on paper every row is shown."""
+    days, most = len(evidence["days"]), 8_000
+    assert days > 20
+    page = browser.new_context(viewport={"width": 390, "height": 900}).new_page()
+    page.goto(Path(evidence["page"]).as_uri())
+    rows, ask = page.locator("#days-1-rows tbody tr:visible"), page.locator("label[for=all-days-1]")
+    assert ask.inner_text() == f"Show all {days}"
+    assert rows.count() == 5
+    assert page.evaluate("document.documentElement.scrollHeight") < most
+    ask.click()
+    assert rows.count() == days
+    ask.click()
+    page.emulate_media(media="print")
+    assert rows.count() == days
+    assert ask.is_hidden()
+    page.emulate_media(media="screen")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert rows.count() == days
+    assert ask.is_hidden()
+    page.context.close()
