@@ -26,15 +26,33 @@ def stopped(facts: Mapping[str, Validated]) -> dict[str, str]:
 def note_not_loaded(
     context: dg.AssetExecutionContext, place: Workplace, feed: Feed, reasons: Mapping[str, str]
 ) -> None:
-    """Put name and reason of each batch into the run's log, and on its partitions: of this stage, and of `loaded`."""
+    """Put name and reason of each batch into the run's log, and on its partitions: of this stage, and of `loaded`.
+
+    A batch of which an earlier stage of the run has told, or an earlier try of this one, is not told of twice.
+    """
     names = names_in(context)
+    told = _told_before(context, names.keys_of(feed)["loaded"]) if reasons else set()
     for batch_id, sentence in reasons.items():
+        partition = names.partition(batch_id)
+        if told & {(partition, None), (partition, sentence)}:
+            continue
         received = file_of(batch_id, place, context.log)
         named = {"file": received.file_name} if received else {}
         context.log.error("%s: %s", received.file_name if received else batch_id, sentence)
         about = {**named, NOT_LOADED: sentence}
         for key in {context.asset_key, names.keys_of(feed)["loaded"]}:
-            context.log_event(dg.AssetObservation(key, partition=names.partition(batch_id), metadata=about))
+            context.log_event(dg.AssetObservation(key, partition=partition, metadata=about))
+
+
+def _told_before(context: dg.AssetExecutionContext, key: dg.AssetKey) -> set[tuple[str | None, str | None]]:
+    """Return the partitions of an asset that this run has notes of: with the sentence, or None of another step's."""
+    found: set[tuple[str | None, str | None]] = set()
+    for event in context.instance.all_logs(context.run.run_id, of_type=dg.DagsterEventType.ASSET_OBSERVATION):
+        about = event.get_dagster_event().asset_observation_data.asset_observation
+        if about.asset_key == key and NOT_LOADED in about.metadata:
+            is_own = event.step_key == context.asset_key.to_python_identifier()
+            found.add((about.partition, str(about.metadata[NOT_LOADED].value) if is_own else None))
+    return found
 
 
 def file_of(batch_id: str, place: Workplace, log: logging.Logger) -> Received | None:

@@ -222,6 +222,7 @@ def test_a_file_that_fails_does_not_hold_up_the_others_of_its_run(practice: Prac
     assert broken in failures(result)
     notes = observed(result)
     assert set(notes) == {(stage, batch_id) for stage in ("validated", "loaded") for batch_id in (bad, broken)}
+    assert sum(event.event_type_value == "ASSET_OBSERVATION" for event in result.all_events) == len(notes)
     assert notes["loaded", broken]["file"] == "tasks-b.csv"
 
 
