@@ -24,11 +24,13 @@ class Headings:
     What the rows below a row of words are decides of it, unless it names columns or alone stands below a blank line: if
     they go on with the columns, it is a record that cannot be read, or nothing. Rows are given some thousand at a time.
 
-    alone: the lines of rows of words that begin no other table.
+    are_payments: among payments, words in all columns of values begin another table whatever is below: they may be a
+    header in a language that nobody here knows. alone: the lines of rows of words that begin no other table.
     """
 
-    def __init__(self, header: Sequence[str]) -> None:
+    def __init__(self, header: Sequence[str], *, are_payments: bool = False) -> None:
         self._header = [name.strip() for name in header]
+        self._are_payments = are_payments
         self._names = frozenset(name for name in self._header if name)
         self._above: Sequence[Sequence[str]] = ()
         """The last rows that were given before."""
@@ -47,11 +49,17 @@ class Headings:
             above = rows[max(place - LOOKED_AT, 0) : place] or self._above
             words = _Words(lines[place], above, columns)
             is_apart = blank_above(words.line) and not (place and blank_above(lines[place - 1]))
-            if is_apart or _names_columns(rows[place]) or self._begins(words, rows[place + 1 :]):
+            row, below = rows[place], rows[place + 1 :]
+            if is_apart or _names_columns(row) or self._may_be_header(row, columns) or self._begins(words, below):
                 yield words.line
             else:
                 self.alone.append(words.line)
         self._above = rows[-LOOKED_AT:] or self._above
+
+    def _may_be_header(self, row: Sequence[str], columns: Sequence["_Values"]) -> bool:
+        """True if a row among payments has words in all columns of values: no record has nothing but these."""
+        filled_in = sum(column.place < len(row) and bool(row[column.place].strip()) for column in columns)
+        return self._are_payments and filled_in == len(columns) >= _TELLING_OF_PAYMENTS
 
     def _begins(self, words: "_Words", below: Sequence[Sequence[str]]) -> bool:
         """True if the rows below a row of words do not go on with the columns above. Other such rows tell nothing."""
@@ -99,10 +107,11 @@ class Headings:
 
 _TELLING = 2
 """Columns of values: a row that has none in any of them, and words in so many, may name others."""
+_TELLING_OF_PAYMENTS = 3
 
 
 class _Values(NamedTuple):
-    """A column of values. width: the length that all of them have, as ids may have; 0 if they differ."""
+    """A column of values. width: the length that all have, as ids with letters may have; 0 if they differ."""
 
     place: int
     width: int
@@ -124,7 +133,7 @@ def _of_values(rows: Sequence[Sequence[str]], width: int) -> list[_Values]:
         values = [cell for cell in cells if is_value(cell)]
         if len(values) * 2 > len(cells):
             lengths = {*map(len, values)}
-            alike = lengths.pop() if len(lengths) == 1 else 0
+            alike = lengths.pop() if len(lengths) == 1 and any(map(_has_letters, values)) else 0
             found.append((sum(cell[0].isalpha() for cell in values), _Values(place, alike)))
     return [column for _, column in sorted(found)]
 
@@ -141,13 +150,13 @@ def _places_of_words(rows: Sequence[Sequence[str]], columns: Sequence[_Values]) 
 
 def _has_words(row: Sequence[str], columns: Sequence[_Values]) -> bool:
     """True if a row has words, and no figures, in columns of values: in several of them. What has the length of all
-    values of its column is one: some ids have few digits, or none.
+    values of its column may be one: some ids have few digits, or none.
     """
     cells = [(cell, column) for column in columns if column.place < len(row) and (cell := row[column.place].strip())]
     return (
-        len(cells) >= _TELLING
+        sum(len(cell) != column.width for cell, column in cells) >= _TELLING
         and not any(map(_is_figured, row))
-        and all(_is_name(cell) and len(cell) != column.width for cell, column in cells)
+        and all(_is_name(cell) for cell, _ in cells)
     )
 
 
@@ -158,9 +167,13 @@ def _names_columns(row: Sequence[str]) -> bool:
     return known > 1 and known * 2 >= len(words)
 
 
+def _has_letters(text: str) -> bool:
+    return any(map(str.isalpha, text))
+
+
 def _is_name(text: str) -> bool:
     """True if a text may be a name; a word for nothing is none."""
-    return any(map(str.isalpha, text)) and not is_value(text) and text.lower() not in _NOTHING
+    return _has_letters(text) and not is_value(text) and text.lower() not in _NOTHING
 
 
 _NOTHING = frozenset("na n/a null none nil nan unknown tbd - pending".split())

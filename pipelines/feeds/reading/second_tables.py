@@ -1,7 +1,7 @@
 """A second table of a file below the first, such as one of refunds: a title or a header of its own announces it."""
 
 import sys
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -52,9 +52,13 @@ class SecondTables:
         self._reader, self._is_left_out, self._joined = reader, is_left_out, joined
         self._files, self._headers = 0, 0
         """How many files came before this one, and how many headers that came again."""
-        self._file = _File(Headings(reader.header or ()))
-        self._between = 0
-        """The first line of a text between rows that were taken."""
+        self._are_payments = reader.feed.kind == "payments" and not joined
+        self._file = self._new_file()
+        self._between, self._below = 0, 0
+        """The first line of a text between rows that were taken, and how many rows came below it."""
+
+    def _new_file(self) -> _File:
+        return _File(Headings(self._reader.header or (), are_payments=self._are_payments))
 
     def take(self, chunk: Chunk) -> None:
         """Look at the next rows; those of a second table become bad ones."""
@@ -68,11 +72,11 @@ class SecondTables:
     def notices(self) -> Iterator[Notice]:
         """Once all rows came, what is to be said of texts between rows that were taken."""
         if self._between:
-            yield Notice(self._between, BETWEEN, _BETWEEN)
+            yield Notice(self._between, BETWEEN, between(self._below))
 
     def _take(self, chunk: Chunk) -> None:
         if (files := len(self._reader.places.ends)) != self._files:
-            self._files, self._file = files, _File(Headings(self._reader.header or ()))
+            self._files, self._file = files, self._new_file()
         file, headers = self._file, self._reader.counted.repeats[self._headers :]
         self._headers += len(headers)
         asides, blank = list(asides_of(chunk, headers, file.last)), BlankAbove(chunk, headers, file.last)
@@ -109,7 +113,7 @@ class SecondTables:
         named = [*headings.lines(chunk.rows, chunk.line, blank)]
         named += [row.line for row in chunk.bad if row.is_ragged and headings.is_of_others(row.cells or ())]
         found = [(line, other_columns) for line in named]
-        if self._reader.feed.kind == "payments" and not self._joined:
+        if self._are_payments:
             found += [(line, titled) for line in self._titles(chunk, asides)]
             self._file.texts += headings.alone  # no payments, unless their words are those of a header
             headings.alone.clear()
@@ -137,8 +141,10 @@ class SecondTables:
             usually = max(usual(chunk.rows, self._reader.width), 2)
             of_text = (each for each in asides if filled(each.cells) * 2 <= usually and is_title(each.cells))
             texts += [each.line for each in of_text if filled(each.cells) == 1 or not each.has_digits]
-            below = chunk.line[-1] if chunk.line else 0
-            self._between = next((line for line in texts if line < below), 0)
+            last = chunk.line[-1] if chunk.line else 0
+            self._between = next((line for line in texts if line < last), 0)
+        if self._between:
+            self._below += len(chunk.line) - bisect_right(chunk.line, self._between)
 
     def _place(self, line: int) -> str:
         place = self._reader.place(line)
@@ -213,7 +219,9 @@ def announced(place: str) -> Fault:
     )
 
 
-_BETWEEN = (
-    "a text between rows that is no record; those below it were taken as of the same table: if it is a title of other"
-    " records, take it and them out of the file"
-)
+def between(below: int) -> str:
+    """The warning of a text between rows. below: how many rows came below it and were taken."""
+    return (
+        f"a text between rows that is no record; the {below:,} rows below it were taken as of the same table: if it is"
+        " a title of other records, take it and them out of the file"
+    )

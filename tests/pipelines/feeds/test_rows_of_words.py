@@ -6,6 +6,7 @@ import pytest
 
 from tests.pipelines.feeds.test_quotes import PAYMENTS, accepted, payment, rejected, validated
 from tests.pipelines.feeds.test_repeated_headers import by
+from tests.pipelines.test_validate import rows as table
 
 COLUMNS = PAYMENTS.strip().split(",")
 
@@ -19,7 +20,7 @@ def rows(*keys: str, **cells: str) -> str:
     return "".join(row(payment_id=key, **given) for key in keys)
 
 
-BAD = row(payment_id="cash", patient_id="walk-in", amount="waived", paid_on="today")
+BAD = row(payment_id="cash", patient_id="walk-in", amount="waived")
 ABOVE = PAYMENTS + rows("R1", "R2")
 NAMES = "names columns otherwise than the header does"
 
@@ -52,10 +53,37 @@ def test_a_record_of_words_is_rejected_alone(
 
 def test_payments_below_a_row_of_words_are_taken_and_the_row_is_named(tmp_path: Path) -> None:
     """TEXT-BETWEEN: its words could be a header in a language that nobody here knows."""
-    found = validated(tmp_path, ABOVE + BAD + rows("R3"))
-    assert [key for _, key in accepted(found)] == ["R1", "R2", "R3"]
+    found = validated(tmp_path, ABOVE + BAD + rows("R3", "R4"))
+    assert [key for _, key in accepted(found)] == ["R1", "R2", "R3", "R4"]
     assert found.warnings == {"TEXT-BETWEEN": 1}
+    [(line, said)] = [(each["line"], each["message"]) for each in table(found, "warnings")]
+    assert line == 4
+    assert said.startswith("a text between rows that is no record; the 2 rows below it were taken")
     assert not validated(tmp_path, ABOVE + BAD).warnings
+
+
+HEADERS = {
+    "Polish": ("Pokwitowanie", "Karta", "Kwota", "Data"),
+    "small letters": ("pokwitowanie", "karta", "kwota", "data"),
+    "as long as all ids": ("ae", "Nr", "Suma", "Data"),
+    "Chinese": ("\u6536\u636e", "\u75c5\u4eba", "\u91d1\u989d", "\u65e5\u671f"),
+}
+
+
+@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize("size", [2, 3, 2_000])
+def test_words_in_all_columns_of_values_begin_another_table_of_payments(
+    header: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LEDGER-25: in a language that nobody here knows, and with ids of the forms above. The feed may say otherwise."""
+    monkeypatch.setattr("pipelines.feeds.reading.chunks.CHUNK", size)
+    text = ABOVE + row(**dict(zip(COLUMNS, HEADERS[header], strict=False))) + rows("R3", "R4")
+    found = validated(tmp_path, text)
+    assert [key for _, key in accepted(found)] == ["R1", "R2"]
+    told = {line: message for line, _, message in rejected(found)}
+    assert told.keys() == {4, 5, 6}
+    assert all(message.startswith(f"line 4 {NAMES}") and "one_table = true" in message for message in told.values())
+    assert [key for _, key in accepted(by(tmp_path, text, "one_table = true"))] == ["R1", "R2", "R3", "R4"]
 
 
 OTHERS = {
