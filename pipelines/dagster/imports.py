@@ -16,7 +16,7 @@ from pipelines.dagster.results import ended_with, specs_of, told_of_stage
 from pipelines.dagster.stages.asset import stage_asset
 from pipelines.dagster.stages.loading import load_all
 from pipelines.dagster.stages.outcome import Outcome
-from pipelines.dagster.stages.receiving import batches_of, receive_all
+from pipelines.dagster.stages.receiving import receive_at
 from pipelines.dagster.stages.validating import validate_all
 from pipelines.dagster.workplace import place_of, told_without_data
 from pipelines.feeds.files.catalog import Feed
@@ -46,11 +46,7 @@ def _received(names: Names, feed: Feed) -> dg.AssetsDefinition:
         place = place_of(context)
         with told_without_data(place):
             told = told_of_stage(context, feed)
-            outcome = (
-                told.outcome
-                if told
-                else receive_all(feed, place.home, batches_in(context), place.inbox, batches_of(place, context.log))
-            )
+            outcome = told.outcome if told else receive_at(place, feed, batches_in(context), context.log)
             note_not_loaded(context, place, feed, outcome.failed)
             yield from ended_with(context, outcome)
 

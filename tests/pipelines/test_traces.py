@@ -1,5 +1,6 @@
 """One trace from the file to the commit of its records, in which no value of a person stands."""
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,6 +11,9 @@ import pytest
 from fhir_service import traces as of_service
 from pipelines.cli import run as chartferry
 from pipelines.client.replies import NotSent
+from pipelines.dagster.stages.receiving import receive_at
+from pipelines.dagster.workplace import Workplace
+from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home import traces
 from tests.conftest import running
 from tests.support.commands import forget_settings
@@ -43,6 +47,15 @@ def spans() -> Iterator[Spans]:
     yield exporter.get_finished_spans
     traces.use(None)
     of_service.use(None)
+
+
+def test_a_run_under_dagster_traces_from_its_first_stage_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are received without a session at the target, which begins the traces of commands."""
+    started: list[object] = []
+    monkeypatch.setattr(traces, "start", started.append)
+    place = Workplace(tmp_path, {traces.ENDPOINT: "http://127.0.0.1:4318"})
+    receive_at(place, load_feeds().feeds[0], [], logging.getLogger())
+    assert started == [place.environ]
 
 
 def test_a_batch_is_one_trace_from_its_file_to_the_commit_without_a_value(

@@ -10,11 +10,18 @@ from pipelines.dagster.stages.outcome import Outcome
 from pipelines.dagster.workplace import Workplace
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.marks import marked_form
+from pipelines.home import traces
 from pipelines.home.batch import Unreadable
 from pipelines.home.inbox import Inbox
 from pipelines.ledger.kept import Batches
 from pipelines.receiving.stage import receive
 from pipelines.session.session import BATCHES
+
+
+def receive_at(place: Workplace, feed: Feed, batch_ids: Sequence[str], log: logging.Logger) -> Outcome:
+    """Receive the files of a run, and begin its traces: no session at the target does so yet."""
+    traces.start(place.environ)
+    return receive_all(feed, place.home, batch_ids, place.inbox, batches_of(place, log))
 
 
 def receive_all(
