@@ -19,7 +19,8 @@ from pipelines.session.opening import open_session
 def test_a_run_that_goes_on_after_a_kill_ends_green(home, target, monkeypatch, additions):
     """LEDGER-26"""
     target.additions = additions
-    rows = "".join(f"k{n},p{n},1.00,2026-03-01,\n" for n in range(3_000))
+    monkeypatch.setattr("pipelines.loading.bundles.ROWS_A_BUNDLE", 100)
+    rows = "".join(f"k{n},p{n},1.00,2026-03-01,\n" for n in range(300))
     path = home / "inbox" / "payments.csv"
     path.write_text("payment_id,patient_id,amount,paid_on,claim_id\n" + rows)
     since = datetime.now(UTC)
@@ -28,7 +29,7 @@ def test_a_run_that_goes_on_after_a_kill_ends_green(home, target, monkeypatch, a
         assert feed
         received = receive(path, feed, home)
         of = (session, feed, [received.batch_id], since)
-        assert validate_all(*of, Outcome())[received.batch_id].accepted == 3_000
+        assert validate_all(*of, Outcome())[received.batch_id].accepted == 300
         with monkeypatch.context() as patched:
             patched.setattr("pipelines.loading.book.Book._settle", dies_the_second_time())
             with pytest.raises(KeyboardInterrupt):
@@ -41,11 +42,11 @@ def test_a_run_that_goes_on_after_a_kill_ends_green(home, target, monkeypatch, a
     found = {each.name: list(each.violations(facts[received.batch_id])) for each in AFTER_LOAD}
     assert found == {each.name: [] for each in AFTER_LOAD}
     assert (outcome.failed, list(outcome.done)) == ({}, [received.batch_id])
-    assert len(target.of("PaymentNotice")) == 3_000
+    assert len(target.of("PaymentNotice")) == 300
     settled = batch["created"] + batch["adopted"]
-    assert (batch["state"], settled, batch["accepted"]) == ("finished", 3_000, 3_000)
+    assert (batch["state"], settled, batch["accepted"]) == ("finished", 300, 300)
     for run in runs:
-        assert run["created"] + run["adopted"] + run["unchanged"] == run["accepted"] == 3_000
+        assert run["created"] + run["adopted"] + run["unchanged"] == run["accepted"] == 300
 
 
 def test_what_was_noticed_of_a_file_comes_along_to_its_load(home, target):

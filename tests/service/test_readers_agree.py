@@ -25,8 +25,8 @@ from tests.conftest import Running, counted_ids
 from tests.service.test_quick import BODIES
 
 SITE = Site()
-ROUNDS = 1_000
-seeded = pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 8))])
+ROUNDS = 500
+seeded = pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 16))])
 
 _OPTION = {"system": "http://loinc.org", "code": "LA1", "display": "Größe"}
 _CODED = {"code": [{"system": "http://loinc.org", "code": "c"}]}
