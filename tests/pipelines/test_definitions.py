@@ -22,10 +22,8 @@ from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.dagster.standing.specs import INBOX_CHECK, WAITING_CHECK
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feed
-from pipelines.home.dagster_folder import prepare_dagster_home
 from pipelines.home.ticks import last_ticks, note_tick
 from pipelines.reports.tables import report_tables, sql_folder
-from pipelines.runs.run import Result
 from pipelines.validation.outcome import Validated
 from tests.support.practice import SAMPLES, Practice, failures, materialized, observed, practicing, verdicts
 
@@ -108,25 +106,6 @@ def test_a_feed_of_the_user_becomes_assets_of_its_own(tmp_path: Path) -> None:
     dg.Definitions.validate_loadable(definitions)
     node = definitions.resolve_asset_graph().get(dg.AssetKey(["front-desk.till", "loaded"]))
     assert node.group_name == "front_desk_till"
-
-
-def test_dagsters_settings_are_valid_written_once_and_send_nothing(tmp_path: Path) -> None:
-    folder = prepare_dagster_home(tmp_path)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DAGSTER_HOME", str(folder))
-        with dg.DagsterInstance.from_config(str(folder)) as instance:
-            assert not instance.telemetry_enabled
-            assert instance.get_concurrency_config().pool_config.default_pool_limit == 1
-            queue = instance.get_concurrency_config().run_queue_config
-            assert queue
-            assert queue.max_concurrent_runs == 2
-            assert queue.max_user_code_failure_retries > 1000
-            assert instance.run_retries_enabled
-            assert instance.run_monitoring_enabled
-    (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    prepare_dagster_home(tmp_path)
-    assert (folder / "dagster.yaml").read_text() == "telemetry: {enabled: false}\n"
-    assert folder.stat().st_mode & 0o777 == 0o700
 
 
 # -- what an import does
@@ -387,31 +366,6 @@ def test_a_fault_reaches_the_event_log_without_its_values(practice: Practice, mo
 
 
 # -- the checks
-
-
-def loaded_batch(**counts: int) -> checks.LoadedBatch:
-    rows = {"created": (2, 700), "skipped": (1, 300)}
-    given = {"records": 4, "accepted": 3, "rejected": 1, "created": 2, "skipped": 1, "amount_created": 700} | counts
-    return checks.LoadedBatch(Result("b", 1, "payments", "payments.csv", "finished", given), rows, first=True)
-
-
-@pytest.mark.parametrize(
-    ("statement", "counts"),
-    [
-        ("every_accepted_record_has_an_outcome", {"created": 1}),
-        ("every_accepted_record_has_an_outcome", {"rejected": 0}),
-        ("the_ledger_says_the_same", {"created": 3}),
-        ("the_ledger_says_the_same", {"amount_created": 701}),
-        ("no_row_is_in_doubt", {"in_doubt": 1}),
-        ("every_record_was_taken", {}),
-        ("some_record_was_taken", {"created": 0, "skipped": 0, "refused": 3}),
-    ],
-)
-def test_a_check_fails_when_a_row_or_a_cent_is_lost(statement: str, counts: dict[str, int]) -> None:
-    [found] = [each for each in checks.AFTER_LOAD if each.name == statement]
-    assert list(found.violations(loaded_batch(**counts)))
-    if counts:
-        assert not list(found.violations(loaded_batch()))
 
 
 def test_a_line_lost_between_counts_and_files_is_found(

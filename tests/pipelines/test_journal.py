@@ -5,7 +5,6 @@ import gzip
 import json
 import os
 import re
-import shutil
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -14,44 +13,18 @@ from sqlalchemy import event
 
 from pipelines.ledger import verbs
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rejects import discard
-from pipelines.ledger.rows import Outcome, Reason, Reject, Repeat
+from pipelines.ledger.rows import Outcome
 from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError
 from tests.pipelines.conftest import Clock
-from tests.pipelines.test_ledger import OF, PAID, TARGET, intent, start, states
+from tests.pipelines.test_ledger import OF, TARGET, intent, start, states
 from tests.support.earlier import make_earlier
+from tests.support.journals import a_history, lose, send
 from tests.support.replaying import journal_of, rows_of
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger.db"
-
-
-def send(ledger: Ledger, *keys: str, state: str = "created") -> None:
-    start(ledger, "payments-a")
-    with ledger.lease(TARGET) as lease:
-        ledger.intend(lease, *OF, [intent(key, line) for line, key in enumerate(keys, 2)])
-        ledger.settle(TARGET, *OF, [Outcome(key, 1, state, f"id-{key}", 201) for key in keys])
-
-
-def a_history(ledger: Ledger) -> None:
-    """Every table has rows."""
-    ledger.note_target(TARGET, "http://127.0.0.1:1")
-    start(ledger, "payments-a", "payments-b")
-    number = ledger.start_run(TARGET, "payments-a", feed_hash="f1")
-    send(ledger, "k1", "k2")
-    ledger.note_repeats(TARGET, *OF, "payments-b", [Repeat(2, "k1", "unchanged", "id-k1", "p1", PAID, 1050)])
-    reason = Reason("PAY-1", "PaymentNotice.amount", "amount", "is not an amount", False)
-    [name] = ledger.reject(TARGET, *OF, "payments-a", [Reject(9, 1, "k9", "rule", "p1", PAID, 100, [reason])])
-    discard(ledger, [name], "ann", "double")
-    ledger.finish_run(TARGET, "payments-a", number, state="finished", counts={"created": 2})
-    ledger.finish_batch(TARGET, "payments-a", "finished", {"created": 2})
-
-
-def lose(path: Path) -> None:
-    for name in ("", "-wal", "-shm"):
-        path.with_name(path.name + name).unlink(missing_ok=True)
 
 
 def test_a_lost_ledger_is_made_again_from_its_journal(path: Path, clock: Clock) -> None:
@@ -91,48 +64,6 @@ def test_every_prefix_of_a_journal_gives_the_ledger_of_that_moment(path: Path, c
     assert not moments[0]["record"]
 
 
-def test_a_ledger_of_yesterday_beside_the_journal_of_today_is_brought_up_to_it(path: Path) -> None:
-    with closing(Ledger.open(path)) as ledger:
-        send(ledger, "k1")
-    yesterday = path.with_name("copy")
-    shutil.copy(path, yesterday)
-    with closing(Ledger.open(path)) as ledger:
-        send(ledger, "k2", state="refused")
-        before = rows_of(ledger)
-    lose(path)
-    yesterday.rename(path)
-    with closing(Ledger.open(path)) as ledger:
-        assert rows_of(ledger) == before
-
-
-def test_a_journal_of_yesterday_beside_the_ledger_of_today_is_refused(path: Path) -> None:
-    with closing(Ledger.open(path)) as ledger:
-        send(ledger, "k1")
-        journal = journal_of(ledger).path
-        yesterday = journal.read_bytes()
-        send(ledger, "k2")
-    today = journal.read_bytes()
-    journal.write_bytes(yesterday)
-    with pytest.raises(LedgerError, match=r"journal\.ndjson is older than the ledger beside it: restore the newest"):
-        Ledger.open(path)
-    journal.write_bytes(today)
-
-
-def test_a_journal_that_is_gone_is_asked_for_and_begun_anew_where_a_person_says_so(path: Path) -> None:
-    """LEDGER-20"""
-    with closing(Ledger.open(path)) as ledger:
-        send(ledger, "k1")
-        before = rows_of(ledger)
-    path.with_name("journal.ndjson").unlink()
-    with pytest.raises(LedgerError, match=r"journal\.ndjson is missing beside its ledger, .* verify --adopt"):
-        Ledger.open(path)
-    with closing(Ledger.open(path, anew=True)) as ledger:
-        assert rows_of(ledger) == before
-    lose(path)
-    with closing(Ledger.open(path)) as ledger:
-        assert rows_of(ledger) == before
-
-
 def test_who_only_reads_waits_for_nobody_who_was_stopped_between_journal_and_commit(path: Path) -> None:
     """CLI-CMD-03: it reads the ledger as it was before."""
     with closing(Ledger.open(path)) as ledger:
@@ -146,21 +77,6 @@ def test_who_only_reads_waits_for_nobody_who_was_stopped_between_journal_and_com
             with closing(Ledger.open(path)) as reading:
                 assert rows_of(reading) == before
             journal.write_bytes(whole)
-
-
-def test_a_journal_of_another_ledger_is_refused(path: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other" / "ledger.db"
-    other.parent.mkdir()
-    for each in (path, other):
-        with closing(Ledger.open(each)) as ledger:
-            send(ledger, "k1")
-    own = path.with_name("journal.ndjson").read_bytes()
-    shutil.copy(other.with_name("journal.ndjson"), path.with_name("journal.ndjson"))
-    with path.with_name("journal.ndjson").open("ab") as file:
-        file.write(b'{"n":3,"at":"2026-03-01T12:00:00.000000Z","facts":[]}\n')
-    with pytest.raises(LedgerError, match=r"is the journal of another ledger"):
-        Ledger.open(path)
-    path.with_name("journal.ndjson").write_bytes(own)
 
 
 @pytest.mark.parametrize("left", [1, 20, -1])
@@ -362,70 +278,6 @@ def test_numbers_of_a_transaction_that_is_not_committed_are_kept_when_it_is_repl
         event.remove(ledger._writing, "commit", no_room)
         ledger.note_target(TARGET, "http://127.0.0.1:1")
         assert states(ledger, "k1") == ["sending"]
-
-
-@pytest.mark.parametrize("older", [False, True], ids=["missing", "older"])
-def test_closed_segments_without_the_newest_are_not_begun_over(
-    path: Path, monkeypatch: pytest.MonkeyPatch, older: bool
-) -> None:
-    """LEDGER-20: a ledger is lost, and of its journal the newest file."""
-    monkeypatch.setattr("pipelines.ledger.journal.BYTES_A_SEGMENT", 500)
-    journal, closed = path.with_name("journal.ndjson"), path.with_name("journal")
-    with closing(Ledger.open(path)) as ledger:
-        send(ledger, "k0")
-        yesterday = journal.read_bytes()
-        for number in range(1, 5):
-            send(ledger, f"k{number}")
-    lose(path)
-    before = {each.name: each.read_bytes() for each in closed.iterdir()}
-    journal.write_bytes(yesterday) if older else journal.unlink()
-    with pytest.raises(LedgerError, match=r"journal\.ndjson is (older than|missing beside) its closed segments"):
-        Ledger.open(path)
-    for key in ("k8", "k9"):
-        with closing(Ledger.open(path, anew=True)) as ledger:
-            send(ledger, key)
-    lose(path)
-    with closing(Ledger.open(path)) as ledger:
-        assert states(ledger, "k8", "k9") == ["created", "created"]
-    assert {name: (closed / name).read_bytes() for name in before} == before
-
-
-def test_ledger_and_journal_of_yesterday_go_on_beside_closed_segments_of_today(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """LEDGER-20: of the two histories none is mixed with the other."""
-    monkeypatch.setattr("pipelines.ledger.journal.BYTES_A_SEGMENT", 500)
-    journal = path.with_name("journal.ndjson")
-    with closing(Ledger.open(path)) as ledger:
-        send(ledger, "k0")
-    yesterday = path.read_bytes(), journal.read_bytes()
-    with closing(Ledger.open(path)) as ledger:
-        send(ledger, *(f"k{number}" for number in range(1, 5)))
-        send(ledger, "k5")
-    lose(path)
-    path.write_bytes(yesterday[0])
-    journal.write_bytes(yesterday[1])
-    with closing(Ledger.open(path)) as ledger:
-        for key in ("k6", "k7", "k8"):
-            send(ledger, key)
-        before = rows_of(ledger)
-    lose(path)
-    with closing(Ledger.open(path)) as ledger:
-        assert rows_of(ledger) == before
-
-
-def test_a_journal_of_yesterday_is_begun_anew_where_a_person_says_so(path: Path) -> None:
-    """CLI-CMD-17: what the ledger knows stays."""
-    with closing(Ledger.open(path)) as ledger:
-        send(ledger, "k1")
-        yesterday = path.with_name("journal.ndjson").read_bytes()
-        send(ledger, "k2")
-        before = rows_of(ledger)
-    path.with_name("journal.ndjson").write_bytes(yesterday)
-    Ledger.open(path, anew=True).close()
-    lose(path)
-    with closing(Ledger.open(path)) as ledger:
-        assert rows_of(ledger) == before
 
 
 @pytest.mark.parametrize("how", ["gap", "rot", "twice"])

@@ -12,10 +12,8 @@ import pytest
 from pipelines.feeds.terms.rulebook import rules
 from pipelines.home.folder import REFERENCE_NOTE
 from pipelines.ledger.rows import Reason, Reject
-from pipelines.reports.charts import NARROW, Series, columns, rows
 from pipelines.reports.newer import PAGE, tell_newer
 from pipelines.reports.publication import PublicationError
-from pipelines.reports.reasons import without_names, without_quotes
 from tests.support.publishing import CBC, LAB, OF, PAGED, START, TARGET, World, import_payments, publish_only, report
 
 ADDRESS_ATTRIBUTES = {"href", "src", "srcset", "action", "data", "poster", "xlink:href"}
@@ -185,40 +183,6 @@ def test_a_target_s_own_code_is_no_name_on_the_page(world: World) -> None:
     html, shown = page(world)
     assert "janedoe" not in html
     assert [row[:2] for row in shown.table("Records set aside")[1:]] == [["another code", "6"], ["code-invalid", "1"]]
-
-
-@pytest.mark.parametrize(
-    ("message", "shown"),
-    [
-        ("Jane Doe may not be billed", "… may not be billed"),
-        ("The payment of jane o'neill, born 12 May 1970", "The payment of …, born …"),
-        ("Unprocessable entity", "Unprocessable entity"),
-        ("OperationOutcome for 李雷 and Łukasz", "OperationOutcome for … and …"),
-        ("HAPI-0550: duplicate key value", "… duplicate key value"),
-    ],
-)
-def test_words_of_a_target_show_no_number_and_no_name(message: str, shown: str) -> None:
-    """STATE-HOME-04: one that is in the data not even in small letters."""
-    assert without_names(message, {"jane", "neill"}) == shown
-
-
-@pytest.mark.parametrize(
-    ("message", "shown"),
-    [
-        (
-            "Question received an invalid response option code: Jane Doe",
-            "Question received an invalid response option code: …",
-        ),
-        ("note janedoe is not known", "note … is not known"),
-        ("a note is expected", "a note is expected"),
-        ("Encounter/jane belongs to another note than doe-1", "Encounter/… belongs to another note than …"),
-        ("the value 'Jane Doe' is no code", "the value … is no code"),
-        ("the amount is above 9999999.99", "the amount is above 9999999.99"),
-        ("no entry in the crosswalk patients", "no entry in the crosswalk patients"),
-    ],
-)
-def test_an_example_shows_nothing_that_a_message_quotes(message: str, shown: str) -> None:
-    assert without_quotes(message) == shown
 
 
 def test_one_absurd_amount_is_left_out_of_the_sums_and_told(world: World) -> None:
@@ -404,43 +368,3 @@ def test_a_page_that_cannot_be_made_leaves_the_last_publication(world: World, mo
     with pytest.raises(PublicationError, match=r"^not published: report.html could not be made \(\w+\)$"):
         world.publish()
     assert world.rows("SELECT max(published_at) FROM publication") == [(before.published_at,)]
-
-
-def test_bars_are_as_long_as_their_values() -> None:
-    stacked = columns(["a", "b"], [Series("x", [1, 2]), Series("y", [3, 0])], str)
-    assert [round(bar.height / stacked.bars[0].height, 6) for bar in stacked.bars] == [1, 3, 2]
-    assert stacked.bars[1].y + stacked.bars[1].height == pytest.approx(stacked.bars[0].y)
-    beside = columns(["a"], [Series("x", [2]), Series("y", [4])], str, stacked=False)
-    assert beside.bars[0].y + beside.bars[0].height == pytest.approx(beside.bars[1].y + beside.bars[1].height)
-    assert beside.bars[1].x == pytest.approx(beside.bars[0].x + beside.bars[0].width)
-    shares = rows(["a", "b"], [Series("x", [1, 300]), Series("y", [3, 100])], str, shares=True)
-    lengths = [bar.width for bar in shares.bars]
-    assert lengths[0] + lengths[1] == pytest.approx(lengths[2] + lengths[3])
-    assert lengths[1] == pytest.approx(lengths[2])
-
-
-def test_long_labels_of_rows_keep_what_tells_them_apart() -> None:
-    names = [f"a-feed-with-a-name-that-goes-on-and-on-{number:012x}" for number in (1, 2)]
-    shown = [word.text for word in rows(names, [Series("x", [1, 1])], str).words if "…" in word.text]
-    assert shown == ["a-feed-with-a-name-tha…00000000001", "a-feed-with-a-name-tha…00000000002"]
-
-
-def test_a_chart_for_a_telephone_is_drawn_for_it_and_not_scaled_down() -> None:
-    names = ["a-file-with-a-long-name-2026-03.csv", "b"]
-    for made in (
-        rows(names, [Series("x", [1, 2])], str, size=NARROW),
-        columns(names, [Series("x", [1, 2])], str, size=NARROW),
-    ):
-        assert made.width <= 340
-        assert all(bar.x >= 0 and bar.x + bar.width <= made.width for bar in made.bars)
-    lying = rows(names, [Series("x", [1, 2])], str, size=NARROW)
-    over = {word.text: word for word in lying.words}
-    for name, bar in zip(names, lying.bars, strict=True):
-        assert (over[name].end, over[name].y < bar.y) == ("start", True)
-
-
-@pytest.mark.parametrize("top", [0, 0.003, 1, 7, 99, 100, 101, 123_456_789.12])
-def test_every_bar_ends_within_the_scale(top: float) -> None:
-    chart = columns(["a"], [Series("x", [top])], str)
-    assert all(bar.y >= 0 and bar.height <= chart.height for bar in chart.bars)
-    assert 2 <= len(chart.grid) <= 8

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from sqlalchemy.dialects import sqlite
 
+from pipelines.home.user import user_name
 from pipelines.ledger import tables as t
+from pipelines.ledger.ledger import Ledger
 
 FILES = ("ledger.db", "ledger.db-wal", "ledger.db-shm", "journal.ndjson")
 
@@ -25,6 +27,16 @@ def read_ledger(home: Path, timeout: float = 5) -> Iterator[sqlite3.Connection]:
                 )
             ledger.execute(f"CREATE TEMP VIEW {shown.name} AS {query}")
         yield ledger
+
+
+def decisions(home: Path) -> list[tuple[str, str, str | None]]:
+    """The decisions by hand in a ledger, each of this user: command, subject and reason."""
+    ledger = Ledger.open(home / "ledger.db")
+    try:
+        assert all(row["user"] == user_name() and row["at"] for row in ledger.decisions())
+        return [(row["command"], row["subject"], row["why"]) for row in ledger.decisions()]
+    finally:
+        ledger.close()
 
 
 def lose_ledger(home: Path) -> None:

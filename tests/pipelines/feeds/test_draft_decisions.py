@@ -1,0 +1,160 @@
+"""What a draft asks a person to decide: headers, encodings, which rows are payments, and answers at the terminal."""
+
+import io
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pipelines.cli import run
+from pipelines.feeds.drafting.draft import draft
+from pipelines.feeds.files.catalog import FeedError, load_feed
+from tests.support.written import GERMAN, written
+
+ROWS = "p1;1;yes\np2;0;no\np3;1;no\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (ROWS, "header = 0"),
+        ("Report;from;May\nId;Name;By\n" + "1;Ada;2.00\n" * 3, "header = 2"),
+        ("thing;status\nsleep;yes\nfood;no\n", "header = 1"),
+    ],
+    ids=["none", "below words", "above texts alone"],
+)
+def test_a_guess_at_the_header_is_a_decision(content: str, line: str, tmp_path: Path) -> None:
+    """FEED-FILE-08: what others would read as well is asked, not told."""
+    (said,) = [found for found in draft(written(tmp_path, "x.csv", content)).splitlines() if found.startswith(line)]
+    assert "# DECIDE: " in said
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("GAD1;GAD2;GAD3\n" + ROWS, None),
+        (";;;\n;;;\n" + "Id;Sum;Day;By\n1;2.00;2024-05-01;x\n" * 2, "header = 3"),
+        ("Report;;;\nId;Sum;Day;By\n" + "1;2.00;2024-05-01;x\n" * 3, "header = 2"),
+    ],
+    ids=["names with figures", "lines of delimiters", "a title among delimiters"],
+)
+def test_a_header_is_found_by_what_stands_below_it(content: str, line: str | None, tmp_path: Path) -> None:
+    """FEED-FILE-08"""
+    lines = draft(written(tmp_path, "x.csv", content)).splitlines()
+    assert [found for found in lines if found.startswith("header")] == ([line] if line else [])
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text", "guess"),
+    [
+        ("windows-1252", "Größe José", "windows-1252"),
+        ("windows-1251", "Иванов Пётр", "windows-1251"),
+        ("mac_roman", "Größe Müller", "mac_roman"),
+        ("shift_jis", "テスト山田", None),
+        ("gb18030", "王小明", "gb18030"),
+        ("iso-8859-7", "Παπαδόπουλος", None),
+        ("big5", "測試", None),
+    ],
+)
+def test_an_encoding_is_a_guess_said_with_the_others_and_no_word_of_a_row(
+    encoding: str, text: str, guess: str | None, tmp_path: Path
+) -> None:
+    """FEED-FILE-08: the letters are shown that each encoding gives, not the words."""
+    data = ("id;name;day\n" + f"1;{text};2024-05-01\n" * 3).encode(encoding)
+    (said,) = [line for line in draft(written(tmp_path, "x.csv", data)).splitlines() if line.startswith("encoding")]
+    assert "# DECIDE: no UTF-8; its letters are then " in said
+    assert "Others: " in said
+    assert text not in said
+    assert guess is None or said.startswith(f'encoding = "{guess}"')
+
+
+def test_a_header_with_names_and_a_marked_encoding_are_told(tmp_path: Path) -> None:
+    """FEED-FILE-08"""
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
+        text = draft(written(tmp_path, "x.csv", ("Till\n" + GERMAN).encode(encoding)))
+        assert {'encoding = "utf-16"', "header = 3"} <= set(text.splitlines())
+
+
+LEDGER = """id,claim,patient,type,amount,method,from date,payments
+1,c1,p1,CHARGE,150.00,,2024-05-01,
+2,c1,p1,PAYMENT,,CASH,2024-05-02,50.00
+3,c2,p2,CHARGE,75.50,,2024-05-03,
+4,c2,p2,PAYMENT,,COPAY,2024-05-04,25.00
+5,c2,p2,TRANSFER,,,2024-05-05,
+6,c3,p1,PAYMENT,,CASH,2024-05-06,25.00
+"""
+
+
+def test_a_draft_of_a_ledger_asks_which_rows_and_which_amounts_are_payments(tmp_path: Path) -> None:
+    """LEDGER-23: charges of a ledger are no payments."""
+    text = draft(written(tmp_path, "payments_ledger.csv", LEDGER))
+    assert '[take]\n"type" = "..."  # DECIDE: ' in text
+    assert re.search(
+        r'^amount = "(amount|payments)"  # DECIDE: what was paid\? "(?!\1)(amount|payments)" has amounts too',
+        text,
+        re.MULTILINE,
+    )
+    text = re.sub(r"^# (claim_id = .* when = )", r"\1", text, flags=re.MULTILINE)
+    with pytest.raises(FeedError) as refused:
+        load_feed(written(tmp_path, "ledger.toml", text))
+    assert [line.partition(": ")[2].partition(":")[0] for line in refused.value.all] == [
+        "take.type",
+        "columns.claim_id.when",
+    ]
+
+
+TILL = Path(__file__).parents[3] / "docs" / "examples" / "card_terminal_2026-04.csv"
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("".join(f"{line}\n" for line in answers).encode())))
+
+
+def test_the_decisions_of_a_draft_are_asked_one_by_one_with_the_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FEED-FILE-08."""
+    answers = [
+        "till-2",
+        "America/Chicago",
+        "",
+        "SALE",
+        "-",
+        "",
+        "-",
+        '{ column = "Invoice", when = { "Type" = "SALE" } }',
+    ]
+    asked(monkeypatch, *answers)
+    assert run(["feeds", "new", "--ask", str(TILL)]) == 0
+    shown = capsys.readouterr()
+    assert "DECIDE" not in shown.out.replace("Lines that say DECIDE", "")
+    found = tomllib.loads(shown.out)
+    assert (found["source"], found["timezone"], found["take"]) == ("till-2", "America/Chicago", {"Type": "SALE"})
+    assert found["columns"]["claim_id"] == {"column": "Invoice", "when": {"Type": "SALE"}}
+    assert load_feed(written(tmp_path, "till.toml", shown.out)).source == "till-2"
+    assert 'It has "REFUND" (1), "SALE" (11), "VOID" (1)\n  "Type": "SALE" (11), "REFUND", "VOID"\n' in shown.err
+    assert "1 of 8\n" in shown.err
+
+
+def test_what_was_not_answered_stays_to_be_decided(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FEED-FILE-08: the answers end before the questions."""
+    asked(monkeypatch, "till-2")
+    assert run(["feeds", "new", "--ask", str(TILL)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert 'source = "till-2"' in lines
+    assert any(line.startswith('timezone = "UTC"  # DECIDE: ') for line in lines)
+
+
+def test_answers_name_the_questions_of_a_form_and_take_a_proposal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FEED-FILE-08."""
+    export = written(tmp_path, "mood.csv", "form id;patient;Q1;Q2;done\n1;p1;0;1;2024-05-01\n2;p2;1;2;2024-05-02\n")
+    asked(monkeypatch, "", "", '{ constant = "PHQ9" }', "", "44250-9", "")
+    assert run(["feeds", "new", "--ask", "--kind", "answers", str(export)]) == 0
+    found = tomllib.loads(capsys.readouterr().out)
+    assert found["columns"]["questionnaire"] == {"constant": "PHQ9"}
+    assert found["questions"] == {"44250-9": "Q1"}

@@ -1,0 +1,80 @@
+"""`feeds check --sample`: the first rows of an export, shown as what they become."""
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.cli import run
+from tests.support.written import written
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def test_the_first_rows_of_a_sample_are_shown_as_what_they_become(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FEED-FILE-08."""
+    folder = GOLDEN / "no_header" / "input"
+    assert (
+        run(["feeds", "check", str(folder / "bank.toml"), "--sample", str(folder / "bank_1.txt"), "--rows", "6"]) == 0
+    )
+    shown = capsys.readouterr().out
+    assert "bank_1.txt: line 1: taken\n  payment_id  17-1\n  patient_id  Patient/p1\n  amount      1250.00\n" in shown
+    assert "bank_1.txt: line 3: not taken\n" in shown
+    assert "bank_1.txt: line 6: rejected: 5 fields where the first row has 7\n" in shown
+    assert "  problem in #5: no date or time" in shown
+
+
+def test_a_sample_shows_refunds_and_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    """FEED-FILE-08, FEED-FILE-09."""
+    folder = GOLDEN / "windows_1252_decimal_comma" / "input"
+    assert run(["feeds", "check", str(folder / "kasse.toml"), "--sample", str(folder / "Kassenbuch_05.csv")]) == 0
+    shown = capsys.readouterr().out
+    assert "problem in Betrag: a refund" in shown
+    assert "ends with a row with Beleg starts with Summe, that says rows from Patient and amount from Betrag" in shown
+    folder = GOLDEN / "wide_answers" / "input"
+    assert (
+        run(["feeds", "check", str(folder / "mood.toml"), "--sample", str(folder / "mood_1.csv"), "--rows", "1"]) == 0
+    )
+    assert "g.2 / display / Stress" in capsys.readouterr().out
+
+
+def test_a_sample_shows_that_a_feed_of_whole_resources_takes_no_other_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FEED-FILE-05, FEED-FILE-09."""
+    feed = written(tmp_path, "till.toml", 'kind = "payments"\nfiles = "till*"\nresources = true\n')
+    export = written(tmp_path, "till.ndjson", '{"payment_id": "1"}\n{"resourceType": "PaymentNotice"}\n')
+    assert run(["feeds", "check", str(feed), "--sample", str(export)]) == 0
+    shown = capsys.readouterr().out
+    assert "till.ndjson: line 1: rejected: no FHIR resource: this feed takes PaymentNotice\n" in shown
+    assert "till.ndjson: of the first 2 rows 1 rejected, 1 taken\n" in shown
+
+
+@pytest.mark.parametrize("row", ["Sum;2", "Sum;;;;;;2 rows"])
+def test_a_trailer_of_fewer_or_more_fields_is_one_in_a_sample_as_in_an_import(
+    row: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FEED-FILE-08, LEDGER-14."""
+    names = ("payment_id", "patient_id", "amount", "paid_on")
+    columns = "".join(f'{name} = "{name}"\n' for name in names)
+    head = (
+        'files = ["till*"]\nkind = "payments"\ndelimiter = ";"\n[trailer]\nwhen = { payment_id = "Sum" }\n[columns]\n'
+    )
+    written(tmp_path, "till.toml", head + columns)
+    export = written(tmp_path, "till.csv", f"{';'.join(names)}\n1;p1;5;2026-01-01\n2;p1;5\n{row}\n")
+    assert run(["feeds", "check", str(tmp_path / "till.toml"), "--sample", str(export)]) == 0
+    shown = capsys.readouterr().out
+    assert "till.csv: line 4: trailer\n" in shown
+    assert "till.csv: of the first 3 rows 1 taken, 1 rejected, 1 trailer\n" in shown
+
+
+def test_a_sample_that_no_feed_takes_or_that_cannot_be_read_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FEED-FILE-10."""
+    home = ["--home", str(tmp_path / "home"), "feeds", "check", "--sample"]
+    assert run([*home, str(written(tmp_path, "other.csv", "a\n1\n"))]) == 4
+    assert "other.csv: no feed takes a file of this name" in capsys.readouterr().err
+    assert run([*home, str(written(tmp_path, "payments.csv", "a\n1\n"))]) == 4
+    assert "payments.csv: the header lacks payment_id" in capsys.readouterr().err

@@ -1,0 +1,165 @@
+"""Batches taken back by a person, and loaded again."""
+
+import json
+from unittest.mock import Mock
+
+import pytest
+
+from pipelines.home.exits import INTERRUPTED
+from tests.support.commands import totals_close
+from tests.support.exports import payments, tasks
+from tests.support.ledgers import decisions
+
+
+@pytest.mark.parametrize("additions", [True, False])
+def test_undo_takes_tasks_back_and_again_loads_them_anew(home, target, asked, chartferry, additions):
+    """CLI-CMD-10, CLI-CMD-11, CLI-CMD-18, CLI-CMD-19"""
+    target.additions = additions
+    tasks(home, "k1", "k2")
+    batch = asked("import")["batches"][0]["batch_id"]
+    assert len(asked("undo", batch, "--dry-run")["taken_back"]) == 2
+    assert target.puts == 0
+    target.put_faults = ["lost_after", "conflict"]
+    found = asked("undo", batch)
+    assert (found["exit_code"], sorted(found["taken_back"])) == (0, [f"{batch}:2", f"{batch}:3"])
+    assert {(body["status"], body["description"]) for body in target.of("Task")} == {
+        ("cancelled", "call k1"),
+        ("cancelled", "call k2"),
+    }
+    assert asked("undo", batch)["taken_back"] == {}
+    assert asked("import", str(next((home / "batches" / batch / "source").iterdir())))["totals"]["skipped"] == 2
+    found = asked("import", "--again", batch)
+    totals_close(found)
+    assert found["totals"]["created"] == 2
+    assert [body["status"] for body in target.of("Task")] == ["cancelled"] * 2 + ["requested"] * 2
+    if additions:
+        values = [body["identifier"][0]["value"] for body in target.of("Task")]
+        assert values == ["k1", "k2", "k1~2", "k2~2"]
+    assert asked("verify")["differences"] == []
+    status = json.loads(chartferry("status", batch, "--json")[1])["batches"][0]
+    assert (status["state"], status["created"], status["accepted"]) == ("finished", 2, 2)
+    code, _, err = chartferry("import", "--again", batch)
+    assert code == 4
+    assert "nothing of it was taken back" in err
+    assert [each[:2] for each in decisions(home)] == [("undo", batch), ("undo", batch), ("import --again", batch)]
+
+
+def test_undo_goes_in_bundles_where_the_target_takes_them(home, target, asked):
+    """CLI-CMD-10: two requests for each 500; what has changed meanwhile, or is gone, goes by itself."""
+    tasks(home, *(f"k{number}" for number in range(1_100)))
+    batch = asked("import")["batches"][0]["batch_id"]
+    ids = list(target.stored)
+    target.stored[ids[0]]["status"] = "cancelled"
+    del target.stored[ids[1]]
+    before, sizes = target.writes, len(target.sizes)
+    found = asked("undo", batch)
+    assert (found["exit_code"], found["taken"], found["not_taken"]) == (0, 1_100, 0)
+    assert {body["status"] for body in target.of("Task")} == {"cancelled"}
+    assert (target.writes - before, target.sizes[sizes:]) == (6, [500, 498, 500, 500, 100, 100])
+    assert asked("verify")["exit_code"] == 0
+
+
+def test_undo_goes_in_transactions_where_the_target_takes_no_others(home, target, asked):
+    """CLI-CMD-10: a transaction of which one is refused does nothing, and its resources go one by one."""
+    target.additions, target.promised = False, ["transaction", "conditional"]
+    tasks(home, *(f"k{number}" for number in range(1_100)))
+    batch = asked("import")["batches"][0]["batch_id"]
+    del target.stored[list(target.stored)[1]]
+    sizes, puts = len(target.sizes), target.puts
+    found = asked("undo", batch)
+    assert (found["exit_code"], found["taken"], found["not_taken"]) == (0, 1_100, 0)
+    assert {body["status"] for body in target.of("Task")} == {"cancelled"}
+    assert (target.sizes[sizes:], target.puts - puts) == ([500, 500, 500, 100, 100], 1_099)
+    assert asked("verify")["exit_code"] == 0
+
+
+def test_an_undo_of_payments_takes_none_back_and_says_so(home, target, asked):
+    """CLI-CMD-10"""
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    found = asked("undo", batch)
+    assert (found["exit_code"], found["taken"], found["not_taken"]) == (3, 0, 2)
+
+
+def test_a_batch_is_taken_back_and_loaded_again_a_piece_at_a_time(home, target, asked, chartferry, monkeypatch):
+    """CLI-CMD-10, CLI-CMD-18: memory does not grow with the batch; of many rows the first are named, all counted."""
+    sizes = {"undo.ROWS_A_COMMIT": 2, "records.ROWS_A_PIECE": 3, "again.READS_WITHOUT_A_SWEEP": 1}
+    for name, number in {**sizes, "undo.LISTED": 4, "undo.SHOWN": 1}.items():
+        monkeypatch.setattr(f"pipelines.corrections.{name}", number)
+    tasks(home, *(f"k{number}" for number in range(10)))
+    batch = asked("import")["batches"][0]["batch_id"]
+    found = asked("undo", batch, "--dry-run")
+    assert (found["taken"], len(found["taken_back"])) == (10, 4)
+    found = asked("undo", batch)
+    assert (found["taken"], list(found["taken_back"])) == (10, [f"{batch}:{line}" for line in range(2, 6)])
+    assert {body["status"] for body in target.of("Task")} == {"cancelled"}
+    code, out, err = chartferry("import", "--again", batch)
+    assert (code, "again done, 10 rows" in err, "10 to be loaded anew" in err) == (0, True, True), out + err
+    anew = [name for name, body in target.stored.items() if body["status"] == "requested"]
+    assert len(anew) == 10
+    for name in anew[:4]:
+        del target.stored[name]
+    code, out, err = chartferry("import", "--again", batch)
+    assert (code, "again done, 10 rows" in err, "4 to be loaded anew" in err) == (0, True, True), out + err
+    assert asked("verify")["differences"] == []
+    out = chartferry("undo", batch)[1]
+    assert f"{batch}:2: taken back: Task/" in out
+    assert "and 9 more taken back\n10 taken back, 0 not" in out
+
+
+def test_what_an_undo_that_was_cut_off_had_not_done_stays_when_the_batch_is_loaded_again(
+    home, target, asked, chartferry, monkeypatch
+):
+    """CLI-CMD-10, CLI-CMD-18: the target tells what it had done."""
+    tasks(home, "k1", "k2", "k3")
+    batch = asked("import")["batches"][0]["batch_id"]
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.corrections.undo.undone", Mock(side_effect=KeyboardInterrupt))
+        assert chartferry("undo", batch)[0] == INTERRUPTED
+    kept = next(body for body in target.of("Task") if body["description"] == "call k2")
+    kept["status"] = "requested"
+    assert asked("import", "--again", batch)["totals"]["created"] == 2
+    assert sorted((body["description"], body["status"]) for body in target.of("Task")) == [
+        ("call k1", "cancelled"),
+        ("call k1", "requested"),
+        ("call k2", "requested"),
+        ("call k3", "cancelled"),
+        ("call k3", "requested"),
+    ]
+    assert asked("verify")["differences"] == []
+
+
+@pytest.mark.parametrize("command", [["undo"], ["import", "--again"]])
+def test_what_was_taken_back_and_is_there_again_after_a_restore_is_taken_back_once_more(home, target, asked, command):
+    """CLI-CMD-10, CLI-CMD-17, CLI-CMD-18: no command leaves it in the chart beside what is loaded anew."""
+    tasks(home, "k1", "k2")
+    batch = asked("import")["batches"][0]["batch_id"]
+    asked("undo", batch)
+    restored = next(body for body in target.of("Task") if body["description"] == "call k1")
+    restored["status"] = "requested"
+    assert asked("verify")["counts"] == {"not taken back": 1}
+    assert list(asked("undo", batch, "--dry-run")["taken_back"].values()) == [f"Task/{restored['id']}"]
+    assert restored["status"] == "requested"
+    asked(*command, batch)
+    live = sorted(body["description"] for body in target.of("Task") if body["status"] != "cancelled")
+    assert live == ([] if command == ["undo"] else ["call k1", "call k2"])
+    assert asked("verify")["differences"] == []
+
+
+def test_undo_lists_payments_as_not_to_be_taken_back(home, target, asked, chartferry):
+    """CLI-CMD-10"""
+    payments(home, ("k1", "p1", "1.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    found = asked("undo", batch)
+    assert found["exit_code"] == 3
+    assert "the interface takes no payment back" in found["left"][f"{batch}:2"]
+    assert target.puts == 0
+    assert chartferry("undo", "none")[0] == 4
+
+
+def test_a_batch_that_is_undone_keeps_its_counts_and_is_published(home, asked):
+    """CLI-CMD-10"""
+    tasks(home, "k1")
+    batch = asked("import")["batches"][0]["batch_id"]
+    asked("undo", batch)
+    assert asked("import")["error"] is None

@@ -1,0 +1,34 @@
+"""A ledger with a history, and its loss, for tests of the journal."""
+
+from pathlib import Path
+
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rejects import discard
+from pipelines.ledger.rows import Outcome, Reason, Reject, Repeat
+from tests.pipelines.test_ledger import OF, PAID, TARGET, intent, start
+
+
+def send(ledger: Ledger, *keys: str, state: str = "created") -> None:
+    start(ledger, "payments-a")
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent(key, line) for line, key in enumerate(keys, 2)])
+        ledger.settle(TARGET, *OF, [Outcome(key, 1, state, f"id-{key}", 201) for key in keys])
+
+
+def a_history(ledger: Ledger) -> None:
+    """Every table has rows."""
+    ledger.note_target(TARGET, "http://127.0.0.1:1")
+    start(ledger, "payments-a", "payments-b")
+    number = ledger.start_run(TARGET, "payments-a", feed_hash="f1")
+    send(ledger, "k1", "k2")
+    ledger.note_repeats(TARGET, *OF, "payments-b", [Repeat(2, "k1", "unchanged", "id-k1", "p1", PAID, 1050)])
+    reason = Reason("PAY-1", "PaymentNotice.amount", "amount", "is not an amount", False)
+    [name] = ledger.reject(TARGET, *OF, "payments-a", [Reject(9, 1, "k9", "rule", "p1", PAID, 100, [reason])])
+    discard(ledger, [name], "ann", "double")
+    ledger.finish_run(TARGET, "payments-a", number, state="finished", counts={"created": 2})
+    ledger.finish_batch(TARGET, "payments-a", "finished", {"created": 2})
+
+
+def lose(path: Path) -> None:
+    for name in ("", "-wal", "-shm"):
+        path.with_name(path.name + name).unlink(missing_ok=True)
