@@ -28,6 +28,8 @@ TURN, LONG_TURN = 0.1, 0.25
 Long: where no single write has come for `QUIET` seconds. The first of them waits for a whole long turn, and for the
 turn of its own.
 """
+TWO_BUNDLES = 1_000
+"""Entries of two bundles of an import. Written together they cost a fifth less than one after the other."""
 QUIET = 5.0
 MOST_SMALL = 500
 """Entries of a turn of single writes."""
@@ -135,7 +137,7 @@ class Line:
         self._was_large = bool(self._waiting[True]) and self._before_large <= 0
         if self._was_large:
             is_quiet = time.monotonic() - self._single_at > QUIET
-            return self._group(self._waiting[True], (LONG_TURN if is_quiet else TURN) / self._pace)
+            return self._group(self._waiting[True], self._in(LONG_TURN) if is_quiet else TURN / self._pace)
         group = self._small_turn()
         self._before_large -= len(group)
         return group
@@ -150,6 +152,10 @@ class Line:
         if entries >= LARGE:
             # Slowly down: the entries of one turn may be cheaper than those that come next.
             self._pace = max(seconds / entries, self._pace / 2)
+
+    def _in(self, seconds: float) -> float:
+        """The entries of a long turn: those of so many seconds, or of twice as many for the sake of a second bundle."""
+        return max(seconds / self._pace, min(TWO_BUNDLES, 2 * seconds / self._pace))
 
     def _sort(self) -> None:
         """Receive what has arrived."""

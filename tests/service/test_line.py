@@ -112,7 +112,7 @@ def test_a_large_turn_ends_by_the_time_that_entries_take(milliseconds: float, to
     assert len(found.turn()) == together
 
 
-@pytest.mark.parametrize(("milliseconds", "together"), [(0.1, 5), (0.15, 3), (0.4, 1), (5, 1)])
+@pytest.mark.parametrize(("milliseconds", "together"), [(0.1, 5), (0.15, 3), (0.4, 2), (0.6, 1), (5, 1)])
 def test_a_large_turn_may_take_longer_while_nobody_makes_single_writes(milliseconds: float, together: int) -> None:
     found = waiting(*(request(500) for _ in range(30)))
     end(found, found.turn(), milliseconds)
