@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 from fhir_service.interactions.effects import EFFECTS
 from fhir_service.interface.checking import is_sound, rule_problems
 from fhir_service.interface.datatypes import id_of
-from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import INVALID, MULTIPLE_MATCHES, FhirError
 from fhir_service.interface.resources.questionnaire_response import note_id_of
 from fhir_service.interface.resources.response_model import questionnaire_id
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Moment, Problem, Resource
+from fhir_service.store.tables import indexed, maker_of
 from fhir_service.store.view import Needs
 from fhir_service.strangers import Stranger
 from fhir_service.writing.entry import Desk
@@ -50,6 +50,7 @@ class Create:
     named: Sequence[str] = field(init=False)
     patients: tuple[str, ...] = field(init=False, default=())
     """The id of the patient whom the body names; a `Stranger` until the store is known to have that patient."""
+    _patient: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
         if self.condition and self.condition not in _identifiers(self.model):
@@ -58,7 +59,7 @@ class Create:
         self.named = self.resource.named(self.model)
         for name in self.named:
             if name.startswith("Patient/"):
-                self.patients = (Stranger(id_of(name)),)
+                self.patients, self._patient = (Stranger(id_of(name)),), name
                 break
 
     def ask(self, needs: Needs) -> None:
@@ -73,9 +74,8 @@ class Create:
 
     def act(self, desk: Desk) -> Created:
         resource, view = self.resource, desk.view
-        for patient in self.patients:
-            if view.exists(f"Patient/{patient}"):
-                self.patients = (str(patient),)
+        if self.patients and view.exists(self._patient):
+            self.patients = (id_of(self._patient),)
         found = self._existing(desk)
         if found:
             return found
@@ -83,13 +83,15 @@ class Create:
             for problem in rule_problems(resource, self.model, self.site, view):
                 raise problem.error()
         moment = Moment(self.id or desk.new_id(), desk.now, view, self.site, desk.new_id)
-        stored = resource.prepare(self.model, moment)
-        desk.changes.add_resource(resource, stored, dump_json(stored).decode(), self.client, desk.now)
+        made = maker_of(resource.name)(self.model, moment)
+        desk.changes.add_made(resource.name, moment.id, made, self.client, desk.now)
         if self.condition:
             desk.changes.claim(resource.name, self.condition)
         if effect := EFFECTS.get(resource.name):
-            effect(stored, view, desk.changes)
-        view.identify(resource.name, stored)
+            columns = dict(zip(indexed(resource.name), made.columns, strict=True))
+            effect(self.model, columns, moment, view, desk.changes)
+        if resource.name in view.identified:
+            view.identify(resource.name, moment.id, _identifiers(self.model))
         return Created(moment.id)
 
     def _existing(self, desk: Desk) -> Created | None:

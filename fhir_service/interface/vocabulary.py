@@ -13,6 +13,8 @@ from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
 from pydantic import BaseModel
 
+from fhir_service.interface.fast.forms import Form, Made, maker
+from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID, FhirError, Outcome
 from fhir_service.interface.site import Site
 
@@ -171,7 +173,7 @@ def _not_known(*_: Any) -> bool:
 class Resource:
     """One resource of the interface: the product of its declarations and the interactions is the service.
 
-    prepare: a new resource as it is stored (defaults filled in, markers for placeholders).
+    stored: the form of a new resource as it is stored (defaults filled in, markers for placeholders).
     merge: the stored resource after an update.
     order: where a problem of a rule stands, for resources whose items are checked one after another.
     kept: what the store keeps beside the parameters' columns: name -> type and how it is drawn.
@@ -186,12 +188,21 @@ class Resource:
     rules: tuple[Rule, ...] = ()
     sorts: Mapping[str, str] = field(default_factory=dict)
     update_model: type[BaseModel] | None = None
-    prepare: Callable[[Any, Moment], dict[str, Any]] = _not_offered
+    stored: Form = field(default_factory=dict)
     merge: Callable[[dict[str, Any], Any, Moment], dict[str, Any]] = _not_offered
     order: Callable[[Problem], tuple[int, ...]] | None = None
     settled: Callable[[Any, World], bool] = _not_known
     kept: Mapping[str, tuple[type, Callable[[dict[str, Any]], Any]]] = field(default_factory=dict)
     addition: bool = False
+
+    @cached_property
+    def _make(self) -> Callable[[Any, Moment], Made]:
+        return maker(self.stored)
+
+    def prepare(self, body: Any, moment: Moment) -> dict[str, Any]:
+        """Return a new resource as it is stored."""
+        found: dict[str, Any] = parse_json(self._make(body, moment).text)
+        return found
 
     def param(self, name: str) -> Param | None:
         return next((param for param in self.params if param.name == name), None)

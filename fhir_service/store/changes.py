@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Table
 
 from fhir_service.billing import Account, Charge
+from fhir_service.interface.fast.forms import Made
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.store.dialect import Dialect, Row, Shared
@@ -21,11 +22,12 @@ from fhir_service.store.tables import (
     HISTORY,
     SIDES,
     STORE,
+    add_side_rows,
     columns_of,
     guard_of,
     index_row,
     index_values,
-    side_rows,
+    sides_of,
 )
 from fhir_service.store.view import Code, Current
 
@@ -71,19 +73,22 @@ class Changes:
 
     def add_resource(self, resource: Resource, stored: dict[str, Any], body: str, client: str, now: datetime) -> None:
         """A new resource: its row and those of its side tables."""
+        made = Made(body, tuple(index_row(resource, stored)), tuple(sides_of(resource, stored)))
+        self.add_made(resource.name, stored["id"], made, client, now)
+
+    def add_made(self, name: str, id: str, made: Made, client: str, now: datetime) -> None:
+        """A new resource as it was made: its row and those of its side tables."""
         seq = self.next_seq()
-        row = (seq, stored["id"], 1, now, client, *index_row(resource, stored), body)
-        self._added[BODIES[resource.name]].append(row)
-        self._add_sides(resource, seq, stored)
-        self._last = (resource.name, stored["id"], 1, now)
+        self._added[BODIES[name]].append((seq, id, 1, now, client, *made.columns, made.text))
+        add_side_rows(name, seq, made.sides, self._added)
+        self._last = (name, id, 1, now)
 
     def claim(self, name: str, identifier: Code) -> None:
         """Note that a create was conditional on an identifier which none had."""
         self._claimed[SIDES[name, "identifier"]].add(identifier)
 
     def _add_sides(self, resource: Resource, seq: int, stored: dict[str, Any]) -> None:
-        for table, rows in side_rows(resource, seq, stored):
-            self._added[table] += rows
+        add_side_rows(resource.name, seq, sides_of(resource, stored), self._added)
 
     def replace_resource(self, name: str, old: Current, stored: dict[str, Any], new: Current) -> None:
         """A new version of a resource; the old one goes to the history."""

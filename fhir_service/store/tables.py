@@ -5,7 +5,7 @@ side table per parameter that repeats, and the tables behind charts, balances, c
 Money is an integer of cents.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cache, lru_cache
 from hashlib import blake2b
@@ -15,9 +15,11 @@ from sqlalchemy import BigInteger, Column, DateTime, Integer, MetaData, Table, T
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateColumn
 
+from fhir_service.interface.fast.forms import Column as Drawing
+from fhir_service.interface.fast.forms import Drawn, Made, maker
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.times import period_of
-from fhir_service.interface.vocabulary import Param, Resource
+from fhir_service.interface.vocabulary import Moment, Param, Resource
 
 SCHEMA_VERSION = 4
 
@@ -224,7 +226,7 @@ TOKEN = Table(
 
 def index_values(resource: Resource, stored: dict[str, Any]) -> dict[str, Any]:
     """The values of the parameter columns of a stored resource, and of those kept beside them."""
-    return dict(zip(_indexed(resource.name), index_row(resource, stored), strict=True))
+    return dict(zip(indexed(resource.name), index_row(resource, stored), strict=True))
 
 
 def index_row(resource: Resource, stored: dict[str, Any]) -> list[Any]:
@@ -241,7 +243,25 @@ _NO_PERIOD = (None, None)
 
 
 @cache
-def _indexed(name: str) -> list[str]:
+def maker_of(name: str) -> Callable[[Any, Moment], Made]:
+    """Return the function that makes a new resource of a type, with the values of its columns and side tables.
+
+    They are those that `index_row` and `add_side_rows` draw from the resource as stored.
+    """
+    resource = RESOURCES[name]
+    columns = [Drawing(_declared(param.values), param.kind == "date") for param in single(resource)]
+    columns += [Drawing(_declared(draw)) for _, draw in resource.kept.values()]
+    return maker(resource.stored, columns, [_declared(draw) for draw, *_ in _sides(name)])
+
+
+def _declared(draw: Draw) -> Drawn:
+    """How a value is drawn, of a resource that has a form: as a path in it."""
+    assert isinstance(draw, Drawn)  # noqa: S101 - a declaration of ours
+    return draw
+
+
+@cache
+def indexed(name: str) -> list[str]:
     """The columns of `index_values`: a date has two."""
     resource = RESOURCES[name]
     return [*(column.name for param in single(resource) for column in _columns(param)), *resource.kept]
@@ -271,17 +291,22 @@ def side_values(resource: Resource, stored: dict[str, Any]) -> dict[str, list[tu
     }
 
 
-def side_rows(resource: Resource, seq: int, stored: dict[str, Any]) -> Iterator[tuple[Table, list[Row]]]:
-    """The rows of the side tables of a stored resource, by table."""
-    for draw, exact, table, digested in _sides(resource.name):
-        if not (drawn := draw(stored)):
+def sides_of(resource: Resource, stored: dict[str, Any]) -> list[list[Any]]:
+    """The values of the side tables of a stored resource, each table's in the order of `add_side_rows`."""
+    return [draw(stored) for draw, *_ in _sides(resource.name)]
+
+
+def add_side_rows(name: str, seq: int, sides: Sequence[list[Any]], added: Mapping[Table, list[Row]]) -> None:
+    """Add the rows of the side tables of a resource to those of each table. sides: as `sides_of` gives them."""
+    for (_, exact, table, digested), drawn in zip(_sides(name), sides, strict=True):
+        if not drawn:
             continue
         if exact:
-            yield table, [(seq, None, value) for value in dict.fromkeys(drawn)]
+            added[table] += [(seq, None, value) for value in dict.fromkeys(drawn)]
         elif digested:
-            yield table, [(seq, system, code, digest(code or "")) for system, code in drawn]
+            added[table] += [(seq, system, code, digest(code or "")) for system, code in drawn]
         else:
-            yield table, [(seq, system, code) for system, code in drawn]
+            added[table] += [(seq, system, code) for system, code in drawn]
 
 
 @cache

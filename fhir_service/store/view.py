@@ -13,7 +13,6 @@ from sqlalchemy import ColumnElement, Connection, Table, func, select
 
 from fhir_service.billing import Account, Charge, in_order
 from fhir_service.interface.json_text import parse_json
-from fhir_service.interface.resources.common import identifiers
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
 from fhir_service.store.dialect import Ask, Dialect, Fetch, Row
@@ -239,15 +238,15 @@ class View:
             name: _identified(rows, dict(ids)) for (name, rows), ids in zip(coded.items(), numbered, strict=True)
         }
 
-    def identify(self, name: str, stored: dict[str, Any], before: dict[str, Any] | None = None) -> None:
+    def identify(self, name: str, id: str, codes: Iterable[Code], before: Iterable[Code] = ()) -> None:
         """Let later entries find a resource by the identifiers that it has now, and no longer by those it had."""
         found = self.identified.get(name)
         if found is None:
             return
-        for code in identifiers(before) if before else ():
-            found[code].discard(stored["id"])
-        for code in identifiers(stored):
-            found[code].add(stored["id"])
+        for code in before:
+            found[code].discard(id)
+        for code in codes:
+            found[code].add(id)
 
     # --- what rules ask ---
 

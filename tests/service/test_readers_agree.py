@@ -19,6 +19,7 @@ from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Moment
+from fhir_service.store.tables import index_row, maker_of, sides_of
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.soundness import SoundByItem, Soundness
 from tests.conftest import Running, counted_ids
@@ -176,10 +177,15 @@ class World:
 
 
 def prepared(name: str, body: Any) -> bytes:
-    """The text that is stored of a body."""
+    """The text that is stored of a body, whose columns are made with it as they are drawn from it."""
     world: Any = World()
     moment = Moment("new", datetime(2026, 1, 1, tzinfo=UTC), world, SITE, counted_ids())
-    return dump_json(RESOURCES[name].prepare(body, moment))
+    made = maker_of(name)(body, moment)
+    stored = parse_json(made.text)
+    assert list(made.columns) == index_row(RESOURCES[name], stored)
+    assert list(made.sides) == sides_of(RESOURCES[name], stored)
+    assert made.text.encode() == dump_json(stored)
+    return made.text.encode()
 
 
 def by_models(name: str, text: str) -> bytes | None:

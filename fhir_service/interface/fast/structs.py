@@ -115,12 +115,18 @@ def _fields(
 
 
 def _properties(model: type[BaseModel]) -> dict[str, Any]:
-    found = {name: value for name, value in vars(model).items() if isinstance(value, property)}
+    found = {name: value for name, value in _own(model).items() if isinstance(value, property)}
     return found | {name: _Kept(name, value.func) for name, value in _cached(model)}
 
 
 def _cached(model: type[BaseModel]) -> list[tuple[str, cached_property[Any]]]:
-    return [(name, value) for name, value in vars(model).items() if isinstance(value, cached_property)]
+    return [(name, value) for name, value in _own(model).items() if isinstance(value, cached_property)]
+
+
+def _own(model: type[BaseModel]) -> dict[str, Any]:
+    """What a model and those that it extends define, but for what all models have."""
+    kinds = [kind for kind in reversed(model.__mro__) if issubclass(kind, BaseModel) and kind is not BaseModel]
+    return {name: value for kind in kinds for name, value in vars(kind).items()}
 
 
 class _Kept:

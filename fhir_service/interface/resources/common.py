@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from fhir_service.interface.datatypes import id_of
+from fhir_service.interface.fast.forms import Drawn, Each, Text
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Found, Param, Rule, World, rule
@@ -64,14 +66,9 @@ def extension_value(body: Any, url: str, element: str) -> Any:
     return next((getattr(e, element) for e in body.extension if e.url == url), None)
 
 
-def reference_id(element: str) -> Callable[[dict[str, Any]], str | None]:
+def reference_id(element: str) -> Drawn:
     """Draw the id of a stored resource's reference."""
-
-    def draw(stored: dict[str, Any]) -> str | None:
-        found = stored.get(element)
-        return found["reference"].partition("/")[2] if found else None
-
-    return draw
+    return Drawn((element, "reference"), id_of)
 
 
 def codings(element: str) -> Callable[[dict[str, Any]], list[tuple[str | None, str | None]]]:
@@ -85,10 +82,10 @@ def codings(element: str) -> Callable[[dict[str, Any]], list[tuple[str | None, s
     return draw
 
 
-def identifiers(stored: dict[str, Any]) -> list[tuple[str | None, str | None]]:
-    """Draw the business identifiers of a stored resource."""
-    found = stored.get("identifier") or []
-    return [(i.get("system"), i.get("value")) for i in (found if isinstance(found, list) else [found])]
+identifiers = Drawn(("identifier",), many=True, members=("system", "value"))
+"""Draws the business identifiers of a stored resource."""
+IDENTIFIERS = Each("identifier", {"system": Text("system"), "value": Text("value")})
+"""The stored form of a body's business identifiers."""
 
 
 def optional(shown: dict[str, Any]) -> dict[str, Any]:

@@ -18,13 +18,14 @@ from fhir_service.interface.datatypes import (
     Unused,
     Uri,
     id_of,
-    reference,
 )
+from fhir_service.interface.fast import forms
+from fhir_service.interface.fast.forms import Drawn, Each, Reference
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
-from fhir_service.interface.resources.common import ID, IDENTIFIER, optional, records_exist, reference_id
+from fhir_service.interface.resources.common import ID, IDENTIFIER, IDENTIFIERS, records_exist, reference_id
 from fhir_service.interface.site import STORED, Site
 from fhir_service.interface.times import instant_text
-from fhir_service.interface.vocabulary import Found, Moment, Param, Resource, World, rule
+from fhir_service.interface.vocabulary import Found, Param, Resource, World, rule
 
 MOST = Decimal("9999999.99")
 CENT = Decimal("0.01")
@@ -72,7 +73,7 @@ class PaymentNotice(Element):
     @property
     def cents(self) -> int:
         """The amount in cents; whole by the rules on `amount.value`."""
-        return int(self.amount.value * 100)
+        return _cents(self.amount.value)
 
 
 @rule("COMMON-45", INVALID, given=False)
@@ -161,41 +162,27 @@ def balance_stays_positive(notice: PaymentNotice, world: World) -> Found:
         yield "PaymentNotice.amount.value", "the payment is above the balance owed"
 
 
-def prepare(notice: PaymentNotice, moment: Moment) -> dict[str, Any]:
-    """A new notice: `created` is the time of storing, the currency USD, the unused objects say so."""
-    identifiers = [{"system": i.system, "value": i.value} for i in notice.identifier or ()]
-    return optional(
-        {
-            "resourceType": "PaymentNotice",
-            "id": moment.id,
-            "identifier": identifiers,
-            "extension": [_copayment(claim) for claim in notice.claims],
-            "status": "active",
-            "request": reference(notice.request.reference),
-            "created": instant_text(moment.now),
-            "payment": {"display": "Unused"},
-            "recipient": {"display": "Unused"},
-            "amount": {"value": notice.amount.value, "currency": "USD"},
-            "paymentStatus": PAID,
-        }
-    )
+FORM = {
+    "resourceType": "PaymentNotice",
+    "id": forms.ID,
+    "identifier": IDENTIFIERS,
+    "extension": Each(
+        "claims",
+        {"url": STORED.copayment, "extension": [{"url": "claim", "valueReference": Reference("")}]},
+    ),
+    "status": "active",
+    "request": Reference("request"),
+    "created": forms.Text(lambda _, moment: instant_text(moment.now)),
+    "payment": {"display": "Unused"},
+    "recipient": {"display": "Unused"},
+    "amount": {"value": forms.Number("amount.value"), "currency": "USD"},
+    "paymentStatus": PAID,
+}
+"""A new notice: `created` is the time of storing, the currency USD, the unused objects say so."""
 
 
-def _copayment(claim: str) -> dict[str, Any]:
-    return {"url": STORED.copayment, "extension": [{"url": "claim", "valueReference": reference(claim)}]}
-
-
-def cents_of(stored: dict[str, Any]) -> int:
-    """The amount of a stored notice in cents."""
-    return int(stored["amount"]["value"] * 100)
-
-
-def claim_of(stored: dict[str, Any]) -> str | None:
-    """The id of the Claim that a stored notice names."""
-    if "extension" not in stored:
-        return None
-    parts = [part for extension in stored["extension"] for part in extension["extension"]]
-    return id_of(parts[0]["valueReference"]["reference"]) if parts else None
+def _cents(value: Decimal) -> int:
+    return int(value * 100)
 
 
 PAYMENT_NOTICE = Resource(
@@ -216,6 +203,9 @@ PAYMENT_NOTICE = Resource(
         claim_is_the_patients,
         balance_stays_positive,
     ),
-    prepare=prepare,
-    kept={"cents": (int, cents_of), "claim": (str, claim_of)},
+    stored=FORM,
+    kept={
+        "cents": (int, Drawn(("amount", "value"), _cents, required=True)),
+        "claim": (str, Drawn(("extension", "extension", "valueReference", "reference"), id_of)),
+    },
 )

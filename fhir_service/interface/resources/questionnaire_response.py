@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from fhir_service.interface.datatypes import id_of, reference
+from fhir_service.interface.datatypes import id_of
+from fhir_service.interface.fast import forms
+from fhir_service.interface.fast.forms import Address, Drawn, Reference, Text, Value, When
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
 from fhir_service.interface.resources.answer_rules import ANSWER_RULES, chooses_an_option, is_settled
 from fhir_service.interface.resources.common import (
@@ -12,7 +14,6 @@ from fhir_service.interface.resources.common import (
     IDENTIFIER,
     extension_value,
     extensions_are_listed,
-    optional,
     records_exist,
     reference_id,
 )
@@ -20,7 +21,6 @@ from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.resources.response_model import ROOT, Answer, Item, QuestionnaireResponse, questionnaire_id
 from fhir_service.interface.resources.shared_items import settle
 from fhir_service.interface.site import STORED, Site
-from fhir_service.interface.times import instant_text
 from fhir_service.interface.vocabulary import Found, Moment, Note, Param, Problem, Resource, World, rule
 
 AUTOMATION = "Practitioner/automation"
@@ -163,35 +163,49 @@ def note_is_open(response: QuestionnaireResponse, world: World) -> Found:
 # --- Storing --------------------------------------------------------------------------------------
 
 
-def prepare(response: QuestionnaireResponse, moment: Moment) -> dict[str, Any]:
-    """A new response: in its note, a new data-import one when none is named; the automation user as default author."""
+def _note_id(response: QuestionnaireResponse, moment: Moment) -> str:
+    """The note that a response goes to: a new data-import one when none is named."""
     note = _note(response, moment.state, moment.site)
-    questionnaire = questionnaire_id(response.questionnaire, moment.site) or ""
-    encounter = response.encounter.reference if response.encounter else None
-    if encounter is None and note and note.encounter:
-        encounter = f"Encounter/{note.encounter}"
-    identifier = response.identifier
-    return optional(
-        {
-            "resourceType": ROOT,
-            "id": moment.id,
-            "identifier": {"system": identifier.system, "value": identifier.value} if identifier else None,
-            "extension": [
-                {"url": STORED.note_id, "valueId": note.id if note else moment.new_id()},
-                {
-                    "url": STORED.questionnaire_permalink,
-                    "valueString": f"{STORED.base_url}/chart/responses/{moment.id}",
-                },
-            ],
-            "questionnaire": STORED.url("Questionnaire", questionnaire),
-            "status": "completed",
-            "subject": reference(response.subject.reference),
-            "encounter": reference(encounter) if encounter else None,
-            "authored": response.authored or instant_text(moment.now),
-            "author": reference(response.author.reference if response.author else AUTOMATION),
-            "item": _items(response.item, moment.state.questionnaire(questionnaire), moment.site.stored_systems),
-        }
-    )
+    return note.id if note else moment.new_id()
+
+
+def _address(response: QuestionnaireResponse, moment: Moment) -> str:
+    return STORED.url("Questionnaire", questionnaire_id(response.questionnaire, moment.site) or "")
+
+
+def _encounter(response: QuestionnaireResponse, moment: Moment) -> str | None:
+    if response.encounter:
+        return response.encounter.reference
+    note = _note(response, moment.state, moment.site)
+    return f"Encounter/{note.encounter}" if note and note.encounter else None
+
+
+def _author(response: QuestionnaireResponse, _: Moment) -> str:
+    return response.author.reference if response.author else AUTOMATION
+
+
+def _answers(response: QuestionnaireResponse, moment: Moment) -> list[Any] | None:
+    known = moment.state.questionnaire(questionnaire_id(response.questionnaire, moment.site) or "")
+    return _items(response.item, known, moment.site.stored_systems) or None
+
+
+FORM = {
+    "resourceType": ROOT,
+    "id": forms.ID,
+    "identifier": When("identifier", {"system": Text("identifier.system"), "value": Text("identifier.value")}),
+    "extension": [
+        {"url": STORED.note_id, "valueId": Text(_note_id)},
+        {"url": STORED.questionnaire_permalink, "valueString": Address(f"{STORED.base_url}/chart/responses/")},
+    ],
+    "questionnaire": Text(_address),
+    "status": "completed",
+    "subject": Reference("subject"),
+    "encounter": Reference(_encounter),
+    "authored": Text("authored", or_now=True),
+    "author": Reference(_author),
+    "item": Value(_answers),
+}
+"""A new response: in its note, and with the automation user where it names no author."""
 
 
 def _items(items: list[Item] | None, known: Questionnaire | None, systems: dict[str, str]) -> list[Any]:
@@ -235,8 +249,7 @@ def merge(stored: dict[str, Any], _update: Any, _moment: Moment) -> dict[str, An
     return stored | {"status": "entered-in-error"}
 
 
-def _questionnaire(stored: dict[str, Any]) -> str:
-    address: str = stored["questionnaire"]
+def _last_part(address: str) -> str:
     return address.rpartition("/")[2]
 
 
@@ -247,9 +260,9 @@ QUESTIONNAIRE_RESPONSE = Resource(
     params=(
         ID,
         IDENTIFIER,
-        Param("authored", "date", lambda stored: stored["authored"]),
+        Param("authored", "date", Drawn(("authored",), required=True)),
         Param("patient", "reference", reference_id("subject"), target="Patient"),
-        Param("questionnaire", "uri", _questionnaire, target="Questionnaire"),
+        Param("questionnaire", "uri", Drawn(("questionnaire",), _last_part, required=True), target="Questionnaire"),
         Param("questionnaire.code", "codes", lambda _: [], through="questionnaire-code"),
         Param("questionnaire.item.code", "codes", lambda _: [], through="code"),
     ),
@@ -269,9 +282,9 @@ QUESTIONNAIRE_RESPONSE = Resource(
         note_is_the_patients,
         note_is_open,
     ),
-    prepare=prepare,
+    stored=FORM,
     merge=merge,
-    kept={"note": (str, lambda stored: stored["extension"][0]["valueId"])},
+    kept={"note": (str, Drawn(("extension", "valueId"), required=True))},
     order=_order,
     settled=is_settled,
 )

@@ -17,18 +17,19 @@ from fhir_service.interface.datatypes import (
     Uri,
     reference,
 )
+from fhir_service.interface.fast import forms
+from fhir_service.interface.fast.forms import Address, Drawn, Each, Reference, Value, When
 from fhir_service.interface.outcomes import BUSINESS_RULE
 from fhir_service.interface.resources.common import (
     ID,
     IDENTIFIER,
+    IDENTIFIERS,
     extension_value,
     extensions_are_listed,
-    optional,
     records_exist,
     reference_id,
 )
 from fhir_service.interface.site import STORED, Site
-from fhir_service.interface.times import instant_text
 from fhir_service.interface.vocabulary import Found, Moment, Param, Resource, rule
 
 STATUSES = ("requested", "cancelled", "completed")
@@ -126,73 +127,56 @@ def _records(task: Task) -> list[tuple[str, str]]:
     return found
 
 
-def _group(group: GroupReference | None, moment: Moment) -> dict[str, Any] | None:
+def _group(task: Task, moment: Moment) -> dict[str, Any] | None:
+    """The extension that names the group of a task, as it is stored."""
+    group: GroupReference | None = extension_value(task, moment.site.task_group, "valueReference")
     if group is None:
         return None
     shown = reference(group.reference, moment.state.display(group.reference) or group.reference)
     return {"url": STORED.task_group, "valueReference": shown}
 
 
-def _permalink(task_id: str) -> dict[str, Any]:
-    return {"url": STORED.task_permalink, "valueString": f"{STORED.base_url}/chart/tasks/{task_id}"}
-
-
-def _notes(task: Task, moment: Moment) -> list[dict[str, Any]]:
-    if task.note is None:
-        return []
-    now = instant_text(moment.now)
-    return [
-        {"text": n.text, "time": n.time or now, "authorReference": reference(n.authorReference.reference)}
-        for n in task.note
-    ]
-
-
-def _labels(task: Task) -> list[dict[str, Any]]:
-    if task.input is None:
-        return []
-    names = dict.fromkeys(entry.valueString for entry in task.input)
-    return [{"type": {"text": "label"}, "valueString": name} for name in names]
-
-
-def _shown(task: Task, moment: Moment, kept: dict[str, Any]) -> dict[str, Any]:
-    """The stored task: what the body says, and what `kept` holds where the body may leave it out."""
-    group = _group(extension_value(task, moment.site.task_group, "valueReference"), moment) or kept.get("group")
-    identifiers = [{"system": i.system, "value": i.value} for i in task.identifier or ()]
-    return optional(
+FORM = {
+    "resourceType": "Task",
+    "id": forms.ID,
+    "identifier": IDENTIFIERS,
+    "extension": [
+        Value(_group, of="extension"),
+        {"url": STORED.task_permalink, "valueString": Address(f"{STORED.base_url}/chart/tasks/")},
+    ],
+    "status": forms.Text("status"),
+    "intent": "unknown",
+    "description": forms.Text("description"),
+    "for": Reference("for_"),
+    "authoredOn": forms.Text("authoredOn", or_now=True),
+    "requester": Reference("requester"),
+    "owner": Reference("owner"),
+    "restriction": When("restriction", {"period": {"end": forms.Text("restriction.period.end")}}),
+    "note": Each(
+        "note",
         {
-            "resourceType": "Task",
-            "id": moment.id,
-            "identifier": identifiers or kept.get("identifier"),
-            "extension": [part for part in (group, _permalink(moment.id)) if part],
-            "status": task.status,
-            "intent": "unknown",
-            "description": task.description,
-            "for": reference(task.for_.reference) if task.for_ else kept.get("for"),
-            "authoredOn": task.authoredOn or kept.get("authoredOn") or instant_text(moment.now),
-            "requester": reference(task.requester.reference),
-            "owner": reference(task.owner.reference) if task.owner else None,
-            "restriction": {"period": {"end": task.restriction.period.end}} if task.restriction else None,
-            "note": kept.get("note", []) + _notes(task, moment),
-            "input": _labels(task),
-        }
-    )
-
-
-def prepare(task: Task, moment: Moment) -> dict[str, Any]:
-    """A new task: `authoredOn` and the times of notes default to now."""
-    return _shown(task, moment, {})
+            "text": forms.Text("text"),
+            "time": forms.Text("time", or_now=True),
+            "authorReference": Reference("authorReference"),
+        },
+    ),
+    "input": Each("input", {"type": {"text": "label"}, "valueString": forms.Text("")}, distinct="valueString"),
+}
+"""A new task: `authoredOn` and the times of notes default to now; a label is there once."""
 
 
 def merge(stored: dict[str, Any], task: Task, moment: Moment) -> dict[str, Any]:
     """An update: notes are added, group, `authoredOn`, patient and identifier keep when left out, the rest goes."""
-    kept = {name: stored[name] for name in ("identifier", "for", "authoredOn", "note") if name in stored}
-    group = next((e for e in stored.get("extension", ()) if e["url"] == STORED.task_group), None)
-    return _shown(task, moment, kept | {"group": group})
-
-
-def _due(stored: dict[str, Any]) -> str | None:
-    end: str | None = stored.get("restriction", {}).get("period", {}).get("end")
-    return end
+    shown = TASK.prepare(task, moment)
+    for name, sent in (("identifier", task.identifier), ("for", task.for_), ("authoredOn", task.authoredOn)):
+        if sent is None and name in stored:
+            shown[name] = stored[name]
+    groups = [one for one in stored.get("extension", ()) if one["url"] == STORED.task_group]
+    if groups and len(shown["extension"]) == 1:
+        shown["extension"] = [*groups, *shown["extension"]]
+    if notes := stored.get("note", []) + shown.get("note", []):
+        shown["note"] = notes
+    return {name: shown[name] for name in FORM if name in shown}
 
 
 TASK = Resource(
@@ -203,13 +187,13 @@ TASK = Resource(
     params=(
         ID,
         IDENTIFIER,
-        Param("description", "contains", lambda stored: stored.get("description")),
-        Param("label", "exact", lambda stored: [entry["valueString"] for entry in stored.get("input", ())]),
+        Param("description", "contains", Drawn(("description",))),
+        Param("label", "exact", Drawn(("input", "valueString"), many=True)),
         Param("owner", "reference", reference_id("owner"), target="Practitioner"),
         Param("patient", "reference", reference_id("for"), target="Patient"),
         Param("requester", "reference", reference_id("requester"), target="Practitioner"),
-        Param("status", "token", lambda stored: stored["status"], allowed=STATUSES),
-        Param("due", "date", _due),
+        Param("status", "token", Drawn(("status",), required=True), allowed=STATUSES),
+        Param("due", "date", Drawn(("restriction", "period", "end"))),
         Param("modified", "date", lambda _: None),
     ),
     sorts={"_id": "id", "due-date": "due"},
@@ -222,6 +206,6 @@ TASK = Resource(
         inputs_are_labels,
         records_exist("TASK-25", _records),
     ),
-    prepare=prepare,
+    stored=FORM,
     merge=merge,
 )

@@ -1,0 +1,349 @@
+"""The stored form of a resource: declared once as the JSON that it becomes, and made in one pass.
+
+A form is a dict in the order of the stored elements. Its values are constants, other forms, or say where in a body the
+value stands: `Text`, `Number`, `Reference`, `Each`, `When`, `Value`. An element whose value is absent is left out.
+
+`maker` makes a function of a form, as Python source: it writes the text of a new resource and draws the values of its
+search columns from the body. Making a dict first, writing it and drawing from it takes three times as long.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from json.encoder import encode_basestring
+from typing import Any, NamedTuple
+
+from fhir_service.interface.datatypes import id_of
+from fhir_service.interface.json_text import dump_json, plain_number
+from fhir_service.interface.times import instant_text, period_of
+
+Source = str | Callable[[Any, Any], Any]
+"""Attributes of a body such as `restriction.period.end`, or a function of body and moment. None is absent."""
+Form = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text. or_now: where there is none, the time of storing."""
+
+    source: Source
+    or_now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A decimal, digit for digit."""
+
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A reference, shown with its type: of the body, or `Type/id` as a function gives it or a list has it."""
+
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A text that ends with the id of the new resource."""
+
+    beginning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """A list: a form for each value of a list in the body. Its sources are attributes of that value; `""` is itself.
+
+    distinct: an attribute of each value. The form is then for each text that it has, once.
+    """
+
+    source: str
+    form: Form
+    distinct: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A form that is there if an attribute of the body is."""
+
+    source: str
+    form: Form
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Any JSON, as a function makes it. of: an attribute without which there is none."""
+
+    source: Callable[[Any, Any], Any]
+    of: str = ""
+
+
+class _Id:
+    """The id of the new resource."""
+
+
+ID = _Id()
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Draws what stands at a path of a stored resource, through lists: the first, or all if there may be many.
+
+    convert: what becomes of each. members: each is a tuple of these members of what stands there. required: a resource
+    without it raises KeyError.
+    """
+
+    path: tuple[str, ...]
+    convert: Callable[[Any], Any] | None = None
+    many: bool = False
+    members: tuple[str, ...] = ()
+    required: bool = False
+
+    def __call__(self, stored: Mapping[str, Any]) -> Any:
+        level: list[Any] = [stored]
+        for name in self.path:
+            values = [one[name] for one in level if name in one]
+            level = [part for value in values for part in (value if isinstance(value, list) else (value,))]
+        if self.required and not level:
+            raise KeyError(self.path[-1])
+        if self.members:
+            level = [tuple(one.get(name) for name in self.members) for one in level]
+        if self.convert:
+            level = list(map(self.convert, level if self.many else level[:1]))
+        return level if self.many else next(iter(level), None)
+
+
+class Made(NamedTuple):
+    """A new resource: its text, the values of its columns (two for a date), and those of each of its side tables."""
+
+    text: str
+    columns: tuple[Any, ...]
+    sides: tuple[list[Any], ...]
+
+
+class Column(NamedTuple):
+    """A column. is_date: it is two, the span that the date covers."""
+
+    draw: Drawn
+    is_date: bool = False
+
+
+def maker(form: Form, columns: Sequence[Column] = (), sides: Sequence[Drawn] = ()) -> Callable[[Any, Any], Made]:
+    """Return the function that makes a new resource of a body and its moment."""
+    source = _Source()
+    pieces = source.object(form, "body", ())
+    drawn = [one for column in columns for one in source.column(column)]
+    lists = [source.many(draw) for draw in sides]
+    source.lines.append(f"return Made({_joined(pieces)}, ({_commas(drawn)}), ({_commas(lists)}))")
+    namespace = dict(source.names)
+    exec("def make(body, moment):\n    " + "\n    ".join(source.lines), namespace)  # noqa: S102 - made of forms alone
+    made: Callable[[Any, Any], Made] = namespace["make"]
+    return made
+
+
+NO_PERIOD, NO_PARTS = (None, None), (None, None, None)
+_GIVEN = {
+    "Made": Made,
+    "quoted": encode_basestring,
+    "dumped": lambda value: dump_json(value).decode(),
+    "plain_number": plain_number,
+    "instant_text": instant_text,
+    "period_of": period_of,
+    "NO_PERIOD": NO_PERIOD,
+    "NO_PARTS": NO_PARTS,
+}
+
+
+class _Static(str):
+    """A piece of the text that is always the same. Any other piece is an expression that gives a text."""
+
+    __slots__ = ()
+
+
+Path = tuple[str, ...]
+
+
+def _joined(pieces: Iterable[str]) -> str:
+    """Return the expression of a text that consists of pieces."""
+    shown = [_literal(piece) if isinstance(piece, _Static) else f"{{{piece}}}" for piece in pieces]
+    return f"f'''{''.join(shown)}'''"
+
+
+def _literal(text: str) -> str:
+    """A text as it stands in a formatted string."""
+    assert "'" not in text  # noqa: S101 - of forms alone
+    return text.replace("\\", "\\\\").replace("{", "{{").replace("}", "}}")
+
+
+def _commas(parts: Iterable[str]) -> str:
+    return "".join(f"{part}, " for part in parts)
+
+
+def _static(value: Any) -> _Static:
+    return _Static(dump_json(value).decode())
+
+
+@dataclass(slots=True)
+class _Source:
+    """The lines of a function, the names that they use, and the expressions of what stands at a path of the form.
+
+    within: True in a list or a `When`, where nothing is absent. leaves: by path, one value or None. lists: by path, a
+    list or None, and the form of its values.
+    """
+
+    within: bool = False
+    lines: list[str] = field(default_factory=lambda: ["now = instant_text(moment.now)"])
+    names: dict[str, Any] = field(default_factory=lambda: dict(_GIVEN))
+    leaves: dict[Path, str] = field(default_factory=dict)
+    lists: dict[Path, tuple[str, Form]] = field(default_factory=dict)
+
+    # --- the text ---
+
+    def object(self, form: Form, of: str, path: Path) -> list[str]:
+        """The pieces of an object. Its first element is always there."""
+        pieces: list[str] = [_Static("{")]
+        for number, (name, node) in enumerate(form.items()):
+            head = _Static(("," if number else "") + dump_json(name).decode() + ":")
+            absent, value = self.value(node, of, (*path, name))
+            pieces += self._unless(absent if number else "", [head, *value])
+        return [*pieces, _Static("}")]
+
+    def array(self, nodes: Sequence[Any], of: str, path: Path) -> list[str]:
+        """The pieces of a list of unlike values. Its last one is always there."""
+        pieces: list[str] = [_Static("[")]
+        for number, node in enumerate(nodes, 1):
+            absent, value = self.value(node, of, path)
+            pieces += value if number == len(nodes) else self._unless(absent, [*value, _Static(",")])
+        return [*pieces, _Static("]")]
+
+    def _unless(self, absent: str, pieces: list[str]) -> list[str]:
+        """The pieces, or an empty text where the value is absent."""
+        return [self._kept(f'"" if {absent} else {_joined(pieces)}')] if absent else pieces
+
+    def value(self, node: Any, of: str, path: Path) -> tuple[str, list[str]]:
+        """Return when a value is absent, as an expression or nothing, and its pieces."""
+        if isinstance(node, When):
+            return self._when(node, of, path)
+        if isinstance(node, Each):
+            return self._each(node, of, path)
+        if isinstance(node, Text | Number | Reference | Value):
+            return self._leaf(node, of, path)
+        if isinstance(node, Address):
+            return "", [_Static(_static(node.beginning)[:-1]), "moment.id", _Static('"')]
+        if isinstance(node, Mapping | list):
+            return "", self.object(node, of, path) if isinstance(node, Mapping) else self.array(node, of, path)
+        return "", [_Static('"'), "moment.id", _Static('"')] if node is ID else [_static(node)]
+
+    def _when(self, node: When, of: str, path: Path) -> tuple[str, list[str]]:
+        there = self._kept(f"{of}.{node.source}")
+        absent = f"{there} is None"
+        inner = _Source(True, [], self.names)
+        pieces = inner.object(node.form, of, path)
+        for line in inner.lines:
+            name, _, expression = line.partition(" = ")
+            self.lines.append(f"{name} = None if {absent} else {expression}")
+        self.leaves |= inner.leaves
+        return absent, pieces
+
+    def _each(self, node: Each, of: str, path: Path) -> tuple[str, list[str]]:
+        values = self._kept(f"{of}.{node.source}")
+        if node.distinct:
+            values = self._kept(f"{values} and list(dict.fromkeys([each.{node.distinct} for each in {values}]))")
+        self.lists[path] = values, node.form
+        inner = _Source(True, [], self.names)
+        each = inner.object(node.form, "each", ())
+        assert not inner.lines  # noqa: S101 - within a list each value is named where it is used
+        joined = self._kept(f'{values} and ",".join([{_joined(each)} for each in {values}])')
+        return f"not {values}", [_Static("["), joined, _Static("]")]
+
+    def _leaf(self, node: Text | Number | Reference | Value, of: str, path: Path) -> tuple[str, list[str]]:
+        if isinstance(node, Reference):
+            return self._reference(node, of, path)
+        found = self._expression(node.source, of)
+        if isinstance(node, Text) and node.or_now:
+            found = f"({found} or now)"
+        if isinstance(node, Value) and node.of:
+            found = f"None if {of}.{node.of} is None else {found}"
+        value = found if of == "each" else self._kept(found)
+        self.leaves.setdefault(path, value)
+        always = self.within or (isinstance(node, Text) and node.or_now)
+        absent = "" if always else f"{value} is None"
+        written = {Text: "quoted", Number: "plain_number", Value: "dumped"}[type(node)]
+        return absent, [f"{written}({value})"]
+
+    def _reference(self, node: Reference, of: str, path: Path) -> tuple[str, list[str]]:
+        """A reference, whose id is a leaf: `("owner", "id")`, beside `("owner", "reference")`."""
+        found = self._expression(node.source, of)
+        element = f"{found}.reference" if isinstance(node.source, str) and node.source else found
+        if of == "each":
+            self.leaves[*path, "reference"] = element
+            kind = f'{element}.partition("/")[0]'
+            return "", [_Static('{"reference":"'), element, _Static('","type":"'), kind, _Static('"}')]
+        there = self._kept(found)
+        text = element.replace(found, there, 1)
+        parts = self._kept(f'NO_PARTS if {there} is None else {text}.partition("/")')
+        self.leaves[*path, "id"] = f"{parts}[2]"
+        written = [_Static('{"reference":"'), text, _Static('","type":"'), f"{parts}[0]", _Static('"}')]
+        return f"{there} is None", written
+
+    def _expression(self, source: Source, of: str) -> str:
+        if isinstance(source, str):
+            return f"{of}.{source}" if source else of
+        return f"{self._named(source)}(body, moment)"
+
+    def _kept(self, expression: str) -> str:
+        """Keep a value in a variable, and return its name."""
+        name = self._named(None)
+        self.lines.append(f"{name} = {expression}")
+        return name
+
+    def _named(self, value: Any) -> str:
+        """A new name, of a value that the lines use or of a variable."""
+        name = f"n{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    # --- what is drawn ---
+
+    def column(self, column: Column) -> list[str]:
+        """The expressions of the values of a column."""
+        draw = column.draw
+        if draw.convert is id_of and (found := self.leaves.get((*draw.path[:-1], "id"))):
+            return [found]
+        value = self.leaves.get(draw.path) or self._first(draw.path)
+        if draw.convert:
+            value = self._kept(f"None if {value} is None else {self._named(draw.convert)}({value})")
+        if not column.is_date:
+            return [value]
+        span = self._kept(f"period_of({value}) if {value} else NO_PERIOD")
+        return [f"{span}[0]", f"{span}[1]"]
+
+    def _first(self, path: Path) -> str:
+        values, expression = self._within(path)
+        return self._kept(f"next(iter([{expression} for each in {values}]), None) if {values} else None")
+
+    def many(self, draw: Drawn) -> str:
+        """The expression of the values of a side table."""
+        if draw.path in self.lists or draw.path not in self._whole:
+            values, expression = self._within(draw.path, draw.members)
+            return f"[{expression} for each in {values}] if {values} else []"
+        members = [self.leaves[*draw.path, name] for name in draw.members]
+        return f"[] if {members[0]} is None else [({_commas(members)})]"
+
+    @property
+    def _whole(self) -> set[Path]:
+        """The paths of objects that stand alone."""
+        return {path[:-1] for path in self.leaves}
+
+    def _within(self, path: Path, members: Sequence[str] = ()) -> tuple[str, str]:
+        """A list, and the expression of what stands at a path in each of its values."""
+        for end in range(len(path), 0, -1):
+            if path[:end] in self.lists:
+                values, form = self.lists[path[:end]]
+                inner = _Source(True, [], self.names)
+                inner.object(form, "each", ())
+                rest = path[end:]
+                if members:
+                    return values, f"({_commas(inner.leaves[*rest, name] for name in members)})"
+                return values, inner.leaves[rest]
+        raise KeyError(path)
