@@ -171,8 +171,7 @@ def _joined(pieces: Iterable[str]) -> str:
 
 def _literal(text: str) -> str:
     """A text as it stands in a formatted string."""
-    assert "'" not in text  # noqa: S101 - of forms alone
-    return text.replace("\\", "\\\\").replace("{", "{{").replace("}", "}}")
+    return text.replace("\\", "\\\\").replace("'", "\\'").replace("{", "{{").replace("}", "}}")
 
 
 def _commas(parts: Iterable[str]) -> str:

@@ -1,0 +1,105 @@
+"""Forms: what a function made of one writes is the JSON that the form says, and what it draws stands in it."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fhir_service.interface.datatypes import id_of
+from fhir_service.interface.fast.forms import (
+    ID,
+    Address,
+    Column,
+    Drawn,
+    Each,
+    Number,
+    Reference,
+    Text,
+    Value,
+    When,
+    maker,
+)
+from fhir_service.interface.json_text import parse_json
+from fhir_service.interface.vocabulary import Moment
+
+FORM = {
+    "resourceType": "Thing",
+    "id": ID,
+    "{fixed}": {"it's": ["a\\b", 1, None]},
+    "name": Text("name"),
+    "part": [Value(lambda body, _: body.extra, of="extra"), {"url": Address('http://x/"/')}],
+    "owner": Reference("owner"),
+    "period": When("period", {"end": Text("period.end")}),
+    "amount": Number("amount"),
+    "note": Each("notes", {"text": Text("text"), "by": Reference("by")}),
+    "tag": Each("tags", {"name": Text("")}, distinct="name"),
+    "at": Text("at", or_now=True),
+}
+COLUMNS = [
+    Column(Drawn(("name",))),
+    Column(Drawn(("owner", "reference"), id_of)),
+    Column(Drawn(("period", "end")), is_date=True),
+    Column(Drawn(("note", "text"))),
+    Column(Drawn(("amount",), str)),
+]
+SIDES = [Drawn(("tag", "name"), many=True), Drawn(("note",), many=True, members=("text",))]
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+dates = st.dates().map(str)
+references = st.sampled_from(["Group/g1", "Practitioner/dr.2"]).map(lambda one: SimpleNamespace(reference=one))
+bodies = st.builds(
+    SimpleNamespace,
+    name=st.none() | texts,
+    extra=st.none() | st.dictionaries(texts, texts, max_size=2),
+    owner=st.none() | references,
+    period=st.none() | st.builds(SimpleNamespace, end=dates),
+    amount=st.none() | st.decimals(allow_nan=False, allow_infinity=False, places=2),
+    notes=st.none() | st.lists(st.builds(SimpleNamespace, text=texts, by=references), min_size=1, max_size=3),
+    tags=st.none() | st.lists(st.builds(SimpleNamespace, name=st.sampled_from('a"\\')), min_size=1, max_size=4),
+    at=st.none() | dates,
+)
+
+
+def shown(one: SimpleNamespace) -> dict[str, str]:
+    return {"reference": one.reference, "type": one.reference.partition("/")[0]}
+
+
+def by_hand(body: SimpleNamespace) -> dict[str, Any]:
+    """The resource that the form says."""
+    fixed = {"resourceType": "Thing", "id": "t1", "{fixed}": {"it's": ["a\\b", 1, None]}}
+    parts = [] if body.extra is None else [body.extra]
+    found = {
+        "name": body.name,
+        "part": [*parts, {"url": 'http://x/"/t1'}],
+        "owner": body.owner and shown(body.owner),
+        "period": body.period and {"end": body.period.end},
+        "amount": body.amount,
+        "note": body.notes and [{"text": note.text, "by": shown(note.by)} for note in body.notes],
+        "tag": body.tags and [{"name": name} for name in dict.fromkeys(tag.name for tag in body.tags)],
+        "at": body.at or "2026-05-01T00:00:00+00:00",
+    }
+    return fixed | {name: value for name, value in found.items() if value is not None}
+
+
+@given(bodies)
+def test_the_text_is_what_the_form_says_and_what_is_drawn_stands_in_it(body: SimpleNamespace) -> None:
+    state: Any = None
+    made = maker(FORM, COLUMNS, SIDES)(body, Moment("t1", NOW, state, state, str))
+    stored = parse_json(made.text)
+    assert stored == by_hand(body)
+    assert list(stored) == [name for name in FORM if name in stored]
+    name, owner, end, note, amount = (column.draw(stored) for column in COLUMNS)
+    assert (*made.columns[:2], *made.columns[4:]) == (name, owner, note, amount)
+    assert (made.columns[2] is None) == (end is None)
+    assert list(made.sides) == [draw(stored) for draw in SIDES]
+
+
+def test_what_is_required_and_absent_is_told() -> None:
+    draw = Drawn(("period", "end"), required=True)
+    assert draw({"period": {"end": "2026-01-01"}}) == "2026-01-01"
+    with pytest.raises(KeyError, match="end"):
+        draw({"period": {}})
