@@ -11,6 +11,7 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.columns import LARGEST
+from pipelines.ledger.inserting import is_inserted
 from pipelines.ledger.rows import SoFar
 from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.tables import LedgerError
@@ -38,11 +39,9 @@ class BatchLedger(LedgerAccess):
         """Note the target (its address may have moved) and return the ids of all the others that this ledger knows."""
         with self.transaction() as connection:
             seen = list(connection.execute(select(t.target.c.target_id)).scalars())
-            if target_id in seen:
+            row = {"target_id": target_id, "base_url": base_url, "first_seen_at": self.now()}
+            if target_id in seen or not is_inserted(connection, t.target, row):
                 connection.execute(update(t.target).where(t.target.c.target_id == target_id).values(base_url=base_url))
-            else:
-                row = {"target_id": target_id, "base_url": base_url, "first_seen_at": self.now()}
-                connection.execute(t.target.insert().values(row))
         return [each for each in seen if each != target_id]
 
     @verb
@@ -56,10 +55,7 @@ class BatchLedger(LedgerAccess):
         """Note a new batch as `running`; False, and nothing changed, when it is known already."""
         row = {"received_at": self.now(), **values, "target": target, "batch_id": batch_id, "state": "running"}
         with self.transaction() as connection:
-            if self._batch(connection, target, batch_id) is not None:
-                return False
-            connection.execute(t.batch.insert().values(row))
-        return True
+            return self._batch(connection, target, batch_id) is None and is_inserted(connection, t.batch, row)
 
     @verb
     def note_mark(self, target: str, feed: str, query_hash: str, batch_id: str, kind: str, value: str) -> None:
@@ -110,7 +106,10 @@ class BatchLedger(LedgerAccess):
     @verb
     def start_run(self, target: str, batch_id: str, **values: Any) -> int:
         """Note a run of the batch; return its number, from 1."""
+        this = (t.batch.c.target == target, t.batch.c.batch_id == batch_id)
         with self.transaction() as connection:
+            # Of two machines that begin at once, the second waits: else both would take one number.
+            connection.execute(select(t.batch.c.batch_id).where(*this).with_for_update())
             here = (t.run.c.target == target, t.run.c.batch_id == batch_id)
             number = 1 + (connection.execute(select(func.max(t.run.c.run)).where(*here)).scalar() or 0)
             row = {"started_at": self.now(), **values, "target": target, "batch_id": batch_id, "state": "running"}

@@ -4,15 +4,15 @@ A reject stays itself in whatever file its record comes again: `resubmission` sa
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, and_, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.batches import BatchLedger
+from pipelines.ledger.inserting import insert_new
 from pipelines.ledger.rows import Reason, Reject, reject_id
 from pipelines.ledger.states import LANDED
 from pipelines.ledger.verbs import verb
@@ -21,7 +21,6 @@ OPEN = ("open", "resubmitted")
 IDS_A_QUERY = 400
 LINES_A_QUERY = 10_000
 Name = TypeVar("Name", str, int)
-INSERTS: dict[str, Callable[..., Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
 
 
 class RejectPlace(NamedTuple):
@@ -128,8 +127,7 @@ def _note(connection: Connection, target: str, batch_id: str, answers: Mapping[i
         for name in each
         if name not in own
     ]
-    if rows:
-        connection.execute(INSERTS[connection.dialect.name](t.resubmission).on_conflict_do_nothing(), rows)
+    insert_new(connection, t.resubmission, rows)
 
 
 @verb

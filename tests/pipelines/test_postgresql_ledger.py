@@ -3,8 +3,10 @@
 import json
 import os
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from threading import Barrier
 
 import duckdb
 import psycopg
@@ -23,6 +25,8 @@ from tests.pipelines.test_shared_notes import MONDAY, forms, in_notes
 from tests.support import commands
 from tests.support.exports import TASKS, payments, tasks
 from tests.support.replaying import rows_of
+
+ABOUT = {"feed": "payments", "source": "s", "resource_type": "PaymentNotice", "file_name": "f", "file_sha256": "0"}
 
 
 @pytest.fixture(autouse=True)
@@ -291,3 +295,27 @@ def test_a_copy_that_is_damaged_is_named(home, asked, chartferry, postgres, monk
         code, out, err = chartferry("import")
     assert (code, out) == (6, "")
     assert f"{path} is damaged: restore it from a backup" in err
+
+
+def test_machines_that_note_the_same_batch_at_once_all_go_on(ledger_url):
+    """SCALE-03: one notes it; each run has a number of its own."""
+    machines = 6
+    with closing(Ledger.open(ledger_url)) as first:
+        first.note_target("urn:t", "http://t")
+    together = Barrier(machines)
+
+    def begin(_: int) -> tuple[bool, int]:
+        with closing(Ledger.open(ledger_url)) as ledger:
+            together.wait()
+            ledger.note_target("urn:new", "http://new")
+            is_new = ledger.start_batch("urn:new", "payments-1", **ABOUT)
+            return is_new, ledger.start_run(
+                "urn:new", "payments-1", feed_hash="f", rules_version="r", software_version="s"
+            )
+
+    with ThreadPoolExecutor(machines) as threads:
+        found = list(threads.map(begin, range(machines)))
+    assert sorted(is_new for is_new, _ in found) == [False] * (machines - 1) + [True]
+    assert sorted(number for _, number in found) == list(range(1, machines + 1))
+    with closing(Ledger.open(ledger_url)) as ledger:
+        assert len(ledger.batches("urn:new")) == 1

@@ -1,0 +1,24 @@
+"""Insert rows unless they are there: of two processes that insert at once, one does, on both databases."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Table
+from sqlalchemy.dialects import postgresql, sqlite
+
+INSERTS: Mapping[str, Callable[..., Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+
+
+def insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert the rows whose keys are not there."""
+    if rows:
+        connection.execute(
+            INSERTS[connection.dialect.name](table).on_conflict_do_nothing(), [dict(row) for row in rows]
+        )
+
+
+def is_inserted(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
+    """Insert a row; return False if there is one of its key."""
+    statement = INSERTS[connection.dialect.name](table).values(dict(row)).on_conflict_do_nothing()
+    # PostgreSQL's driver counts no rows where the database makes a key.
+    return connection.execute(statement.returning(next(iter(table.primary_key)))).first() is not None
