@@ -1,4 +1,7 @@
-"""The inbox and the links in it: a link may lead to what the inbox holds, or into folders that a setting names."""
+"""The inbox and the links in it: a link may lead to what the inbox holds, or into folders that a setting names.
+
+A setting may name a second inbox, beyond the home: `objects.py` has it.
+"""
 
 import errno
 import os
@@ -11,6 +14,10 @@ from typing import IO, Self
 from pipelines.home.batch import Unreadable, shown
 
 SETTING = "CHARTFERRY_INBOX_LINKS"
+BEYOND = "CHARTFERRY_INBOX"
+"""Where more exports wait: a folder that is only read, or a prefix of an object store."""
+BATCHES = "CHARTFERRY_BATCHES"
+"""Where batches are kept: a folder, or a prefix of an object store. In the home alone without it."""
 LEADS_OUT = (
     "a link that leads out of the inbox: put the file itself there, or let the setting"
     f" {SETTING} name the folder that it is in"
@@ -22,16 +29,22 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 @dataclass(frozen=True)
 class Inbox:
-    """The folder of the exports that wait. links: folders outside of it that links in it may lead into."""
+    """The folder of the exports that wait. links: folders outside of it that links in it may lead into.
+
+    beyond: the place of more exports. batches: that of batches, beside which it is noted what was taken from there.
+    """
 
     folder: Path
     links: tuple[Path, ...] = ()
+    beyond: str | None = None
+    batches: str | None = None
 
     @classmethod
     def of(cls, home: Path, environ: Mapping[str, str]) -> Self:
         """The inbox of a home, with the folders that the environment names."""
         named = environ.get(SETTING, "").split(os.pathsep)
-        return cls(home / "inbox", tuple(Path(name) for name in named if name))
+        links = tuple(Path(name) for name in named if name)
+        return cls(home / "inbox", links, environ.get(BEYOND) or None, environ.get(BATCHES) or None)
 
     def holds(self, path: Path) -> bool:
         """True if a file or a link lies in the inbox, wherever the link leads."""

@@ -2,15 +2,20 @@
 
 import json
 import secrets
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pipelines.home.files import locked, write_whole
-from pipelines.home.stores import Held, SomebodyElse, Store, StoreUnusable
+from pipelines.home.stores import Held, SomebodyElse, Store, StoreUnusable, store_at
 
 OWNER = "_owner.json"
+KINDS = ("files", "inbox", "journal", "log")
+"""What lies right below a place of batches: many objects, which are not listed."""
 DEPLOYMENT = "deployment.id"
 """The file of a home with the id by which stores know it."""
+NESTED = "batches or tables are kept {} ({}): name a prefix that neither lies in another's nor holds one"
 
 
 def deployment_of(home: Path) -> str:
@@ -26,10 +31,12 @@ def deployment_of(home: Path) -> str:
 def own(store: Store, deployment: str, refusal: str) -> str:
     """Note at a store whose it is; return a text that differs after the note was made anew.
 
-    Raises StoreUnusable with `refusal` if another deployment has it.
+    Raises StoreUnusable with `refusal` if another deployment has it, and where one has a place above or below it.
     """
     held = store.read(OWNER)
     if held is None:
+        for nested in _nested(store):
+            raise StoreUnusable(nested)
         note = json.dumps({"deployment": deployment, "since": secrets.token_hex(16)}).encode()
         try:
             store.swap(OWNER, note, None)
@@ -45,6 +52,19 @@ def own(store: Store, deployment: str, refusal: str) -> str:
 def is_owned(store: Store) -> bool:
     """True if a deployment has noted that a store is its."""
     return store.read(OWNER) is not None
+
+
+def _nested(store: Store) -> Iterator[str]:
+    """Yield a sentence for each place with an owner that lies above or below a store, as far as that can be read."""
+    for above in store.above():
+        with suppress(StoreUnusable):  # what lies above may be closed to us
+            if is_owned(store_at(above)):
+                yield NESTED.format("above it", f"{above.rstrip('/')}/{OWNER}")
+    with suppress(StoreUnusable):  # a store of tables need not be listed
+        for name in store.names(""):
+            keys = [f"{name}/{OWNER}"] if name in KINDS else store.ages(f"{name}/")
+            owned = (key for key in keys if key.endswith(f"/{OWNER}") and store.read(key))
+            yield from (NESTED.format("below it", key) for key in owned)
 
 
 def _said(held: Held | None) -> dict[str, Any]:

@@ -8,13 +8,14 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from stat import S_ISREG
+from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from pipelines.home.files import locked, replace_whole, write_whole
@@ -27,6 +28,8 @@ SECONDS_OF_A_REQUEST, SECONDS_OF_CONNECTING = 60, 5
 TRIES, SECONDS_OF_TRIES = 3, 60
 ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "AZURE_STORAGE_USE_EMULATOR")
 STATUS = re.compile(r"status code: ([345][0-9]{2})\b")
+EXPIRED = re.compile(r"<Code>(ExpiredToken|TokenRefreshRequired)</Code>")
+"""In an answer: that credentials were good once. S3 says so with a status of 400."""
 
 
 class StoreUnusable(Exception):
@@ -43,6 +46,13 @@ class Held:
 
     content: bytes
     mark: Any
+
+
+class Seen(NamedTuple):
+    """An object as a listing shows it. mark: differs after each change. at: when it was written."""
+
+    mark: str
+    at: datetime
 
 
 class Store(Protocol):
@@ -66,8 +76,17 @@ class Store(Protocol):
     def names(self, below: str) -> list[str]:
         """Return the names of what lies right below `a/b/`, sorted."""
 
+    def lying(self) -> dict[str, Seen]:
+        """Return the objects that lie right below the place itself, by name."""
+
+    def seen(self, key: str) -> Seen | None:
+        """Return an object as it is now, without its content."""
+
     def remove(self, keys: Collection[str]) -> None:
         """Remove objects, if they are there."""
+
+    def above(self) -> Iterator[str]:
+        """Yield the addresses of the places that this one lies in, the nearest first."""
 
 
 def store_at(place: str) -> Store:
@@ -148,12 +167,31 @@ class Folder:
         # What a writer that was killed left is no object.
         return sorted(name for name in found if not name.startswith(".") and not name.endswith(".part"))
 
+    def lying(self) -> dict[str, Seen]:
+        with self._told():  # one that is not there may not be mounted
+            names = [path.name for path in self.path.iterdir()]
+        return {name: seen for name in names if (seen := self.seen(name))}
+
+    def seen(self, key: str) -> Seen | None:
+        with self._told():
+            try:
+                about = (self.path / key).lstat()
+            except FileNotFoundError:
+                return None
+        # A link could lead to a file that is nobody's export.
+        changed = max(about.st_mtime_ns, about.st_ctime_ns)
+        at = datetime.fromtimestamp(changed / 1e9, UTC)
+        return Seen(f"{about.st_size}-{about.st_mtime_ns}-{changed}", at) if S_ISREG(about.st_mode) else None
+
     def remove(self, keys: Collection[str]) -> None:
         with self._told():
             for key in keys:
                 (self.path / key).unlink(missing_ok=True)
             for folder in {self.path / key for key in keys}:
                 self._remove_empty(folder.parent)
+
+    def above(self) -> Iterator[str]:
+        yield from map(str, self.path.absolute().parents)
 
     def _remove_empty(self, folder: Path) -> None:
         while folder != self.path and folder.is_dir() and not any(folder.iterdir()):
@@ -244,9 +282,25 @@ class Bucket:
         import obstore
 
         with self._told():
-            found = obstore.list_with_delimiter(self.store, below)
+            found = obstore.list_with_delimiter(self.store, below or None)
             paths = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
         return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
+
+    def lying(self) -> dict[str, Seen]:
+        import obstore
+
+        with self._told():
+            found = obstore.list_with_delimiter(self.store)["objects"]
+        return {each["path"]: _seen(each) for each in found}
+
+    def seen(self, key: str) -> Seen | None:
+        import obstore
+
+        with self._told():
+            try:
+                return _seen(obstore.head(self.store, key))
+            except FileNotFoundError:
+                return None
 
     def remove(self, keys: Collection[str]) -> None:
         import obstore
@@ -258,6 +312,12 @@ class Bucket:
                 except FileNotFoundError:
                     continue
 
+    def above(self) -> Iterator[str]:
+        scheme, _, rest = self.place.rstrip("/").partition("://")
+        bucket, *parts = rest.split("/")
+        for length in range(len(parts) - 1, -1, -1):
+            yield f"{scheme}://{'/'.join([bucket, *parts[:length]])}"
+
     @contextmanager
     def _told(self) -> Iterator[None]:
         """Turn a failure into a sentence without the store's own words."""
@@ -267,6 +327,11 @@ class Bucket:
             raise
         except Exception as error:  # noqa: BLE001 - obstore's classes have no common base beside it
             raise StoreUnusable(f"{self.place}: {_why(error)}") from None
+
+
+def _seen(about: Mapping[str, Any]) -> Seen:
+    mark = about["e_tag"] or f"{about['size']}-{about['last_modified'].timestamp()}"
+    return Seen(mark.strip('"'), about["last_modified"])
 
 
 def _write(file: Path, blocks: Iterator[Any], told: Callable[[], AbstractContextManager[None]]) -> None:
@@ -291,20 +356,23 @@ def _not_of(file: Path) -> Iterator[None]:
 
 
 def _unless_gone(error: OSError) -> None:
-    """Go on where a folder is gone."""
-    if not isinstance(error, FileNotFoundError):
+    """Go on where a folder is gone, or is a file."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 
 
 def _why(error: Exception) -> str:
     """Return why a store cannot be used."""
     kind, status = type(error).__name__, STATUS.search(str(error))
-    if kind in ("PermissionDeniedError", "UnauthenticatedError"):
-        return f"it refuses these credentials ({status[1] if status else kind})"
-    if isinstance(error, FileNotFoundError):
+    if EXPIRED.search(str(error)):
+        return "these credentials have expired"
+    said = status[1] if status else ""  # of a listing, the library's class tells nothing
+    if said in ("401", "403") or kind in ("PermissionDeniedError", "UnauthenticatedError"):
+        return f"it refuses these credentials ({said or kind})"
+    if said == "404" or isinstance(error, FileNotFoundError):
         return "there is no such bucket or container"
-    if status and status[1].startswith("3"):
-        return f"it is elsewhere ({status[1]}): check region and address"
-    if status:
-        return f"it answers with an error ({status[1]})"
+    if said.startswith("3"):
+        return f"it is elsewhere ({said}): check region and address"
+    if said:
+        return f"it answers with an error ({said})"
     return "it does not answer, or the connection to it was lost"

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.importing.imports import import_again, import_confirmed, import_paths, import_remapped, import_whole
+from pipelines.importing.imports import import_paths, import_remapped, import_whole
+from pipelines.importing.one_batch import import_again, import_confirmed
 from pipelines.runs.summary import Summary
 from pipelines.session.session import Session
 

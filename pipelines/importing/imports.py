@@ -1,23 +1,19 @@
-"""The imports that commands ask for: of files, of a database, of a batch again, or by a feed that has changed."""
+"""The imports that commands ask for: of files, of a database, or by a feed that has changed."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.corrections.again import plan_again
 from pipelines.corrections.records import read_by
 from pipelines.feeds.files.catalog import Feed
 from pipelines.importing.carrying_out import import_all
 from pipelines.importing.closing import summary_of
 from pipelines.importing.mended import Mended, mended
+from pipelines.importing.objects import take_objects
 from pipelines.ledger.tables import NotPossible
 from pipelines.runs.summary import Summary
-from pipelines.session.confirmed import COMMAND, is_confirmed, waits
 from pipelines.session.queries import with_queries
 from pipelines.session.session import Session
 from pipelines.session.waiting import Left, find_files, named_of, received_batches, unfinished, without_feed
-
-NO_BATCH = "{}: no such batch at this target (chartferry status lists them)"
-NO_SOURCE = "{}: its source rows are not here: import its file once more, then try again"
 
 
 def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False, remap: bool = False) -> Summary:
@@ -27,16 +23,22 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False,
     it, goes on with the batches that have no end. An import of other paths names them.
     """
     summary, inbox = summary_of(session), session.home / "inbox"
-    left, paths = [] if dry_run else unfinished(session), paths or [inbox]
+    paths = paths or [inbox]
+    of_inbox = any(path.resolve() == inbox.resolve() for path in paths)
+    taken, left_beyond = take_objects(session, dry_run) if of_inbox else ([], [])
+    left = [] if dry_run else unfinished(session)
     named = named_of(paths, left)
     files, others = find_files(named.here, session.catalog, session.ledger, session.inbox)
     summary.unmatched = [*named.missing, *others]
     queries, again = list[Feed](), list[Mended]()
-    if any(path.resolve() == inbox.resolve() for path in paths):
+    if of_inbox:
         queries, again = with_queries(session), [] if dry_run else list(mended(session))
         batches = session.home / "batches"
         no_feed = {} if dry_run else without_feed(session)
-        summary.unmatched = [*summary.unmatched, *(Left(batches / b, why) for b, why in no_feed.items())]
+        no_feed_left = [Left(batches / b, why) for b, why in no_feed.items()]
+        summary.unmatched = [*summary.unmatched, *left_beyond, *no_feed_left]
+        going_on = {each.in_batch.batch_id for each in left}
+        left += [each for each in taken if each.in_batch.batch_id not in going_on]
     else:
         summary.without_end = {each.in_batch.batch_id: each.name for each in left if each not in named.going_on}
         left = named.going_on
@@ -54,32 +56,6 @@ def import_whole(session: Session, feed: str, dry_run: bool = False) -> Summary:
     if found is None or not found.file.query:
         raise NotPossible(f"{feed}: there is no feed of this name that has a query")
     return import_all(session, summary_of(session), [], dry_run, queries=[found], whole=True)
-
-
-def import_again(session: Session, batch_id: str) -> Summary:
-    """Load what was taken back of a batch, or is gone from the target. Raises `NotPossible`, `TargetUnusable`."""
-    if not session.ledger.batch(session.target, batch_id):
-        raise NotPossible(NO_BATCH.format(batch_id))
-    found = received_batches(session, [batch_id])
-    if not found:
-        raise NotPossible(NO_SOURCE.format(batch_id))
-    plan_again(session, batch_id)
-    return import_all(session, summary_of(session), found)
-
-
-def import_confirmed(session: Session, batch_id: str) -> Summary:
-    """Load a file of copayments alone that waits for a confirmation, and keep that. Raises `NotPossible`."""
-    ledger, target = session.ledger, session.target
-    if not ledger.batch(target, batch_id):
-        raise NotPossible(NO_BATCH.format(batch_id))
-    found = received_batches(session, [batch_id])
-    if not found:
-        raise NotPossible(NO_SOURCE.format(batch_id))
-    if not is_confirmed(ledger, target, found[0].feed, batch_id):
-        if not waits(ledger, target, batch_id):
-            raise NotPossible(f"{batch_id}: it does not wait for a confirmation of its copayments")
-        session.decide(COMMAND, [batch_id])
-    return import_all(session, summary_of(session), found)
 
 
 def import_remapped(session: Session, paths: Sequence[Path]) -> Summary:

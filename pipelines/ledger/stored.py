@@ -26,7 +26,7 @@ from pipelines.home.batch_files import (
 from pipelines.home.batch_log import BatchLog, Entry, History, Version, number_of
 from pipelines.home.owning import OWNER, is_owned, own
 from pipelines.home.scratch import throwaway_folder
-from pipelines.home.stores import Store, StoreUnusable, store_at
+from pipelines.home.stores import Folder, Store, StoreUnusable, store_at
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.tables import LedgerError
 
@@ -167,6 +167,8 @@ class StoredBatches(Batches):
         known = logs / f"{hashlib.sha256(self._place.encode()).hexdigest()[:16]}.known"
         if known.exists() and not is_owned(store) and not store.names("log/"):
             raise StoreUnusable(f"{self._place}: {GONE}")
+        if isinstance(store, Folder) and not store.path.absolute().parent.is_dir():
+            raise StoreUnusable(f"{self._place}: the folder that it is to lie in is not there: make it, or mount it")
         since = own(store, deployment, ANOTHER)
         if not known.exists():
             with suppress(OSError):  # a full disk: noted the next time

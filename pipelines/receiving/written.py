@@ -1,12 +1,15 @@
-"""True if a file is still being written: one that has stopped growing for a moment may be half an export."""
+"""Files that are still being written: one that has stopped growing for a moment may be half an export."""
 
 import os
 import re
 import signal
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 WRITING = "another program still has it open to write; try again when it is complete"
+QUIET = timedelta(seconds=10)
+"""A file that has not changed for so long has stopped growing: one look is enough."""
 MOUNTS = Path("/proc/self/mounts")
 LOCAL = frozenset("btrfs ext2 ext3 ext4 f2fs overlay ramfs tmpfs xfs zfs".split())
 """File systems that refuse a read lease for no other reason. Those of networks (NFS, CIFS) have some of their own."""

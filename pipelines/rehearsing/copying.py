@@ -11,6 +11,7 @@ from sqlalchemy import create_engine, inspect, select
 from sqlalchemy.engine import make_url
 
 from pipelines.home.batch import SOURCE, received_before
+from pipelines.home.inbox import BATCHES
 from pipelines.ledger import tables as t
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.database import address_of
@@ -19,7 +20,6 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.session.bundled import STORE, copy_store
 from pipelines.session.opening import has_ledger, open_ledger
 from pipelines.session.service_commands import copy_named_store, load_store
-from pipelines.session.session import BATCHES
 
 ROWS_A_COPY = 5_000
 

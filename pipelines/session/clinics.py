@@ -42,7 +42,7 @@ LOGS_IN = re.compile(r"://[^/?#]*@|[?&]password=", re.IGNORECASE)
 """In an address: that it holds a user or a password."""
 OF_SOME_CLINIC = ("_FHIR_CLIENT_SECRET", "_FHIR_TOKEN")
 """How secrets of clinics end that the file does not name, such as those of one that was taken out."""
-OF_ALL = ("CHARTFERRY_COPIES", "CHARTFERRY_BATCHES")
+OF_ALL = ("CHARTFERRY_COPIES", "CHARTFERRY_BATCHES", "CHARTFERRY_INBOX")
 """Settings that name a place for all clinics: each has its own below it."""
 OF_ONE_HOME = ("CHARTFERRY_HOME", "CHARTFERRY_FEEDS", "CHARTFERRY_LEDGER", CLINIC)
 """Settings of the deployment's own environment that no clinic may share with another."""

@@ -3,19 +3,20 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 
 from pipelines.client.pace import pace_of, retention_of
 from pipelines.feeds.files.catalog import home_catalog
 from pipelines.home import traces
-from pipelines.home.inbox import Inbox
+from pipelines.home.inbox import BATCHES, BEYOND, Inbox
 from pipelines.home.preparing import prepare_home
 from pipelines.home.progress import Progress
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
 from pipelines.session.connections import connect
-from pipelines.session.session import BATCHES, COPIES, Session
+from pipelines.session.session import COPIES, Session
 from pipelines.session.upgrading import take_outcomes
 
 
@@ -66,11 +67,22 @@ def open_ledger(home: Path, environ: Mapping[str, str], anew: bool = False) -> L
         url or home / "ledger.db", anew=anew, copies=batches / "journal", first=partial(take_outcomes, batches)
     )
     if (place := environ.get(BATCHES)) and Path(place).absolute() != batches.absolute():
-        if place.rstrip("/") == (environ.get(COPIES) or "").rstrip("/"):
+        if problem := _not_apart(environ):
             ledger.close()
-            raise LedgerError(f"{BATCHES} and {COPIES} name one place: give each a prefix of its own")
+            raise LedgerError(problem)
         ledger.keep_batches(batches, place)
     return ledger
+
+
+def _not_apart(environ: Mapping[str, str]) -> str | None:
+    """Return a sentence about settings whose places are one, or lie within one another."""
+    places = {name: f"{environ[name].rstrip('/')}/" for name in (BATCHES, COPIES, BEYOND) if environ.get(name)}
+    for (one, its), (other, others) in permutations(places.items(), 2):
+        if its == others:
+            return f"{one} and {other} name one place: give each a prefix of its own"
+        if its.startswith(others) and other != BEYOND:  # what lies deeper than an inbox is not looked at
+            return f"{one} lies within {other}: give each a prefix of its own"
+    return None
 
 
 def has_ledger(home: Path, environ: Mapping[str, str]) -> bool:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 COPIES = "CHARTFERRY_COPIES"
 """Where each publication is copied: a folder, or a prefix of an object store."""
-BATCHES = "CHARTFERRY_BATCHES"
-"""Where batches are kept: a folder, or a prefix of an object store. In the home alone without it."""
 
 
 @dataclass

@@ -292,7 +292,10 @@ def test_a_ledger_is_made_again_from_the_copies_of_its_journal_at_the_store(mach
         (503, "it answers with an error (503)"),
         (403, "it refuses these credentials (403)"),
         (404, "there is no such bucket or container"),
+        ("expired", "these credentials have expired"),
         ("lost", "it does not answer, or the connection to it was lost"),
+        ("cut", "it does not answer, or the connection to it was lost"),
+        ("silent", "it does not answer, or the connection to it was lost"),
     ],
 )
 def test_a_store_that_fails_is_one_sentence_and_nothing_is_lost(machines, target, bucket, monkeypatch, wrong, said):
@@ -313,7 +316,7 @@ def test_a_store_that_fails_is_one_sentence_and_nothing_is_lost(machines, target
 
     for name in ("put", "swap"):
         monkeypatch.setattr(stores.Bucket, name, failing(getattr(stores.Bucket, name)))
-    for step in (1, 2, 3, 4, 5, 7, 10, 13):
+    for step in (3, 7) if wrong == "silent" else (1, 2, 3, 4, 5, 7, 10, 13):
         calls, steps = 0, step
         code, out, err = machines.does("one", "import")
         bucket.wrong, steps = None, 0
@@ -359,6 +362,16 @@ def test_a_bucket_that_lists_late_hides_no_batch_that_the_ledger_knows(machines,
     assert machines.asked("one", "import")["totals"]["in_doubt"] == 1
     machines.loses("one")
     assert len(machines.asked("two", "doubts", "resolve")["left"]) == 1
+
+
+@pytest.mark.parametrize("machines", ["bucket"], indirect=True)
+def test_a_slow_store_keeps_batches(machines, target, bucket):
+    """SCALE-03"""
+    bucket.wrong = "slow"
+    machines.put("one")
+    assert machines.asked("one", "import")["totals"]["created"] == 2
+    machines.loses("one")
+    assert machines.asked("two", "rejects", "retry")["totals"]["rejected"] == 1
 
 
 def unusable(*_: object) -> None:

@@ -337,3 +337,33 @@ def test_batches_and_copies_have_places_of_their_own(machines, target, monkeypat
     code, out, err = machines.does("one", "import")
     assert code == 6
     assert "CHARTFERRY_BATCHES and CHARTFERRY_COPIES name one place: give each a prefix of its own" in out + err
+    monkeypatch.setenv("CHARTFERRY_COPIES", f"{machines.place}/tables")
+    _, out, err = machines.does("one", "import")
+    assert "CHARTFERRY_COPIES lies within CHARTFERRY_BATCHES: give each a prefix of its own" in out + err
+
+
+@pytest.mark.parametrize("within", ["in", "in/deep/er", "log"])
+def test_a_place_within_another_is_refused(place, tmp_path, within):
+    """SCALE-03: whichever came first; nothing is written there."""
+    if "://" not in place:
+        (Path(place) / within).mkdir(parents=True)
+        (Path(place) / "one" / within).mkdir(parents=True)
+    a_batch(one := batches_at(f"{place}/one", tmp_path / "one"))
+    one.keep("payments-1", *SOURCE)
+    before = store_at(place).ages().keys()
+    inner, outer = batches_at(f"{place}/one/{within}", tmp_path / "in"), batches_at(place, tmp_path / "out")
+    with pytest.raises(BatchesUnusable, match=r"are kept above it \(.*/one/_owner\.json\): name a prefix that neither"):
+        inner.keep("payments-1")
+    with pytest.raises(BatchesUnusable, match=r"are kept below it \(one/_owner\.json\): name a prefix that neither"):
+        outer.keep("payments-1")
+    assert store_at(place).ages().keys() == before
+
+
+def test_a_folder_whose_parent_is_not_there_is_not_made(tmp_path):
+    """SCALE-03: its disk may not be mounted."""
+    batches = batches_at(str(tmp_path / "mnt" / "batches"), tmp_path / "one")
+    with pytest.raises(
+        BatchesUnusable, match="batches: the folder that it is to lie in is not there: make it, or mount"
+    ):
+        batches.names()
+    assert not (tmp_path / "mnt").exists()

@@ -12,8 +12,10 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 
 class FakeBucket:
-    """Objects by key. wrong: a status for every answer, `silent`, `lost` (the connection ends), or `unanswered` (an
-    object is stored, and its answer is lost).
+    """Objects by key.
+
+    wrong: a status for every answer, or a word: `silent`, `slow`, `lost` (the connection ends), `cut` (in the middle of
+    a request), `unanswered` (an object is stored, and its answer is lost), `expired` (the credentials).
     """
 
     def __init__(self, name: str) -> None:
@@ -62,15 +64,22 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        length, wrong = int(self.headers.get("content-length") or 0), self.bucket.wrong
+        if wrong == "cut":
+            self.rfile.read(length // 2)
+            self.close_connection = True
+            return
+        body = self.rfile.read(length)
         at = urlsplit(self.path)
         key = unquote(at.path).removeprefix(f"/{self.bucket.name}").lstrip("/")
-        if self.bucket.wrong == "silent":
-            time.sleep(5)
-        if self.bucket.wrong in ("lost", "silent"):
+        if wrong in ("silent", "slow"):
+            time.sleep(5 if wrong == "silent" else 0.05)
+        if wrong in ("lost", "silent"):
             self.close_connection = True
-        elif isinstance(self.bucket.wrong, int):
-            self.say(self.bucket.wrong, b"<Error><Message>planted words of the store</Message></Error>")
+        elif wrong == "expired":
+            self.say(400, b"<Error><Code>ExpiredToken</Code><Message>planted words of the store</Message></Error>")
+        elif isinstance(wrong, int):
+            self.say(wrong, b"<Error><Message>planted words of the store</Message></Error>")
         else:
             self.carry_out(key, parse_qs(at.query), body)
 
@@ -115,11 +124,16 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+class Quiet(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of clients that are gone."""
+
+
 @contextmanager
 def fake_bucket(name: str = "bucket") -> Iterator[FakeBucket]:
     bucket = FakeBucket(name)
     handler = type("Handler", (Handler,), {"bucket": bucket})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with Quiet(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         bucket.url = f"http://127.0.0.1:{server.server_port}"
         yield bucket

@@ -9,11 +9,10 @@ from pathlib import Path
 from stat import S_ISREG
 
 from pipelines.home.batch import is_control
+from pipelines.receiving.written import QUIET
 
 BYTES_OF_MARK = 6
 LAIN_TOO_LONG = timedelta(hours=1)
-QUIET = timedelta(seconds=10)
-"""A file that has not changed for so long has stopped growing: one look is enough."""
 
 
 def is_quiet(about: os.stat_result, now: datetime) -> bool:

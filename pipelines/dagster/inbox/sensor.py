@@ -4,8 +4,7 @@ Waiting reference data is loaded first.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -16,15 +15,14 @@ import dagster as dg
 from pipelines.dagster import reference
 from pipelines.dagster.inbox.files import files_in, is_quiet, mark_of, short_hash
 from pipelines.dagster.inbox.hashes import Hashes
-from pipelines.dagster.inbox.look import NAMES_SAID, Look, Surroundings, look, warnings_of
+from pipelines.dagster.inbox.look import NAMES_SAID, Look, Surroundings, ledger_of, look, warnings_of
+from pipelines.dagster.inbox.objects import Objects
 from pipelines.dagster.inbox.seen import Seen, from_cursor, to_cursor
 from pipelines.dagster.names import Names
 from pipelines.dagster.requests import ask_for, batches_under_way, result_of
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.inbox import Inbox
-from pipelines.ledger.ledger import Ledger
-from pipelines.session.opening import has_ledger, open_ledger
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -38,6 +36,7 @@ def inbox_sensor(
     home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence["UnresolvedAssetJobDefinition"]
 ) -> dg.SensorDefinition:
     hashes, links, names = Hashes(), Inbox.of(home, environ), Names.of(environ)
+    objects = Objects(home, environ)
 
     says = (
         f"Imports what is put into {home / 'inbox'}, once it has stopped growing, and asks again, with growing pauses, "
@@ -51,19 +50,23 @@ def inbox_sensor(
         waiting = reference.looks_new(home) if reference.is_bundled(environ) else []
         if waiting:
             return _reference_first(names, waiting, before, int(time.time() // SECONDS_BEFORE_ANOTHER_LOAD))
-        if not (home / "inbox").is_dir():
+        is_there = (home / "inbox").is_dir()
+        if not (is_there or links.beyond):
             return dg.SkipReason("There is no inbox yet.")
-        if next(files_in(home / "inbox"), None) is None:  # nothing is opened for an empty inbox
-            return dg.SensorResult(cursor=to_cursor(Seen()), skip_reason="The inbox is empty.")
-        now = datetime.now(UTC)
+        now, beyond, found = datetime.now(UTC), objects.look(catalog), Look()
         under_way = cache(lambda: batches_under_way(context.instance, names, catalog.feeds))
-        with _ledger(home, environ) as ledger:
-            found = look(home / "inbox", before, Surroundings(catalog, now, ledger, under_way, hashes, links))
-        for sentence in warnings_of(found):
+        is_empty = not is_there or next(files_in(home / "inbox"), None) is None
+        if not is_empty:  # nothing is opened for an empty one
+            with ledger_of(home, environ) as ledger:
+                found = look(home / "inbox", before, Surroundings(catalog, now, ledger, under_way, hashes, links))
+        for sentence in (*beyond.said, *warnings_of(found)):
             context.log.warning(sentence)
-        ready = [(feed, list(found.ready.get(feed.name, {}).values())) for feed in catalog.feeds]
-        asked = (ask_for(context.instance, names, *each, now.isoformat(), found.names) for each in ready)
-        return result_of(asked, to_cursor(found.seen), _nothing(found))
+        ready = [
+            (feed, [*beyond.batches(feed.name), *found.ready.get(feed.name, {}).values()]) for feed in catalog.feeds
+        ]
+        files = {**beyond.names, **found.names}
+        asked = (ask_for(context.instance, names, *each, now.isoformat(), files) for each in ready)
+        return result_of(asked, to_cursor(found.seen), "The inbox is empty." if is_empty else _nothing(found))
 
     return inbox
 
@@ -84,16 +87,6 @@ def _reference_first(names: Names, waiting: Sequence[Path], before: Seen, turn: 
         cursor=to_cursor(Seen(before.still | marks, before.asked, before.left, before.feeds)),
         skip_reason=None if still else f"Imports wait for reference data: {said}.",
     )
-
-
-@contextmanager
-def _ledger(home: Path, environ: Mapping[str, str]) -> Iterator[Ledger | None]:
-    """Open the ledger; yield None if there is none yet."""
-    if not has_ledger(home, environ):
-        yield None
-        return
-    with closing(open_ledger(home, environ)) as ledger:
-        yield ledger
 
 
 def _nothing(found: Look) -> str:

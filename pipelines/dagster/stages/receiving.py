@@ -12,10 +12,9 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.marks import marked_form
 from pipelines.home import traces
 from pipelines.home.batch import Unreadable
-from pipelines.home.inbox import Inbox
+from pipelines.home.inbox import BATCHES, Inbox
 from pipelines.ledger.kept import Batches
 from pipelines.receiving.stage import receive
-from pipelines.session.session import BATCHES
 
 
 def receive_at(place: Workplace, feed: Feed, batch_ids: Sequence[str], log: logging.Logger) -> Outcome:
