@@ -59,10 +59,10 @@ def home_with(store: Path, folder: Path) -> Path:
 
 
 @contextmanager
-def listening(home: Path) -> Iterator[str]:
+def listening(home: Path, **environ: str) -> Iterator[str]:
     """The address of a service over a home's store, which every command of that home then uses."""
     arguments = command("fhir-service", "serve", "--store", home / "service.duckdb", "--port", 0)
-    with start(arguments, stdout=subprocess.PIPE, text=True, env=environment()) as service:
+    with start(arguments, stdout=subprocess.PIPE, text=True, env=environment(**environ)) as service:
         try:
             assert service.stdout is not None
             yield service.stdout.readline().removeprefix("listening on ").strip()
