@@ -121,11 +121,7 @@ AN_ARRAY = (
     [
         ("p.csv", a_quote_that_is_never_closed, "3315 accepted, 1 rejected"),
         ("p.csv", one_endless_line, "p.csv: line 2 is longer than 2 MiB; check that it is the export it is named for"),
-        (
-            "p.ndjson",
-            one_json_document,
-            AN_ARRAY,
-        ),
+        pytest.param("p.ndjson", one_json_document, AN_ARRAY, marks=pytest.mark.long),
         (
             "p.ndjson",
             one_json_document_on_a_line,

@@ -141,7 +141,7 @@ SERVED = """if True:
     ("what_comes", "code", "said", "stays"),
     [
         ("newest.kill()", -signal.SIGKILL, "The process that holds the definitions ended.\n", ""),
-        ("older.kill()", 0, "", "stays\n"),
+        pytest.param("older.kill()", 0, "", "stays\n", marks=pytest.mark.long),
         (STOP, 0, "", "stays\n"),
     ],
     ids=["the newest ends", "an older one ends", "the newest ends after a stop was asked for"],
