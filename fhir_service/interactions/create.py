@@ -12,7 +12,7 @@ from fhir_service.interface.resources.questionnaire_response import note_id_of
 from fhir_service.interface.resources.response_model import questionnaire_id
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Moment, Problem, Resource
-from fhir_service.store.tables import indexed, maker_of
+from fhir_service.store.tables import MAKERS, indexed
 from fhir_service.store.view import Needs
 from fhir_service.strangers import Stranger
 from fhir_service.writing.entry import Desk
@@ -83,7 +83,7 @@ class Create:
             for problem in rule_problems(resource, self.model, self.site, view):
                 raise problem.error()
         moment = Moment(self.id or desk.new_id(), desk.now, view, self.site, desk.new_id)
-        made = maker_of(resource.name)(self.model, moment)
+        made = MAKERS[resource.name](self.model, moment)
         desk.changes.add_made(resource.name, moment.id, made, self.client, desk.now)
         if self.condition:
             desk.changes.claim(resource.name, self.condition)

@@ -188,7 +188,7 @@ class Resource:
     rules: tuple[Rule, ...] = ()
     sorts: Mapping[str, str] = field(default_factory=dict)
     update_model: type[BaseModel] | None = None
-    stored: Form = field(default_factory=dict)
+    stored: Form | None = None
     merge: Callable[[dict[str, Any], Any, Moment], dict[str, Any]] = _not_offered
     order: Callable[[Problem], tuple[int, ...]] | None = None
     settled: Callable[[Any, World], bool] = _not_known
@@ -197,7 +197,7 @@ class Resource:
 
     @cached_property
     def _make(self) -> Callable[[Any, Moment], Made]:
-        return maker(self.stored)
+        return maker(self.stored) if self.stored else _not_offered
 
     def prepare(self, body: Any, moment: Moment) -> dict[str, Any]:
         """Return a new resource as it is stored."""

@@ -242,16 +242,14 @@ def index_row(resource: Resource, stored: dict[str, Any]) -> list[Any]:
 _NO_PERIOD = (None, None)
 
 
-@cache
-def maker_of(name: str) -> Callable[[Any, Moment], Made]:
-    """Return the function that makes a new resource of a type, with the values of its columns and side tables.
+def _maker(resource: Resource) -> Callable[[Any, Moment], Made]:
+    """Return the function that makes a new resource, with the values of its columns and side tables.
 
-    They are those that `index_row` and `add_side_rows` draw from the resource as stored.
+    They are those that `index_row` and `sides_of` draw from the resource as stored.
     """
-    resource = RESOURCES[name]
     columns = [Drawing(_declared(param.values), param.kind == "date") for param in single(resource)]
     columns += [Drawing(_declared(draw)) for _, draw in resource.kept.values()]
-    return maker(resource.stored, columns, [_declared(draw) for draw, *_ in _sides(name)])
+    return maker(resource.stored or {}, columns, [_declared(draw) for draw, *_ in _sides(resource.name)])
 
 
 def _declared(draw: Draw) -> Drawn:
@@ -319,3 +317,7 @@ def _sides(name: str) -> list[tuple[Draw, bool, Table, bool]]:
         for param in repeating(RESOURCES[name])
         for table in [SIDES[name, param.name]]
     ]
+
+
+MAKERS = {name: _maker(resource) for name, resource in RESOURCES.items() if resource.stored}
+"""By type, how a new resource is made."""

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection
@@ -26,10 +27,9 @@ TURN, LONG_TURN = 0.1, 0.25
 """Seconds that a large turn may take: requests that wait join it as long as it is likely to be over by then.
 
 Long: where no single write has come for `QUIET` seconds. The first of them waits for a whole long turn, and for the
-turn of its own.
+turn of its own. Twice as long where a second request joins by that: two bundles written together cost a fifth less than
+one after the other.
 """
-TWO_BUNDLES = 1_000
-"""Entries of two bundles of an import. Written together they cost a fifth less than one after the other."""
 QUIET = 5.0
 MOST_SMALL = 500
 """Entries of a turn of single writes."""
@@ -154,8 +154,10 @@ class Line:
             self._pace = max(seconds / entries, self._pace / 2)
 
     def _in(self, seconds: float) -> float:
-        """The entries of a long turn: those of so many seconds, or of twice as many for the sake of a second bundle."""
-        return max(seconds / self._pace, min(TWO_BUNDLES, 2 * seconds / self._pace))
+        """The entries of a turn that takes so long, or twice as long if two requests are done by then."""
+        most = seconds / self._pace
+        two = sum(len(work.entries) for work in islice(self._waiting[True], 2) if isinstance(work, Waiting))
+        return max(most, two) if two <= 2 * most else most
 
     def _sort(self) -> None:
         """Receive what has arrived."""

@@ -39,18 +39,20 @@ FORM = {
     "at": Text("at", or_now=True),
 }
 COLUMNS = [
-    Column(Drawn(("name",))),
-    Column(Drawn(("owner", "reference"), id_of)),
-    Column(Drawn(("period", "end")), is_date=True),
-    Column(Drawn(("note", "text"))),
-    Column(Drawn(("amount",), str)),
+    Column(Drawn("name")),
+    Column(Drawn("owner", "reference", convert=id_of)),
+    Column(Drawn("period", "end"), is_date=True),
+    Column(Drawn("note[]", "text")),
+    Column(Drawn("amount", convert=str)),
 ]
-SIDES = [Drawn(("tag", "name"), many=True), Drawn(("note",), many=True, members=("text",))]
+SIDES = [Drawn("tag[]", "name", many=True), Drawn("note[]", many=True, members=("text",))]
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 dates = st.dates().map(str)
-references = st.sampled_from(["Group/g1", "Practitioner/dr.2"]).map(lambda one: SimpleNamespace(reference=one))
+references = st.sampled_from(["Group/g1", "Practitioner/dr.2", 'A"/b"{}\\']).map(
+    lambda one: SimpleNamespace(reference=one)
+)
 bodies = st.builds(
     SimpleNamespace,
     name=st.none() | texts,
@@ -99,7 +101,22 @@ def test_the_text_is_what_the_form_says_and_what_is_drawn_stands_in_it(body: Sim
 
 
 def test_what_is_required_and_absent_is_told() -> None:
-    draw = Drawn(("period", "end"), required=True)
+    draw = Drawn("period", "end", required=True)
     assert draw({"period": {"end": "2026-01-01"}}) == "2026-01-01"
     with pytest.raises(KeyError, match="end"):
         draw({"period": {}})
+
+
+@pytest.mark.parametrize(
+    ("draw", "stored"),
+    [
+        (Drawn("amount", "value"), {"amount": [{"value": 7}]}),
+        (Drawn("owner", "reference", convert=id_of), {"owner": {"reference": ["Group/g1"]}}),
+        (Drawn("note[]", "text"), {"note": {"text": "x"}}),
+        (Drawn("note[]", "text"), {"note": ["x"]}),
+    ],
+)
+def test_a_list_stands_where_the_path_says_and_nowhere_else(draw: Drawn, stored: dict[str, Any]) -> None:
+    """CLI-SVC-10: a body of another shape is not taken for the one that its columns were drawn from."""
+    with pytest.raises((TypeError, AttributeError)):
+        draw(stored)

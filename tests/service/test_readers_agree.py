@@ -19,7 +19,8 @@ from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Moment
-from fhir_service.store.tables import index_row, maker_of, sides_of
+from fhir_service.store.tables import MAKERS, index_row, sides_of
+from fhir_service.store.view import StoredNote
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.soundness import SoundByItem, Soundness
 from tests.conftest import Running, counted_ids
@@ -165,22 +166,26 @@ def _members_of(value: Any) -> Iterator[Members]:
 
 
 class World:
-    """A state that knows no names and no notes."""
+    """A state that knows a name for every record, one note for every encounter, and one questionnaire."""
 
-    def display(self, _: str) -> None:
-        return None
+    def display(self, reference: str) -> str:
+        return f'"{reference}" {{of}} \\'
 
-    def note(self, _: str) -> None:
-        return None
+    def note(self, note_id: str) -> StoredNote:
+        return StoredNote(note_id, "p1", "e9", "open")
 
-    note_of = questionnaire = note
+    def note_of(self, encounter_id: str) -> StoredNote:
+        return StoredNote("n1", "p1", encounter_id, "open")
+
+    def questionnaire(self, questionnaire_id: str) -> Any:
+        return KNOWN.questionnaire(questionnaire_id)
 
 
 def prepared(name: str, body: Any) -> bytes:
     """The text that is stored of a body, whose columns are made with it as they are drawn from it."""
     world: Any = World()
     moment = Moment("new", datetime(2026, 1, 1, tzinfo=UTC), world, SITE, counted_ids())
-    made = maker_of(name)(body, moment)
+    made = MAKERS[name](body, moment)
     stored = parse_json(made.text)
     assert list(made.columns) == index_row(RESOURCES[name], stored)
     assert list(made.sides) == sides_of(RESOURCES[name], stored)

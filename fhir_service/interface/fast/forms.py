@@ -85,32 +85,52 @@ class _Id:
 ID = _Id()
 
 
-@dataclass(frozen=True, slots=True)
 class Drawn:
-    """Draws what stands at a path of a stored resource, through lists: the first, or all if there may be many.
+    """Draws what stands at a path of a stored resource: the first, or all if there may be many."""
 
-    convert: what becomes of each. members: each is a tuple of these members of what stands there. required: a resource
-    without it raises KeyError.
-    """
-
-    path: tuple[str, ...]
-    convert: Callable[[Any], Any] | None = None
-    many: bool = False
-    members: tuple[str, ...] = ()
-    required: bool = False
+    def __init__(
+        self,
+        *path: str,
+        convert: Callable[[Any], Any] | None = None,
+        many: bool = False,
+        members: tuple[str, ...] = (),
+        required: bool = False,
+    ) -> None:
+        """
+        Args:
+            path: names of elements; `extension[]` is a list, and what follows is asked of each of its values.
+            convert: what becomes of the value.
+            members: the value is a tuple of these members of what stands there.
+            required: a resource without it raises KeyError.
+        """
+        assert not (many and convert)  # noqa: S101 - a declaration of ours
+        self.path, self.convert, self.many, self.members, self.required = path, convert, many, members, required
+        self._steps = [(name.removesuffix("[]"), name.endswith("[]")) for name in path]
 
     def __call__(self, stored: Mapping[str, Any]) -> Any:
+        """Raises KeyError, TypeError or AttributeError where the resource has another shape."""
         level: list[Any] = [stored]
-        for name in self.path:
-            values = [one[name] for one in level if name in one]
-            level = [part for value in values for part in (value if isinstance(value, list) else (value,))]
-        if self.required and not level:
-            raise KeyError(self.path[-1])
+        for name, is_list in self._steps:
+            found = []
+            for one in level:
+                if (value := one.get(name)) is None:
+                    continue
+                if not is_list:
+                    found.append(value)
+                elif isinstance(value, list):
+                    found += value
+                else:
+                    raise TypeError(name)
+            level = found
         if self.members:
             level = [tuple(one.get(name) for name in self.members) for one in level]
-        if self.convert:
-            level = list(map(self.convert, level if self.many else level[:1]))
-        return level if self.many else next(iter(level), None)
+        if self.many:
+            return level
+        if level:
+            return self.convert(level[0]) if self.convert else level[0]
+        if self.required:
+            raise KeyError(self.path[-1])
+        return None
 
 
 class Made(NamedTuple):
@@ -136,7 +156,8 @@ def maker(form: Form, columns: Sequence[Column] = (), sides: Sequence[Drawn] = (
     lists = [source.many(draw) for draw in sides]
     source.lines.append(f"return Made({_joined(pieces)}, ({_commas(drawn)}), ({_commas(lists)}))")
     namespace = dict(source.names)
-    exec("def make(body, moment):\n    " + "\n    ".join(source.lines), namespace)  # noqa: S102 - made of forms alone
+    lines = "def make(body, moment):\n    " + "\n    ".join(source.lines)
+    exec(compile(lines, f"<form of {form['resourceType']}>", "exec"), namespace)  # noqa: S102 - made of forms alone
     made: Callable[[Any, Any], Made] = namespace["make"]
     return made
 
@@ -203,12 +224,14 @@ class _Source:
         pieces: list[str] = [_Static("{")]
         for number, (name, node) in enumerate(form.items()):
             head = _Static(("," if number else "") + dump_json(name).decode() + ":")
-            absent, value = self.value(node, of, (*path, name))
+            marked = f"{name}[]" if isinstance(node, Each | list) else name
+            absent, value = self.value(node, of, (*path, marked))
             pieces += self._unless(absent if number else "", [head, *value])
         return [*pieces, _Static("}")]
 
     def array(self, nodes: Sequence[Any], of: str, path: Path) -> list[str]:
         """The pieces of a list of unlike values. Its last one is always there."""
+        assert not isinstance(nodes[-1], Each | When | Value)  # noqa: S101 - a form of ours
         pieces: list[str] = [_Static("[")]
         for number, node in enumerate(nodes, 1):
             absent, value = self.value(node, of, path)
@@ -277,12 +300,24 @@ class _Source:
         if of == "each":
             self.leaves[*path, "reference"] = element
             kind = f'{element}.partition("/")[0]'
-            return "", [_Static('{"reference":"'), element, _Static('","type":"'), kind, _Static('"}')]
+            return "", [
+                _Static('{"reference":'),
+                f"quoted({element})",
+                _Static(',"type":'),
+                f"quoted({kind})",
+                _Static("}"),
+            ]
         there = self._kept(found)
         text = element.replace(found, there, 1)
         parts = self._kept(f'NO_PARTS if {there} is None else {text}.partition("/")')
         self.leaves[*path, "id"] = f"{parts}[2]"
-        written = [_Static('{"reference":"'), text, _Static('","type":"'), f"{parts}[0]", _Static('"}')]
+        written = [
+            _Static('{"reference":'),
+            f"quoted({text})",
+            _Static(',"type":'),
+            f"quoted({parts}[0])",
+            _Static("}"),
+        ]
         return f"{there} is None", written
 
     def _expression(self, source: Source, of: str) -> str:

@@ -68,7 +68,7 @@ def extension_value(body: Any, url: str, element: str) -> Any:
 
 def reference_id(element: str) -> Drawn:
     """Draw the id of a stored resource's reference."""
-    return Drawn((element, "reference"), id_of)
+    return Drawn(element, "reference", convert=id_of)
 
 
 def codings(element: str) -> Callable[[dict[str, Any]], list[tuple[str | None, str | None]]]:
@@ -82,7 +82,7 @@ def codings(element: str) -> Callable[[dict[str, Any]], list[tuple[str | None, s
     return draw
 
 
-identifiers = Drawn(("identifier",), many=True, members=("system", "value"))
+identifiers = Drawn("identifier[]", many=True, members=("system", "value"))
 """Draws the business identifiers of a stored resource."""
 IDENTIFIERS = Each("identifier", {"system": Text("system"), "value": Text("value")})
 """The stored form of a body's business identifiers."""

@@ -205,7 +205,7 @@ PAYMENT_NOTICE = Resource(
     ),
     stored=FORM,
     kept={
-        "cents": (int, Drawn(("amount", "value"), _cents, required=True)),
-        "claim": (str, Drawn(("extension", "extension", "valueReference", "reference"), id_of)),
+        "cents": (int, Drawn("amount", "value", convert=_cents, required=True)),
+        "claim": (str, Drawn("extension[]", "extension[]", "valueReference", "reference", convert=id_of)),
     },
 )

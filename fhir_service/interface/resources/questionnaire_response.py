@@ -11,7 +11,6 @@ from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
 from fhir_service.interface.resources.answer_rules import ANSWER_RULES, chooses_an_option, is_settled
 from fhir_service.interface.resources.common import (
     ID,
-    IDENTIFIER,
     extension_value,
     extensions_are_listed,
     records_exist,
@@ -259,10 +258,12 @@ QUESTIONNAIRE_RESPONSE = Resource(
     interactions=("create", "read", "update", "search"),
     params=(
         ID,
-        IDENTIFIER,
-        Param("authored", "date", Drawn(("authored",), required=True)),
+        Param("identifier", "codes", Drawn("identifier", many=True, members=("system", "value"))),
+        Param("authored", "date", Drawn("authored", required=True)),
         Param("patient", "reference", reference_id("subject"), target="Patient"),
-        Param("questionnaire", "uri", Drawn(("questionnaire",), _last_part, required=True), target="Questionnaire"),
+        Param(
+            "questionnaire", "uri", Drawn("questionnaire", convert=_last_part, required=True), target="Questionnaire"
+        ),
         Param("questionnaire.code", "codes", lambda _: [], through="questionnaire-code"),
         Param("questionnaire.item.code", "codes", lambda _: [], through="code"),
     ),
@@ -284,7 +285,7 @@ QUESTIONNAIRE_RESPONSE = Resource(
     ),
     stored=FORM,
     merge=merge,
-    kept={"note": (str, Drawn(("extension", "valueId"), required=True))},
+    kept={"note": (str, Drawn("extension[]", "valueId", required=True))},
     order=_order,
     settled=is_settled,
 )

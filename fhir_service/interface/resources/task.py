@@ -169,11 +169,11 @@ def merge(stored: dict[str, Any], task: Task, moment: Moment) -> dict[str, Any]:
     """An update: notes are added, group, `authoredOn`, patient and identifier keep when left out, the rest goes."""
     shown = TASK.prepare(task, moment)
     for name, sent in (("identifier", task.identifier), ("for", task.for_), ("authoredOn", task.authoredOn)):
-        if sent is None and name in stored:
+        if sent is None and stored.get(name):
             shown[name] = stored[name]
     groups = [one for one in stored.get("extension", ()) if one["url"] == STORED.task_group]
     if groups and len(shown["extension"]) == 1:
-        shown["extension"] = [*groups, *shown["extension"]]
+        shown["extension"] = [groups[0], *shown["extension"]]
     if notes := stored.get("note", []) + shown.get("note", []):
         shown["note"] = notes
     return {name: shown[name] for name in FORM if name in shown}
@@ -187,13 +187,13 @@ TASK = Resource(
     params=(
         ID,
         IDENTIFIER,
-        Param("description", "contains", Drawn(("description",))),
-        Param("label", "exact", Drawn(("input", "valueString"), many=True)),
+        Param("description", "contains", Drawn("description")),
+        Param("label", "exact", Drawn("input[]", "valueString", many=True)),
         Param("owner", "reference", reference_id("owner"), target="Practitioner"),
         Param("patient", "reference", reference_id("for"), target="Patient"),
         Param("requester", "reference", reference_id("requester"), target="Practitioner"),
-        Param("status", "token", Drawn(("status",), required=True), allowed=STATUSES),
-        Param("due", "date", Drawn(("restriction", "period", "end"))),
+        Param("status", "token", Drawn("status", required=True), allowed=STATUSES),
+        Param("due", "date", Drawn("restriction", "period", "end")),
         Param("modified", "date", lambda _: None),
     ),
     sorts={"_id": "id", "due-date": "due"},
