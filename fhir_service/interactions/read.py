@@ -60,7 +60,7 @@ class Reader:
 
     @property
     def keeps_stretches(self) -> bool:
-        return self._bodies.of_a_stretch > 0
+        return self._bodies.takes_stretches
 
     def lacks_stretch(self, part: Question) -> bool:
         """True if a stretch is not kept."""

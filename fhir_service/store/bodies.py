@@ -9,7 +9,9 @@ state. A look-up takes time: the beginning and the end of a commit each end an e
 earlier epoch, or while a commit was under way, is not kept.
 """
 
+import math
 import threading
+import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +29,9 @@ _STRETCHES_ARE = 8
 """Stretches may have an eighth of the cache's bytes, besides; one of them half of that, so that a page lies in two."""
 _LEAST = 1 << 20
 """Bytes of all stretches below which none is read: it would hold hardly more than a page."""
+
+CALM = 1.0
+"""Seconds after a commit in which no stretch is read: the next one would void it before its pages are asked for."""
 
 Reference = tuple[str, str]
 """Type and id."""
@@ -153,7 +158,7 @@ class Bodies:
         self._stretches = _Stretches(most // _STRETCHES_ARE)
         self.of_a_stretch = self._stretches.most // 2 if self._stretches.most > _LEAST else 0
         """The most bytes of a stretch; 0 where none is kept."""
-        self._epoch = Epoch(0, 0)
+        self._epoch, self._stored_at = Epoch(0, 0), -math.inf
         self.size = 0
         self.reads: Counter[tuple[str, bool]] = Counter()
         """How often a `resource` or a `search` was looked for, and found or not."""
@@ -195,6 +200,11 @@ class Bodies:
             if epoch == self._epoch and epoch.commits % 2 == 0:
                 self._questions[question.type].add(question)
                 self._keep(question, _Listed(total, tuple(ids), OVERHEAD + sent + _OF_AN_ID * len(ids)))
+
+    @property
+    def takes_stretches(self) -> bool:
+        """True if there is room for stretches, and nothing was stored just now."""
+        return self.of_a_stretch > 0 and time.monotonic() - self._stored_at > CALM
 
     def has_stretch(self, part: Question) -> bool:
         with self._lock:
@@ -245,7 +255,7 @@ class Bodies:
 
     def _passes(self, changes: bool) -> None:
         """Begin or end a commit."""
-        self._epoch = Epoch(self._epoch.changes + changes, self._epoch.commits + 1)
+        self._epoch, self._stored_at = Epoch(self._epoch.changes + changes, self._epoch.commits + 1), time.monotonic()
 
     def _get(self, reference: Reference) -> Found | None:
         found = self._entries.get(reference)

@@ -18,6 +18,7 @@ def service(fresh_service: Running, monkeypatch: pytest.MonkeyPatch) -> Running:
     """A service with some tasks that reads short stretches from the first page on."""
     monkeypatch.setattr(search, "ON_THE_WAY", 0)
     monkeypatch.setattr(bodies, "STRETCH", LONG)
+    monkeypatch.setattr(bodies, "CALM", -1)
     made = [entry(task(n, input=[{"type": {"text": "label"}, "valueString": f"label {n % 3}"}])) for n in range(ROWS)]
     assert {each["status"] for each in send(fresh_service.client, made)} == {"201"}
     return fresh_service
@@ -99,3 +100,11 @@ def test_pages_show_what_was_stored_before_they_were_asked_for(service: Running,
             at = dice.randrange(ROWS)
             assert page(service, query, at) == alone(service, query, at)
     assert service.service.reader._bodies.reads["search", True] > 10
+
+
+def test_no_stretch_is_read_while_others_write(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would be read for one page, and void before the next."""
+    monkeypatch.setattr(bodies, "CALM", 3600)
+    monkeypatch.setattr(search, "_read_stretch", None)
+    for at in range(0, ROWS, COUNT):
+        page(service, "", at)
