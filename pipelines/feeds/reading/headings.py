@@ -24,8 +24,9 @@ class Headings:
     What the rows below a row of words are decides of it, unless it names columns or alone stands below a blank line: if
     they go on with the columns, it is a record that cannot be read, or nothing. Rows are given some thousand at a time.
 
-    are_payments: among payments, words in all columns of values begin another table whatever is below: they may be a
-    header in a language that nobody here knows. alone: the lines of rows of words that begin no other table.
+    are_payments: among payments, names in most columns of values, and no value in any, begin another table whatever is
+    below: they may be a header in a language that nobody here knows. alone: the lines of rows without a value that
+    begin no other table. unknown: those of rows that may be such a header.
     """
 
     def __init__(self, header: Sequence[str], *, are_payments: bool = False) -> None:
@@ -35,6 +36,7 @@ class Headings:
         self._above: Sequence[Sequence[str]] = ()
         """The last rows that were given before."""
         self.alone: list[int] = []
+        self.unknown: set[int] = set()
         self._waits: _Words | None = None
         """The first of the last rows, if these are words: what is below it is not known yet."""
 
@@ -45,21 +47,19 @@ class Headings:
         waiting, self._waits = self._waits, None
         if waiting and self._begins(waiting, rows):
             yield waiting.line
-        for place in _places_of_words(rows, columns):
+        for place in (_places_without_values if self._are_payments else _places_of_words)(rows, columns):
             above = rows[max(place - LOOKED_AT, 0) : place] or self._above
             words = _Words(lines[place], above, columns)
             is_apart = blank_above(words.line) and not (place and blank_above(lines[place - 1]))
             row, below = rows[place], rows[place + 1 :]
-            if is_apart or _names_columns(row) or self._may_be_header(row, columns) or self._begins(words, below):
+            if _has_words(row, columns) and (is_apart or _names_columns(row) or self._begins(words, below)):
+                yield words.line
+            elif self._are_payments and _may_be_header(row, columns):
+                self.unknown.add(words.line)
                 yield words.line
             else:
                 self.alone.append(words.line)
         self._above = rows[-LOOKED_AT:] or self._above
-
-    def _may_be_header(self, row: Sequence[str], columns: Sequence["_Values"]) -> bool:
-        """True if a row among payments has words in all columns of values: no record has nothing but these."""
-        filled_in = sum(column.place < len(row) and bool(row[column.place].strip()) for column in columns)
-        return self._are_payments and filled_in == len(columns) >= _TELLING_OF_PAYMENTS
 
     def _begins(self, words: "_Words", below: Sequence[Sequence[str]]) -> bool:
         """True if the rows below a row of words do not go on with the columns above. Other such rows tell nothing."""
@@ -111,10 +111,16 @@ _TELLING_OF_PAYMENTS = 3
 
 
 class _Values(NamedTuple):
-    """A column of values. width: the length that all have, as ids with letters may have; 0 if they differ."""
+    """A column of values. width: the length that all have, as ids with letters may have; 0 if they differ.
+    are_lettered: most of them begin with a letter.
+    """
 
     place: int
     width: int
+    are_lettered: bool
+
+    def cell(self, row: Sequence[str]) -> str:
+        return row[self.place].strip() if self.place < len(row) else ""
 
 
 class _Words(NamedTuple):
@@ -134,7 +140,8 @@ def _of_values(rows: Sequence[Sequence[str]], width: int) -> list[_Values]:
         if len(values) * 2 > len(cells):
             lengths = {*map(len, values)}
             alike = lengths.pop() if len(lengths) == 1 and any(map(_has_letters, values)) else 0
-            found.append((sum(cell[0].isalpha() for cell in values), _Values(place, alike)))
+            lettered = sum(cell[0].isalpha() for cell in values)
+            found.append((lettered, _Values(place, alike, lettered * 2 > len(values))))
     return [column for _, column in sorted(found)]
 
 
@@ -158,6 +165,52 @@ def _has_words(row: Sequence[str], columns: Sequence[_Values]) -> bool:
         and not any(map(_is_figured, row))
         and all(_is_name(cell) for cell, _ in cells)
     )
+
+
+def _places_without_values(rows: Sequence[Sequence[str]], columns: Sequence[_Values]) -> Iterator[int]:
+    """The places of rows that have texts in several columns of values, and in none a value of its own."""
+    if len(columns) < _TELLING:
+        return
+    first = columns[0].place
+    for place, row in enumerate(rows):
+        if row[first][:1].isalpha() or not row[first][-1:].isdigit():  # most amounts and dates are neither
+            texts = [(text, column) for column in columns if (text := column.cell(row))]
+            if len(texts) >= _TELLING and all(_is_label(text, column) for text, column in texts):
+                yield place
+
+
+def _is_label(text: str, column: _Values) -> bool:
+    """True if a text is no value of its column, and may name it: `#`, `Nr 1`, and `K2` where no value is like `R2`."""
+    if not any(map(str.isdigit, text)):
+        return True
+    if _NUMBERED_LABEL.fullmatch(text):
+        return not (column.are_lettered and is_value(text))
+    return not _is_figured(text)
+
+
+def _may_be_header(row: Sequence[str], columns: Sequence[_Values]) -> bool:
+    """True if a row without values has texts in three columns of values or more, and in most of them; most are words.
+
+    No record has nothing but these, unless it is crossed out, or says the same in all.
+    """
+    texts = [(text, column.width) for column in columns if (text := column.cell(row))]
+    words = {text.strip(_SIGNS).lower() for text, _ in texts}
+    return (
+        len(texts) >= _TELLING_OF_PAYMENTS
+        and len(texts) * 2 > len(columns)
+        and sum(len(text) != width for text, width in texts) >= _TELLING
+        and sum(_has_letters(text) and text.lower() not in _NOTHING for text, _ in texts) * 2 > len(texts)
+        and len(words) > 1
+        and words.isdisjoint(_CROSSED_OUT)
+        and not any(
+            map(is_value, {*row}.difference(row[column.place] for column in columns if column.place < len(row)))
+        )
+    )
+
+
+_SIGNS = "*()[]<>-.!:/ "
+_CROSSED_OUT = frozenset("void voided cancelled canceled waived continued x".split())
+"""Words of a record that was taken back or charged nothing, and of a page's end."""
 
 
 def _names_columns(row: Sequence[str]) -> bool:
@@ -185,6 +238,7 @@ def _is_figured(text: str) -> bool:
 
 
 _NUMBER = re.compile(r"[\W_]*\d[\W\d_]*")
+_NUMBERED_LABEL = re.compile(r"[^\W\d]+\.?(?: [^\W\d]+)*\W{0,2}\d{1,2}\W?")
 _NUMBERED_NAME = re.compile(r"[^\W\d]{3,}(?: [^\W\d]+)*(?: ?\d{1,2}| (?:19|20)\d\d)")
 
 

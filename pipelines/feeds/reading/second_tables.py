@@ -112,7 +112,8 @@ class SecondTables:
         headings = self._file.headings
         named = [*headings.lines(chunk.rows, chunk.line, blank)]
         named += [row.line for row in chunk.bad if row.is_ragged and headings.is_of_others(row.cells or ())]
-        found = [(line, other_columns) for line in named]
+        known = set(named) - headings.unknown
+        found = [(line, other_columns if line in known else other_words) for line in named]
         if self._are_payments:
             found += [(line, titled) for line in self._titles(chunk, asides)]
             self._file.texts += headings.alone  # no payments, unless their words are those of a header
@@ -199,6 +200,12 @@ def other_columns(place: str) -> Fault:
         f"{place} names columns otherwise than the header does: it and the rows below may be of another table;"
         f" {_MENDS}",
     )
+
+
+def other_words(place: str) -> Fault:
+    """The fault of a payment below a row of words that may name columns. place: of that row."""
+    fault = other_columns(place)
+    return Fault(fault.rule, f"{fault.message}, and if the line is no header, leave it out by [skip]")
 
 
 def titled(place: str) -> Fault:

@@ -67,6 +67,12 @@ HEADERS = {
     "small letters": ("pokwitowanie", "karta", "kwota", "data"),
     "as long as all ids": ("ae", "Nr", "Suma", "Data"),
     "Chinese": ("\u6536\u636e", "\u75c5\u4eba", "\u91d1\u989d", "\u65e5\u671f"),
+    "a sign": ("#", "Karta", "Kwota", "Data"),
+    "a number": ("Nr 1", "Karta", "Kwota", "Data"),
+    "a number in the first column": ("Pokwitowanie", "Karta", "K2", "Data"),
+    "a word for nothing": ("Unknown", "Karta", "Kwota", "Data"),
+    "one empty": ("Pokwitowanie", "", "Kwota", "Data"),
+    "no key": ("", "Karta", "Kwota", "Data"),
 }
 
 
@@ -82,8 +88,40 @@ def test_words_in_all_columns_of_values_begin_another_table_of_payments(
     assert [key for _, key in accepted(found)] == ["R1", "R2"]
     told = {line: message for line, _, message in rejected(found)}
     assert told.keys() == {4, 5, 6}
-    assert all(message.startswith(f"line 4 {NAMES}") and "one_table = true" in message for message in told.values())
+    assert all(message.startswith(f"line 4 {NAMES}") for message in told.values())
+    assert all("one_table = true" in message and "[skip]" in message for message in told.values())
     assert [key for _, key in accepted(by(tmp_path, text, "one_table = true"))] == ["R1", "R2", "R3", "R4"]
+
+
+def test_a_header_that_leaves_an_optional_column_empty_begins_another_table(tmp_path: Path) -> None:
+    """LEDGER-25: and one more."""
+    above, below = rows("R1", "R2", claim_id="c1"), rows("R3", "R4", claim_id="c1")
+    for patient in ("Karta", ""):
+        header = row(payment_id="Pokwitowanie", patient_id=patient, amount="Kwota", paid_on="Data")
+        found = validated(tmp_path, PAYMENTS + above + header + below)
+        assert [key for _, key in accepted(found)] == ["R1", "R2"]
+
+
+CROSSED_OUT = {
+    "all the same": ("refused", "refused", "Refused", "refused"),
+    "void": ("R3", "Miller", "*VOID*", "none"),
+    "no figures": ("cash", "walk-in", "waived", "today"),
+    "x": ("x", "x", "x", "x"),
+    "nothing": ("n/a", "n/a", "n/a", "n/a"),
+    "mostly nothing": ("unknown", "Miller", "refused", "pending"),
+    "the end of a page": ("continued", "on", "next", "page"),
+}
+
+
+@pytest.mark.parametrize("case", CROSSED_OUT)
+def test_a_payment_that_is_crossed_out_is_no_header(case: str, tmp_path: Path) -> None:
+    """LEDGER-25, TEXT-BETWEEN: it is rejected alone, and named where it has no value in any column."""
+    bad = row(**dict(zip(COLUMNS, CROSSED_OUT[case], strict=False)))
+    keys = [f"R{number}" for number in range(10, 60)]
+    found = validated(tmp_path, PAYMENTS + rows(*keys) + bad + rows("R60", "R61"))
+    assert [key for _, key in accepted(found)] == [*keys, "R60", "R61"]
+    assert [line for line, _, _ in rejected(found)] == [52]
+    assert found.warnings == ({} if case == "void" else {"TEXT-BETWEEN": 1})
 
 
 OTHERS = {
