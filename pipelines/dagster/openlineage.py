@@ -5,9 +5,7 @@ they tell where Dagster's storage counts their events through all runs, as that 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import wraps
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
 
 import dagster as dg
 
@@ -17,7 +15,6 @@ URL = "OPENLINEAGE_URL"
 LACKING = f"{URL} is set, and dagster-openlineage is not installed: pip install 'chartferry[lineage]'"
 SECONDS_BETWEEN_LOOKS = 60
 EVENTS_A_LOOK = 2_000
-"""Of one kind: more than a load of 500 files makes, since older ones would be left out."""
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +33,7 @@ def lineage_sensors(environ: Mapping[str, str]) -> list[dg.SensorDefinition]:
     except ImportError:
         log.warning(LACKING)
         return []
-    if not hasattr(module.get_event_log_records, "__wrapped__"):
-        module.get_event_log_records = _of_runs(module.get_event_log_records)
+    module.get_event_log_records = events_of_runs
     theirs = module.openlineage_sensor(record_filter_limit=EVENTS_A_LOOK, include_asset_events=True)
 
     @dg.sensor(
@@ -52,14 +48,24 @@ def lineage_sensors(environ: Mapping[str, str]) -> list[dg.SensorDefinition]:
     return [openlineage]
 
 
-def _of_runs(read: Callable[..., Iterable[dg.EventLogRecord]]) -> Callable[..., list[dg.EventLogRecord]]:
-    """Return a reading of events without those of no run, such as of checks that a sensor notes.
+def events_of_runs(
+    instance: dg.DagsterInstance,
+    event_type: dg.DagsterEventType | Collection[dg.DagsterEventType],
+    last_storage_id: int,
+    record_filter_limit: int,
+) -> list[dg.EventLogRecord]:
+    """Return the next events of runs behind a number: the oldest, in their order, and at least one if there is one.
 
-    Their sensor takes the id of a run for a UUID, and would stay at the first of these for good.
+    Those of no run, such as of checks that a sensor notes, are left out: the sensor of OpenLineage takes the id of a
+    run for a UUID, and would stay at the first of these for good. Its own reading takes the newest of assets first.
     """
-
-    @wraps(read)
-    def of_runs(*given: Any, **named: Any) -> list[dg.EventLogRecord]:
-        return [record for record in read(*given, **named) if record.run_id]
-
-    return of_runs
+    kinds = [event_type] if isinstance(event_type, dg.DagsterEventType) else [*event_type]
+    behind, limit, stored = last_storage_id, record_filter_limit or None, instance.event_log_storage
+    while True:
+        asked = [dg.EventRecordsFilter(event_type=kind, after_cursor=behind) for kind in kinds]
+        found = [record for each in asked for record in stored.get_event_records(each, limit, ascending=True)]
+        read = sorted(found, key=lambda record: record.storage_id)[:limit]
+        of_runs = [record for record in read if record.run_id]
+        if of_runs or not limit or len(read) < limit:
+            return of_runs
+        behind = read[-1].storage_id

@@ -17,6 +17,7 @@ from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from dagster._core.test_utils import create_run_for_test
 
 from pipelines.dagster.dagster_storage import SqliteEventsTogether, SqliteStorage, engine_of
+from pipelines.dagster.openlineage import events_of_runs
 from pipelines.dagster.requests import RANGE
 from pipelines.home.dagster_folder import dagster_environment, prepare_dagster_home
 
@@ -117,6 +118,29 @@ def test_events_of_all_runs_behind_a_number_come_in_their_order(
         of_assets = numbers(planned, 0)
         assert len(of_assets) == 18
         assert sorted({*of_assets, first, second, third}) == list(range(1, 22))
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 7, 100])
+def test_the_events_of_runs_are_read_past_any_number_of_those_of_no_run(
+    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sensor that reads from where it stopped comes to each, in their order."""
+    kinds = {*map(dg.DagsterEventType, ("PIPELINE_START", "ASSET_MATERIALIZATION_PLANNED", "ASSET_CHECK_EVALUATION"))}
+    with instance_of(tmp_path, monkeypatch) as instance:
+        for number in (1, 2):
+            event = DagsterEvent(dg.DagsterEventType.RUN_START.value, "import_payments")
+            instance.report_dagster_event(event, plan(instance, number))
+            for _ in range(5):
+                noted = dg.AssetCheckEvaluation(dg.AssetKey("a"), "keys_hold", True, {})
+                instance.report_runless_asset_event(noted)
+        every = [record.storage_id for record in events_of_runs(instance, kinds, 0, 0)]
+        assert len(every) > 2
+        assert every == sorted(every)
+        come: list[int] = []
+        while found := events_of_runs(instance, kinds, come[-1] if come else 0, limit):
+            assert all(record.run_id for record in found)
+            come += [record.storage_id for record in found]
+        assert come == every
 
 
 def one_by_one(storage: SqliteEventsTogether, events: Sequence[Any]) -> None:
