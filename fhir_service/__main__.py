@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -246,11 +247,24 @@ def audit(
         click.echo(json.dumps(event_of(record) if form == "auditevent" else record))
 
 
+def _hashes(_context: click.Context, _option: click.Parameter, given: Sequence[str]) -> list[str]:
+    """The hashes that somebody noted down, as the chain writes them."""
+    hashes = [each.strip().lower() for each in given]
+    for each in hashes:
+        if not re.fullmatch("[0-9a-f]{64}", each):
+            raise click.BadParameter(f"{each!r} is no hash: it has 64 digits from 0 to f, as the command prints it")
+    return hashes
+
+
 @audit.command("verify")
 @_store
 @click.argument("former", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
-    "--noted", multiple=True, metavar="HASH", help="A last hash of an earlier day, which must still be there."
+    "--noted",
+    multiple=True,
+    metavar="HASH",
+    callback=_hashes,
+    help="A last hash of an earlier day, which must still be there.",
 )
 @click.pass_obj
 def audit_verify(named: str | None, store: str | None, former: Sequence[Path], noted: Sequence[str]) -> None:

@@ -241,13 +241,14 @@ class Examined:
     """Lines without their end, over which the chain goes on: a process ended while it wrote them."""
     wrong: list[str] = field(default_factory=list)
     hashes: set[str] = field(default_factory=set)
-    """Of the hashes that were noted, those that a line of it has."""
+    """Of the hashes that were noted, those that a line of it has, or that its first line carries on."""
 
 
 def examine(current: Sequence[Path], former: Sequence[Path], noted: Collection[str] = ()) -> list[Examined]:
     """Examine files that may be written meanwhile, and former ones that were moved away: each, and how they join.
 
-    noted: hashes of lines that must be in one of them, since somebody noted them down.
+    noted: hashes of lines that must be in one of them, or right before its first, since somebody noted them down.
+    That of no line is in each.
     """
     examined = [*(_current(path, noted) for path in current), *(_examined(path, None, noted) for path in former)]
     for one in examined:
@@ -273,7 +274,7 @@ def _current(path: Path, noted: Collection[str]) -> Examined:
 
 def _examined(path: Path, head: Head | None, noted: Collection[str]) -> Examined:
     """Examine one file; where its head is known, that the line which ends there is the head's."""
-    found, reached, at_head = Examined(path), 0, NOTHING
+    found, reached, at_head = Examined(path, hashes={NOTHING}), 0, NOTHING
     walk = _Walk(found)
     with _opened(path) as file:
         for number, raw in enumerate(file, 1):
@@ -283,6 +284,8 @@ def _examined(path: Path, head: Head | None, noted: Collection[str]) -> Examined
                 found.hashes.add(found.ends)
             if head and reached == head.size:
                 at_head = found.ends
+    if found.begins and found.begins in noted:
+        found.hashes.add(found.begins)
     if head and reached < head.size:
         found.wrong.append("lines at the end were removed, or the last one was cut")
     elif head and at_head != head.hash:

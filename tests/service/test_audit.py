@@ -330,6 +330,31 @@ def test_a_file_that_was_written_anew_with_its_head_lacks_the_hash_that_was_note
     assert f"WRONG  no line has the hash {noted}" in done.output
 
 
+def test_a_hash_that_was_noted_is_found_as_people_write_it(tmp_path: Path) -> None:
+    """EXTRA-OPS-07: and of an audit without a record, and of a file that was moved away."""
+    path = tmp_path / "audit.ndjson"
+
+    def last() -> str:
+        return verify(path).output.partition("ends with ")[2][:64]
+
+    path.touch()
+    nothing = last()
+    assert verify(path, "--noted", nothing).exit_code == 0
+    written(path, 1, 2)
+    noted = last()
+    for given in (noted.upper(), f" {noted} ", nothing):
+        assert verify(path, "--noted", given).exit_code == 0
+    for no_hash in (noted[:12], f"{noted}0", "", "audit"):
+        done = verify(path, "--noted", no_hash)
+        assert done.exit_code == 2
+        assert "is no hash" in done.output
+    path.rename(tmp_path / "former.ndjson")
+    written(path, 3)
+    for former in ((), (tmp_path / "former.ndjson",)):
+        assert "which was noted" not in verify(path, "--noted", noted, *former).output
+    assert verify(path, "--noted", noted, tmp_path / "former.ndjson").exit_code == 0
+
+
 def test_a_file_or_a_head_that_is_gone_is_found(tmp_path: Path) -> None:
     """EXTRA-OPS-07."""
     path = tmp_path / "audit.ndjson"
