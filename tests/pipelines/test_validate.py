@@ -13,6 +13,7 @@ import pytest
 
 from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import load_feed, load_feeds
+from pipelines.feeds.reading.packed import contents
 from pipelines.home.batch import Received, Unreadable
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation import grouping
@@ -102,6 +103,9 @@ def test_bytes_named_gz_are_told_for_what_they_are(tmp_path: Path) -> None:
     ):
         with pytest.raises(Unreadable, match=re.escape(fragment)):
             validated(content, tmp_path, "payments.csv.gz")
+    plain = tmp_path / "till"
+    plain.write_bytes(b"no gzip")
+    assert [each.name for each in contents(plain, "TILL.CSV.GZ").files] == ["TILL.CSV.GZ, which is no gzip data"]
 
 
 @pytest.mark.parametrize(

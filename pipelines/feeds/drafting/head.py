@@ -52,7 +52,8 @@ def stem_of(file_name: str) -> str:
     `till (3).txt`, as a browser calls one more of a name. Those of an instrument are part of its name: `gad7` of
     `gad7_march.csv`.
     """
-    first = re.sub(r"\s*\(\d+\)$", "", file_name.split(".", maxsplit=1)[0])
+    name = file_name.split(".", maxsplit=1)[0]
+    first = re.sub(r"(?:\s*\(\d+\))+$", "", name) or name
     instrument = _INSTRUMENT.match(first)
     kept = instrument[0] if instrument else ""
     rest = first[len(kept) :]

@@ -74,7 +74,7 @@ def contents(path: Path, name: str, patterns: Sequence[str] = ()) -> Contents:
         return Contents((Content(name, plain, "gzip", _unpacked(lambda: gzip.open(path), name, "gzip", most)),))
     if start == ZSTANDARD:
         return Contents((Content(name, plain, "Zstandard", _unpacked(_zstandard(path), name, "Zstandard", most)),))
-    lacking = next((f", which is no {packing} data" for end, packing in _NAMED if name.endswith(end)), "")
+    lacking = next((f", which is no {packing} data" for end, packing in _NAMED if name.lower().endswith(end)), "")
     return Contents((Content(name + lacking, plain, "", lambda: path.open("rb")),))
 
 

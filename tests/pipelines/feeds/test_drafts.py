@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.cli import run
 from pipelines.feeds.drafting.draft import draft
+from pipelines.feeds.drafting.head import stem_of
 from pipelines.feeds.drafting.sample import sample_lines
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.home.batch import Unreadable
@@ -304,6 +305,7 @@ def test_one_more_of_a_name_is_a_file_of_that_name(tmp_path: Path) -> None:
     """FEED-FILE-08: so browsers call a second download."""
     text = draft(written(tmp_path, "till (3).csv", "Receipt,Amount\n1,1.50\n2,2.50\n"))
     found = tomllib.loads(text)
+    assert [stem_of(name) for name in ("till (3) (1).csv", "till(2).csv", "(1).csv")] == ["till", "till", "(1)"]
     assert (found["name"], found["files"]) == ("till", ["till*.csv"])
 
 
