@@ -1,106 +1,140 @@
-"""The inbox beyond the home: what lies right below a place, each taken once by its name and mark.
+"""The inbox beyond the home: what lies right below a place, each taken once by its name and mark, for each target.
 
-Nothing there is changed or removed. What was taken is noted beside the batches, for all machines that have them.
+Nothing there is changed or removed. What was taken is noted beside the batches, for all machines that have them: an
+object for each, whose key is a hash.
 """
 
 import hashlib
-import json
-from collections.abc import Collection
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from pipelines.home.batch import CONTROL, is_control
 from pipelines.home.inbox import Inbox
-from pipelines.home.stores import Folder, Held, Seen, SomebodyElse, Store, StoreUnusable, store_at
+from pipelines.home.stores import Folder, Seen, SomebodyElse, Store, store_at
 
 NOTES = ".inbox"
 """The folder for notes below a home's batches, where they are kept nowhere else."""
-TRIES = 50
 MANY = 20_000
-"""Notes from which on those of objects that are not there any more are left out."""
+"""Notes of what is not there any more, from which on they are removed."""
+ALONE = "control totals, and the file that they are of is not here"
+
+
+class Export(NamedTuple):
+    """An object with its control totals, as they were seen."""
+
+    name: str
+    seen: Seen
+    control: Seen | None = None
+
+    @property
+    def mark(self) -> str:
+        """A text that differs once the object or its control totals were put again."""
+        return f"{self.name}\n{self.seen.mark}\n{self.control.mark if self.control else ''}"
 
 
 @dataclass
 class Found:
-    """What one look found. ready: objects to take, by name. still: marks to be compared at the next look."""
+    """What one look found. ready: to be taken. still: marks by name, to be compared at the next look.
 
-    ready: dict[str, Seen] = field(default_factory=dict)
-    still: set[str] = field(default_factory=set)
-    lying: dict[str, Seen] = field(default_factory=dict)
+    alone: control totals of no file. before: how many were taken before.
+    """
+
+    ready: dict[str, Export] = field(default_factory=dict)
+    still: dict[str, str] = field(default_factory=dict)
+    alone: dict[str, Seen] = field(default_factory=dict)
+    before: int = 0
 
 
 @dataclass(frozen=True)
 class ObjectInbox:
-    """An inbox beyond the home. place: its address. notes: the store with what was taken."""
+    """An inbox beyond the home. place: its address. notes: the store with what was taken, for this target."""
 
     place: str
     store: Store
     notes: Store
+    target: str
 
     @classmethod
-    def of(cls, inbox: Inbox) -> Self | None:
+    def of(cls, inbox: Inbox, target: str) -> Self | None:
         """Return the one that the settings name. Raises StoreUnusable."""
         if inbox.beyond is None:
             return None
         own = inbox.folder.parent / "batches"
         is_kept = inbox.batches and Path(inbox.batches).absolute() != own.absolute()
         notes = store_at(str(inbox.batches)) if is_kept else Folder(own / NOTES)
-        return cls(inbox.beyond, store_at(inbox.beyond), notes)
+        return cls(inbox.beyond, store_at(inbox.beyond), notes, target)
 
-    def look(self, before: Collection[str], now: datetime, quiet_seconds: float) -> Found:
+    def look(self, before: Mapping[str, str], now: datetime, quiet_seconds: float) -> Found:
         """Find objects that were not taken yet. Raises StoreUnusable.
 
         One is ready if it was written some seconds ago, or was there with this mark at the look before. Its control
-        totals are waited for likewise.
+        totals are waited for likewise, and it is ready again once they change.
         """
-        found = Found(lying={name: seen for name, seen in self.store.lying().items() if not name.startswith(".")})
-        taken = self._taken(self.notes.read(self._key)) if found.lying else {}
+        noted = set(self.notes.names(self._folder))  # before the listing: what is noted since is not taken for gone
+        lying, found, there = lying_at(self.store), Found(), set[str]()
         moving = {
-            name
-            for name, seen in found.lying.items()
-            if seen.mark not in before and (now - seen.at).total_seconds() < quiet_seconds
+            name: seen.mark
+            for name, seen in lying.items()
+            if before.get(name) != seen.mark and (now - seen.at).total_seconds() < quiet_seconds
         }
-        for name, seen in sorted(found.lying.items()):
-            if is_control(name) or taken.get(name) == seen.mark:
+        for name, seen in sorted(lying.items()):
+            if is_control(name):
+                if name.removesuffix(CONTROL) not in lying and name in moving:
+                    found.still[name] = seen.mark
+                elif name.removesuffix(CONTROL) not in lying:
+                    found.alone[name] = seen
                 continue
             beside = f"{name}{CONTROL}"
-            if name in moving or beside in moving:
-                found.still |= {each.mark for each in (seen, found.lying.get(beside)) if each}
+            export = Export(name, seen, lying.get(beside))
+            there.add(note := self._note(export))
+            if note in noted:
+                found.before += 1
+            elif name in moving or beside in moving:
+                found.still |= {each: lying[each].mark for each in (name, beside) if each in lying}
             else:
-                found.ready[name] = seen
+                found.ready[name] = export
+        if len(gone := noted - there) > MANY:
+            self.notes.remove([f"{self._folder}{each}" for each in gone])
         return found
 
-    def fetch(self, name: str, seen: Seen, folder: Path) -> Path | None:
-        """Copy an object to a folder; None if it is not as it was seen any more. Raises StoreUnusable, `OSError`."""
-        path = folder / name
-        if not self.store.fetch(name, path):
-            return None
-        now = self.store.seen(name)
-        return path if now and now.mark == seen.mark else None
+    def fetch(self, export: Export, folder: Path) -> Path | None:
+        """Copy an object and its control totals to a folder; None if they are not as they were seen any more.
 
-    def note(self, name: str, seen: Seen, lying: Collection[str]) -> None:
-        """Note that an object is in its batch. lying: the names that are there. Raises StoreUnusable."""
-        for _ in range(TRIES):
-            held = self.notes.read(self._key)
-            taken = {**self._taken(held), name: seen.mark}
-            if len(taken) > MANY:
-                taken = {each: mark for each, mark in taken.items() if each in lying}
-            try:
-                self.notes.swap(self._key, json.dumps(taken).encode(), held)
-            except SomebodyElse:
-                continue
-            return
-        raise StoreUnusable(f"{self._key} changed at each of {TRIES} tries")
+        Raises StoreUnusable, `OSError`.
+        """
+        path, beside = folder / export.name, f"{export.name}{CONTROL}"
+        if export.control and not self.store.fetch(beside, folder / beside):
+            return None
+        if not self.store.fetch(export.name, path):
+            return None
+        now = Export(
+            export.name, self.store.seen(export.name) or export.seen._replace(mark=""), self.store.seen(beside)
+        )
+        return path if now.mark == export.mark else None
+
+    def note(self, export: Export) -> None:
+        """Note that an object is in its batch, and the run of that begun or asked for. Raises StoreUnusable."""
+        with suppress(SomebodyElse):  # another machine noted it
+            self.notes.swap(f"{self._folder}{self._note(export)}", b"taken", None)
 
     @property
-    def _key(self) -> str:
-        return f"inbox/{hashlib.sha256(self.place.rstrip('/').encode()).hexdigest()[:16]}.json"
+    def _folder(self) -> str:
+        place = self.place.rstrip("/")
+        return f"inbox/{_hash(f'{place} {self.target}')}/"
 
-    def _taken(self, held: Held | None) -> dict[str, str]:
-        """Return the mark of each object that was taken, by name. Raises StoreUnusable."""
-        try:
-            return {str(name): str(mark) for name, mark in json.loads(held.content).items()} if held else {}
-        except (ValueError, AttributeError):
-            raise StoreUnusable(f"{self._key} there is damaged: remove it, and all objects are taken anew") from None
+    @staticmethod
+    def _note(export: Export) -> str:
+        return _hash(export.mark)
+
+
+def lying_at(store: Store) -> dict[str, Seen]:
+    """Return what lies right below a place, but what is hidden. Raises StoreUnusable."""
+    return {name: seen for name, seen in store.lying().items() if not name.startswith(".")}
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]

@@ -330,8 +330,10 @@ class Bucket:
 
 
 def _seen(about: Mapping[str, Any]) -> Seen:
-    mark = about["e_tag"] or f"{about['size']}-{about['last_modified'].timestamp()}"
-    return Seen(mark.strip('"'), about["last_modified"])
+    """The etag may be a hash of the bytes, so that the time tells the same bytes put again. In whole seconds: some
+    stores tell more of them in a listing than of an object alone."""
+    tag, at = (about["e_tag"] or "").strip('"'), about["last_modified"]
+    return Seen(f"{tag}-{about['size']}-{int(at.timestamp())}", at)
 
 
 def _write(file: Path, blocks: Iterator[Any], told: Callable[[], AbstractContextManager[None]]) -> None:

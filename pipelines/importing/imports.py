@@ -8,7 +8,7 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.importing.carrying_out import import_all
 from pipelines.importing.closing import summary_of
 from pipelines.importing.mended import Mended, mended
-from pipelines.importing.objects import take_objects
+from pipelines.importing.objects import TakenIn, take_objects
 from pipelines.ledger.tables import NotPossible
 from pipelines.runs.summary import Summary
 from pipelines.session.queries import with_queries
@@ -25,7 +25,7 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False,
     summary, inbox = summary_of(session), session.home / "inbox"
     paths = paths or [inbox]
     of_inbox = any(path.resolve() == inbox.resolve() for path in paths)
-    taken, left_beyond = take_objects(session, dry_run) if of_inbox else ([], [])
+    beyond = take_objects(session, dry_run) if of_inbox else TakenIn()
     left = [] if dry_run else unfinished(session)
     named = named_of(paths, left)
     files, others = find_files(named.here, session.catalog, session.ledger, session.inbox)
@@ -36,13 +36,15 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False,
         batches = session.home / "batches"
         no_feed = {} if dry_run else without_feed(session)
         no_feed_left = [Left(batches / b, why) for b, why in no_feed.items()]
-        summary.unmatched = [*summary.unmatched, *left_beyond, *no_feed_left]
+        summary.unmatched = [*summary.unmatched, *beyond.left, *no_feed_left]
         going_on = {each.in_batch.batch_id for each in left}
-        left += [each for each in taken if each.in_batch.batch_id not in going_on]
+        left += [each for each in beyond.waiting if each.in_batch.batch_id not in going_on]
     else:
         summary.without_end = {each.in_batch.batch_id: each.name for each in left if each not in named.going_on}
         left = named.going_on
-    return import_all(session, summary, [*left, *files], dry_run, remap, queries, again)
+    import_all(session, summary, [*left, *files], dry_run, remap, queries, again)
+    beyond.note(session)
+    return summary
 
 
 def import_query(session: Session, feed: Feed) -> Summary:

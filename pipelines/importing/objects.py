@@ -1,11 +1,13 @@
 """What waits in the inbox beyond the home, for an import that somebody asks for."""
 
 import time
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pipelines.home.objects import ObjectInbox
 from pipelines.home.stores import StoreUnusable
+from pipelines.ledger.lease import utc_text
 from pipelines.ledger.tables import LedgerError
 from pipelines.receiving.objects import Taken, take_in
 from pipelines.receiving.written import QUIET
@@ -19,30 +21,53 @@ class InboxUnusable(LedgerError):
     """The inbox beyond the home cannot be used: one sentence."""
 
 
-def take_objects(session: Session, dry_run: bool) -> tuple[list[Waiting], list[Left]]:
-    """Take in what waits beyond the home; return the batches, and what is left there. Raises `LedgerError`.
+@dataclass(frozen=True)
+class TakenIn:
+    """What was taken in: batches to import, and what is left there."""
+
+    waiting: list[Waiting] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
+    inbox: ObjectInbox | None = None
+    taken: Taken = field(default_factory=Taken)
+
+    def note(self, session: Session) -> None:
+        """Note as taken what a run was begun of since: an object without one, or that is not noted, is taken again."""
+        try:
+            for _, received, export in self.taken.received:
+                since = utc_text(received.received_at)
+                runs = session.ledger.runs(session.target, received.batch_id)
+                if self.inbox and any(str(run["started_at"]) >= since for run in runs):
+                    self.inbox.note(export)
+        except (StoreUnusable, LedgerError) as error:
+            session.progress.say(f"{session.inbox.beyond}: not all that was taken is noted: {error}; it is taken again")
+
+
+def take_objects(session: Session, dry_run: bool) -> TakenIn:
+    """Take in what waits beyond the home. Raises `LedgerError`.
 
     Objects that were written just now are looked at a second time. A dry run, which keeps nothing, takes none.
     """
     if dry_run:
         if session.inbox.beyond:
             session.progress.say(f"{session.inbox.beyond}: not looked at by a dry run: name a copy of a file")
-        return [], []
+        return TakenIn()
     try:
-        inbox = ObjectInbox.of(session.inbox)
-        return _taken(session, inbox) if inbox else ([], [])
+        inbox = ObjectInbox.of(session.inbox, session.target)
+        return _taken(session, inbox) if inbox else TakenIn()
     except StoreUnusable as error:
         raise InboxUnusable(f"the inbox is out of reach: {error}") from None
 
 
-def _taken(session: Session, inbox: ObjectInbox) -> tuple[list[Waiting], list[Left]]:
+def _taken(session: Session, inbox: ObjectInbox) -> TakenIn:
     quiet = QUIET.total_seconds()
-    found = inbox.look((), datetime.now(UTC), quiet)
+    found = inbox.look({}, datetime.now(UTC), quiet)
     if found.still:
         session.progress.say(f"{inbox.place}: some files were written just now; looking again in {quiet:.0f} s")
         time.sleep(quiet)
         found = inbox.look(found.still, datetime.now(UTC), quiet)
-    taken: Taken = take_in(inbox, found, session.home, session.catalog, session.ledger)
-    waiting = [Waiting(received.path_in_batch, feed, received) for feed, received in taken.received]
-    busy = {name: BUSY for name, seen in found.lying.items() if seen.mark in found.still}
-    return waiting, [Left(Path(name), why) for name, why in sorted({**busy, **taken.left}.items())]
+    if found.before:
+        session.progress.say(f"{inbox.place}: {found.before:,} files there were taken before, and have not changed")
+    taken = take_in(inbox, found, session.home, session.catalog, session.ledger)
+    waiting = [Waiting(received.path_in_batch, feed, received) for feed, received, _ in taken.received]
+    left = {**dict.fromkeys(found.still, BUSY), **taken.left}
+    return TakenIn(waiting, [Left(Path(name), why) for name, why in sorted(left.items())], inbox, taken)

@@ -6,9 +6,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from urllib.parse import parse_qs, unquote, urlsplit
+
+WRITTEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 class FakeBucket:
@@ -103,17 +106,18 @@ class Handler(BaseHTTPRequestHandler):
             self.bucket.objects.pop(key, None)
             self.say(204, b"")
         elif key in self.bucket.objects:
-            self.say(200, self.bucket.objects[key][0], etag(self.bucket.objects[key][0]))
+            body, at = self.bucket.objects[key]
+            self.say(200, body, etag(body), at)
         elif "list-type" in query:
             self.say(200, self.bucket.listing(*(query.get(name, [""])[0] for name in ("prefix", "delimiter"))))
         else:
             self.say(404, b"<Error><Code>NoSuchKey</Code></Error>")
 
-    def say(self, status: int, body: bytes, tag: str = "") -> None:
+    def say(self, status: int, body: bytes, tag: str = "", at: datetime = WRITTEN) -> None:
         self.send_response(status)
         if tag:
             self.send_header("etag", tag)
-            self.send_header("last-modified", "Sun, 01 Mar 2026 12:00:00 GMT")
+            self.send_header("last-modified", format_datetime(at, usegmt=True))
         if status != 204:
             self.send_header("content-length", str(len(body)))
         self.end_headers()

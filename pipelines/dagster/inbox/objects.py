@@ -1,22 +1,26 @@
 """The inbox beyond the home, for the sensor: objects become batches in a thread beside its looks.
 
-A batch whose run is never asked for, since the process ended in between, is found by the sensor of unfinished batches.
+One is noted as taken at a look after Dagster has the run that was asked for. If the process ends before that, it is
+taken into the same batch again, and one more run asked for.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+import dagster as dg
+
+from pipelines.dagster.requests import is_known
 from pipelines.dagster.workplace import OURS
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.batch import shown
 from pipelines.home.dagster_folder import INSECURE, STRICT, is_set
 from pipelines.home.inbox import Inbox
-from pipelines.home.objects import ObjectInbox
-from pipelines.home.stores import StoreUnusable
+from pipelines.home.objects import Export, Found, ObjectInbox, lying_at
+from pipelines.home.stores import Seen, StoreUnusable, store_at
 from pipelines.receiving.objects import Taken, take_in
 from pipelines.receiving.written import QUIET
 from pipelines.session.opening import open_session
@@ -43,6 +47,17 @@ class Beyond:
         return {batch_id: name for (_, batch_id), name in self.received.items()}
 
 
+@dataclass
+class Handed:
+    """An export whose batch was handed to the sensor. until: when it is taken again. run_key: of the run asked for."""
+
+    export: Export
+    target: str
+    batch_id: str
+    until: float
+    run_key: str | None = None
+
+
 class Objects:
     """Looks at the inbox beyond the home, if a setting names one."""
 
@@ -50,47 +65,79 @@ class Objects:
         self._home, self._environ = home, environ
         self._worker = ThreadPoolExecutor(1, "objects")
         self._under_way: Future[Beyond] | None = None
-        self._still: set[str] = set()
+        self._still: dict[str, str] = {}
         self._later: dict[str, float] = {}
+        self._handed: dict[str, Handed] = {}
+        self._rests: tuple[float, dict[str, Seen]] = (0.0, {})
 
-    def look(self, catalog: Catalog) -> Beyond:
+    def look(self, catalog: Catalog, instance: dg.DagsterInstance) -> Beyond:
         """Return what was taken in since the last look. Taking in goes on beside, where it takes longer."""
         inbox = Inbox.of(self._home, self._environ)
         if inbox.beyond is None:
             return Beyond()
         if self._under_way is None:
-            self._under_way = self._worker.submit(self._told, inbox, catalog)
+            keys = {each.run_key for each in self._handed.values() if each.run_key}
+            known = {key for key in keys if is_known(instance, key)}
+            self._under_way = self._worker.submit(self._told, inbox, catalog, known)
         wait([self._under_way], PATIENCE_SECONDS)
         if not self._under_way.done():
             return Beyond()
         done, self._under_way = self._under_way, None
         return done.result()
 
-    def _told(self, inbox: Inbox, catalog: Catalog) -> Beyond:
+    def asked(self, keys: Mapping[str, str]) -> None:
+        """Hold on to the run keys by batch. An object is noted as taken once Dagster has the run of such a key."""
+        if self._under_way is None:
+            for each in self._handed.values():
+                each.run_key = each.run_key or keys.get(each.batch_id)
+
+    def _told(self, inbox: Inbox, catalog: Catalog, known: Collection[str]) -> Beyond:
         try:
-            return self._look(inbox, catalog)
+            return self._look(inbox, catalog, known)
         except (StoreUnusable, *OURS) as error:
             return Beyond(said=(f"{inbox.beyond}: nothing was taken in: {error}",))
         except Exception as error:  # noqa: BLE001 - its text may hold values
             return Beyond(said=(f"{inbox.beyond}: nothing was taken in: {type(error).__name__}, a fault of ours",))
 
-    def _look(self, inbox: Inbox, catalog: Catalog) -> Beyond:
-        beyond = ObjectInbox.of(inbox)
-        if beyond is None:
-            return Beyond()
-        found = beyond.look(self._still, datetime.now(UTC), QUIET.total_seconds())
-        now, self._still = time.monotonic(), found.still
-        found.ready = {name: seen for name, seen in found.ready.items() if self._later.get(seen.mark, now) <= now}
-        if not found.ready:
-            return Beyond()
+    def _look(self, inbox: Inbox, catalog: Catalog, known: Collection[str]) -> Beyond:
+        for each in [each for each in self._handed.values() if each.run_key in known]:
+            if beyond := ObjectInbox.of(inbox, each.target):
+                beyond.note(each.export)
+            self._handed.pop(each.export.mark)
+        now, (rests_until, lay) = time.monotonic(), self._rests
+        lying = lying_at(store_at(str(inbox.beyond)))
+        if not lying or (now < rests_until and lying == lay):
+            return Beyond()  # nothing is opened for what was seen before
         insecure, strict = (is_set(self._environ, name) for name in (INSECURE, STRICT))
         with open_session(self._home, self._environ, (), insecure, strict) as session:
+            beyond = ObjectInbox.of(inbox, session.target)
+            if beyond is None:
+                return Beyond()
+            found = beyond.look(self._still, datetime.now(UTC), QUIET.total_seconds())
+            self._still = found.still
+            self._leave_for_now(found, now)
             taken = take_in(beyond, found, self._home, catalog, session.ledger, SECONDS_OF_TAKING)
-        self._later |= {found.ready[name].mark: now + SECONDS_BEFORE_ANOTHER_TRY for name in taken.left}
+            target = session.target
+        again = now + SECONDS_BEFORE_ANOTHER_TRY
+        marks = {name: each.mark for name, each in found.ready.items()}
+        marks |= {name: each.mark for name, each in found.alone.items()}
+        self._later |= {marks[name]: again for name in taken.left}
+        self._handed |= {
+            export.mark: Handed(export, target, received.batch_id, again) for _, received, export in taken.received
+        }
+        self._rests = (again, lying) if not found.still and len(marks) == taken.number else (0.0, {})
         return _told_of(taken)
+
+    def _leave_for_now(self, found: Found, now: float) -> None:
+        """Take out of what was found what is not due again: what was left, and what was handed over."""
+        self._later = {mark: until for mark, until in self._later.items() if until > now}
+        handed = {mark for mark, each in self._handed.items() if each.until > now}
+        not_due = handed | self._later.keys()
+        found.ready = {name: each for name, each in found.ready.items() if each.mark not in not_due}
+        found.alone = {name: each for name, each in found.alone.items() if each.mark not in not_due}
 
 
 def _told_of(taken: Taken) -> Beyond:
-    received = {(feed.name, each.batch_id): each.file_name for feed, each in taken.received}
+    received = {(feed.name, each.batch_id): each.file_name for feed, each, _ in taken.received}
     said = (f"{shown(name)}: {why}; it is left where it is, and tried again" for name, why in taken.left.items())
     return Beyond(received, tuple(said))

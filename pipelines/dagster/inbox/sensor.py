@@ -19,7 +19,7 @@ from pipelines.dagster.inbox.look import NAMES_SAID, Look, Surroundings, ledger_
 from pipelines.dagster.inbox.objects import Objects
 from pipelines.dagster.inbox.seen import Seen, from_cursor, to_cursor
 from pipelines.dagster.names import Names
-from pipelines.dagster.requests import ask_for, batches_under_way, result_of
+from pipelines.dagster.requests import ask_for, batches_under_way, keys_of, result_of
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.inbox import Inbox
@@ -53,7 +53,7 @@ def inbox_sensor(
         is_there = (home / "inbox").is_dir()
         if not (is_there or links.beyond):
             return dg.SkipReason("There is no inbox yet.")
-        now, beyond, found = datetime.now(UTC), objects.look(catalog), Look()
+        now, beyond, found = datetime.now(UTC), objects.look(catalog, context.instance), Look()
         under_way = cache(lambda: batches_under_way(context.instance, names, catalog.feeds))
         is_empty = not is_there or next(files_in(home / "inbox"), None) is None
         if not is_empty:  # nothing is opened for an empty one
@@ -66,7 +66,9 @@ def inbox_sensor(
         ]
         files = {**beyond.names, **found.names}
         asked = (ask_for(context.instance, names, *each, now.isoformat(), files) for each in ready)
-        return result_of(asked, to_cursor(found.seen), "The inbox is empty." if is_empty else _nothing(found))
+        result = result_of(asked, to_cursor(found.seen), "The inbox is empty." if is_empty else _nothing(found))
+        objects.asked(keys_of(names, result))
+        return result
 
     return inbox
 
