@@ -28,15 +28,14 @@ def note_not_loaded(
 ) -> None:
     """Put name and reason of each batch into the run's log, and on its partitions: of this stage, and of `loaded`.
 
-    A batch of which an earlier stage of the run has told, or an earlier try of this one, is not told of twice.
+    What an earlier stage of the run has told of a batch, or an earlier try of this one, is not told twice.
     """
     names = names_in(context)
     told = _told_before(context, names.keys_of(feed)["loaded"]) if reasons else set()
     for batch_id, sentence in reasons.items():
-        partition = names.partition(batch_id)
-        if told & {(partition, None), (partition, sentence)}:
+        partition, received = names.partition(batch_id), file_of(batch_id, place, context.log)
+        if (partition, _reason(sentence, received.file_name if received else None)) in told:
             continue
-        received = file_of(batch_id, place, context.log)
         named = {"file": received.file_name} if received else {}
         context.log.error("%s: %s", received.file_name if received else batch_id, sentence)
         about = {**named, NOT_LOADED: sentence}
@@ -44,15 +43,20 @@ def note_not_loaded(
             context.log_event(dg.AssetObservation(key, partition=partition, metadata=about))
 
 
-def _told_before(context: dg.AssetExecutionContext, key: dg.AssetKey) -> set[tuple[str | None, str | None]]:
-    """Return the partitions of an asset that this run has notes of: with the sentence, or None of another step's."""
-    found: set[tuple[str | None, str | None]] = set()
+def _told_before(context: dg.AssetExecutionContext, key: dg.AssetKey) -> set[tuple[str | None, str]]:
+    """Return the partitions of an asset that this run has notes of, each with the reason."""
+    found: set[tuple[str | None, str]] = set()
     for event in context.instance.all_logs(context.run.run_id, of_type=dg.DagsterEventType.ASSET_OBSERVATION):
         about = event.get_dagster_event().asset_observation_data.asset_observation
         if about.asset_key == key and NOT_LOADED in about.metadata:
-            is_own = event.step_key == context.asset_key.to_python_identifier()
-            found.add((about.partition, str(about.metadata[NOT_LOADED].value) if is_own else None))
+            file_name = about.metadata["file"].value if "file" in about.metadata else None
+            found.add((about.partition, _reason(str(about.metadata[NOT_LOADED].value), file_name)))
     return found
+
+
+def _reason(sentence: str, file_name: object) -> str:
+    """The sentence without the file's name before it, which not every stage says."""
+    return sentence.removeprefix(f"{file_name}: ")
 
 
 def file_of(batch_id: str, place: Workplace, log: logging.Logger) -> Received | None:
