@@ -71,9 +71,9 @@ def keys_of(names: Names, result: dg.SensorResult) -> dict[str, str]:
     }
 
 
-def is_known(instance: dg.DagsterInstance, run_key: str) -> bool:
-    """True once Dagster has the run that was asked for by this key."""
-    return bool(instance.get_runs(dg.RunsFilter(tags={RUN_KEY_TAG: run_key}), limit=1))
+def is_under_way(instance: dg.DagsterInstance, run_key: str) -> bool:
+    """True while the run that was asked for by this key waits, or is under way."""
+    return bool(instance.get_runs(dg.RunsFilter(tags={RUN_KEY_TAG: run_key}, statuses=list(UNDER_WAY)), limit=1))
 
 
 def stretches(wanted: Sequence[str], known: Sequence[str]) -> list[list[str]]:

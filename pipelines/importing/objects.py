@@ -7,9 +7,8 @@ from pathlib import Path
 
 from pipelines.home.objects import ObjectInbox
 from pipelines.home.stores import StoreUnusable
-from pipelines.ledger.lease import utc_text
 from pipelines.ledger.tables import LedgerError
-from pipelines.receiving.objects import Taken, take_in
+from pipelines.receiving.objects import Taken, is_begun, take_in
 from pipelines.receiving.written import QUIET
 from pipelines.session.session import Session
 from pipelines.session.waiting import Left, Waiting
@@ -34,9 +33,7 @@ class TakenIn:
         """Note as taken what a run was begun of since: an object without one, or that is not noted, is taken again."""
         try:
             for _, received, export in self.taken.received:
-                since = utc_text(received.received_at)
-                runs = session.ledger.runs(session.target, received.batch_id)
-                if self.inbox and any(str(run["started_at"]) >= since for run in runs):
+                if self.inbox and is_begun(session.ledger, session.target, received):
                     self.inbox.note(export)
         except (StoreUnusable, LedgerError) as error:
             session.progress.say(f"{session.inbox.beyond}: not all that was taken is noted: {error}; it is taken again")

@@ -11,6 +11,7 @@ from pipelines.home.batch import Received, Unreadable
 from pipelines.home.objects import ALONE, Export, Found, ObjectInbox
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Folder
+from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.receiving.stage import receive
 from pipelines.receiving.written import WRITING, is_written
@@ -55,6 +56,12 @@ def take_in(
         except OSError as error:
             taken.left[name] = f"cannot be taken in: {error.strerror or type(error).__name__}"
     return taken
+
+
+def is_begun(ledger: Ledger, target: str, received: Received) -> bool:
+    """True if a run of a batch was begun since it was received."""
+    since = utc_text(received.received_at)
+    return any(str(run["started_at"]) >= since for run in ledger.runs(target, received.batch_id))
 
 
 def _place(name: str, catalog: Catalog, order: Mapping[str, int]) -> int:

@@ -310,8 +310,16 @@ def test_the_sensor_asks_for_a_run_of_what_it_took_in(beyond, target, home):
     assert (outcome.failed, list(outcome.done)) == ({}, [request.partition_key])
 
 
-def test_the_sensor_notes_what_a_run_was_asked_for_and_asks_again_where_none_was(beyond, target, home):
-    """SCALE-03: a process that ends between taking and asking loses nothing."""
+def run_of(instance: dg.DagsterInstance, request: dg.RunRequest, status: dg.DagsterRunStatus) -> None:
+    tags = {"dagster/run_key": str(request.run_key)}
+    run = dg.DagsterRun(job_name="import_payments", run_id=str(uuid4()), tags=tags, status=status)
+    instance.run_storage.add_run(run)
+
+
+def test_the_sensor_notes_what_a_run_was_begun_of_and_asks_again_where_none_was(
+    beyond, target, home, asked, monkeypatch
+):
+    """SCALE-03: a process that ends in between, or a run that ends before it begins, loses nothing."""
     beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")
 
     def process() -> Callable[[], list[dg.RunRequest]]:
@@ -329,8 +337,18 @@ def test_the_sensor_notes_what_a_run_was_asked_for_and_asks_again_where_none_was
         assert [each.tags["file"] for each in killed()] == ["payments-1.csv"]
         [request] = tick()
         assert (tick(), tick()) == ([], [])  # no run yet, and no other one asked for
-        tags = {"dagster/run_key": str(request.run_key)}
-        instance.run_storage.add_run(dg.DagsterRun(job_name="import_payments", run_id=str(uuid4()), tags=tags))
+        monkeypatch.setattr("pipelines.dagster.inbox.objects.SECONDS_BEFORE_ANOTHER_TRY", 0.0)
+        monkeypatch.setattr("pipelines.dagster.inbox.objects.pause", lambda _: timedelta(0))
+        tick = process()
+        [request] = tick()
+        run_of(instance, request, dg.DagsterRunStatus.FAILURE)
+        [request] = tick()
+        monkeypatch.setattr("pipelines.dagster.inbox.objects.SECONDS_BEFORE_ANOTHER_TRY", 300.0)
+        run_of(instance, request, dg.DagsterRunStatus.STARTED)
+        assert tick() == []
+        with monkeypatch.context() as patched:
+            patched.setattr("pipelines.importing.objects.TakenIn.note", lambda *_: None)
+            asked("import")
         assert tick() == []
         assert process()() == []
         beyond.put("payments-1.csv.control.json", text=json.dumps({"rows": 2}))

@@ -1,29 +1,31 @@
 """The inbox beyond the home, for the sensor: objects become batches in a thread beside its looks.
 
-One is noted as taken at a look after Dagster has the run that was asked for. If the process ends before that, it is
-taken into the same batch again, and one more run asked for.
+One is noted as taken at a look after a run of its batch was begun. If the process ends before that, or the run that was
+asked for ends without having begun, it is taken into the same batch again, and one more run asked for.
 """
 
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
 
-from pipelines.dagster.requests import is_known
+from pipelines.dagster.requests import is_under_way
+from pipelines.dagster.unfinished.tries import pause
 from pipelines.dagster.workplace import OURS
 from pipelines.feeds.files.catalog import Catalog
-from pipelines.home.batch import shown
+from pipelines.home.batch import Received, shown
 from pipelines.home.dagster_folder import INSECURE, STRICT, is_set
 from pipelines.home.inbox import Inbox
 from pipelines.home.objects import Export, Found, ObjectInbox, lying_at
 from pipelines.home.stores import Seen, StoreUnusable, store_at
-from pipelines.receiving.objects import Taken, take_in
+from pipelines.receiving.objects import Taken, is_begun, take_in
 from pipelines.receiving.written import QUIET
-from pipelines.session.opening import open_session
+from pipelines.session.opening import open_ledger, open_session
 
 PATIENCE_SECONDS = 5.0
 SECONDS_OF_TAKING = 20.0
@@ -49,12 +51,16 @@ class Beyond:
 
 @dataclass
 class Handed:
-    """An export whose batch was handed to the sensor. until: when it is taken again. run_key: of the run asked for."""
+    """An export whose batch was handed to the sensor. until: when it is taken again. run_key: of the run asked for.
+
+    tries: how often it was handed over before.
+    """
 
     export: Export
     target: str
-    batch_id: str
+    received: Received
     until: float
+    tries: int
     run_key: str | None = None
 
 
@@ -77,8 +83,8 @@ class Objects:
             return Beyond()
         if self._under_way is None:
             keys = {each.run_key for each in self._handed.values() if each.run_key}
-            known = {key for key in keys if is_known(instance, key)}
-            self._under_way = self._worker.submit(self._told, inbox, catalog, known)
+            busy = {key for key in keys if is_under_way(instance, key)}
+            self._under_way = self._worker.submit(self._told, inbox, catalog, busy)
         wait([self._under_way], PATIENCE_SECONDS)
         if not self._under_way.done():
             return Beyond()
@@ -86,24 +92,22 @@ class Objects:
         return done.result()
 
     def asked(self, keys: Mapping[str, str]) -> None:
-        """Hold on to the run keys by batch. An object is noted as taken once Dagster has the run of such a key."""
+        """Hold on to the run keys by batch: while such a run waits, no other one is asked for."""
         if self._under_way is None:
             for each in self._handed.values():
-                each.run_key = each.run_key or keys.get(each.batch_id)
+                each.run_key = each.run_key or keys.get(each.received.batch_id)
 
-    def _told(self, inbox: Inbox, catalog: Catalog, known: Collection[str]) -> Beyond:
+    def _told(self, inbox: Inbox, catalog: Catalog, busy: Collection[str]) -> Beyond:
         try:
-            return self._look(inbox, catalog, known)
+            return self._look(inbox, catalog, busy)
         except (StoreUnusable, *OURS) as error:
             return Beyond(said=(f"{inbox.beyond}: nothing was taken in: {error}",))
         except Exception as error:  # noqa: BLE001 - its text may hold values
             return Beyond(said=(f"{inbox.beyond}: nothing was taken in: {type(error).__name__}, a fault of ours",))
 
-    def _look(self, inbox: Inbox, catalog: Catalog, known: Collection[str]) -> Beyond:
-        for each in [each for each in self._handed.values() if each.run_key in known]:
-            if beyond := ObjectInbox.of(inbox, each.target):
-                beyond.note(each.export)
-            self._handed.pop(each.export.mark)
+    def _look(self, inbox: Inbox, catalog: Catalog, busy: Collection[str]) -> Beyond:
+        if self._handed:
+            self._note(inbox, busy)
         now, (rests_until, lay) = time.monotonic(), self._rests
         lying = lying_at(store_at(str(inbox.beyond)))
         if not lying or (now < rests_until and lying == lay):
@@ -119,14 +123,26 @@ class Objects:
             taken = take_in(beyond, found, self._home, catalog, session.ledger, SECONDS_OF_TAKING)
             target = session.target
         again = now + SECONDS_BEFORE_ANOTHER_TRY
+        for _, received, export in taken.received:
+            tries = self._handed[export.mark].tries + 1 if export.mark in self._handed else 0
+            until = now + max(SECONDS_BEFORE_ANOTHER_TRY, pause(tries).total_seconds())
+            self._handed[export.mark] = Handed(export, target, received, until, tries)
         marks = {name: each.mark for name, each in found.ready.items()}
         marks |= {name: each.mark for name, each in found.alone.items()}
         self._later |= {marks[name]: again for name in taken.left}
-        self._handed |= {
-            export.mark: Handed(export, target, received.batch_id, again) for _, received, export in taken.received
-        }
         self._rests = (again, lying) if not found.still and len(marks) == taken.number else (0.0, {})
         return _told_of(taken)
+
+    def _note(self, inbox: Inbox, busy: Collection[str]) -> None:
+        """Note as taken what a run was begun of. What waits for its run is not taken again meanwhile."""
+        with closing(open_ledger(self._home, self._environ)) as ledger:
+            for mark, each in list(self._handed.items()):
+                if is_begun(ledger, each.target, each.received):
+                    if beyond := ObjectInbox.of(inbox, each.target):
+                        beyond.note(each.export)
+                    del self._handed[mark]
+                elif each.run_key in busy:
+                    each.until = max(each.until, time.monotonic() + SECONDS_BEFORE_ANOTHER_TRY)
 
     def _leave_for_now(self, found: Found, now: float) -> None:
         """Take out of what was found what is not due again: what was left, and what was handed over."""
