@@ -10,7 +10,6 @@ from fhir_service.interface.checking import parse, rule_problems
 from fhir_service.interface.datatypes import is_id
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import BUSINESS_RULE, CONFLICT, INVALID, FhirError, unknown_resource
-from fhir_service.interface.resources.common import identifiers
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Moment, Problem, Resource
 from fhir_service.store.view import Current, Needs
@@ -142,4 +141,5 @@ class Update:
         new = current.followed(desk.now, self.client, body)
         desk.changes.replace_resource(self.resource.name, current, stored, new)
         desk.view.current[self.resource.name][self.id] = new
-        desk.view.identify(self.resource.name, self.id, identifiers(stored), identifiers(before))
+        if param := self.resource.param("identifier"):
+            desk.view.identify(self.resource.name, self.id, param.values(stored), param.values(before))

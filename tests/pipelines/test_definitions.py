@@ -15,9 +15,10 @@ import dagster as dg
 import duckdb
 import pytest
 
-from pipelines.dagster import checks, imports
+from pipelines.dagster import checks
 from pipelines.dagster.inbox.seen import Asked, from_cursor, to_cursor
 from pipelines.dagster.names import ONE_HOME
+from pipelines.dagster.stages import receiving
 from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.dagster.standing.specs import INBOX_CHECK, WAITING_CHECK
 from pipelines.definitions import build_definitions
@@ -357,7 +358,7 @@ def test_a_fault_reaches_the_event_log_without_its_values(practice: Practice, mo
     def fails(*_: object) -> None:
         raise ValueError("Anna Marker, born 1970-01-01")
 
-    monkeypatch.setattr(imports, "receive_all", fails)
+    monkeypatch.setattr(receiving, "receive_all", fails)
     batch_id = practice.put("answers-portal.ndjson")
     result = practice.run("import_answers", batch_id)
     assert not result.success

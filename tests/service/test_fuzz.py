@@ -36,7 +36,8 @@ def test_every_request_is_answered_by_what_it_asked_for_or_by_an_outcome(tmp_pat
         accepted = statuses[200] + statuses[201]
         print(f"{accepted} of {requests} accepted: {dict(sorted(statuses.items()))}")
         assert accepted >= ENOUGH * requests, statuses
-        assert set(statuses) >= {200, 201, 400, 401, 404, 405, 422}
+        assert set(statuses) >= {200, 201, 400, 404, 405, 422}
+        assert statuses[401] or requests < 1_000  # one request in some hundred has no valid token
         assert check_store(service.service.store, service.service.site) == []
         for kind, ids in fuzzer.made.items():
             for resource_id in set(ids[:: max(1, len(ids) // 50)]):
