@@ -1,5 +1,7 @@
 """Which combinations of parameters `make test` tries."""
 
+import random
+from collections import Counter
 from itertools import product
 from types import SimpleNamespace
 
@@ -28,18 +30,37 @@ def test_an_eighth_of_seeds_is_tried_and_at_least_one() -> None:
     assert _later([46, 1, 46, 0, 1]) == {1, 0}
 
 
-@pytest.mark.parametrize("others", [1, 2, 7])
-def test_each_case_of_a_test_runs_on_one_of_both_databases_and_all_of_them_on_both(others: int) -> None:
-    cases = [((on,), (str(case),)) for on in ("duckdb", "postgresql") for case in range(others)]
-    kept = on_one_ground_each("test", cases)
-    assert sorted(case for _, case in kept) == sorted({case for _, case in cases})
-    assert {on for on, _ in kept} == ({on for on, _ in cases} if others > 1 else {("duckdb",)})
-    assert on_one_ground_each("of this other name", cases[::others]) != on_one_ground_each("test", cases[::others])
+BOTH = {("duckdb",), ("postgresql",)}
+
+
+@pytest.mark.parametrize("others", [2, 3, 7])
+def test_each_case_of_a_file_runs_on_one_of_both_databases_and_all_of_them_on_both(others: int) -> None:
+    tests = [(on, (str(case),)) for on in BOTH for case in range(others)]
+    kept = on_one_ground_each(tests)
+    assert sorted(case for _, case in kept) == sorted({case for _, case in tests})
+    found = Counter(on for on, _ in kept)
+    assert found.keys() == BOTH
+    assert max(found.values()) - min(found.values()) <= 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_file_loses_what_it_runs_on_only_where_it_has_one_case(seed: int) -> None:
+    dice = random.Random(seed)
+    cases = range(dice.randint(2, 9))
+    tests = [(on, (str(case),)) for case in cases for on in (BOTH if dice.random() < 0.3 else {dice.choice([*BOTH])})]
+    tests += [(on, ("of both",)) for on in BOTH]
+    assert {on for on, _ in on_one_ground_each(tests)} == BOTH
+
+
+@pytest.mark.parametrize("one", ["duckdb", "with additions", "sqlite"])
+def test_one_case_alone_runs_where_there_are_others_at_once_or_doubles(one: str) -> None:
+    other = "bare" if one == "with additions" else "postgresql"
+    assert on_one_ground_each([((one,), ("a",)), ((other,), ("a",))]) == {((other,), ("a",))}
 
 
 def test_what_runs_on_one_thing_alone_is_kept() -> None:
     cases: list[tuple[tuple[str, ...], tuple[str, ...]]] = [((), ("a",)), ((), ("b",)), (("bare",), ("c",))]
-    assert on_one_ground_each("test", cases) == set(cases)
+    assert on_one_ground_each(cases) == set(cases)
 
 
 def test_values_that_come_together_are_one_parameter() -> None:

@@ -69,6 +69,7 @@ class Model:
             assert answer["status"] == "412"
 
 
+@pytest.mark.on_both
 @pytest.mark.parametrize("seed", range(3))
 def test_a_condition_sees_every_change_before_it(fresh_service: Running, seed: int) -> None:
     """EXTRA-COND-14, EXTRA-COND-06, EXTRA-COND-11: creates and updates in batches, against a model of them."""
@@ -94,6 +95,25 @@ def test_an_identifier_that_an_update_gave_is_taken(fresh_service: Running) -> N
     old = made(fresh_service, "a")
     (_, answer) = send(fresh_service.client, [changed(old, "b", "c"), conditional("c")])
     assert (answer["status"], answer["location"]) == ("200", f"{fresh_service.url}/Task/{old}")
+
+
+@pytest.mark.on_both
+def test_an_answer_that_is_crossed_out_keeps_its_one_identifier(fresh_service: Running) -> None:
+    """QR-UPDATE-06, EXTRA-COND-14: an answer has one, which is no list."""
+    answer = {
+        "resourceType": "QuestionnaireResponse",
+        "identifier": {"system": "urn:x", "value": "a"},
+        "questionnaire": f"{fresh_service.service.site.base_url}/Questionnaire/q-intake",
+        "status": "completed",
+        "subject": {"reference": "Patient/p1"},
+    }
+    (first,) = send(fresh_service.client, [entry(answer, "identifier=urn:x|a")])
+    name = "/".join(first["location"].rsplit("/", 2)[-2:])
+    wrong = {"resourceType": "QuestionnaireResponse", "id": name.partition("/")[2], "status": "entered-in-error"}
+    crossed = {"resource": wrong, "request": {"method": "PUT", "url": name}}
+    answers = send(fresh_service.client, [crossed, entry(answer, "identifier=urn:x|a")])
+    assert [each["status"] for each in (first, *answers)] == ["201", "200", "200"]
+    assert answers[1]["location"] == first["location"]
 
 
 def test_an_identifier_that_a_record_has_twice_is_one_match(fresh_service: Running) -> None:

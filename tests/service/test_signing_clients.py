@@ -168,6 +168,7 @@ def test_used_assertions_are_forgotten_once_they_have_expired(auth: Auth, clock:
         clock.now += timedelta(minutes=6)
 
 
+@pytest.mark.on_both
 def test_of_two_that_use_one_assertion_at_once_one_gets_a_token(auth: Auth, clock: Clock) -> None:
     """AUTH-28"""
     client = auth.add_client("lab", "system/Task.rs", jwks(RSA))["client_id"]

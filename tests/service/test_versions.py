@@ -86,6 +86,7 @@ def test_a_version_is_a_second_later_where_the_clock_is_behind(
         assert [time for _, time in versions(service, path)] == [FROZEN + apart, FROZEN]
 
 
+@pytest.mark.on_both
 def test_no_change_is_lost_where_the_clock_is_set_back(tmp_path: Path, ready: Database) -> None:
     """COMMON-64, ERR-412-03: the date of a version that was changed since lets no update through."""
     clock = SetClock(FROZEN)
@@ -99,6 +100,7 @@ def test_no_change_is_lost_where_the_clock_is_set_back(tmp_path: Path, ready: Da
         assert service.client.get(path).json()["status"] == "completed"
 
 
+@pytest.mark.on_both
 def test_no_change_is_lost_where_two_services_have_other_clocks(tmp_path: Path, database: Database) -> None:
     """COMMON-64: the second of two services over one store is seconds behind."""
     ahead, behind = SetClock(FROZEN), SetClock(FROZEN - timedelta(seconds=3))

@@ -134,6 +134,7 @@ def _create(running: Running, body: dict[str, Any], **headers: str) -> httpx.Res
     )
 
 
+@pytest.mark.on_both
 def test_payments_at_once_never_take_the_balance_below_zero(fresh_service: Running) -> None:
     """PAY-CREATE-08: of many payments only those that fit are accepted; the account agrees with what is stored."""
     answers: list[int] = []
@@ -159,6 +160,7 @@ def _balance(running: Running, patient: str) -> int:
     return row
 
 
+@pytest.mark.on_both
 def test_equal_conditional_creates_at_once_make_one_resource(fresh_service: Running) -> None:
     """EXTRA-COND-01, EXTRA-COND-02, EXTRA-COND-07: one 201, the others 200 with its location."""
     answers: list[tuple[int, str]] = []
@@ -214,6 +216,7 @@ def test_a_condition_that_is_no_identifier_is_never_an_unconditional_create(
     assert total(fresh_service.client, "/Task?_count=0") == 0
 
 
+@pytest.mark.on_both
 def test_a_failing_batch_stores_nothing_and_says_so(fresh_service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails before the commit is 503, and the service goes on."""
 
@@ -229,6 +232,7 @@ def test_a_failing_batch_stores_nothing_and_says_so(fresh_service: Running, monk
     assert total(fresh_service.client, "/Task?_count=0") == 1
 
 
+@pytest.mark.on_both
 def test_a_batch_that_fails_on_its_way_stores_nothing_of_it(
     fresh_service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +253,7 @@ def test_a_batch_that_fails_on_its_way_stores_nothing_of_it(
     assert total(fresh_service.client, "/Task?_count=0") == 0
 
 
+@pytest.mark.on_both
 def test_what_a_failed_batch_took_from_a_balance_is_owed_again(
     fresh_service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +299,7 @@ def test_what_is_loaded_between_batches_counts_in_the_next(fresh_service: Runnin
     assert _create(fresh_service, payment(1)).status_code == 422
 
 
+@pytest.mark.on_both
 def test_paging_under_concurrent_writes_shows_each_row_once(fresh_service: Running) -> None:
     """SEARCH-16, BUNDLE-11: following next neither repeats nor misses a row; later rows come at the end."""
     for n in range(25):
@@ -310,6 +316,7 @@ def test_paging_under_concurrent_writes_shows_each_row_once(fresh_service: Runni
     assert seen == [f"task {n}" for n in range(len(seen))]
 
 
+@pytest.mark.on_both
 def test_a_create_like_one_before_finds_its_statements_parsed(
     fresh_service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

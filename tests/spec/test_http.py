@@ -91,7 +91,7 @@ def agree(expected: Any, actual: Any, words: dict[str, str]) -> None:
 
 def in_order(found: Iterable[Case | Scenario], pays: Callable[[Any], bool]) -> list[Any]:
     """As parameters. Those that pay rest on what patients owe after the ones before them."""
-    return [pytest.param(each, id=each.id, marks=[pytest.mark.in_order] * pays(each)) for each in found]
+    return [pytest.param(each, id=each.id, marks=[pytest.mark.on_both] * pays(each)) for each in found]
 
 
 @pytest.mark.parametrize("case", in_order(cases(), lambda case: case.resource == "PaymentNotice"))

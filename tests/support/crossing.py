@@ -1,11 +1,11 @@
 """What `make test` leaves to `make test-all`, which tries all seeds and all combinations of parameters.
 
 Of tests that are marked `crossed` it tries each value of each parameter; of seeds, an eighth. Of what a whole file runs
-on, such as both databases, a case has one in `make test`, and a test's next case the next; it has all of them where it
-is marked `in_order`.
+on, such as both databases, a case has one in `make test`, and the file's next case the other, so that a file of several
+cases has both; a case has all of them where it is marked `on_both`.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from zlib import crc32
 
@@ -14,8 +14,12 @@ import pytest
 SEED = "seed"
 """The parameter that chooses how a test's law is tried."""
 SEEDS_OF = 8
-GROUNDS = ({"duckdb", "postgresql"}, {"sqlite", "postgresql"}, {"with additions", "bare"})
-"""What a file's tests run on, by the ids of the parameter that says so."""
+GROUNDS = ("postgresql", "bare", "duckdb", "sqlite", "with additions")
+"""What a file's tests run on, by the ids of the parameter that says so.
+
+A file with one case alone has it on the first that it can: of databases the one that several write to at once, of
+targets the one that can be given a record twice.
+"""
 Case = tuple[int, ...]
 """Which value a test has of each parameter, as numbers."""
 
@@ -30,9 +34,9 @@ def leave_for_long(items: Sequence[pytest.Item]) -> None:
             cases = _cases(tests)
             kept = covering(cases)
             _leave(test for test, case in zip(tests, cases, strict=True) if case not in kept)
-    for tests in _by_function(item for item in items if not item.get_closest_marker("in_order")):
+    for tests in _by_file(item for item in items if not item.get_closest_marker("on_both")):
         of = [_on(test) for test in tests]
-        stay = on_one_ground_each(tests[0].nodeid.partition("[")[0], of)
+        stay = on_one_ground_each(of)
         _leave(test for test, on in zip(tests, of, strict=True) if on not in stay)
 
 
@@ -51,20 +55,25 @@ Ids = tuple[str, ...]
 
 
 def _on(test: pytest.Function) -> tuple[Ids, Ids]:
-    """Return a test's ids of what it runs on, and its others."""
+    """Return a test's ids of what it runs on, and its case: its function and the other ids."""
     ids = [str(each) for each in test.callspec._idlist]
-    grounds = [any(each in ground for ground in GROUNDS) for each in ids]
-    on = tuple(each for each, is_one in zip(ids, grounds, strict=True) if is_one)
-    return on, tuple(each for each, is_one in zip(ids, grounds, strict=True) if not is_one)
+    on = tuple(each for each in ids if each in GROUNDS)
+    return on, (test.nodeid.partition("[")[0], *(each for each in ids if each not in GROUNDS))
 
 
-def on_one_ground_each(name: str, cases: Sequence[tuple[Ids, Ids]]) -> set[tuple[Ids, Ids]]:
-    """Return of each case one that is kept. Which is the first follows from the test's name, so that a file has all."""
+def on_one_ground_each(tests: Sequence[tuple[Ids, Ids]]) -> set[tuple[Ids, Ids]]:
+    """Return of each case of a file one that is kept: on the ground that fewest of the file are on so far."""
     grounds = defaultdict[Ids, list[Ids]](list)
-    for on, case in cases:
+    for on, case in tests:
         grounds[case].append(on)
-    first = crc32(name.encode())
-    return {(of[(first + number) % len(of)], case) for number, (case, of) in enumerate(grounds.items())}
+    kept = {(of[0], case) for case, of in grounds.items() if len(of) == 1}
+    are_on = Counter(on for on, _ in kept)
+    for case, of in grounds.items():
+        if len(of) > 1:
+            ground = min(of, key=lambda on: (are_on[on], [GROUNDS.index(each) for each in on]))
+            are_on[ground] += 1
+            kept.add((ground, case))
+    return kept
 
 
 def covering(cases: Sequence[Case]) -> set[Case]:
@@ -92,10 +101,19 @@ def covering(cases: Sequence[Case]) -> set[Case]:
 
 def _by_function(items: Iterable[pytest.Item]) -> Iterator[list[pytest.Function]]:
     """Yield the tests of each function that has parameters, without those that are long by themselves."""
+    return _by(items, "[")
+
+
+def _by_file(items: Iterable[pytest.Item]) -> Iterator[list[pytest.Function]]:
+    """Yield the same tests by file."""
+    return _by(items, "::")
+
+
+def _by(items: Iterable[pytest.Item], end: str) -> Iterator[list[pytest.Function]]:
     found = defaultdict[str, list[pytest.Function]](list)
     for item in items:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec") and not item.get_closest_marker("long"):
-            found[item.nodeid.partition("[")[0]].append(item)
+            found[item.nodeid.partition(end)[0]].append(item)
     yield from found.values()
 
 
