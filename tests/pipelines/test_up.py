@@ -231,10 +231,21 @@ def test_what_an_attended_process_started_ends_with_it_when_nobody_attends_any_m
     until(lambda: not started.is_running() or started.status() == psutil.STATUS_ZOMBIE, "the end of what it started")
 
 
-def test_processes_that_start_at_once_over_a_new_home_all_find_dagsters_storage(
+@pytest.mark.long
+def test_processes_that_start_at_once_over_a_new_home_all_find_dagsters_storage(tmp_path: Path) -> None:
+    """CLI-CMD-13"""
+    program = "import os, pathlib; from pipelines.dagster import attended as a; "
+    program += "a.make_storage(pathlib.Path(os.environ['DAGSTER_HOME']))"
+    prepare_dagster_home(tmp_path)
+    environ = dagster_environment(tmp_path, os.environ)
+    started = [subprocess.Popen([sys.executable, "-c", program], env=environ) for _ in range(2)]
+    assert [process.wait() for process in started] == [0, 0]
+
+
+def test_threads_that_start_at_once_over_a_new_home_make_dagsters_storage_one_after_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CLI-CMD-13: one after another. Here they are threads, which the lock of a file keeps apart like processes."""
+    """CLI-CMD-13: the lock of a file keeps threads apart, as it does processes."""
     folder = prepare_dagster_home(tmp_path)
     for name, value in dagster_environment(tmp_path, {}).items():
         monkeypatch.setenv(name, value)
