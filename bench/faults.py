@@ -1,9 +1,10 @@
 """`make bench-faults`: the fault table with many runs in each cell, some side by side.
 
-usage: faults.py [--runs N] [--at-once N]
+usage: faults.py [--runs N] [--at-once N] [--kept FILE]
 Prints the table, names every run in which store, ledger and source do not agree, and writes `bench/faults.json`.
 A cell reads `runs`, with `wrong`, `by hand` (rows that a person decided) and `doubled` (second resources that the
-network made and `verify` named) where there were any. Exit 1 when anything is wrong.
+network made and `verify` named) where there were any. Exit 1 when anything is wrong. With `--kept FILE` what was run
+is noted there, and the same command goes on after it was stopped.
 """
 
 import argparse
@@ -15,7 +16,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -44,6 +47,30 @@ def part(bare: bool, some: Sequence[tuple[Cell, int]]) -> list[Outcome]:
     last = max(number for _, number in some)
     with tempfile.TemporaryDirectory(prefix="faults-") as folder, place(Path(folder) / "runs", bare, last + 1) as run:
         return [run(cell, number) for cell, number in some]
+
+
+class Kept:
+    """The outcomes of the parts that were run, in a file if one is named: a line each."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path and path.exists() else []
+        self.outcomes = [[_outcome(each) for each in json.loads(line)] for line in lines]
+
+    def add(self, outcomes: list[Outcome]) -> None:
+        self.outcomes.append(outcomes)
+        if self._path:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([asdict(each) for each in outcomes]) + "\n")
+
+    def left(self, number: int) -> list[tuple[bool, list[tuple[Cell, int]]]]:
+        """The parts of so many runs that are not there yet."""
+        there = {(each.cell, each.number) for outcomes in self.outcomes for each in outcomes}
+        return [(bare, some) for bare, some in parts(number) if not there.issuperset(some)]
+
+
+def _outcome(said: dict[str, Any]) -> Outcome:
+    return Outcome(**{**said, "cell": Cell(*said["cell"])})
 
 
 def count(outcomes: Iterable[Outcome]) -> dict[str, int]:
@@ -76,15 +103,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=2_000, help="how many in all, at least")
     parser.add_argument("--at-once", type=int, default=2)
+    parser.add_argument("--kept", type=Path, metavar="FILE", help="what was run, to go on from")
     options = parser.parse_args()
-    began = time.monotonic()
-    outcomes: dict[Cell, list[Outcome]] = defaultdict(list)
+    began, kept = time.monotonic(), Kept(options.kept)
     with ProcessPoolExecutor(options.at_once) as pool:
-        for done in as_completed([pool.submit(part, *each) for each in parts(options.runs)]):
-            for outcome in done.result():
-                outcomes[outcome.cell].append(outcome)
-            print(f"\r{sum(map(len, outcomes.values())):,} runs", end="", file=sys.stderr, flush=True)
+        for done in as_completed([pool.submit(part, *each) for each in kept.left(options.runs)]):
+            kept.add(done.result())
+            print(f"\r{sum(map(len, kept.outcomes)):,} runs", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
+    outcomes: dict[Cell, list[Outcome]] = defaultdict(list)
+    for outcome in chain.from_iterable(kept.outcomes):
+        outcomes[outcome.cell].append(outcome)
     cells = {cell: count(outcomes[cell]) for cell in CELLS}
     wrong = [asdict(outcome) for some in outcomes.values() for outcome in some if outcome.wrong]
     print("\n".join(table(cells)))
