@@ -101,36 +101,34 @@ def is_money(feed: Feed) -> bool:
 
 
 class Sum(NamedTuple):
-    """A sum in cents, with the number of its records. amounts: of them, those that surely have an amount."""
+    """A sum in cents, with the number of its amounts; fewer than there are where nobody counted them."""
 
     name: str
     cents: int
-    records: int
     amounts: int
 
 
 def _validated_sums(validated: Validated) -> list[Sum]:
-    accepted = validated.accepted
-    received = Sum("amount_received", validated.amount_received, validated.records, accepted)
-    return [received, Sum("amount_accepted", validated.amount_accepted, accepted, accepted)]
+    received = Sum("amount_received", validated.amount_received, validated.amounts)
+    return [received, Sum("amount_accepted", validated.amount_accepted, validated.accepted)]
 
 
 def _loaded_sums(result: Result) -> list[Sum]:
-    numbers = {"amount_received": "records", "amount_accepted": "accepted", "amount_created": "created"}
-    accepted = result.count("accepted")
-    sums = ((name, result.count(name), result.count(number)) for name, number in numbers.items())
-    return [Sum(name, cents, records, min(records, accepted)) for name, cents, records in sums]
+    accepted, created = result.count("accepted"), result.count("created")
+    numbers = {"amount_received": max(result.amounts, accepted), "amount_accepted": accepted, "amount_created": created}
+    return [Sum(name, result.count(name), amounts) for name, amounts in numbers.items()]
 
 
 def _dollars(sums: Sequence[Sum]) -> Metadata:
     """Return sums in dollars, for plots; exact amounts are in the ledger and the published tables.
 
-    A sum of few records reveals what a person paid, and is left out; a rejected record may have no amount. The
-    difference between two sums can reveal it too: if they differ by few records, only the first is shown.
+    A sum of few amounts reveals what a person paid, and is left out. The difference between two sums can reveal it
+    too: if they differ by few amounts, or by nobody knows how many, only the first is shown.
     """
     shown: list[Sum] = []
     for each in sums:
-        if may_be_told(each.amounts) and may_be_told(each.records, [other.records for other in shown]):
+        unexplained = any(other.amounts == each.amounts and other.cents != each.cents for other in shown)
+        if may_be_told(each.amounts, [other.amounts for other in shown]) and not unexplained:
             shown.append(each)
     return {each.name: each.cents / 100 for each in shown}
 

@@ -97,6 +97,7 @@ def _validated(known: Known) -> metadata.Metadata:
     names = "header lines not_taken records accepted rejected skipped amount_received amount_accepted".split()
     names += COPAYMENTS
     validated = Validated(known.folder, **{name: known.row[name] for name in names})
+    validated.amounts_rejected = max(0, known.first[1].get("amounts", 0) - validated.accepted)
     validated.reasons, validated.warnings = (Counter(known.first[1].get(n, {})) for n in ("reasons", "warnings"))
     return metadata.of_validated(known.row["file_name"], validated, known.seconds, metadata.is_money(known.feed))
 
@@ -122,5 +123,6 @@ def _result(known: Known) -> Result:
     row = known.row
     counts = {name: int(row[name] or 0) for name in COUNTS}
     result = Result(row["batch_id"], known.run["run"], known.feed.name, row["file_name"], row["state"], counts)
-    result.seconds, result.reasons = known.seconds, known.first[1].get("reasons", {})
+    about = known.first[1]
+    result.seconds, result.reasons, result.amounts = known.seconds, about.get("reasons", {}), about.get("amounts", 0)
     return result

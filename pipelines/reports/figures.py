@@ -297,7 +297,7 @@ MONEY = f"""
         coalesce(sum(amount) FILTER (WHERE fate = 'created'), 0),
         coalesce(sum(amount) FILTER (WHERE fate = 'refused'), 0),
         coalesce(sum(amount) FILTER (WHERE fate = 'open'), 0),
-        count(amount), count(amount) FILTER (WHERE fate = 'created')
+        count(nullif(amount, 0)), count(nullif(amount, 0)) FILTER (WHERE fate = 'created')
     FROM payment, (SELECT (? || '-01')::DATE AS last_month) WHERE abs(amount) <= {MOST} GROUP BY bucket"""
 ABSURD = f"SELECT count(*) FROM payment WHERE abs(amount) > {MOST}"
 

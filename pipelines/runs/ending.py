@@ -58,6 +58,7 @@ def result_of(run: Run, validated: Validated, counts: dict[str, int], message: s
         reasons=dict(validated.reasons),
         warnings=dict(validated.warnings),
         unnamed_columns=list(validated.unnamed_columns),
+        amounts=validated.amounts,
         without_claim=validated.without_claim if validated.copayments else None,
     )
 

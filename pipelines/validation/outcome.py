@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from pipelines.feeds.reading.chunks import Notice, Places
@@ -15,6 +15,7 @@ class Tally:
     accepted: int = 0
     rejected: int = 0
     skipped: int = 0
+    amounts_rejected: int = 0
     amount_received: int = 0
     amount_accepted: int = 0
     amount_skipped: int = 0
@@ -29,9 +30,10 @@ class Validated:
     """The result of validating a file. Amounts in cents; `accepted` includes the equal repeats of `skipped`.
 
     lines = header + not_taken + the lines of all records; records = accepted + rejected. known: doubtful records that
-    the target has with this content, which count as accepted. copayments: of the accepted, each once. control_mismatch,
-    over_limit, known_elsewhere, unconfirmed: why nothing of this file may be sent, or None. reasons, warnings: records
-    by rule broken. places: names its lines.
+    the target has with this content, which count as accepted. amounts_rejected: of the rejected, those with an amount
+    that is not zero. copayments: of the accepted, each once. control_mismatch, over_limit, known_elsewhere,
+    unconfirmed: why nothing of this file may be sent, or None. reasons, warnings: records by rule broken. places: names
+    its lines.
     """
 
     folder: Path
@@ -44,6 +46,7 @@ class Validated:
     rejected: int = 0
     skipped: int = 0
     known: int = 0
+    amounts_rejected: int = 0
     amount_received: int = 0
     amount_accepted: int = 0
     amount_skipped: int = 0
@@ -61,16 +64,8 @@ class Validated:
     places: Places = field(default_factory=Places)
 
     def add(self, tally: Tally) -> None:
-        self.accepted += tally.accepted
-        self.rejected += tally.rejected
-        self.skipped += tally.skipped
-        self.amount_received += tally.amount_received
-        self.amount_accepted += tally.amount_accepted
-        self.amount_skipped += tally.amount_skipped
-        self.copayments += tally.copayments
-        self.amount_copayments += tally.amount_copayments
-        self.reasons += tally.reasons
-        self.warnings += tally.warnings
+        for each in fields(tally):
+            setattr(self, each.name, getattr(self, each.name) + getattr(tally, each.name))
 
     def is_known(self, cents: int, rules: Collection[str]) -> None:
         """A record that was rejected counts as accepted, since the target has just that."""
@@ -81,6 +76,11 @@ class Validated:
         self.amount_accepted += cents
         self.amount_known += cents
         self.reasons -= Counter(rules)
+
+    @property
+    def amounts(self) -> int:
+        """Number of the records that `amount_received` sums. An accepted payment has an amount."""
+        return self.accepted + self.amounts_rejected
 
     @property
     def without_claim(self) -> tuple[int, int]:
