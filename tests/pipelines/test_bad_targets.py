@@ -3,6 +3,7 @@ nothing is lost without a word.
 """
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -156,6 +157,22 @@ def task(number):
     about = {"resourceType": "Task", "status": "requested", "intent": "unknown", "description": f"Call {number}"}
     body = {**about, "for": {"reference": "Patient/p1"}, "requester": {"reference": "Practitioner/a"}}
     return (number + 1, 1, f"k{number}", "p1", number, f"hash {number}", "p1", None, None, json.dumps(body))
+
+
+@pytest.mark.parametrize("says", WAYS.values(), ids=list(WAYS))
+def test_what_a_network_doubles_at_once_is_named_one_by_one(home, other, asked, says):
+    """TARGET-03, CLI-CMD-17: where two conditional creates at the same time both create; the rest is there once."""
+    other.promised, other.faults = says, ["", "", "", "at_once"]
+    payments(home, *((f"k{n}", f"p{n}", "1.00") for n in range(9)))
+    assert asked("import")["totals"]["created"] == 9
+    there = Counter(body["identifier"][0]["value"] for body in other.of("PaymentNotice"))
+    doubled = sorted(int(key[1:]) + 2 for key, number in there.items() if number == 2)
+    assert (len(there), there.total()) == (9, 9 + len(doubled))
+    assert doubled
+    found = asked("verify")["differences"]
+    assert sorted((each["kind"], int(each["row"].rpartition(":")[2])) for each in found) == [
+        ("double", line) for line in doubled
+    ]
 
 
 # -- searches

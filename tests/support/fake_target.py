@@ -442,6 +442,16 @@ class Handler(BaseHTTPRequestHandler):
         self.write(body)
         self.wfile = again
 
+    def fault_at_once(self, body):
+        """The network delivers the request twice at the same time, and a condition does not see what is under way."""
+        before = set(self.target.identified)
+        again, self.wfile = self.wfile, io.BytesIO()
+        self.write(body)
+        self.wfile = again
+        for key in self.target.identified.keys() - before:
+            del self.target.identified[key]
+        self.write(body)
+
     def fault_held(self, body):
         """A gateway keeps the request, and may bring it yet: `target.held`."""
         self.target.held.append(body)
