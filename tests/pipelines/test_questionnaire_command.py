@@ -34,6 +34,17 @@ def test_questions_of_a_gad_7_are_known_by_their_names(tmp_path):
     assert 'GAD1: its numbers are options: values = { "0" = "LA6568-5"' in found.notes[3]
 
 
+def test_what_a_survey_tool_notes_of_a_response_is_no_question_beside_those_of_an_instrument(tmp_path):
+    """The code of the GAD-7 is that of a questionnaire with its questions alone, as a draft of a feed names it."""
+    head = GAD.replace("mrn", "mrn,Progress,Finished,Status,IPAddress,SC0,UserLanguage")
+    found = drafted(
+        tmp_path, "gad7.csv", head + "".join(f"{n},7,100,1,0,x,{n},en,2026-03-01,0,1,2,3,0,0,1\n" for n in range(9))
+    )
+    assert found.body["code"] == [{"system": "http://loinc.org", "code": "69737-5"}]
+    assert len(found.body["item"]) == 7
+    assert "SC0: no question, by its name or its dates; is it one?" in found.notes
+
+
 def test_questions_of_a_prapare_are_known_by_their_names_or_words_and_keep_the_options_of_the_export(tmp_path):
     names = (
         "record_id,prapare_7,PRAPARE_worried_housing,prapare_transportation,prapare_date,prapare_22,prapare_stress,"

@@ -5,7 +5,7 @@ Values are shown to the person who decides, and go nowhere else.
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pipelines.feeds.drafting.entries import Entry, Line, as_toml
 from pipelines.feeds.drafting.seen import Seen
@@ -21,21 +21,44 @@ Ask = Callable[[Sequence[str]], str | None]
 def decided(lines: Sequence[Line], ask: Ask) -> list[Line]:
     """The lines with what was answered. Those after the last answer stay to be decided."""
     found: list[Line] = []
-    number = sum(isinstance(line, Entry) and bool(line.doubt) for line in lines)
+    taken: dict[str, bool] = {}
+    number = sum(isinstance(line, Entry) and bool(line.doubt) and not line.goes_with for line in lines)
     done = 0
     is_over = False
-    for line in lines:
+    for line in (_as_its_proposal(line, taken) for line in lines):
         if isinstance(line, Entry) and any(_is_settled(line, other) for other in found):
-            number -= bool(line.doubt)
+            number -= bool(line.doubt) and not line.goes_with
             continue
-        if isinstance(line, Entry) and line.doubt and not is_over:
+        if isinstance(line, Entry) and line.doubt and not is_over and (line.is_active or not line.goes_with):
             done += 1
             answer = ask([f"{done} of {number}", *_question(line)])
             is_over = answer is None
             found.append(line if answer is None else _answered(line, answer.strip()))
+            if line.begins and isinstance(found[-1], Entry) and answer is not None:
+                taken[line.begins] = found[-1].is_active
+                number += found[-1].is_active and sum(_is_asked_with(line.begins, other) for other in lines)
             continue
         found.append(line)
-    return found
+    return _without_doubles(found)
+
+
+def _is_asked_with(proposal: str, line: Line) -> bool:
+    return isinstance(line, Entry) and line.goes_with == proposal and bool(line.doubt)
+
+
+def _as_its_proposal(line: Line, taken: Mapping[str, bool]) -> Line:
+    """A line that goes with a proposal, as that was decided. taken: proposals that were decided."""
+    if not isinstance(line, Entry) or line.goes_with not in taken:
+        return line
+    return line._replace(is_active=True) if taken[line.goes_with] else line._replace(doubt="")
+
+
+def _without_doubles(lines: Sequence[Line]) -> list[Line]:
+    """The lines without those whose key a proposal that was taken has too."""
+    own = {(line.section, line.key) for line in lines if isinstance(line, Entry) and line.goes_with and line.is_active}
+    return [
+        line for line in lines if not isinstance(line, Entry) or line.goes_with or (line.section, line.key) not in own
+    ]
 
 
 def _is_settled(entry: Entry, other: Line) -> bool:

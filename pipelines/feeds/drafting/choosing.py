@@ -145,6 +145,9 @@ def _choice(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -
             seen for seen in left if "claim" in seen.words and fits(column, seen) and not set(seen.words) & _OF_CLAIM
         ]
         return Choice(near[0], is_known=False) if len(near) == 1 else None
+    if column.name == "patient_id" and not column.required:
+        near = [seen for seen in left if set(seen.words) & _OF_PATIENT and fits(column, seen) and _are_ids(seen)]
+        return Choice(near[0], tuple(near[1:]), is_known=False) if near else None
     if column.required or column.name == "authored":
         near = [seen for seen in left if fits(column, seen) and hints(column.name, seen.words, kind)]
         if not near and column.name == "authored":
@@ -153,8 +156,14 @@ def _choice(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -
     return None
 
 
+def _are_ids(seen: Seen) -> bool:
+    """True if cells are without blanks and with figures: no names, and no texts that tell kinds of patients apart."""
+    return all(" " not in cell and any(map(str.isdigit, cell)) for cell in seen.cells)
+
+
 _OF_CLAIM = NEVER | set("status type state line category method amount balance total date count".split())
 """Words of what is said of a claim, and does not name it."""
+_OF_PATIENT = frozenset("patient patienten mrn kartei".split())
 _LATER = frozenset("due start accepted activity".split())
 """Words of times that are not those of the record's making."""
 

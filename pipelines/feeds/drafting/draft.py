@@ -12,6 +12,7 @@ from pipelines.feeds.drafting.choosing import Choice, chosen, kind_of_export
 from pipelines.feeds.drafting.entries import Entry, Line, as_toml, rendered
 from pipelines.feeds.drafting.forms import forms
 from pipelines.feeds.drafting.head import head
+from pipelines.feeds.drafting.joining import comments_of, join_entries
 from pipelines.feeds.drafting.looking import look_at
 from pipelines.feeds.drafting.mapping_lines import (
     answer_maps,
@@ -44,8 +45,7 @@ def draft_lines(path: Path, kind: str | None = None) -> list[Line]:
     columns = columns_of(export)
     guess = kind_of_export(columns, export)
     guess = guess._replace(kind=kind, is_sure=True) if kind else guess
-    lines = list(_lines(export, columns, guess.kind, head(path, guess, export)))
-    return [*lines, *([""] if export.last else []), *export.last]
+    return list(_lines(export, columns, guess.kind, head(path, guess, export)))
 
 
 def _lines(export: Export, columns: Sequence[Seen], kind: str, first: Iterator[Line]) -> Iterator[Line]:
@@ -58,7 +58,10 @@ def _lines(export: Export, columns: Sequence[Seen], kind: str, first: Iterator[L
     choices = chosen(kind, columns)
     clocks = _clocks(kind, choices, columns, export)
     joined = {name: seen_together(choices[name].seen, clock, export) for name, clock in clocks.items()}
-    yield from forms(kind, choices, joined)
+    comments = comments_of(export) if kind == "tasks" else {}
+    proposed = list(join_entries(export, comments))
+    yield from forms(kind, choices, joined, [comments["comment_time"]] if "comment_time" in comments else [])
+    yield from (entry for entry in proposed if not entry.section)
     if not columns or not any(seen.rows for seen in columns):
         yield "# the file has no rows to look at"
     yield from again(export)
@@ -69,11 +72,16 @@ def _lines(export: Export, columns: Sequence[Seen], kind: str, first: Iterator[L
     yield from rows
     told = {id(seen) for line in rows if isinstance(line, Entry) for seen in line.columns}
     spare = [seen for seen in spare if id(seen) not in told]
+    if table := [entry for entry in proposed if entry.section.startswith("join.")]:
+        yield ""
+        yield f"[{table[0].section}]"
+        yield from table
     yield ""
     yield "[columns]"
     yield from column_lines(kind, choices, columns, export, clocks)
     empty = list(empty_lines(kind, choices, spare, export))
     yield from empty
+    yield from (entry for entry in proposed if entry.section == "columns")
     spare = [seen for seen in spare if all(seen not in line.columns for line in empty)]
     yield from _rest(kind, choices, spare, export)
 
@@ -128,7 +136,7 @@ def _rest(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen], expor
             yield "[maps.frequency]"
             yield from maps
         spare = [seen for seen in spare if seen not in asked]
-    names = {choice.seen.label for choice in choices.values() if choice.seen.name.startswith("#")}
+    names = {choice.seen.label for choice in choices.values() if choice.seen.name != choice.seen.label}
     unused = [seen for seen in spare if seen.label not in names]
     if unused:
         yield ""

@@ -14,7 +14,8 @@ class Entry(NamedTuple):
 
     doubt: what a person has to decide, and what was seen; empty where nothing is. note: a remark. columns: those of the
     export that it is about. is_active: False for a proposal, which the draft has as a comment. section: the table that
-    the key is in, "" for none.
+    the key is in, "" for none. begins: the name of a proposal of
+    several lines that this one asks for, goes_with: of the one that it is a part of, "" for none.
     """
 
     key: str
@@ -24,6 +25,8 @@ class Entry(NamedTuple):
     columns: tuple[Seen, ...] = ()
     is_active: bool = True
     section: str = ""
+    begins: str = ""
+    goes_with: str = ""
 
     @property
     def text(self) -> str:

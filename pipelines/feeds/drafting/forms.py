@@ -15,11 +15,14 @@ from pipelines.feeds.terms.times import EXCEL, UNIX
 SWAPPED = (("%m/%d", "%d/%m"), ("%m-%d", "%d-%m"), ("%m.%d", "%d.%m"))
 
 
-def forms(kind: str, choices: Mapping[str, Choice], joined: Mapping[str, Seen]) -> Iterator[Entry]:
-    """The keys. joined: columns of dates as they are together with their times of day."""
+def forms(
+    kind: str, choices: Mapping[str, Choice], joined: Mapping[str, Seen], more: Sequence[Seen]
+) -> Iterator[Entry]:
+    """The keys. joined: columns of dates as they are together with their times of day. more: further times."""
     times = [
         joined.get(name, choice.seen) for name, choice in choices.items() if KINDS[kind].by_name[name].shape == "time"
     ]
+    times += more
     yield from _zone(times)
     yield from _dates(times)
     yield from _empty([choice.seen for choice in choices.values()])

@@ -16,7 +16,7 @@ _MONTHS = (
     "jan(?:uary?|uar)? feb(?:ruary?|ruar)? mar(?:ch)? märz apr(?:il)? may mai june? juni july? juli aug(?:ust)?"
     " sept?(?:ember)? [ok][ck]t(?:ober)? nov(?:ember)? de[cz](?:ember)?"
 ).split()
-_DATED = re.compile(rf"(?:[\d_\-]|(?<=[\d_\- ])(?:{'|'.join(_MONTHS)})(?=[\d_\-]|$))++$", re.IGNORECASE)
+_DATED = re.compile(rf"(?:[\d_\-]|(?<=[\d_\- ])(?:{'|'.join(_MONTHS)})(?: (?=\d)|(?=[\d_\-]|$)))++$", re.IGNORECASE)
 _INSTRUMENT = re.compile(
     r".*(?<![^\W\d_])(?:audit|bdi|dass|epds|gad|pcl|phq|sf|who)[-_ ]?\d{1,2}(?=[-_ ]|$)", re.IGNORECASE
 )

@@ -1,91 +1,102 @@
 """Two tables of one archive that belong together: the one with the records, and the columns that join both."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
-from typing import NamedTuple
 
 from pipelines.feeds.drafting.choosing import chosen, kind_of_export
-from pipelines.feeds.drafting.entries import as_toml
+from pipelines.feeds.drafting.entries import Entry, as_toml
 from pipelines.feeds.drafting.head import stem_of
+from pipelines.feeds.drafting.mapping_lines import reference_doubt
 from pipelines.feeds.drafting.seen import Seen, columns_of
 from pipelines.feeds.drafting.sniffing import Export
+from pipelines.feeds.kinds.registry import KINDS
+from pipelines.feeds.terms.names import position
 
 _SHARE = 0.8
 """Of the values of the second table's column, so many are keys of the first."""
 _Columns = Sequence[tuple[Seen, set[str]]]
 """The columns of a table, each with its values."""
 _COMMENTS = ("comment", "comment_author_id", "comment_time")
+_Ways = Iterator[tuple[float, tuple[Export, Export, str, str]]]
 
 
-class Pair(NamedTuple):
-    """Two tables, the first with a key in each row, and the column of the second that has these keys."""
-
-    first: Export
-    second: Export
-    key: str
-    column: str
-
-
-def pair_of(tables: Sequence[Export]) -> Pair | None:
-    """Two tables as they belong together, None where no column of one has the keys of the other.
+def joined_of(tables: Sequence[Export]) -> Export:
+    """The table with the records. In it are the second one and the columns of both, where these have keys in common.
 
     A table of payments is no second one: what its rows name, such as people, are no records of the import.
     """
     seen = [(table, [(column, set(column.cells)) for column in columns_of(table)]) for table in tables]
     found = [
         each
-        for first, second in permutations(seen, 2)
-        if kind_of_export([column for column, _ in second[1]], second[0]).kind != "payments"
-        for each in _pairs(*first, *second)
+        for one, other in permutations(seen, 2)
+        if kind_of_export([column for column, _ in other[1]], other[0]).kind != "payments"
+        for each in _ways(*one, *other)
     ]
-    return max(found, key=lambda each: each[0], default=(0.0, None))[1]
+    if not found:
+        return tables[0]
+    _, (first, second, key, column) = max(found, key=lambda each: each[0])
+    first.second, first.on = second, (key, column)
+    return first
 
 
-def _pairs(first: Export, keys: _Columns, second: Export, others: _Columns) -> Iterator[tuple[float, Pair]]:
+def _ways(first: Export, keys: _Columns, second: Export, others: _Columns) -> _Ways:
     """The ways to join two tables, each with how much speaks for it: keys that come again say more than others."""
     for key, known in keys:
         if not key.is_key or key.is_time:
             continue
         for other, values in others:
             share = len(values & known) / len(values) if values else 0.0
-            if share >= _SHARE and not other.name.startswith("#"):
+            if share >= _SHARE and position(other.name) is None:
                 alike = bool(set(key.words) & set(other.words))
-                yield share + alike + 2 * (not other.is_key), Pair(first, second, key.name, other.name)
+                yield share + alike + 2 * (not other.is_key), (first, second, key.name, other.name)
 
 
-def join_lines(pair: Pair) -> list[str]:
-    """The proposal of a join, as comments at the end of a draft."""
-    name, inner = "other", Path(pair.second.file_name)
-    columns = columns_of(pair.second)
-    comments = {ours: choice.seen.name for ours, choice in chosen("tasks", columns).items()}
-    if "comment" not in comments and "description" in comments and _says_comments(inner.stem, columns):
-        comments["comment"] = comments["description"]
-    is_of_comments = "comment" in comments
-    if is_of_comments:
-        name = "comments"
-    said = f"{as_toml(inner.name)} of the archive has values of {as_toml(pair.key)} in {as_toml(pair.column)}"
-    lines = [
-        f"# DECIDE: {said}: do they belong together? Then with these lines:",
-        *(['# one_row_per = "comment"  # above the tables'] if is_of_comments else []),
-        f"# [join.{name}]",
-        f"# files = {as_toml([f'{stem_of(inner.stem)}*{inner.suffix}'])}",
-        f"# on = {{ {as_toml(pair.key)} = {as_toml(pair.column)} }}",
-        f"# one_row_per = {as_toml(name)}  # each of its rows is one; without it, each of the first file",
-    ]
-    lines += [
-        f"# {ours} = {as_toml(f'{name}.{column}')}  # in [columns]"
-        for ours in _COMMENTS
-        if is_of_comments and (column := comments.get(ours) or _by_task(ours, comments))
-    ]
-    return lines
+def comments_of(export: Export) -> dict[str, Seen]:
+    """The columns of the second table by what they are of a comment; none where it has no comments."""
+    if export.second is None:
+        return {}
+    columns = columns_of(export.second)
+    found = {
+        ours: choice.seen for ours, choice in chosen("tasks", columns).items() if position(choice.seen.name) is None
+    }
+    if "comment" not in found and "description" in found and _says_comments(export.second, columns):
+        found["comment"] = found["description"]
+    if "comment" not in found:
+        return {}
+    known = ((ours, found.get(ours) or found.get(_AS_OF_A_TASK.get(ours, ""))) for ours in _COMMENTS)
+    return {ours: replace(seen, name=f"comments.{seen.name}") for ours, seen in known if seen}
 
 
-def _says_comments(stem: str, columns: Sequence[Seen]) -> bool:
+_AS_OF_A_TASK = {"comment_author_id": "requester_id", "comment_time": "authored"}
+"""The author and the time of a comment go by the names of those of a task."""
+
+
+def _says_comments(table: Export, columns: Sequence[Seen]) -> bool:
     """True if a table is of comments by its name, or by that of a column such as `Comment ID`."""
-    return any("comment" in word for word in (stem.lower(), *(word for seen in columns for word in seen.words)))
+    stem = Path(table.file_name).stem.lower()
+    return any("comment" in word for word in (stem, *(word for seen in columns for word in seen.words)))
 
 
-def _by_task(ours: str, comments: dict[str, str]) -> str | None:
-    """The author and the time of a comment go by the names of those of a task."""
-    return comments.get({"comment_author_id": "requester_id", "comment_time": "authored"}.get(ours, ""))
+def join_entries(export: Export, comments: Mapping[str, Seen]) -> Iterator[Entry]:
+    """The proposal of a join, each line with the table that it stands in. comments: as `comments_of` has them."""
+    if export.second is None:
+        return
+    name, inner = "comments" if comments else "other", Path(export.second.file_name)
+    table, (key, column) = f"join.{name}", export.on
+    said = f"{as_toml(inner.name)} of the archive has values of {as_toml(key)} in {as_toml(column)}"
+    doubt = f"{said}: do they belong together? Then with all lines of [{table}]"
+    part = Entry("", "", note=f"with [{table}]", is_active=False, goes_with=table)
+    if comments:
+        yield Entry("one_row_per", '"comment"', doubt, is_active=False, begins=table)
+    files = part._replace(key="files", value=as_toml([f"{stem_of(inner.stem)}*{inner.suffix}"]), note="", section=table)
+    yield files if comments else files._replace(doubt=doubt, begins=table, goes_with="")
+    yield part._replace(key="on", value=f"{{ {as_toml(key)} = {as_toml(column)} }}", note="", section=table)
+    note = "each of its rows is one; without it, each of the first file"
+    yield part._replace(key="one_row_per", value=as_toml(name), note=note, section=table)
+    for ours, seen in comments.items():
+        shape, source = KINDS["tasks"].by_name[ours].shape, as_toml(seen.name)
+        ids = reference_doubt(shape, seen, source) if isinstance(shape, tuple) else ""
+        said = f"with [{table}]; {ids}" if ids else ""
+        yield part._replace(key=ours, value=source, doubt=said, columns=(seen,), section="columns")

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipelines.feeds.drafting.joining import join_lines, pair_of
+from pipelines.feeds.drafting.joining import joined_of
 from pipelines.feeds.drafting.sniffing import Export, look_at_text, of_rows
 from pipelines.feeds.drafting.tables import ROWS
 from pipelines.feeds.files.catalog import form_by_name
@@ -31,12 +31,9 @@ def look_at(path: Path) -> Export:
         return export
     parts = _unlike(path)
     first, *others = [_look_at_content(content) for content in parts[:_JOINED]]
-    export, pair = first, pair_of([first, *others]) if len(parts) == _JOINED else None
-    if pair:
-        export = pair.first
-        export.last += join_lines(pair)
+    export = joined_of([first, *others]) if len(parts) == _JOINED else first
     export.beside = [Path(content.file_name).name for content in parts if content.file_name != export.file_name]
-    export.keys += [*_records_inside(export), *([] if pair else _others_inside(export))]
+    export.keys += [*_records_inside(export), *([] if export.second else _others_inside(export))]
     return export
 
 

@@ -1,7 +1,6 @@
 """The lines of a draft that map columns: what each column of ours comes from, and what is to be decided of it."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from pipelines.feeds.drafting.cells import most
@@ -14,7 +13,8 @@ from pipelines.feeds.drafting.telling import copayments, telling
 from pipelines.feeds.files.rules import ASKED
 from pipelines.feeds.kinds.registry import KINDS
 from pipelines.feeds.terms.columns import Column
-from pipelines.feeds.terms.vocabulary import plain, rank
+from pipelines.feeds.terms.names import position
+from pipelines.feeds.terms.vocabulary import is_survey_fact, plain, rank
 
 _HINTS = {
     "questionnaire": 'a column, or always the same: { constant = "its id, name or system|code" }',
@@ -93,7 +93,8 @@ def is_wide(kind: str, choices: Mapping[str, Choice]) -> bool:
 
 def source_of(seen: Seen, export: Export) -> str:
     """A column's name as a feed file writes it."""
-    return as_toml(seen.name) if export.is_objects or not seen.name.startswith("#") else seen.name[1:]
+    place = None if export.is_objects else position(seen.name)
+    return str(place) if place else as_toml(seen.name)
 
 
 def _line(column: Column, choice: Choice, columns: Sequence[Seen], export: Export, clock: Seen | None) -> Entry:
@@ -106,7 +107,7 @@ def _line(column: Column, choice: Choice, columns: Sequence[Seen], export: Expor
     if choice.rivals:
         doubts.append(_rivals(column, choice.rivals))
     if isinstance(column.shape, tuple):
-        doubts.append(_reference(column.shape, seen, source))
+        doubts.append(reference_doubt(column.shape, seen, source))
     elif column.name == "status":
         value, doubt = _status(seen, source)
         doubts += doubt
@@ -134,7 +135,8 @@ def _rivals(column: Column, rivals: Sequence[Seen]) -> str:
     return f"or {names}?"
 
 
-def _reference(types: Sequence[str], seen: Seen, source: str) -> str:
+def reference_doubt(types: Sequence[str], seen: Seen, source: str) -> str:
+    """What a person has to decide of a column of ids: whether they are the chart's. types: of resources."""
     kinds = " or ".join(types)
     walk = f'{{ column = {source}, crosswalk = {{ file = "....csv", from = "...", to = "..." }} }}'
     if any(" " in cell or "@" in cell for cell in seen.cells):
@@ -181,7 +183,14 @@ def _labels(seen: Seen, columns: Sequence[Seen], source: str, export: Export) ->
     if len(alike) > 1:
         return f"{{ list = [{', '.join(source_of(other, export) for other in alike)}] }}", []
     sign = next((sign for sign in (",", "|") if any(sign in cell for cell in seen.cells)), None)
-    if sign is None or any(";" in cell for cell in seen.cells):
+    if any(";" in cell for cell in seen.cells):
+        return source, []
+    if sign is None and any(" " in cell for cell in seen.cells):
+        value = f'{{ column = {source}, split = " " }}'
+        if _are_parts(seen.cells, " "):
+            return value, ["are labels parted by blanks?"]
+        return source, [f"one label in a cell? If blanks part several: {value}"]
+    if sign is None:
         return source, []
     value = f"{{ column = {source}, split = {as_toml(sign)} }}"
     return value, [] if _are_parts(seen.cells, sign) else [f"are labels parted by '{sign}'?"]
@@ -200,7 +209,7 @@ def _claim(choice: Choice, columns: Sequence[Seen], export: Export) -> Iterator[
     """The claim of a payment: it makes of the payment a copayment. Proposed, and taken by nobody but a person."""
     seen, source = choice.seen, source_of(choice.seen, export)
     said = "a payment with a claim is a copayment and may take the balance below zero"
-    ids = _reference(("Claim",), seen, source)
+    ids = reference_doubt(("Claim",), seen, source)
     if found := copayments(columns):
         other, codes = found
         when = f"{{ {as_toml(other.name)} = {as_toml(codes if len(codes) > 1 else codes[0])} }}"
@@ -223,7 +232,7 @@ def _comment(column: Column, choice: Choice, choices: Mapping[str, Choice], expo
     """A comment goes with its author; without one it is only proposed."""
     whole = "comment_author_id" in choices and "comment" in choices
     source = source_of(choice.seen, export)
-    doubt = _reference(column.shape, choice.seen, source) if isinstance(column.shape, tuple) else ""
+    doubt = reference_doubt(column.shape, choice.seen, source) if isinstance(column.shape, tuple) else ""
     note = "" if whole else "a comment needs its author: comment_author_id"
     return Entry(column.name, source, doubt, note, (choice.seen,), is_active=whole, section="columns")
 
@@ -284,7 +293,7 @@ def may_be_question(seen: Seen) -> bool:
         return False
     if any("@" in cell for cell in seen.cells):
         return False
-    return not (Counter(seen.words).keys() & _FACTS and len(seen.words) <= _SHORT_NAME)
+    return not is_survey_fact(seen.words)
 
 
 def _looks_like_a_key(seen: Seen) -> bool:
@@ -292,9 +301,3 @@ def _looks_like_a_key(seen: Seen) -> bool:
 
 
 _ENOUGH = 8
-_FACTS = set(
-    "ip ipaddr address duration progress finished status language network collector seed page lastpage channel event"
-    " instance repeat total complete recipient latitude longitude user email name first last number count zone stage"
-    " type display".split()
-)
-_SHORT_NAME = 4

@@ -13,6 +13,7 @@ from pipelines.feeds.drafting.cells import is_iso, most, number_formats
 from pipelines.feeds.drafting.instruments import LOINC, instruments, known_items, screening_questions
 from pipelines.feeds.drafting.looking import look_at
 from pipelines.feeds.drafting.sniffing import Export
+from pipelines.feeds.terms.vocabulary import is_survey_fact, words_of
 from pipelines.home.batch import Unreadable
 
 MOST_OPTIONS = 12
@@ -22,6 +23,8 @@ _ABOUT = re.compile(
     r"encounter|language|ip|total|score|sum)(?:$|[\W_])",
     re.IGNORECASE,
 )
+_SCORE = re.compile(r"SC\d+")
+"""The name that Qualtrics gives a score."""
 _BOOK = {
     "name": ("variable / field name", "variable", "field name", "field_name", "item", "linkid", "name"),
     "text": ("field label", "field_label", "label", "question", "text", "description"),
@@ -81,10 +84,16 @@ def _of_columns(export: Export, internal: str, drafted: Drafted) -> Iterator[dic
         elif name in screening:
             item = _item(name, name, _kind_of(cells), _options_of(cells, internal), internal, drafted)
             yield _of_screening(item, screening[name], drafted)
-        elif not name.strip() or _ABOUT.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)) or most(cells, is_iso):
+        elif _is_no_question(name) or most(cells, is_iso):
             drafted.notes.append(f"{name or f'column {place + 1}'}: no question, by its name or its dates; is it one?")
         else:
             yield _item(name, name, _kind_of(cells), _options_of(cells, internal), internal, drafted)
+
+
+def _is_no_question(name: str) -> bool:
+    """True for a name of what a survey tool notes of a response, such as its id, state or score."""
+    about = _ABOUT.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)) or _SCORE.fullmatch(name.strip())
+    return bool(not name.strip() or about or is_survey_fact(words_of(name)))
 
 
 def _known_item(instrument: str, number: int, name: str, cells: Sequence[str], drafted: Drafted) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pipelines.feeds.drafting.cells import (
     number_formats,
 )
 from pipelines.feeds.drafting.sniffing import Export
+from pipelines.feeds.terms.names import position
 from pipelines.feeds.terms.numbers import Numbers
 from pipelines.feeds.terms.vocabulary import words_of
 
@@ -109,7 +110,7 @@ def columns_of(export: Export) -> list[Seen]:
         return [_seen(name, name, texts, len(export.objects)) for name, texts in cells.items()]
     found: list[Seen] = []
     for place, name in enumerate(export.names):
-        unique = name and export.names.count(name) == 1
+        unique = name and export.names.count(name) == 1 and not position(name)
         label = name if unique else f"#{place + 1}"
         found.append(_seen(label, name or label, export.column(place), len(export.rows)))
     return found
@@ -126,6 +127,8 @@ def seen_together(first: Seen, second: Seen, export: Export) -> Seen:
 def _seen(name: str, label: str, cells: Sequence[str], rows: int) -> Seen:
     iso = most(cells, is_iso)
     dates = () if iso else tuple(date_formats(cells[:LOOKED_AT]))
+    if any(len(alike) > 1 for alike in dates):
+        dates = tuple(date_formats(cells))  # a later day of the month may tell the format
     clock = None if iso or dates else clock_format(cells[:LOOKED_AT])
     numbers = () if iso or dates or clock else tuple(number_formats(cells))
     days, is_unix = (bool(numbers) and told(cells) for told in (are_day_counts, are_unix_times))

@@ -25,7 +25,8 @@ class Export:
     the rows. extras: rows of totals and lines below a table, each with its line. again: lines where the table seems to
     begin again. titles: lines of titles above the header that comes again; between: above rows.
     file_name: of the file whose rows these are, without endings of compression. beside: names of the other files of
-    its archive. keys: further lines of the feed file; last: those at its end.
+    its archive. keys: further lines of the feed file. second: a table of the archive that belongs to this one, and on:
+    the column of each by which they are joined.
     """
 
     form: str
@@ -47,7 +48,8 @@ class Export:
     file_name: str = ""
     beside: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
-    last: list[str] = field(default_factory=list)
+    second: "Export | None" = None
+    on: tuple[str, str] = ("", "")
 
     @property
     def is_objects(self) -> bool:

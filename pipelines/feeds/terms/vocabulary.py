@@ -5,7 +5,7 @@ cells. `Receipt No` is `receipt`, `Posted at` is `posted`, `id` is "".
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
@@ -229,6 +229,19 @@ def hints(target: str, words: tuple[str, ...], kind: str) -> bool:
     if set(words) & NEVER:
         return False
     return any(name and set(name.split()) <= set(words) for name in _names(target, kind))
+
+
+def is_survey_fact(words: Sequence[str]) -> bool:
+    """True if a short name is that of a fact that a survey tool notes of a response, and no question's."""
+    return len(words) <= _SHORT_NAME and not _FACTS.isdisjoint(words)
+
+
+_SHORT_NAME = 4
+_FACTS = frozenset(
+    "ip ipaddr address duration progress finished status language network collector seed page lastpage channel event"
+    " instance repeat total complete recipient latitude longitude user email name first last number count zone stage"
+    " type display".split()
+)
 
 
 def is_name(text: str) -> bool:

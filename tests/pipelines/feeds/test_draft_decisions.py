@@ -3,6 +3,8 @@
 import io
 import re
 import tomllib
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -158,3 +160,86 @@ def test_answers_name_the_questions_of_a_form_and_take_a_proposal(
     found = tomllib.loads(capsys.readouterr().out)
     assert found["columns"]["questionnaire"] == {"constant": "PHQ9"}
     assert found["questions"] == {"44250-9": "Q1"}
+
+
+@pytest.mark.parametrize(
+    ("cells", "line"),
+    [
+        (
+            ("web urgent", "urgent", "web phone", "phone urgent", "web", "phone"),
+            '{ column = "tags", split = " " }  # DECIDE: are labels',
+        ),
+        (("call back", "call back", "web", ""), '"tags"  # DECIDE: one label in a cell? If blanks part several: { col'),
+        (("call back;web", "web", "", ""), '"tags"\n'),
+        (("web", "phone", "web", ""), '"tags"\n'),
+    ],
+)
+def test_labels_that_blanks_may_part_are_a_decision(cells: tuple[str, ...], line: str, tmp_path: Path) -> None:
+    """FEED-FILE-08."""
+    rows = "".join(f"i{number},call,open,d1,{cell}\n" for number, cell in enumerate(cells))
+    text = draft(written(tmp_path, "items.csv", f"id,title,state,reporter,tags\n{rows}"), "tasks")
+    assert f"\nlabels = {line}" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "line"),
+    [
+        ("patient_ref", "p01 p02 p03", '\npatient_id = "patient_ref"  # DECIDE: is it this column?'),
+        ("Patient class", "inpatient outpatient inpatient", None),
+        ("Patient name", "Abt4 Brand5 Conti6", None),
+    ],
+)
+def test_a_column_with_the_word_patient_is_asked_for_where_it_may_hold_ids(
+    name: str, cells: str, line: str | None, tmp_path: Path
+) -> None:
+    """FEED-FILE-08: a task without its patient would be right for the target."""
+    rows = "".join(f"i{number},call,open,d1,{cell}\n" for number, cell in enumerate(cells.split()))
+    text = draft(written(tmp_path, "items.csv", f"id,title,state,reporter,{name}\n{rows}"), "tasks")
+    assert line in text if line else "patient_id" not in text
+
+
+TRACKER = """id,patient_ref,title,state,reporter,opened,comment
+i1,p001,call,open,d1,2026-03-01,5 of them
+i2,p002,write,open,d2,2026-03-02,none yet
+i3,p003,fax,open,d1,2026-03-03,
+"""
+COMMENTS = """no,item_id,author,body,created
+1,i1,Ada Abt,"first, second",03/14/2026 10:00 AM
+2,i1,Bo Brand,third,03/15/2026 10:00 AM
+3,i2,Ada Abt,fourth,03/16/2026 10:00 AM
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "one_row_per", "columns"),
+    [
+        ("+", "comment", {"comment": "comments.body", "comment_author_id": "d9", "comment_time": "comments.created"}),
+        ("", None, {}),
+    ],
+)
+def test_a_second_table_of_comments_is_asked_for_and_taken_whole_or_not_at_all(
+    answer: str, one_row_per: str | None, columns: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FEED-FILE-08: whose comments these are is asked only if they are taken."""
+    with zipfile.ZipFile(tmp_path / "tracker.zip", "w") as packed:
+        packed.writestr("items.csv", TRACKER)
+        packed.writestr("comments.csv", COMMENTS)
+    shown: list[str] = []
+
+    def ask(lines: Sequence[str]) -> str:
+        shown.append("\n".join(lines))
+        return answer if "do they belong together?" in shown[-1] else "d9" if "comment_author_id" in lines[1] else ""
+
+    text = draft(tmp_path / "tracker.zip", "tasks", ask)
+    found = tomllib.loads(text)
+    assert "DECIDE" not in text.replace("Lines that say DECIDE", "")
+    assert found.get("one_row_per") == one_row_per
+    assert {name: value for name, value in found["columns"].items() if name.startswith("comment")} == columns
+    assert found.get("join") == (
+        {"comments": {"files": ["comments*.csv"], "on": {"id": "item_id"}, "one_row_per": "comments"}}
+        if answer
+        else None
+    )
+    assert found["dates"] == ["%m/%d/%Y %I:%M %p"]
+    assert shown[-1].startswith(f"{len(shown)} of {len(shown)}\n")
+    assert load_feed(written(tmp_path, "tracker.toml", text)).kind.name == "tasks"

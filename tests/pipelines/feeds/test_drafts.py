@@ -50,6 +50,7 @@ def test_a_draft_holds_what_can_be_seen_and_loads_as_a_feed(tmp_path: Path) -> N
         ("clinic gad-7 0310.csv", "clinic-gad-7", "clinic gad-7 *.csv"),
         ("gad7.csv", "gad7", "gad7*.csv"),
         ("till2026-03.csv", "till", "till*.csv"),
+        ("Receipts March 2026.csv", "Receipts", "Receipts *.csv"),
     ],
 )
 def test_figures_of_an_instrument_are_part_of_a_name(file: str, name: str, pattern: str, tmp_path: Path) -> None:
@@ -181,6 +182,13 @@ def test_a_currency_other_than_dollars_is_asked(tmp_path: Path) -> None:
     assert 'amount = "Amount"  # DECIDE: not in dollars alone: "Currency" has EUR' in text
 
 
+def test_a_later_day_tells_how_days_are_written(tmp_path: Path) -> None:
+    """FEED-FILE-08: rows of a ledger are in the order of their days, so that the first may all be early in a month."""
+    rows = "".join(f"t{n},p{n},{n}.50,03/{n // 10 + 1:02}/2026\n" for n in range(250))
+    text = draft(written(tmp_path, "till.csv", f"Receipt,Patient,Amount,Paid\n{rows}"))
+    assert '\ndates = ["%m/%d/%Y"]\n' in text
+
+
 def test_two_ways_to_write_days_that_clash_are_asked(tmp_path: Path) -> None:
     """FEED-FILE-08: 05/06 would be two days."""
     days = ["01/25/2024", "02/26/2024", "25/03/2024", "26/04/2024", "05/06/2024"]
@@ -261,6 +269,14 @@ def test_two_columns_of_one_name_are_decided(tmp_path: Path) -> None:
     assert 'amount = 3  # DECIDE: what was paid? "#5" has amounts too' in text
 
 
+@pytest.mark.parametrize(("name", "mapped"), [("#", "#"), ("#Receipt", "#Receipt"), ("#3", 1)])
+def test_a_name_that_begins_with_a_number_sign_is_a_name(name: str, mapped: object, tmp_path: Path) -> None:
+    """FEED-FILE-08: `#3` alone would be the third column, so that the draft goes by the column's position."""
+    rows = "".join(f"{number},p0{number},7.50,2026-03-0{number}\n" for number in range(1, 9))
+    found = tomllib.loads(draft(written(tmp_path, "till.csv", f"{name},Patient,Amount,Paid\n{rows}"), "payments"))
+    assert found["columns"]["payment_id"] == mapped
+
+
 def test_the_name_of_a_month_is_no_part_of_a_feeds_name(tmp_path: Path) -> None:
     """FEED-FILE-08: exports of other months are taken too."""
     written(tmp_path, "till_may_2024.csv", "a,b\n1,2\n")
@@ -278,7 +294,10 @@ def test_an_archive_of_two_tables_is_drafted_from_the_one_with_the_records(tmp_p
     assert tomllib.loads(text)["files"] == ["tracker*.zip", "items*.csv"]
     assert '# DECIDE: "comments.csv" of the archive has values of "id" in "item_id": do they belong together?' in text
     assert '# [join.comments]\n# files = ["comments*.csv"]\n# on = { "id" = "item_id" }\n' in text
-    assert '# comment = "comments.body"  # in [columns]' in text
+    columns = text.partition("[columns]")[2]
+    assert (
+        '# comment = "comments.body"  # with [join.comments]\n# comment_author_id = "comments.author"  # DEC' in columns
+    )
 
 
 def test_a_text_beside_items_is_a_comment_where_the_file_or_a_column_says_so(tmp_path: Path) -> None:
@@ -288,8 +307,8 @@ def test_a_text_beside_items_is_a_comment_where_the_file_or_a_column_says_so(tmp
             packed.writestr(name, f"{number},Issue,Author,Text\n1,a1,d1,first\n2,a1,d2,second\n3,a2,d1,third\n")
             packed.writestr("items.csv", "Issue Key,Summary,Status\na1,call,open\na2,write,open\n")
         text = draft(tmp_path / "tracker.zip")
-        assert '# one_row_per = "comment"  # above the tables' in text
-        assert '# comment = "comments.Text"  # in [columns]' in text
+        assert '# one_row_per = "comment"  # DECIDE: ' in text
+        assert '# comment = "comments.Text"  # with [join.comments]' in text
 
 
 def test_a_claim_is_known_by_its_word_among_others(tmp_path: Path) -> None:
