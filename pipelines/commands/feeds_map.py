@@ -36,7 +36,7 @@ def feeds_map(options: Options, feed: str, out: Path | None, entries: Path | Non
     try:
         if entries:
             given = read_csv_entries(entries)
-        elif out:
+        elif out and found.work:
             write_csv(found, out)
             then = f"fill in entry, then chartferry feeds map {feed} --entries {out}"
             click.echo(f"{out}: {len(found.work):,} values; {then}")
@@ -52,7 +52,7 @@ def feeds_map(options: Options, feed: str, out: Path | None, entries: Path | Non
     if given:
         click.echo(f"{written:,} entries were written; chartferry import tries the rejects again")
     elif not found.work:
-        click.echo("every value has its entry")
+        click.echo(f"no open reject of {feed} lacks an entry; values are listed once an import has rejected them")
     return UNREADABLE if found.left else ALL_LOADED
 
 

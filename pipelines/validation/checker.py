@@ -88,7 +88,7 @@ class Checker:
             faults += [self._faults.of_building(fault, lines) for fault in built.faults]
             body = None if faults else self._bodies.sound(built, rows, values[0])
             if body is None:
-                faults += self._broken_rules(first.line, built, lines, {fault.expression for fault in faults})
+                faults += self._broken_rules(first.line, built, lines, faults)
             built = _without(built, missing)
             self._sorted.tally.amount_received += built.cents or 0
         if faults or built is None:
@@ -102,9 +102,7 @@ class Checker:
             for repeat in repeats:
                 self._sorted.skip(repeat, built, first.line)
 
-    def _broken_rules(
-        self, line: int, built: Built, lines: Sequence[int], told: Collection[str | None]
-    ) -> list[Reason]:
+    def _broken_rules(self, line: int, built: Built, lines: Sequence[int], told: Sequence[Reason]) -> list[Reason]:
         """Return the problems by the interface's rules; those of rules that we decided may only be warnings."""
         broken = []
         for reason, is_given in self._faults.of_rules(built, lines, told):

@@ -1,7 +1,7 @@
 """What is wrong with a record, as reasons: the column of the source, the line, and the sentence of each."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import orjson
@@ -40,17 +40,21 @@ class Faults:
         line = lines[found.row] if lines and found.row is not None else None
         return Reason("map", found.fault.rule, found.element, column, found.fault.message, line=line)
 
-    def of_rules(
-        self, built: Built, lines: Sequence[int], told: Collection[str | None]
-    ) -> Iterator[tuple[Reason, bool]]:
+    def of_rules(self, built: Built, lines: Sequence[int], told: Sequence[Reason]) -> Iterator[tuple[Reason, bool]]:
         """Yield the problems by the interface's rules, without elements that have a problem already (`told`).
 
-        Each with True if the interface gives its rule, and it is not one that we decided.
+        Each with True if the interface gives its rule, and it is not one that we decided. Of an element that each row
+        has one of, a cell with a problem says nothing of those of other rows.
         """
-        hidden = tuple(element for element in told if element and element != self._kind.member)
+        elements = {reason.expression for reason in told}
+        hidden = tuple(element for element in elements if element and element != self._kind.member)
+        cells = {(reason.column, reason.line) for reason in told if reason.expression == self._kind.member}
         for problem in self._check(body=built.body).problems:
-            if not (hidden and problem.expression.startswith(hidden)):
-                yield self._of_rule(problem, built, lines), problem.given
+            if hidden and problem.expression.startswith(hidden):
+                continue
+            reason = self._of_rule(problem, built, lines)
+            if (reason.column, reason.line) not in cells:
+                yield reason, problem.given
 
     def at_places(self, reasons: Sequence[Reason], line: int) -> Sequence[Reason]:
         """Return reasons with the places of their rows, in a file whose lines have others. line: of the record."""

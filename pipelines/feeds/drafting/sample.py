@@ -48,7 +48,7 @@ def sample_lines(feed: Feed, path: Path, rows: int, known: Any = None) -> Iterat
             if tables:
                 tables.take(chunk)
             for line, lines in sorted(_chunk(mapper, chunk, rows - shown.total(), width, Seen(paid, known))):
-                yield f"{path.name}: line {line}: {lines[0]}"
+                yield f"{path.name}: {reader.places.of(line)}: {lines[0]}"
                 yield from (f"  {text}" for text in lines[1:])
                 shown[re.split("[:,]", lines[0])[0]] += 1
             if shown.total() >= rows:
@@ -143,7 +143,7 @@ def _problems(feed: Feed, rows: Sequence[dict[str, Any]], known: Any) -> Iterato
     built = feed.kind.build(rows[0][feed.kind.key], full, Around(Site(), known, "2000-01-01", feed.file.numbers))
     origins = Origins(feed.file, feed.kind)
     for found in built.faults:
-        yield f"problem in {origins.labels.get(found.column) or found.column}: {found.fault.message}"
+        yield f"problem in {origins.told(found.column)}: {found.fault.message}"
     if not built.faults:
         needs = OF_ITSELF if known is None else (*OF_ITSELF, "reference")
         for problem in check(RESOURCES[feed.resource], built.body, Site(), needs=needs, lookup=known).problems:

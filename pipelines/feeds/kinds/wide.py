@@ -10,6 +10,7 @@ from typing import Any
 from pipelines.feeds.kinds.answers import (
     ANSWERS,
     COLUMNS,
+    ELEMENTS,
     ITEM,
     ROOT,
     built,
@@ -32,6 +33,13 @@ NO_DISPLAY = Fault("FEED-ANS-07", "no option of the question is displayed so")
 SEVERAL_DISPLAYS = Fault("FEED-ANS-07", "several options of the question are displayed so; name the code")
 
 
+UNKNOWN = Found(
+    Fault("FEED-ANS-03", "no active questionnaire is known by this, so that no option is found by what it displays"),
+    ELEMENTS["questionnaire"],
+    "questionnaire",
+)
+
+
 def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
     """The QuestionnaireResponse of a row. What could not be mapped is left out."""
     (row,) = rows
@@ -42,7 +50,10 @@ def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
     body = head(row, address, around)
     items: dict[str, dict[str, Any]] = {}
     places: list[str] = []
-    for name, by, text in row.get("answers") or ():
+    answers = row.get("answers") or ()
+    if known is None and any(by == "display" for _, by, _ in answers):
+        faults, answers = faults or ([] if row.get("faulty") else [UNKNOWN]), ()
+    for name, by, text in answers:
         link = link_id(name, known, faults)
         found = _answer(text, by, known.questions.get(link) if known else None, around.numbers)
         if isinstance(found, Fault):

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from pipelines.feeds.terms.names import source_label
+from pipelines.feeds.terms.names import CONSTANT, source_label
 from pipelines.feeds.terms.record import Kind
 from pipelines.feeds.terms.schema import FeedFile
 
@@ -22,6 +22,11 @@ class Origins:
         self.key, self._kind = kind.columns[0], kind
         self._mapped = [column for column in kind.columns if column.name in self.labels]
         self._wide = bool(file.questions)
+
+    def told(self, column: str) -> str:
+        """The columns of the source behind one of ours, as a sentence names them."""
+        label = self.labels.get(column) or column
+        return f"{column} {label}" if label == CONSTANT else label
 
     def of(self, expression: str, places: Sequence[str] = ()) -> str | None:
         """The column of the element at an expression. places: where items of the body come from, as in `Built`."""

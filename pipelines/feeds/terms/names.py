@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.values import Value
 
+CONSTANT = "(constant)"
 _POSITION = re.compile(r"#([1-9]\d{0,3})\Z", re.ASCII)
 
 
@@ -75,7 +76,7 @@ def named_by(value: Value) -> list[str]:
 
 def source_label(value: Value) -> str:
     """Return the source columns of a value as a reason names them, or `(constant)`."""
-    return ", ".join(named_by(value)) or "(constant)"
+    return ", ".join(named_by(value)) or CONSTANT
 
 
 def position_header(file: FeedFile, width: int = 0) -> list[str]:

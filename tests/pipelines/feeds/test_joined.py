@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pipelines.cli import run
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.feeds.reading import partners
 from pipelines.home.batch import Unreadable
@@ -207,6 +208,30 @@ def test_a_row_that_cannot_be_read_takes_its_task_with_it(tmp_path):
     found = read({"items.csv": ITEMS, "comments.csv": COMMENTS + "2,too,many,fields\n"}, tmp_path)
     assert sorted(notes(found)) == ["1", "3"]
     assert len(rejected(found)) == 1
+
+
+def test_an_author_without_an_entry_is_one_reason_and_hides_none_of_another_row(tmp_path):
+    """FEED-FILE-06, COMMON-38: the note lacks its author for that reason."""
+    (tmp_path / "staff.csv").write_text("name,id\nb,d2\n")
+    walk = 'crosswalk = { file = "staff.csv", from = "name", to = "id" }'
+    feed = TRACKER.replace('before = "dr-"', walk)
+    files = {"items.csv": ITEMS, "comments.csv": COMMENTS + "1,no author,\n"}
+    (found,) = rows(read(files, tmp_path, feed), "rejects")
+    assert [(each["rule_id"], each["message"].split(":")[0], each["column"]) for each in found["reasons"]] == [
+        ("FEED-FILE-06", "comments.csv, line 2", "comments.author"),
+        ("FEED-FILE-06", "comments.csv, line 4", "comments.author"),
+        ("COMMON-38", "comments.csv, line 5", "comments.author"),
+    ]
+
+
+def test_a_sample_names_the_file_of_a_line(tmp_path, capsys):
+    """FEED-FILE-08."""
+    (tmp_path / "t.toml").write_text(TRACKER.replace("{more}", ""))
+    (tmp_path / "tracker.zip").write_bytes(zipped({"items.csv": ITEMS, "comments.csv": COMMENTS}))
+    assert run(["feeds", "check", str(tmp_path / "t.toml"), "--sample", str(tmp_path / "tracker.zip")]) == 0
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.endswith(": taken")]
+    assert shown[0] == "tracker.zip: comments.csv, line 2: taken"
+    assert "tracker.zip: items.csv, line 3: taken" in shown
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """`feeds check --sample`: the first rows of an export, shown as what they become."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,33 @@ def test_a_sample_that_no_feed_takes_or_that_cannot_be_read_says_so(
     assert "other.csv: no feed takes a file of this name" in capsys.readouterr().err
     assert run([*home, str(written(tmp_path, "payments.csv", "a\n1\n"))]) == 4
     assert "payments.csv: the header lacks payment_id" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "http://loinc.org|69737-5",
+            "problem in questionnaire (constant): no active questionnaire has this name or code",
+        ),
+        ("GAD7", "problem in questionnaire (constant): no active questionnaire is known by this, so that no option"),
+    ],
+)
+def test_a_questionnaire_that_is_not_there_is_one_problem_and_not_one_for_each_question(
+    name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FEED-ANS-03, FEED-ANS-07."""
+    other: dict[str, object] = {"resourceType": "Questionnaire", "id": "o", "name": "Other", "status": "active"}
+    code = [{"system": "http://loinc.org", "code": "1-8"}]
+    other |= {"code": code, "item": [{"linkId": "1", "code": code, "text": "Why?", "type": "text"}]}
+    (tmp_path / "home" / "reference").mkdir(parents=True)
+    written(tmp_path / "home" / "reference", "q.ndjson", json.dumps(other) + "\n")
+    questions = "".join(f'q{n} = {{ column = "Q{n}", by = "display" }}\n' for n in (1, 2))
+    columns = f'response_id = "id"\npatient_id = "who"\nquestionnaire = {{ constant = "{name}" }}\n'
+    head = 'kind = "answers"\nfiles = "gad*"\n'
+    feed = written(tmp_path, "gad.toml", f"{head}[columns]\n{columns}[questions]\n{questions}")
+    export = written(tmp_path, "gad.csv", "id,who,Q1,Q2\n1,p1,Not at all,Several days\n")
+    assert run(["--home", str(tmp_path / "home"), "feeds", "check", str(feed), "--sample", str(export)]) == 0
+    shown = [line.strip() for line in capsys.readouterr().out.splitlines() if "problem in" in line]
+    assert len(shown) == 1
+    assert shown[0].startswith(said)
