@@ -167,6 +167,7 @@ def test_a_changed_query_reads_all(till, practice, chartferry):
     ("url", "more", "said"),
     [
         ("", "", "till: the environment variable TILL_URL holds no database URL"),
+        ("no secret url", "", "till: the environment variable TILL_URL holds no database URL"),
         (
             "nothing://secret@x",
             "",

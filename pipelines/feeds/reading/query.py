@@ -72,13 +72,15 @@ def run_query(feed: Feed, to: Path, mark: Mark | None, now: datetime) -> Queried
 
 def _rows_of(feed: Feed, query: Query, mark: Mark | None, stops: list[Callable[[], object]]) -> Iterator[Row]:
     """The names of the columns, and the rows. stops: gets what ends the query early. Raises Unreadable."""
-    from sqlalchemy import create_engine
-    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy import create_engine, make_url
+    from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
     where = f"{feed.name}: the query on {query.database}"
-    url = feed.environ.get(query.database)
-    if not url:
-        raise Unreadable(f"{feed.name}: the environment variable {query.database} holds no database URL")
+    try:
+        url = make_url(feed.environ.get(query.database, ""))
+    except ArgumentError:
+        said = f"{feed.name}: the environment variable {query.database} holds no database URL"
+        raise Unreadable(said) from None
     try:
         engine = create_engine(url, hide_parameters=True)
         try:
