@@ -1,17 +1,19 @@
-"""Rows that a real HAPI server refuses: rehearsed, set aside with its words, and sent once it takes them.
+"""Rows that a real HAPI server refuses: rejects with its words, sent once it takes them. Odd keys, and doubles.
 
 `make test-hapi`.
 """
 
+from collections.abc import Sequence
 from math import ceil, log2
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import httpx
 import pytest
 
 from bench.network import network
-from tests.hapi.server import SAMPLES, Hapi, chartferry, new_home, said, there
+from tests.hapi.server import JSON, SAMPLES, Hapi, chartferry, new_home, said, there
 from tests.support.commands import OUTCOMES
 
 SOURCE = "refused"
@@ -84,16 +86,34 @@ def test_rows_that_are_refused_are_rehearsed_set_aside_with_the_servers_words_an
         assert {each["kind"] for each in said(home, url, "verify")["differences"]} <= {"unknown"}
 
 
+def few_calls(home: Path, source: str, keys: Sequence[str]) -> Path:
+    """As `calls`, of some keys of a source of their own."""
+    path, feed = calls(home), home / "feeds" / "calls.toml"
+    lines = (f'"{key}",p001,call,requested,dr-01' for key in keys)
+    path.write_text("\n".join(["task_id,patient_id,description,status,requester_id", *lines]) + "\n")
+    feed.write_text(feed.read_text().replace(SOURCE, source))
+    return path
+
+
 def test_keys_of_every_kind_are_found_again_in_transactions(hapi: Hapi, tmp_path: Path) -> None:
     """LEDGER-01, LEDGER-15: with what has a meaning in a search; a home that knows nothing makes none again."""
     odd = ["a|b", "a,b", "50%", "na\u00efve key", "a&b=c", "back\\slash", "a+b", "$1", "a?b", "a#b", "a/b", "A", "a"]
     for attempt, outcome in enumerate(("created", "adopted")):
         home = new_home(tmp_path / f"home-{attempt}", balances=False)
-        path = calls(home)
-        lines = (f'"{key}",p001,call,requested,dr-01' for key in odd)
-        path.write_text("\n".join(["task_id,patient_id,description,status,requester_id", *lines]) + "\n")
-        feed = home / "feeds" / "calls.toml"
-        feed.write_text(feed.read_text().replace(SOURCE, "odd"))
-        totals = said(home, hapi.url, "import", path)["totals"]
+        totals = said(home, hapi.url, "import", few_calls(home, "odd", odd))["totals"]
         assert {name: totals[name] for name in OUTCOMES if totals[name]} == {outcome: len(odd)}
     assert sorted(key for key, _ in there(hapi.url, "odd", "Task")) == sorted(odd)
+
+
+def test_what_is_there_twice_is_named_one_by_one(hapi: Hapi, tmp_path: Path) -> None:
+    """TARGET-03, CLI-CMD-17: what no import of ours makes, as a network would that doubles a create."""
+    home, keys = new_home(tmp_path / "home", balances=False), [f"k{number}" for number in range(20)]
+    said(home, hapi.url, "import", few_calls(home, "twice", keys))
+    made = dict(there(hapi.url, "twice", "Task"))
+    for body in map(made.__getitem__, keys[:3]):
+        again = {name: part for name, part in body.items() if name not in ("id", "meta")}
+        httpx.post(f"{hapi.url}/Task", json=again, headers=JSON, timeout=60, trust_env=False).raise_for_status()
+    ids = {body["id"] for _, body in there(hapi.url, "twice", "Task")} - {body["id"] for body in made.values()}
+    found = said(home, hapi.url, "verify")["differences"]
+    assert sorted(each["resource_id"] for each in found if each["kind"] == "double") == sorted(ids)
+    assert len(ids) == 3
