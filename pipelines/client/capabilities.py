@@ -9,7 +9,8 @@ class Capabilities(NamedTuple):
 
     conditional, identified, searched, validates: the types with conditional create, search by identifier, search by
     `_id`, and `$validate`. dated: the types with a search by the time of the last change. puts: those that a PUT
-    creates under its own id, or may: HAPI takes it and does not say so.
+    creates under its own id, or may: HAPI takes it and does not say so. includes: what searches include, such as
+    `DiagnosticReport:result`.
     """
 
     batch: bool = False
@@ -24,6 +25,7 @@ class Capabilities(NamedTuple):
     searched: frozenset[str] = frozenset()
     dated: frozenset[str] = frozenset()
     puts: frozenset[str] = frozenset()
+    includes: frozenset[str] = frozenset()
 
     def shows_names(self, target: str, resource_type: str) -> bool:
         """True if what was made at the target of this name has its records' identifiers, and can be found by them.
@@ -59,6 +61,7 @@ def capabilities_of(statement: dict[str, Any]) -> Capabilities:
         name=_text(software.get("name")),
         dated=types(lambda resource: "_lastUpdated" in everywhere | _params(resource)),
         puts=types(lambda resource: resource.get("updateCreate", "update" in _codes(resource)) is True),
+        includes=frozenset(name for each in resources for name in _texts(each.get("searchInclude"))),
     )
 
 
@@ -74,6 +77,10 @@ def _params(part: dict[str, Any]) -> frozenset[Any]:
 
 def _objects(value: Any) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _texts(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """The results that reports name: reads these Observations from the target, and keeps them beside the swept reports.
 
-They are asked for by id, a hundred at a time: the longest address that servers surely take, and a page of the bundled
-service; two such requests are under way at once. One that the target does not have is left out of its answers; one that
-it had before counts as gone. They are not asked for by `_include`: what an answer includes is in no total, so that
-nobody could tell that all of it came.
+They are asked for by id, as many at a time as an address holds that servers surely take, and as the target puts on a
+page; two such requests are under way at once. Those that came with the reports (`included.py`) are not asked for again.
+One that the target does not have is left out of its answers; one that it had before counts as gone.
 """
 
 from collections import deque
@@ -13,9 +12,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+import duckdb
 import pyarrow.parquet as pq
 
-from pipelines.client.replies import NotDone, NotSent, Refused, Unknown
+from pipelines.client.replies import NotDone, NotSent, Refused, Unknown, next_link
 from pipelines.client.whole import Incomplete
 from pipelines.home import arrow
 from pipelines.home.files import locked, session
@@ -23,14 +23,21 @@ from pipelines.reports.pages import SWEPT, PageReader, Row, SweepIncomplete
 from pipelines.reports.sweep import FILES, TRIES, folder_of, keep, kept, now
 
 RESULT = "Observation"
-IDS_A_REQUEST, REQUESTS = 100, 2
+IDS_A_REQUEST, REQUESTS = 500, 2
+SURELY_TAKEN = 100
+"""Ids in a request that is not made smaller where the target refuses it."""
+LONGEST, COMMA = 4_000, len("%2C")
+"""Characters of the ids in an address: some servers and proxies stop at 8,000 for it and all headers."""
 ROWS_A_GROUP = 4_000
 NAMED = """
-    SELECT DISTINCT id FROM (
+    CREATE TEMP TABLE named AS SELECT DISTINCT id FROM (
         SELECT unnest(regexp_extract_all(body, '["/]Observation/([A-Za-z0-9.-]{1,64})[/"]', 1)) AS id
         FROM read_parquet($1) WHERE gone_at IS NULL
-    ) ORDER BY id"""
+    )"""
 """The ids behind `Observation/` in the present reports. What is no result there costs a look-up, and no more."""
+INCLUDED = "SELECT report_id, content_hash, body FROM read_parquet($1) SEMI JOIN named ON report_id = id"
+OTHERS = "SELECT id FROM named ORDER BY id"
+NOT_INCLUDED = "SELECT id FROM named ANTI JOIN read_parquet($1) ON report_id = id ORDER BY id"
 
 
 class SearchesById(Protocol):
@@ -39,8 +46,16 @@ class SearchesById(Protocol):
     def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterable[dict[str, Any]]: ...
 
 
-def sweep_results(client: SearchesById, home: Path, target: str, clock: Callable[[], datetime] = now) -> int:
+def sweep_results(
+    client: SearchesById,
+    home: Path,
+    target: str,
+    clock: Callable[[], datetime] = now,
+    included: Path | None = None,
+) -> int:
     """Read the results that the last swept reports name, and keep them; return how many the target has.
+
+    included: a file of results that came with the reports, of the columns of `SWEPT`, each once.
 
     Raises `SweepIncomplete`, and leaves those last read as they are.
     """
@@ -48,10 +63,10 @@ def sweep_results(client: SearchesById, home: Path, target: str, clock: Callable
     final, part = folder / FILES[RESULT][0], folder / "results.part"
     with locked(folder / ".results.lock"), session(folder / ".results.spill") as db:
         started, found = clock(), 0
-        names = db.execute(NAMED, [str(reports)])
+        db.execute(NAMED, [str(reports)])
         with pq.ParquetWriter(part, SWEPT, compression="zstd", compression_level=1) as writer:
             rows: list[Row] = []
-            for some in _read_ahead(client, lambda: [id for (id,) in names.fetchmany(IDS_A_REQUEST)]):
+            for some in _all_of(client, db, included):
                 rows += some
                 if len(rows) >= ROWS_A_GROUP:
                     writer.write_batch(arrow.batch_of_rows(rows, SWEPT))
@@ -64,17 +79,56 @@ def sweep_results(client: SearchesById, home: Path, target: str, clock: Callable
         return found + len(rows)
 
 
-def _read_ahead(client: SearchesById, next_ids: Callable[[], list[str]]) -> Iterator[list[Row]]:
-    """Yield the resources of each group of ids, asking for the next while one is understood. Raises `SweepIncomplete`.
+def _all_of(client: SearchesById, db: duckdb.DuckDBPyConnection, included: Path | None) -> Iterator[list[Row]]:
+    """Yield the results that are named: those that are included, then the others by id. Raises `SweepIncomplete`."""
+    if included is None:
+        yield from _read_ahead(client, Groups(db.execute(OTHERS)))
+        return
+    there = db.execute(INCLUDED, [str(included)])
+    while some := there.fetchmany(ROWS_A_GROUP):
+        yield some
+    yield from _read_ahead(client, Groups(db.execute(NOT_INCLUDED, [str(included)])))
 
-    next_ids: gives the next group; an empty one at the end.
+
+class Groups:
+    """Ids in groups, each for one request.
+
+    most: ids in a group; fewer once the size of the target's pages, or its limit, is known.
+    """
+
+    def __init__(self, names: duckdb.DuckDBPyConnection) -> None:
+        self._names, self._left = names, deque[str]()
+        self.most = IDS_A_REQUEST
+
+    def next(self) -> list[str]:
+        """Return the next group; an empty one at the end."""
+        if len(self._left) < IDS_A_REQUEST:
+            self._left.extend(name for (name,) in self._names.fetchmany(IDS_A_REQUEST))
+        some, length = list[str](), 0
+        while self._left and len(some) < self.most:
+            length += len(self._left[0]) + COMMA
+            if length > LONGEST:
+                break
+            some.append(self._left.popleft())
+        return some
+
+    def take_page(self, page: dict[str, Any]) -> None:
+        """Take the first page of an answer: where another follows it, groups hold as many ids as it holds entries."""
+        if next_link(page) and (held := len(page.get("entry", ()))):
+            self.most = min(self.most, held)
+
+
+def _read_ahead(client: SearchesById, groups: Groups) -> Iterator[list[Row]]:
+    """Yield the resources of each group of ids, asking for the next while one is understood.
+
+    Raises `SweepIncomplete`.
     """
     coming: deque[Future[list[Row]]] = deque()
     with ThreadPoolExecutor(REQUESTS, "results") as pool:
         try:
             while True:
-                while len(coming) < REQUESTS and (ids := next_ids()):
-                    coming.append(pool.submit(_of_ids, client, ids))
+                while len(coming) < REQUESTS and (ids := groups.next()):
+                    coming.append(pool.submit(_of_ids, client, ids, groups))
                 if not coming:
                     return
                 yield coming.popleft().result()
@@ -83,25 +137,39 @@ def _read_ahead(client: SearchesById, next_ids: Callable[[], list[str]]) -> Iter
                 each.cancel()
 
 
-def _of_ids(client: SearchesById, ids: list[str]) -> list[Row]:
-    """Return the resources of these ids, each once. Raises `SweepIncomplete`."""
+def _of_ids(client: SearchesById, ids: list[str], groups: Groups) -> list[Row]:
+    """Return the resources of these ids, each once. Raises `SweepIncomplete`.
+
+    A target that refuses so many at once is asked for half of them, and for no more from then on.
+    """
+    try:
+        return _read(client, ids, groups)
+    except (NotSent, NotDone, Refused, Unknown) as error:
+        if not isinstance(error, Refused) or len(ids) <= SURELY_TAKEN:
+            raise SweepIncomplete(f"{RESULT}s by `_id`: {error}") from None
+    half = -(-len(ids) // 2)
+    groups.most = min(groups.most, half)
+    return _of_ids(client, ids[:half], groups) + _of_ids(client, ids[half:], groups)
+
+
+def _read(client: SearchesById, ids: list[str], groups: Groups) -> list[Row]:
     for _ in range(TRIES):
         read = PageReader(RESULT)
-        rows = list(_rows(client, read, ids))
+        rows = list(_rows(client, read, ids, groups))
         if not read.disagreement:
             return rows
     raise SweepIncomplete(read.disagreement)
 
 
-def _rows(client: SearchesById, read: PageReader, ids: list[str]) -> Iterator[Row]:
-    asked = set(ids)
+def _rows(client: SearchesById, read: PageReader, ids: list[str], groups: Groups) -> Iterator[Row]:
+    asked, size = set(ids), max(len(ids), SURELY_TAKEN)
     try:
-        for page in client.pages(RESULT, {"_id": ",".join(ids)}):
+        for page in client.pages(RESULT, {"_id": ",".join(ids), "_count": str(size)}):
             rows = read.new_rows(page)
+            if read.pages == 1:
+                groups.take_page(page)
             if not asked.issuperset(row[0] for row in rows):
                 raise SweepIncomplete(f"the target answers a search for {RESULT}s by `_id` with others")
             yield from rows
     except Incomplete:
         read.moved()
-    except (NotSent, NotDone, Refused, Unknown) as error:
-        raise SweepIncomplete(f"{RESULT}s by `_id`: {error}") from None

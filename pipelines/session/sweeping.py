@@ -1,9 +1,13 @@
 """Read what the published tables are made of from a session's target: reports, results, responses, charges, words."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 from pipelines.client.replies import TargetUnusable
 from pipelines.reports.changes import sweep_changes
+from pipelines.reports.included import INCLUDE, with_results
 from pipelines.reports.pages import RESOURCE, SweepIncomplete
 from pipelines.reports.results import RESULT, SearchesById, sweep_results
 from pipelines.reports.settings import wants_patients
@@ -28,14 +32,36 @@ def sweep_target(session: Session, is_asked_for: bool = False, with_views: bool 
     is_asked_for: True if what others write is read whole even where that was done within a day. with_views: False if
     tasks and payments are not read, which may be millions: the views of them stay as they were last read.
     """
-    with reading(RESOURCE):
-        swept = sweep(session.connection.client, session.home, session.target)
+    with reports_swept(session) as (swept, included):
+        _beside(session, "results of reports", lambda: _results(session, included))
     for what, read in {**BESIDE, **(VIEWED if with_views else {})}.items():
-        try:
-            read(session, is_asked_for)
-        except (SweepIncomplete, TargetUnusable) as error:
-            session.progress.say(f"{what} could not be read ({error}): the tables have those last read")
+        _beside(session, what, partial(read, session, is_asked_for))
     return swept
+
+
+def _beside(session: Session, what: str, read: Callable[[], None]) -> None:
+    try:
+        read()
+    except (SweepIncomplete, TargetUnusable) as error:
+        session.progress.say(f"{what} could not be read ({error}): the tables have those last read")
+
+
+@contextmanager
+def reports_swept(session: Session) -> Iterator[tuple[Sweep, Path | None]]:
+    """Sweep the reports; yield the sweep, and the file of the results that came with them, if the target includes them.
+
+    The file is gone at the end. Raises `TargetUnusable`.
+    """
+    client, home, target = session.connection.client, session.home, session.target
+    if INCLUDE not in session.connection.capabilities.includes:
+        with reading(RESOURCE):
+            swept = sweep(client, home, target)
+        yield swept, None
+        return
+    with with_results(client, home) as including:
+        with reading(RESOURCE):
+            swept = sweep(including, home, target)
+        yield swept, including.file if including.file.exists() else None
 
 
 def sweep_for_bulk(session: Session) -> tuple[Sweep, list[str]]:
@@ -45,23 +71,22 @@ def sweep_for_bulk(session: Session) -> tuple[Sweep, list[str]]:
     publication with what was read of it before would pass it off as present.
     """
     client, home, target = session.connection.client, session.home, session.target
-    with reading(RESOURCE):
-        swept = sweep(client, home, target)
     found = sorted(session.connection.capabilities.searched & IN_BULK)
-    for resource_type in found:
-        with reading(resource_type):
-            if resource_type == RESULT:
-                sweep_results(client, home, target)
-            elif resource_type == QUESTIONNAIRE:
-                sweep(client, home, target, resource_type=QUESTIONNAIRE)
-            else:
-                _changes(session, resource_type, is_asked_for=True)
+    with reports_swept(session) as (swept, included):
+        for resource_type in found:
+            with reading(resource_type):
+                if resource_type == RESULT:
+                    sweep_results(client, home, target, included=included)
+                elif resource_type == QUESTIONNAIRE:
+                    sweep(client, home, target, resource_type=QUESTIONNAIRE)
+                else:
+                    _changes(session, resource_type, is_asked_for=True)
     return swept, [RESOURCE, *found]
 
 
-def _results(session: Session, _: bool) -> None:
+def _results(session: Session, included: Path | None) -> None:
     if RESULT in session.connection.capabilities.searched:
-        sweep_results(session.connection.client, session.home, session.target)
+        sweep_results(session.connection.client, session.home, session.target, included=included)
 
 
 def _responses(session: Session, is_asked_for: bool) -> None:
@@ -108,11 +133,10 @@ def _changes(session: Session, resource_type: str, is_asked_for: bool, client: S
 
 
 BESIDE: dict[str, Callable[[Session, bool], None]] = {
-    "results of reports": _results,
     "responses": _responses,
     "questionnaires or names": _words,
     "charges": _charges,
     "patients": _patients,
 }
-"""What is read beside the reports, in words."""
+"""What is read beside the reports and their results, in words."""
 VIEWED = {"what views read": _viewed}
