@@ -169,9 +169,10 @@ def _volumes(db: duckdb.DuckDBPyConnection, published: str) -> Figure:
 
 
 TURNAROUND = f"""
-    SELECT coalesce(code_display, code, 'No code') AS name, coalesce(category_code, '') AS category, reports,
+    WITH words AS (SELECT category_code, max(category_display) AS word FROM diagnostic_report GROUP BY category_code)
+    SELECT coalesce(code_display, code, 'No code') AS name, coalesce(word, category_code, '') AS category, reports,
         p50_hours, p90_hours, max_hours, issued_before_effective
-    FROM report_turnaround WHERE p50_hours IS NOT NULL
+    FROM report_turnaround LEFT JOIN words USING (category_code) WHERE p50_hours IS NOT NULL
     ORDER BY reports DESC, name, category LIMIT {LONGEST_LIST}"""
 
 
@@ -179,7 +180,7 @@ def _turnaround(db: duckdb.DuckDBPyConnection) -> Figure:
     told = _rows(db, TURNAROUND)
     unit = _unit_of(max((row[4] for row in told), default=0))
     found = [(*row[:3], *(hours * unit.an_hour for hours in row[3:6]), *row[6:]) for row in told]
-    names = [f"{shortened(name, 22)} · {shortened(category, 9)}" if category else name for name, category, *_ in found]
+    names = [f"{shortened(name, 19)} · {shortened(category, 12)}" if category else name for name, category, *_ in found]
     median, slowest = (Series(name, [row[at] for row in found]) for name, at in (("Median", 3), ("90th percentile", 4)))
     times = [f"{name} {unit.sign}" for name in ("Median", "90th percentile", "Longest")]
     return _figure(

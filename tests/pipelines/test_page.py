@@ -92,7 +92,7 @@ def test_the_page_shows_the_figures_of_the_tables(paid: tuple[World, str]) -> No
         ["Without a date", "0", "1", "1"],
         ["Total", "4", "1", "5"],
     ]
-    assert shown.table("Turnaround")[1:] == [["CBC panel", "LAB", "4", "6.0", "9.2", "10.0", "1"]]
+    assert shown.table("Turnaround")[1:] == [["CBC panel", "Laboratory", "4", "6.0", "9.2", "10.0", "1"]]
     assert [[*row[:3], *row[4:]] for row in shown.table("Files")[1:]] == [
         ["payments.csv", "payments", "loaded", "3", "2", "1", "0", "0", "0", "0"],
         ["payments.csv", "payments", "in doubt", "7", "3", "0", "1", "2", "1", "1"],
