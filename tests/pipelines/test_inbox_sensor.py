@@ -53,11 +53,13 @@ class Sensor:
         self.repository = build_definitions({"CHARTFERRY_HOME": str(home)}).get_repository_def()
         self.instance = dg.DagsterInstance.ephemeral()
         self.cursor: str | None = None
+        self.said = ""
 
     def tick(self) -> list[dg.RunRequest]:
         context = dg.build_sensor_context(instance=self.instance, cursor=self.cursor, repository_def=self.repository)
         result = self.repository.get_sensor_def("inbox")(context)
         assert isinstance(result, dg.SensorResult)
+        self.said = str(result.skip_reason and result.skip_reason.skip_message)
         for added in result.dynamic_partitions_requests or ():
             self.instance.add_dynamic_partitions(added.partitions_def_name, list(added.partition_keys))
         self.cursor = result.cursor
@@ -167,6 +169,7 @@ def test_controls_hidden_files_and_files_that_no_feed_takes_are_left_alone(inbox
         put(inbox, name)
     assert sensor.tick() == []
     assert sensor.tick() == []
+    assert sensor.said == "Nothing new. Files: 1 taken by no feed, and left where they are."
     assert len(from_cursor(sensor.cursor).left) == 1
 
 

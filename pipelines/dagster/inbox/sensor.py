@@ -92,7 +92,11 @@ def _reference_first(names: Names, waiting: Sequence[Path], before: Seen, turn: 
 
 
 def _nothing(found: Look) -> str:
-    return (
-        f"Nothing new: {len(found.still)} files are not yet still, {len(found.asked)} are in runs that were asked for, "
-        f"{len(found.left)} are taken by no feed."
-    )
+    """Return why nothing is asked for. Only what is there is counted: a row of zeros hides the number that matters."""
+    counts = {
+        "may still grow": found.still,
+        "in runs that were asked for": found.asked,
+        "taken by no feed, and left where they are": found.left,
+    }
+    lying = "; ".join(f"{len(files):,} {what}" for what, files in counts.items() if files)
+    return f"Nothing new. Files: {lying}." if lying else "Nothing new."
