@@ -84,24 +84,24 @@ def views() -> None:
 @views.command("check")
 @click.argument("files", type=A_FILE, nargs=-1, required=True)
 @click.option("--sql", is_flag=True, help="Print the SELECT of each view; it reads a relation named resource.")
-def views_check(files: tuple[Path, ...], sql: bool) -> int:
-    """Checks ViewDefinitions and says which columns each gives."""
-    from pipelines.reports.views.compile import compile_view
-    from pipelines.reports.views.definition import BadView, columns_of, read_view
+@click.pass_obj
+def views_check(options: Options, files: tuple[Path, ...], sql: bool) -> int:
+    """Checks ViewDefinitions and says which columns each gives; of those in <home>/views also why not published."""
+    from pipelines.reports.view_check import check_view, held_up_by
+    from pipelines.reports.views.definition import BadView
 
     code = ALL_LOADED
     for file in files:
         try:
-            view = read_view(file)
-            compiled = compile_view(view, "resource")
+            lines = check_view(file, sql)
         except BadView as error:
             click.echo(f"chartferry: {as_text([str(error)])}", err=True)
             code = UNREADABLE
             continue
-        lines = [f"{file.name}: of {view.resource}, {len(compiled.columns)} columns"]
-        for (name, kind), column in zip(compiled.columns, columns_of(view.select), strict=True):
-            lines.append(f"  {name} {kind}: {column.description or column.path.text}")
-        click.echo(as_text([*lines, *(compiled.sql.splitlines() if sql else [])]))
+        click.echo(as_text(lines))
+        if why := held_up_by(file, options.home):
+            click.echo(f"chartferry: not published: {as_text([why])}", err=True)
+            code = UNREADABLE
     return code
 
 

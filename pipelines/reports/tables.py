@@ -135,6 +135,16 @@ def readable_tables(home: Path | None = None) -> list[ReportTable]:
         return []
 
 
+def why_not_published(home: Path, path: Path) -> str:
+    """Return what keeps a view of the home from being published; empty if nothing does."""
+    try:
+        name = _parse(path).name
+    except BrokenTable as error:
+        return str(error)
+    first = next((table.file for table in readable_tables(home) if table.name == name), path.name)
+    return "" if first == path.name else f"{path.name}: the table `{name}` is declared by {first} already"
+
+
 def _files(home: Path | None) -> list[Path]:
     views = [sql_folder() / "views", *([home / "views"] if home else [])]
     return sorted(sql_folder().glob("*.sql")) + [path for folder in views for path in sorted(folder.glob(f"*{SUFFIX}"))]

@@ -48,6 +48,35 @@ def test_check_tells_columns_and_every_mistake(folder: Path, capsys: pytest.Capt
     ]
 
 
+def test_check_says_of_a_view_in_the_home_why_it_would_hold_up_publications(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """VIEW-02: elsewhere the file may be for `views run` alone."""
+    views = folder / "home" / "views"
+    views.mkdir(parents=True)
+    bodies = {
+        "good": {"name": "good"},
+        "other": {"name": "else"},
+        "payment": {"name": "payment"},
+        "condition": {"name": "condition", "resource": "Condition"},
+    }
+    usual = json.loads((folder / "good.view.json").read_text())
+    for name, body in bodies.items():
+        (views / f"{name}.view.json").write_text(json.dumps({**usual, **body}))
+    checked = sorted(map(str, views.iterdir()))
+    assert run(["--home", "home", "views", "check", *checked]) == 4
+    said = [line.removeprefix("chartferry: not published: ") for line in capsys.readouterr().err.splitlines()]
+    assert [line.partition("; ")[0] for line in said] == [
+        (
+            "condition.view.json: resource: views are published of DiagnosticReport, Observation, PaymentNotice, "
+            "Questionnaire, QuestionnaireResponse, Task"
+        ),
+        "other.view.json: name: must be that of the file, in lower-case letters, digits and `_`",
+        "payment.view.json: the table `payment` is declared by payment.sql already",
+    ]
+    assert run(["--home", "home", "views", "check", "good.view.json", checked[1]]) == 0
+
+
 def test_check_prints_a_select_that_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """VIEW-02"""
     assert run(["views", "check", "--sql", "good.view.json"]) == 0
