@@ -8,8 +8,6 @@ import pytest
 
 from tests.support.fake_target import Said
 
-pytestmark = pytest.mark.publishes
-
 HEADER = "payment_id,patient_id,amount,paid_on\n"
 
 
@@ -18,6 +16,7 @@ def rows(home, query):
         return tables.sql(query).fetchall()
 
 
+@pytest.mark.publishes
 def test_published_tables_hold_a_keyed_hash_in_the_place_of_an_id_that_the_target_does_not_know(home, asked, target):
     """REPORT-27"""
     (home / "inbox/payments.csv").write_text(
@@ -42,6 +41,7 @@ def test_published_tables_hold_a_keyed_hash_in_the_place_of_an_id_that_the_targe
     assert (shown["3"], shown["7"]) == (other, other)
 
 
+@pytest.mark.publishes("payment", "reject_reason")
 def test_a_refusal_that_names_an_unknown_patient_is_published_with_the_hash(home, asked, target):
     """REPORT-27"""
     said = {"severity": "error", "code": "value", "diagnostics": "no chart 90817263 (90817263)"}

@@ -3,7 +3,7 @@
 import duckdb
 import pytest
 
-from tests.support.publishing import publish_only
+from tests.support.publishing import publish_nothing, publish_only
 
 pytestmark = pytest.mark.publishes
 
@@ -72,13 +72,17 @@ def test_a_file_without_warnings_leaves_no_file_of_them(home, asked, few, publis
     ids=["cut", "empty", "noise"],
 )
 @pytest.mark.parametrize("name", ["accepted.parquet", "warnings.parquet", "manifest.json"])
-def test_a_damaged_file_of_a_run_keeps_no_table_from_being_published(home, asked, chartferry, published, name, body):
+def test_a_damaged_file_of_a_run_keeps_no_table_from_being_published(
+    home, asked, chartferry, published, monkeypatch, name, body
+):
     """STATE-HOME-07: it tells nothing any more; what the ledger knows is there."""
     (home / "inbox" / "payments.csv").write_text(ZERO)
     (home / "inbox" / "tasks.csv").write_text(
         "task_id,patient_id,description,status,requester_id\nk1,p1,call,requested,a\n"
     )
-    asked("import")
+    with monkeypatch.context() as patch:
+        publish_nothing(patch)
+        asked("import")
     damaged = [path for path in home.glob(f"batches/*/run-1/{name}") if path.write_bytes(body) is not None]
     assert damaged
     assert chartferry("reports")[0] == 0

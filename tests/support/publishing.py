@@ -141,13 +141,13 @@ def publish_nothing(patch: pytest.MonkeyPatch) -> None:
 def publish_as_marked(patch: pytest.MonkeyPatch, test: pytest.Item) -> None:
     """Let imports and retries publish what the mark `publishes` of a test says: the tables that it names, or all.
 
-    Without the mark they publish nothing.
+    Without the mark they publish nothing; with `wide=True` the tables of each questionnaire too.
     """
     mark = test.get_closest_marker("publishes")
     if mark is None:
         publish_nothing(patch)
     elif mark.args:
-        publish_only(patch, *mark.args)
+        publish_only(patch, *mark.args, **mark.kwargs)
 
 
 def closure(names: set[str]) -> set[str]:
