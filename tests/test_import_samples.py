@@ -1,4 +1,4 @@
-"""The main job on the samples, by the commands that a user types: counts, cents, repeats, readers, unreadable files."""
+"""The main job on the samples, by the commands that a user types: counts, cents, repeats, readers."""
 
 import csv
 import gzip
@@ -19,13 +19,11 @@ from typing import Any, Self
 import duckdb
 import pytest
 
-from pipelines.cli import run as run_here
 from pipelines.rehearsing.rehearsed import accounts
 from tests.support.commands import (
     OUTCOMES,
     command,
     environment,
-    forget_settings,
     home_with,
     load,
     resources,
@@ -34,14 +32,13 @@ from tests.support.commands import (
     totals,
 )
 from tests.support.ledgers import read_ledger
-from tests.support.publishing import publish_nothing
 from tests.support.questions import ANSWERS, Tables, asked, same
 from tests.support.starting import start
 
 SAMPLES = Path(__file__).parents[1] / "data" / "samples"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((SAMPLES / "expected.json").read_text(encoding="utf-8"))
 FILES, REFERENCE = EXPECTED["files"], EXPECTED["reference"]
-SET_ASIDE, UNREADABLE = 3, 4
+SET_ASIDE = 3
 PANDAS = "pandas was looked for"
 LOADED = ("Task", "PaymentNotice", "QuestionnaireResponse")
 
@@ -388,64 +385,3 @@ class Reader:
 
 def nothing_created(summary: dict[str, Any]) -> bool:
     return all(batch["counts"]["created"] == batch["counts"]["adopted"] == 0 for batch in summary["batches"])
-
-
-# --- Files that cannot be read ----------------------------------------------------------------------
-
-GOOD = "payment_id,patient_id,amount,paid_on,claim_id\nG-1,p001,1.00,2026-01-01,\n"
-UNREADABLE_FILES = {
-    "payments-cut.csv.gz": gzip.compress(GOOD.encode() * 5000, mtime=0)[:-20],
-    "payments-empty.csv": b"",
-    "payments-no-header.csv": GOOD.splitlines(keepends=True)[1].encode(),
-    "payments-picture.csv": b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x10" + bytes(range(256)) * 4,
-    "payments-utf16.csv": GOOD.encode("utf-16"),
-    "tasks-cut.ndjson.gz": gzip.compress(b'{"task_id": "T-1"}\n' * 5000, mtime=0)[:-20],
-}
-
-
-@pytest.fixture(scope="module")
-def bad_home(store, tmp_path_factory) -> Path:
-    return home_with(store, tmp_path_factory.mktemp("bad") / "var")
-
-
-@pytest.fixture(scope="module")
-def bad_import(bad_home, tmp_path_factory) -> subprocess.CompletedProcess[str]:
-    inbox = tmp_path_factory.mktemp("inbox")
-    for name, content in UNREADABLE_FILES.items():
-        (inbox / name).write_bytes(content)
-    (inbox / "payments-good.csv").write_text(GOOD, encoding="utf-8")
-    return run("chartferry", "--home", bad_home, "import", "--json", inbox)
-
-
-def test_unreadable_files_end_the_import_with_4(bad_import):
-    """CLI-IMPORT-06"""
-    assert bad_import.returncode == json.loads(bad_import.stdout)["exit_code"] == UNREADABLE
-
-
-@pytest.mark.parametrize("name", UNREADABLE_FILES)
-def test_an_unreadable_file_is_a_failed_batch_with_one_sentence(bad_home, bad_import, name):
-    """One sentence that names the file; nothing was sent; the batch is published as failed."""
-    (batch,) = [batch for batch in json.loads(bad_import.stdout)["batches"] if batch["file"] == name]
-    assert (batch["state"], batch["counts"].get("accepted", 0)) == ("failed", 0)
-    assert batch["message"].startswith(f"{name}: ")
-    assert "\n" not in batch["message"]
-    with duckdb.connect(str(bad_home / "published" / "reports.duckdb"), read_only=True) as published:
-        states = published.execute("SELECT state FROM import_batch WHERE file_name = ?", [name]).fetchall()
-    assert states == [("failed",)]
-
-
-def test_the_other_files_go_on(bad_import):
-    (batch,) = [batch for batch in json.loads(bad_import.stdout)["batches"] if batch["file"] == "payments-good.csv"]
-    assert (batch["state"], batch["counts"]["created"]) == ("finished", 1)
-
-
-def test_the_summary_for_people_names_each_failed_file(bad_home, bad_import, tmp_path, monkeypatch, capsys):
-    """The same as text, on a home that knows the files as failed already."""
-    for name, content in UNREADABLE_FILES.items():
-        (tmp_path / name).write_bytes(content)
-    forget_settings(monkeypatch)
-    publish_nothing(monkeypatch)
-    assert run_here(["--home", str(bad_home), "import", str(tmp_path)]) == UNREADABLE
-    said = capsys.readouterr().out
-    for name in UNREADABLE_FILES:
-        assert sum(f": {name}: " in line for line in said.splitlines()) == 1, said

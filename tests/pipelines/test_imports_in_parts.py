@@ -1,0 +1,142 @@
+"""Whole imports by several workers: as one process would, also where one of them is killed or has no outcome."""
+
+import json
+import sys
+from collections import Counter, defaultdict
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from pipelines.home.exits import UNUSABLE
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.parts import lay_out
+from pipelines.loading.loaded import Loaded
+from pipelines.runs import parts as in_parts
+from pipelines.runs import watching, workers
+from tests.support.commands import OUTCOMES
+from tests.support.dying_worker import STEPS
+
+HEADER = "payment_id,patient_id,amount,paid_on"
+PATIENTS = 40
+ROWS = 400
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Lets few rows be worth a worker."""
+    monkeypatch.setattr(in_parts, "ROWS_A_WORKER", 20)
+    monkeypatch.setattr(watching, "LOOK_SECONDS", 0.02)
+
+
+def export(home, first=0, rows=ROWS):
+    """Payments of some patients, in the order of their days."""
+    lines = [f"k{n},p{n % PATIENTS},{1 + n % 7}.00,2026-02-{1 + n // 40:02}" for n in range(first, first + rows)]
+    (home / "inbox" / f"payments-{first}.csv").write_text("\n".join([HEADER, *lines, ""]))
+    return sum(100 * (1 + n % 7) for n in range(first, first + rows))
+
+
+def agrees(home, target, asked, cents, rows=ROWS):
+    """Source, ledger and target are equal to the row and the cent, and every lane came in its order."""
+    made = list(target.stored.values())
+    assert len(made) == rows
+    assert sum(round(body["amount"]["value"] * 100) for body in made) == cents
+    came = defaultdict(list)
+    for body in made:
+        came[body["request"]["reference"]].append(number_of(target, body))
+    assert all(numbers == sorted(numbers) for numbers in came.values())
+    assert len(came) == PATIENTS
+    found = asked("verify")
+    assert (found["differences"], found["ledger_cents"], found["target_cents"]) == ([], cents, cents)
+
+
+def number_of(target, body):
+    """The source's number of a payment, by its identifier."""
+    [value] = [each["value"] for each in body["identifier"]]
+    return int(value.removeprefix("k").partition("~")[0].partition(":")[0])
+
+
+def test_workers_load_what_one_process_would(home, target, asked, small) -> None:
+    """SCALE-02, LEDGER-12: and a second import of the same rows makes nothing."""
+    cents = export(home)
+    done = asked("import", "--workers", 2)["batches"][0]
+    assert (done["state"], done["counts"]["created"], done["counts"]["amount_created"]) == ("finished", ROWS, cents)
+    agrees(home, target, asked, cents)
+    (home / "inbox" / "payments-again.csv").write_text(
+        (next((home / "batches").glob("payments-*/source/*"))).read_text() + "\n"
+    )
+    again = asked("import", "--workers", 2)["batches"][0]
+    assert (again["counts"]["unchanged"], again["counts"]["created"]) == (ROWS, 0)
+    assert len(target.stored) == ROWS
+
+
+def test_a_run_with_a_part_without_an_outcome_goes_on_with_the_next_import(
+    home, target, asked, chartferry, small, monkeypatch
+):
+    """SCALE-02: whatever its counts say. Status shows its parts while it is under way."""
+    export(home)
+    shown: list[list[dict[str, Any]]] = []
+
+    def all_but_an_outcome(session, load, workers):
+        lay_out(session.ledger, load.lease, workers)
+        of_batch = [load.batch.batch_id]
+        shown.extend(json.loads(chartferry("status", *about, "--json")[1])["parts"] for about in ([], of_batch))
+        return Loaded(Counter(created=ROWS), unusable="1 of 8 parts are not done", parts_left=1)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.runs.loading.load_in_parts", all_but_an_outcome)
+        done = asked("import", "--workers", 2)
+    assert (done["exit_code"], done["batches"][0]["state"]) == (UNUSABLE, "running")
+    assert [[part["state"] for part in parts] for parts in shown] == [["waiting", "waiting"]] * 2
+    assert json.loads(chartferry("status", "--json")[1])["parts"] == []
+
+
+@pytest.mark.parametrize(
+    "step", ["sent", *(pytest.param(step, marks=pytest.mark.long) for step in STEPS if step != "sent")]
+)
+@pytest.mark.parametrize("bare", [False, pytest.param(True, marks=pytest.mark.long)], ids=["with additions", "bare"])
+def test_a_worker_killed_at_each_step_loses_and_doubles_nothing(
+    home, target, asked, small, monkeypatch, tmp_path, step, bare
+) -> None:
+    """SCALE-02, LEDGER-01"""
+    target.additions = not bare
+    mark = tmp_path / "died"
+    program = (sys.executable, "-m", "tests.support.dying_worker", step, str(mark))
+    monkeypatch.setattr(workers, "PROGRAM", program)
+    monkeypatch.setenv("CHARTFERRY_SETTLING_SECONDS", "0")
+    cents = export(home)
+    done = asked("import", "--workers", 2)["batches"][0]
+    assert mark.exists()
+    counts = done["counts"]
+    assert counts["accepted"] == sum(counts[name] for name in OUTCOMES) + done["waiting"]
+    if not bare:
+        assert (done["state"], counts["created"] + counts["adopted"]) == ("finished", ROWS)
+        agrees(home, target, asked, cents)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", STEPS)
+def test_workers_over_one_ledger_on_a_server_agree_too(
+    home, target, asked, small, monkeypatch, tmp_path, postgres, step
+) -> None:
+    """SCALE-02, LEDGER-20: what they wrote side by side is made again from the journal's copies, row for row."""
+    program = (sys.executable, "-m", "tests.support.dying_worker", step, str(tmp_path / "died"))
+    monkeypatch.setattr(workers, "PROGRAM", program)
+    cents = export(home)
+    with postgres.database() as url, postgres.database() as empty:
+        monkeypatch.setenv("CHARTFERRY_LEDGER", url)
+        done = asked("import", "--workers", 3)["batches"][0]
+        assert (tmp_path / "died").exists()
+        assert (done["state"], done["counts"]["created"] + done["counts"]["adopted"]) == ("finished", ROWS)
+        agrees(home, target, asked, cents)
+        with (
+            closing(Ledger.open(url)) as ledger,
+            closing(Ledger.open(empty, copies=home / "batches" / "journal")) as again,
+        ):
+            assert shown(again) == shown(ledger)
+
+
+def shown(ledger):
+    """The rows of every table that readers see. A server gives no number twice, also where it was rolled back."""
+    tables = ledger.tables().items()
+    return {name: Counter(map(str, table.to_pylist())) for name, table in tables if name != "lease"}

@@ -1,0 +1,79 @@
+"""Files that cannot be read, imported by the command that a user types: each is a failed batch, the others go on."""
+
+import gzip
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines.cli import run as run_here
+from tests.support.commands import forget_settings, load, run
+from tests.support.publishing import publish_nothing
+
+REFERENCE = Path(__file__).parents[1] / "data" / "samples" / "reference"
+UNREADABLE = 4
+
+GOOD = "payment_id,patient_id,amount,paid_on,claim_id\nG-1,p001,1.00,2026-01-01,\n"
+UNREADABLE_FILES = {
+    "payments-cut.csv.gz": gzip.compress(GOOD.encode() * 5000, mtime=0)[:-20],
+    "payments-empty.csv": b"",
+    "payments-no-header.csv": GOOD.splitlines(keepends=True)[1].encode(),
+    "payments-picture.csv": b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x10" + bytes(range(256)) * 4,
+    "payments-utf16.csv": GOOD.encode("utf-16"),
+    "tasks-cut.ndjson.gz": gzip.compress(b'{"task_id": "T-1"}\n' * 5000, mtime=0)[:-20],
+}
+
+
+@pytest.fixture(scope="module")
+def bad_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home, some = tmp_path_factory.mktemp("bad") / "var", tmp_path_factory.mktemp("reference")
+    for kind in ("patient", "practitioner", "claim"):  # what a payment needs
+        shutil.copy(REFERENCE / f"{kind}.ndjson", some)
+    assert load(home, some).returncode in (0, 3)
+    return home
+
+
+@pytest.fixture(scope="module")
+def bad_import(bad_home, tmp_path_factory) -> subprocess.CompletedProcess[str]:
+    inbox = tmp_path_factory.mktemp("inbox")
+    for name, content in UNREADABLE_FILES.items():
+        (inbox / name).write_bytes(content)
+    (inbox / "payments-good.csv").write_text(GOOD, encoding="utf-8")
+    return run("chartferry", "--home", bad_home, "import", "--json", inbox)
+
+
+def test_unreadable_files_end_the_import_with_4(bad_import):
+    """CLI-IMPORT-06"""
+    assert bad_import.returncode == json.loads(bad_import.stdout)["exit_code"] == UNREADABLE
+
+
+@pytest.mark.parametrize("name", UNREADABLE_FILES)
+def test_an_unreadable_file_is_a_failed_batch_with_one_sentence(bad_home, bad_import, name):
+    """One sentence that names the file; nothing was sent; the batch is published as failed."""
+    (batch,) = [batch for batch in json.loads(bad_import.stdout)["batches"] if batch["file"] == name]
+    assert (batch["state"], batch["counts"].get("accepted", 0)) == ("failed", 0)
+    assert batch["message"].startswith(f"{name}: ")
+    assert "\n" not in batch["message"]
+    with duckdb.connect(str(bad_home / "published" / "reports.duckdb"), read_only=True) as published:
+        states = published.execute("SELECT state FROM import_batch WHERE file_name = ?", [name]).fetchall()
+    assert states == [("failed",)]
+
+
+def test_the_other_files_go_on(bad_import):
+    (batch,) = [batch for batch in json.loads(bad_import.stdout)["batches"] if batch["file"] == "payments-good.csv"]
+    assert (batch["state"], batch["counts"]["created"]) == ("finished", 1)
+
+
+def test_the_summary_for_people_names_each_failed_file(bad_home, bad_import, tmp_path, monkeypatch, capsys):
+    """The same as text, on a home that knows the files as failed already."""
+    for name, content in UNREADABLE_FILES.items():
+        (tmp_path / name).write_bytes(content)
+    forget_settings(monkeypatch)
+    publish_nothing(monkeypatch)
+    assert run_here(["--home", str(bad_home), "import", str(tmp_path)]) == UNREADABLE
+    said = capsys.readouterr().out
+    for name in UNREADABLE_FILES:
+        assert sum(f": {name}: " in line for line in said.splitlines()) == 1, said
