@@ -38,6 +38,16 @@ _FEW = 3
 # First numbers of advisory locks: while a store is made, while resources are written, and while clients are.
 _MAKING, _WRITING, _CLIENTS = 1_128_353_602, 1_128_353_603, 1_128_353_604
 
+LOST_LINE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""Settings of libpq, in seconds, and the last in milliseconds: a database that is cut off, or another's by now, is
+noticed within half a minute. The system alone would give up its connection after a quarter of an hour or more."""
+
 # A process that is stopped in the middle loses its lock; a store whose log is not flushed loses what it acknowledged.
 _SESSION = """\
 SET TIME ZONE 'UTC';
@@ -75,7 +85,7 @@ class PostgreSql:
         return self._engine(_LOOKERS, isolation_level="AUTOCOMMIT")
 
     def _engine(self, most: int, **options: Any) -> Engine:
-        waits = {} if "connect_timeout" in self._url.query else {"connect_timeout": 10}
+        waits = {name: value for name, value in LOST_LINE.items() if name not in self._url.query}
         engine = create_engine(
             self._url, connect_args=waits, pool_size=most, max_overflow=0, hide_parameters=True, **options
         )

@@ -1,30 +1,43 @@
 """Runs the code server of `chartferry up`: the pages, the daemon and the runs of Dagster share its definitions.
 
-It is Dagster's own command `dagster code-server start`, on a socket. A second process of that command holds the
-definitions. At each reload a new one takes its place, while runs of the one before go on. The command does not notice
-when that process ends by itself; `end_without_definitions` does.
+It is Dagster's own command `dagster code-server start`, on a socket; run as a program with a module and `HOST:PORT`, on
+a port, for pages and a daemon of other hosts. A second process of that command holds the definitions. At each reload a
+new one takes its place, while runs of the one before go on. The command does not notice when that process ends by
+itself; `end_without_definitions` does.
 """
 
 import os
 import signal
+import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
 from runpy import run_module
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import psutil
 
 from pipelines.dagster.group import end_group
 from pipelines.dagster.names import Names
+from pipelines.home.ticks import last_ticks
+
+if TYPE_CHECKING:
+    import dagster as dg
 
 SECONDS_BETWEEN_LOOKS = 5.0
+SECONDS_BETWEEN_TRIES = 0.5
 LOG_LEVEL = "warning"
 
 
-def serve(module: str, socket: str, seconds: float = SECONDS_BETWEEN_LOOKS) -> None:
-    """Serve the definitions of a module until the process is interrupted, or what holds them has ended."""
+def serve(module: str, address: str, seconds: float = SECONDS_BETWEEN_LOOKS) -> None:
+    """Serve the definitions of a module until the process is interrupted, or what holds them has ended.
+
+    address: the path of a socket, or `HOST:PORT`.
+    """
     stop = threading.Event()
 
     def interrupted(number: int, frame: FrameType | None) -> None:
@@ -33,13 +46,28 @@ def serve(module: str, socket: str, seconds: float = SECONDS_BETWEEN_LOOKS) -> N
 
     signal.signal(signal.SIGINT, interrupted)  # Dagster does with SIGTERM what is done with SIGINT
     names = Names.of(os.environ)
-    give_up_lost_runs(names)
-    threading.Thread(
-        target=end_without_definitions, args=(stop, end_with_runs, seconds), name="definitions", daemon=True
-    ).start()
-    where = ("--socket", socket, "--module-name", module, "--location-name", names.clinic or module)
-    sys.argv = ["dagster", "code-server", "start", *where, "--log-level", LOG_LEVEL]
+    lost, heard = lost_runs(names), _heard(address, datetime.now(UTC))
+    for name, target, given in (
+        ("definitions", end_without_definitions, (stop, end_with_runs, seconds)),
+        ("lost runs", give_up_when, (heard, stop, lost)),
+    ):
+        threading.Thread(target=target, args=given, name=name, daemon=True).start()
+    what = ("--module-name", module, "--location-name", names.clinic or module, "--log-level", LOG_LEVEL)
+    sys.argv = ["dagster", "code-server", "start", *_where(address), *what]
     run_module("dagster", run_name="__main__")
+
+
+def _where(address: str) -> tuple[str, ...]:
+    """Return the options for an address."""
+    if found := _host_and_port(address):
+        return ("--host", found[0], "--port", str(found[1]))
+    return ("--socket", address)
+
+
+def _host_and_port(address: str) -> tuple[str, int] | None:
+    """Return host and port, or None for the path of a socket."""
+    host, _, port = address.rpartition(":")
+    return (host, int(port)) if host and port.isdecimal() else None
 
 
 def end_with_runs() -> None:
@@ -73,20 +101,61 @@ def _lives(process: psutil.Process) -> bool:
     return False
 
 
-def give_up_lost_runs(names: Names) -> None:
-    """Mark the runs that ended with an earlier code server as failed or canceled, so that failed ones are retried.
+def lost_runs(names: Names) -> list[str]:
+    """Return the ids of runs that ended with an earlier code server: those under way before this one serves.
 
-    Otherwise they would count as running for ever, and block all later files of their feed and the load pool.
-    Only runs that the default launcher started are marked, and none of another clinic.
+    Only runs that the default launcher started, and none of another clinic.
     """
     import dagster as dg
     from dagster._core.storage.tags import GRPC_INFO_TAG
 
-    status = dg.DagsterRunStatus
-    began = dg.RunsFilter(statuses=[status.STARTING, status.STARTED, status.CANCELING], tags=names.own_runs)
     with dg.DagsterInstance.get() as instance:
-        for run in instance.get_runs(began):
-            if GRPC_INFO_TAG in run.tags:
-                tell = instance.report_run_canceled if run.status == status.CANCELING else instance.report_run_failed
-                tell(run, "Its process ended with the code server that had started it.")
-                instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+        found = instance.get_runs(dg.RunsFilter(statuses=_begun(), tags=names.own_runs))
+        return [run.run_id for run in found if GRPC_INFO_TAG in run.tags]
+
+
+def _begun() -> "list[dg.DagsterRunStatus]":
+    import dagster as dg
+
+    return [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+
+
+def give_up_when(heard: Callable[[], bool], stop: threading.Event, lost: Sequence[str]) -> None:
+    """Give up lost runs once the daemon can have this code server start others: it retries a run only once."""
+    while lost and not heard():
+        if stop.wait(SECONDS_BETWEEN_TRIES):
+            return
+    give_up(lost)
+
+
+def give_up(lost: Sequence[str]) -> None:
+    """Mark lost runs as failed or canceled, so that failed ones are retried.
+
+    Otherwise they would count as running for ever, and block all later files of their feed and the load pool.
+    """
+    import dagster as dg
+
+    if not lost:
+        return
+    with dg.DagsterInstance.get() as instance:
+        for run in instance.get_runs(dg.RunsFilter(run_ids=lost, statuses=_begun())):
+            canceling = run.status == dg.DagsterRunStatus.CANCELING
+            tell = instance.report_run_canceled if canceling else instance.report_run_failed
+            tell(run, "Its process ended with the code server that had started it.")
+            instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+
+
+def _heard(address: str, began: datetime) -> Callable[[], bool]:
+    """Return what tells whether the daemon reaches this code server: by its socket at once, from another host later.
+
+    There it tries again with pauses, and has reached it when it has let a sensor look.
+    """
+    if _host_and_port(address):
+        home = Path(os.environ.get("CHARTFERRY_HOME") or "var").resolve()
+        return lambda: any(at > began for at in last_ticks(home).values())
+    return lambda: _listens(address)
+
+
+def _listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as tried:
+        return tried.connect_ex(path) == 0

@@ -18,6 +18,15 @@ from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError, schema_version
 IDLE_MILLISECONDS = 60_000
 """After which a server ends the transaction of a process that was stopped, or lost, in the middle of it. It may hold
 the lease, which nobody else could take over before."""
+LOST_LINE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""Settings of libpq, in seconds, and the last in milliseconds: a server that is cut off or was replaced is noticed
+within half a minute, and not when the system gives up its connection after a quarter of an hour or more."""
 SQLITE = {
     # The journal is on the disk before a commit; what a commit loses with the machine is replayed from it.
     "synchronous": "NORMAL",
@@ -99,8 +108,9 @@ def _engine(address: URL) -> Engine:
     arguments: dict[str, Any] = {}
     if address.get_backend_name() == "sqlite":
         arguments = {"timeout": 60, "check_same_thread": False}
-    elif "options" not in address.query:
-        arguments = {"options": f"-c idle_in_transaction_session_timeout={IDLE_MILLISECONDS}"}
+    else:
+        ended = {"options": f"-c idle_in_transaction_session_timeout={IDLE_MILLISECONDS}"}
+        arguments = {name: value for name, value in (LOST_LINE | ended).items() if name not in address.query}
     return create_engine(address, hide_parameters=True, connect_args=arguments, pool_use_lifo=True)
 
 

@@ -1,4 +1,4 @@
-"""Hosts that share no disk import with workers: one is killed with its disk in the middle of a load."""
+"""Hosts that share no disk import with workers: one is killed with its disk, one is cut off and comes back."""
 
 import json
 import os
@@ -30,7 +30,7 @@ IMPORTER = (
     "sys.exit(run(sys.argv[1:]))"
 )
 """The command, with workers for a file of few rows."""
-SECONDS = 240.0
+SECONDS = 480.0
 
 
 @dataclass
@@ -145,3 +145,19 @@ def test_of_three_hosts_one_is_killed_with_its_disk_and_all_is_there_once(deploy
         said, _ = each.communicate(timeout=SECONDS)
         assert each.returncode == 0, said
     agree(deployment, first, source)
+
+
+def test_a_host_that_is_cut_off_and_comes_back_sends_nothing_more(deployment: Deployment) -> None:
+    """SCALE-01, SCALE-02, SCALE-03: another has taken its load over."""
+    source: Paid = Counter()
+    first, second = deployment.host(ROWS, "a", source), deployment.host(FEW, "b", source)
+    cut = deployment.begin(first, *WORKERS)
+    until(lambda: deployment.created() > 2_000, "the first host's load")
+    first.cut_off()
+    assert deployment.created() < ROWS
+    code, said = deployment.does(second, *WORKERS)
+    assert code == 0, said
+    first.cut_off(False)
+    said, _ = cut.communicate(timeout=SECONDS)
+    assert cut.returncode not in (0, 3), said
+    agree(deployment, second, source)

@@ -11,7 +11,7 @@ from dagster._core.storage.tags import GRPC_INFO_TAG, REPOSITORY_LABEL_TAG
 from dagster._core.test_utils import create_run_for_test
 
 from pipelines.dagster.alerts import of_runs
-from pipelines.dagster.code_server import give_up_lost_runs
+from pipelines.dagster.code_server import give_up, lost_runs
 from pipelines.dagster.names import Names
 from pipelines.dagster.requests import ask_for, batches_under_way
 from pipelines.dagster.retention import delete_old
@@ -130,6 +130,6 @@ def test_a_code_server_gives_up_only_the_runs_of_its_clinic(tmp_path: Path, monk
     with dg.DagsterInstance.get() as instance:
         launched = {GRPC_INFO_TAG: "{}"}
         north, south = (a_run(instance, names, "import_payments", "STARTED", **launched) for names in (NORTH, SOUTH))
-        give_up_lost_runs(NORTH)
+        give_up(lost_runs(NORTH))
         found = {run.run_id: run.status.value for run in instance.get_runs()}
         assert found == {north: "FAILURE", south: "STARTED"}

@@ -51,6 +51,15 @@ def real_target(folder, monkeypatch, **settings):
         yield service
 
 
+def test_a_server_that_is_cut_off_is_noticed_soon(ledger_url):
+    """SCALE-03: unless the address says otherwise."""
+    for address, seconds in ((ledger_url, "15"), (f"{ledger_url}&keepalives_idle=99", "99")):
+        with closing(Ledger.open(address)) as ledger, ledger.engine.connect() as connection:
+            given = connection.connection.driver_connection.info.get_parameters()
+            assert (given["keepalives_idle"], given["tcp_user_timeout"]) == (seconds, "30000")
+            assert "idle_in_transaction_session_timeout" in given["options"]
+
+
 def kinds(found):
     return sorted(each["kind"] for each in found["differences"])
 

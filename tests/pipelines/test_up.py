@@ -24,7 +24,7 @@ from pipelines.cli import run as chartferry
 from pipelines.commands import supervising, up
 from pipelines.commands.supervising import CannotStart, Child
 from pipelines.dagster.attended import make_storage
-from pipelines.dagster.code_server import give_up_lost_runs
+from pipelines.dagster.code_server import give_up, lost_runs
 from pipelines.dagster.names import ONE_HOME
 from pipelines.home.dagster_folder import LOAD_POOL, dagster_environment, lacking, prepare_dagster_home
 from pipelines.home.logs import rotate
@@ -206,7 +206,7 @@ def test_a_code_server_gives_up_what_one_before_it_had_under_way_so_that_it_is_m
         storage = instance.event_log_storage
         storage.initialize_concurrency_limit_to_default(LOAD_POOL)
         assert storage.claim_concurrency_slot(LOAD_POOL, runs[0].run_id, "payments__loaded").is_claimed
-        give_up_lost_runs(ONE_HOME)
+        give_up(lost_runs(ONE_HOME))
         assert storage.get_concurrency_info(LOAD_POOL).active_slot_count == 0
         after = [found.status for run in runs if (found := instance.get_run_by_id(run.run_id))]
         assert after == [status.FAILURE, status.FAILURE, status.CANCELED, status.STARTED]

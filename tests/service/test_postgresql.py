@@ -204,6 +204,17 @@ def test_a_store_that_several_processes_make_at_once_is_one(url: str) -> None:
     assert len({store.id for store in stores}) == len({store.signing_key for store in stores}) == 1
 
 
+def test_a_database_that_is_cut_off_is_noticed_soon(url: str) -> None:
+    """SCALE-03: unless the address says otherwise."""
+    for address, seconds in ((url, "15"), (f"{url}&keepalives_idle=99", "99")):
+        engine = postgresql.PostgreSql(address).open(create=False)
+        raw: Any = engine.raw_connection()
+        given = raw.driver_connection.info.get_parameters()
+        raw.close()
+        engine.dispose()
+        assert (given["keepalives_idle"], given["tcp_user_timeout"]) == (seconds, "30000")
+
+
 def test_lost_connections_are_made_anew(shared: Running, postgres: Postgres, url: str) -> None:
     assert create(shared, 1) == 201
     end_sessions(postgres, url)

@@ -38,7 +38,7 @@ class Host:
         ip("-n", self.name, "addr", "add", f"{self.address}/24", "dev", "eth0")
         for device in ("eth0", "lo"):
             ip("-n", self.name, "link", "set", device, "up")
-        ip("link", "set", self._plug, "up")
+        self.cut_off(False)
 
     def start(self, command: Sequence[str], environ: Mapping[str, str], **options: Any) -> "subprocess.Popen[Any]":
         """Start a command on the host. To kill it kills all that it has started."""
@@ -46,6 +46,20 @@ class Host:
         places = [str(self.disk), str(self.path), str(self._network.disks)]
         whole = ["ip", "netns", "exec", self.name, *within, *places, *command]
         return subprocess.Popen(whole, env=environ, **options)
+
+    def cut_off(self, is_cut: bool = True) -> None:
+        """Part the host from all others, or join it to them again."""
+        ip("link", "set", self._plug, "down" if is_cut else "up")
+
+    def takes(self, address: str, before: "Host | None" = None) -> None:
+        """Have one more address: that of a service, which may have been at another host before."""
+        if before:
+            ip("-n", before.name, "addr", "del", f"{address}/24", "dev", "eth0")
+        ip("-n", self.name, "addr", "add", f"{address}/24", "dev", "eth0")
+
+    def forgets_neighbours(self) -> None:
+        """Find anew which host has which address."""
+        ip("-n", self.name, "neigh", "flush", "dev", "eth0")
 
     def loses_disk(self) -> None:
         shutil.rmtree(self.disk)
