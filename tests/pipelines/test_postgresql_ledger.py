@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import duckdb
 import psycopg
@@ -55,7 +56,8 @@ def test_a_server_that_is_cut_off_is_noticed_soon(ledger_url):
     """SCALE-03: unless the address says otherwise."""
     for address, seconds in ((ledger_url, "15"), (f"{ledger_url}&keepalives_idle=99", "99")):
         with closing(Ledger.open(address)) as ledger, ledger.engine.connect() as connection:
-            given = connection.connection.driver_connection.info.get_parameters()
+            raw: Any = connection.connection.driver_connection
+            given = raw.info.get_parameters()
             assert (given["keepalives_idle"], given["tcp_user_timeout"]) == (seconds, "30000")
             assert "idle_in_transaction_session_timeout" in given["options"]
 
