@@ -27,6 +27,7 @@ from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import prepare_dagster_home
 from tests.support import loopback
+from tests.support.clinic_feed import lay_clinic
 from tests.support.commands import forget_settings, load, run, serving
 from tests.support.fake_target import FakeTarget
 from tests.support.publishing import publish_only
@@ -93,19 +94,6 @@ REFERENCE = [
     {**PATIENTS[0], "id": f"not an id {mark('badid')}"},
 ]
 
-CLINIC = """
-name = "clinic"
-source = "clinic"
-kind = "tasks"
-files = ["clinic*.csv"]
-[columns]
-task_id = "ID"
-patient_id = { column = "MRN", crosswalk = { file = "patients.csv", from = "MRN", to = "FHIR" } }
-description = "WHAT"
-status = { column = "DONE", values = { Y = "completed", N = "requested" } }
-requester_id = { column = "BY" }
-authored = { column = "WHEN", optional = true }
-"""
 CROSSWALK = f"MRN,NAME,FHIR\n{mark('mrn')},{mark('name')},p1\n"
 TASKS = "task_id,patient_id,description,status,requester_id,owner_id,due,labels,comment,comment_author_id,comment_time"
 ANSWERS = "response_id,patient_id,questionnaire,authored,author,question,answer_code,answer_text,answer_number"
@@ -162,8 +150,7 @@ def lay_out(home: Path) -> Path:
         (home / "inbox").mkdir(parents=True, exist_ok=True)
         (home / "inbox" / name).write_text(text, encoding="utf-8")
     (home / "feeds").mkdir()
-    (home / "feeds" / "clinic.toml").write_text(CLINIC)
-    (home / "feeds" / "patients.csv").write_text(CROSSWALK)
+    lay_clinic(home / "feeds", CROSSWALK)
     reference = home.parent / "reference"
     reference.mkdir()
     lines = "\n".join(map(json.dumps, REFERENCE)) + f'\n{{"resourceType": "Patient", "x": "{mark("notjson")}\n'

@@ -7,11 +7,9 @@ Then every command that makes tables, pages or files runs beside it.
 
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,9 @@ pytest.importorskip("openlineage.client", reason="the extra `lineage` is not ins
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.support import loopback
+from tests.support.clinic_feed import lay_clinic
 from tests.support.commands import command, environment, listening
+from tests.support.listening import Heard, listener
 from tests.support.standing import Standing, published, standing, until
 from tests.support.starting import finish
 
@@ -105,18 +105,6 @@ REFERENCE: list[dict[str, Any]] = [
     ),
     {**patient(1), "id": f"not an id {NUMBER}"},
 ]
-CLINIC = """
-name = "clinic"
-source = "clinic"
-kind = "tasks"
-files = ["clinic*.csv"]
-[columns]
-task_id = "ID"
-patient_id = { column = "MRN", crosswalk = { file = "patients.csv", from = "MRN", to = "FHIR" } }
-description = "WHAT"
-status = { column = "DONE", values = { Y = "completed", N = "requested" } }
-requester_id = { column = "BY" }
-"""
 TASKS = "task_id,patient_id,description,status,requester_id,owner_id,due,labels,comment,comment_author_id,comment_time"
 ANSWERS = "response_id,patient_id,questionnaire,authored,author,question,answer_code,answer_text,answer_number"
 PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id"
@@ -161,43 +149,11 @@ VIEW = {
 }
 
 
-@dataclass
-class Heard:
-    """What a listener was sent: path and body of each request."""
-
-    url: str
-    bodies: list[tuple[str, bytes]] = field(default_factory=list)
-
-    def of(self, path: str) -> list[bytes]:
-        return [body for to, body in self.bodies if to == path]
-
-
-@contextmanager
-def listener() -> Iterator[Heard]:
-    """An address that takes everything."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            heard.bodies.append((self.path, self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        heard = Heard(f"http://127.0.0.1:{server.server_port}")
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield heard
-        server.shutdown()
-
-
 def lay_out(home: Path) -> None:
     for folder in ("inbox", "feeds", "views", "reference"):
         (home / folder).mkdir(parents=True, mode=0o700)
     (home / "reference" / "all.ndjson").write_text("".join(f"{json.dumps(each)}\n" for each in REFERENCE))
-    (home / "feeds" / "clinic.toml").write_text(CLINIC)
-    (home / "feeds" / "patients.csv").write_text(f"MRN,NAME,FHIR\n{NUMBER},{NAME},p1\n")
+    lay_clinic(home / "feeds", f"MRN,NAME,FHIR\n{NUMBER},{NAME},p1\n")
     (home / "views" / "reading.view.json").write_text(json.dumps(VIEW))
     (home / "reports.toml").write_text("publish_free_text = true\npublish_patients = true\n")
 
