@@ -108,9 +108,9 @@ def doubts_resend(
 @click.pass_obj
 def undo(options: Options, batch: str, dry_run: bool, why: str | None, insecure: bool, as_json: bool) -> int:
     """Takes a batch back where the interface allows: responses and tasks. Lists payments, which cannot be."""
-    from pipelines.corrections.undo import undo as undo_batch
+    from pipelines.importing.undoing import take_back
 
-    return at_target(options, insecure, as_json, lambda session: undo_batch(session, batch, dry_run), why)
+    return at_target(options, insecure, as_json, lambda session: take_back(session, batch, dry_run), why)
 
 
 @click.command(short_help="Removes a finished batch's source rows: patient data.")

@@ -7,17 +7,19 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pipelines.home.batch import shown as as_shown
 from pipelines.home.batch_files import MANIFESTS
 from pipelines.importing.parts_under_way import parts_lines, parts_under_way
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import open_by_batch, open_in_batch
 from pipelines.ledger.so_far import counts_so_far
+from pipelines.ledger.standing import undone_by_batch
 from pipelines.ledger.states import OUTCOMES, ROW_STATES
 from pipelines.runs.summary import aligned, dollars
 from pipelines.session.opening import has_ledger, open_ledger
 
 COUNTED = ("records", "accepted", "rejected", *OUTCOMES)
-SHOWN = (*COUNTED, "open_rejects")
+SHOWN = (*COUNTED, "taken_back", "open_rejects")
 SHOWN_ROWS = 50
 
 
@@ -31,9 +33,13 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
         under_way = sorted({row["target"] for row in batches if row["state"] == "running"})
         parts = [part for target in under_way for part in parts_under_way(ledger, target, datetime.now(UTC))]
         if batch_id is None:
-            left = open_by_batch(ledger)
+            left, gone = open_by_batch(ledger), undone_by_batch(ledger)
+            names = [(row["target"], row["batch_id"]) for row in batches]
             return {
-                "batches": [{**row, "open_rejects": left.get((row["target"], row["batch_id"]), 0)} for row in batches],
+                "batches": [
+                    {**row, "open_rejects": left.get(name, 0), "taken_back": gone.get(name, 0)}
+                    for row, name in zip(batches, names, strict=True)
+                ],
                 "parts": parts,
             }
         if not batches:
@@ -45,6 +51,7 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
             unsettled = ledger.unsettled(row["target"], row["batch_id"])
             row["rejects"] = open_in_batch(ledger, row["target"], row["batch_id"])
             row["open_rejects"] = len(row["rejects"])
+            row["taken_back"] = undone_by_batch(ledger).get((row["target"], row["batch_id"]), 0)
             row["unsettled"] = [{"line": r.line, "state": r.state, "attempts": r.attempts} for r in unsettled]
         return {
             "batches": batches,
@@ -84,8 +91,9 @@ def status_lines(found: dict[str, Any]) -> Iterable[str]:
         yield f"target: {target}"
         rows = [row for row in batches if row["target"] == target]
         shown = [name for name in SHOWN if any(row[name] for row in rows)]
-        cells = [[row["batch_id"], row["state"], *_cells(row, shown)] for row in rows]
-        yield from aligned([["batch", "state", *(name.replace("_", " ") for name in shown), "created $"], *cells])
+        cells = [[_file(row), row["batch_id"], row["state"], *_cells(row, shown)] for row in rows]
+        heads = ["file", "batch", "state", *(name.replace("_", " ") for name in shown), "created $"]
+        yield from aligned([heads, *cells], texts=3)
         for row in rows:
             yield from _one(row)
         if parts := [each for each in found["parts"] if each["target"] == target]:
@@ -95,6 +103,10 @@ def status_lines(found: dict[str, Any]) -> Iterable[str]:
     if found.get("manifest"):
         yield "manifest:"
         yield from json.dumps(found["manifest"], indent=1).splitlines()
+
+
+def _file(row: dict[str, Any]) -> str:
+    return as_shown(row["file_name"]) if row["file_name"] else "-"
 
 
 def _cells(row: dict[str, Any], shown: list[str]) -> list[str]:

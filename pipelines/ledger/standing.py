@@ -3,10 +3,11 @@
 A record that was taken back is not there. A reject is closed by what is there instead, not by what merely came again.
 """
 
+from collections import Counter
 from collections.abc import Collection
 from enum import StrEnum
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
@@ -53,4 +54,19 @@ def undone_at(ledger: LedgerAccess, target: str, batches: Collection[str]) -> di
         for subject, at in connection.execute(query.order_by(decision.at)):
             if subject in batches:
                 found[subject] = at
+    return found
+
+
+def undone_by_batch(ledger: LedgerAccess) -> Counter[tuple[str, str]]:
+    """Count the records that are taken back now, by target and batch, of batches that somebody has undone."""
+    decision, found = t.decision.c, Counter[tuple[str, str]]()
+    with ledger.engine.connect() as connection:
+        batches = (
+            connection.execute(select(decision.subject).distinct().where(decision.command == UNDO)).scalars().all()
+        )
+        for batch_id in batches:
+            for lines in (t.record.c, t.repeat.c):
+                query = select(lines.target, func.count()).where(lines.batch_id == batch_id, lines.state == "undone")
+                for target, number in connection.execute(query.group_by(lines.target)):
+                    found[target, batch_id] += int(number)
     return found

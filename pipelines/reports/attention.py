@@ -27,6 +27,10 @@ BATCHES = f"""
         SELECT batch_id, count(*) AS number FROM import_row JOIN here USING (target)
         WHERE state IN ('in_doubt', 'sending') GROUP BY batch_id
     ),
+    undone AS (
+        SELECT batch_id, count(*) AS number FROM import_row JOIN here USING (target)
+        WHERE state = 'undone' GROUP BY batch_id
+    ),
     last_run AS (
         SELECT batch_id, arg_max(message, run) AS message, max(coalesce(finished_at, started_at)) AS at
         FROM import_run GROUP BY batch_id
@@ -34,21 +38,23 @@ BATCHES = f"""
     SELECT batch.batch_id, batch.feed, batch.file_name, batch.received_at, batch.state, batch.records, batch.taken,
         batch.created + batch.adopted + batch.updated + batch.superseded, batch.unchanged + batch.skipped,
         batch.rejected, batch.refused, coalesce(open.number, 0), coalesce(doubt.number, 0),
-        coalesce(mended.at > batch.received_at, false), last_run.message,
+        coalesce(undone.number, 0), coalesce(mended.at > batch.received_at, false), last_run.message,
         coalesce(last_run.at < here.published_at - INTERVAL 1 HOUR, false)
     FROM batch CROSS JOIN here
     LEFT JOIN mended ON batch.feed = mended.feed AND batch.file_name IS NOT DISTINCT FROM mended.file_name
     LEFT JOIN open ON batch.batch_id = open.batch_id
     LEFT JOIN doubt ON batch.batch_id = doubt.batch_id
+    LEFT JOIN undone ON batch.batch_id = undone.batch_id
     LEFT JOIN last_run ON batch.batch_id = last_run.batch_id
     ORDER BY batch.received_at DESC, batch.batch_id"""
 
 
 @dataclass(frozen=True)
 class BatchNow:
-    """A batch as it is now. carried, known, rejected, refused: its first outcomes. open: rejects that are still open.
+    """A batch as it is now. made, known, rejected, refused: its first outcomes. open: rejects that are still open.
 
-    mended: a later file of its name went well. is_silent: nothing happened to it for an hour.
+    taken_back: records that were carried over, and that somebody has taken back since. mended: a later file of its name
+    went well. is_silent: nothing happened to it for an hour.
     """
 
     batch_id: str
@@ -58,12 +64,13 @@ class BatchNow:
     state: str
     records: int
     taken: int
-    carried: int
+    made: int
     known: int
     rejected: int
     refused: int
     open: int
     doubts: int
+    taken_back: int
     mended: bool
     message: str | None
     is_silent: bool
@@ -72,6 +79,11 @@ class BatchNow:
     def file(self) -> str:
         """Return the name of its file, or of the batch where the file has none."""
         return shown(self.file_name) if self.file_name else self.batch_id
+
+    @property
+    def carried(self) -> int:
+        """Return how many records were carried over and are not taken back."""
+        return max(self.made - self.taken_back, 0)
 
     @property
     def is_failed(self) -> bool:
@@ -98,6 +110,8 @@ class BatchNow:
             return "did not end" if self.is_cut_off else "under way"
         if self.took_nothing:
             return "nothing taken"
+        if self.taken_back:
+            return "loaded, some taken back" if self.carried else "taken back"
         return "loaded, some set aside" if self.open else "loaded"
 
 

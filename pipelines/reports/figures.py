@@ -203,15 +203,17 @@ def _unit_of(hours: float) -> Unit:
     return next((unit for unit in UNITS if hours * unit.an_hour >= 1 or not hours), UNITS[-1])
 
 
-OUTCOMES = ("Carried over", "Known already", "Rejected", "Refused", "In doubt")
+OUTCOMES = ("Carried over", "Known already", "Rejected", "Refused", "In doubt", "Taken back")
 
 
 def _imports(batches: Sequence[BatchNow]) -> Figure:
     found = batches[:BATCHES]
-    outcomes = [(each, (each.carried, each.known, each.rejected, each.refused, each.doubts)) for each in found]
+    names = OUTCOMES if any(each.taken_back for each in found) else OUTCOMES[:-1]
+    told = [(e.carried, e.known, e.rejected, e.refused, e.doubts, e.taken_back)[: len(names)] for e in found]
+    outcomes = list(zip(found, told, strict=True))
     drawn = [(each, numbers) for each, numbers in outcomes if sum(numbers)]
-    series = [Series(name, [numbers[at] for _, numbers in drawn]) for at, name in enumerate(OUTCOMES)]
-    heads = ["File", "Feed", "Now", "Received (UTC)", "Records", *OUTCOMES, "Still set aside"]
+    series = [Series(name, [numbers[at] for _, numbers in drawn]) for at, name in enumerate(names)]
+    heads = ["File", "Feed", "Now", "Received (UTC)", "Records", *names, "Still set aside"]
     body = [
         (
             each.file,
@@ -231,7 +233,8 @@ def _imports(batches: Sequence[BatchNow]) -> Figure:
         _total(heads, body, 4),
         [
             f"The last {BATCHES} files; at the right the number of records.",
-            "Carried over: created, adopted, updated or superseded. Known already: unchanged or skipped.",
+            "Carried over: created, adopted, updated or superseded, and not taken back since.",
+            "Known already: unchanged or skipped.",
             "Rejected and refused are first outcomes; still set aside are those that nothing has settled since.",
         ],
         (lambda size: rows([each.file for each, _ in drawn], series, count, shares=True, size=size)) if drawn else None,

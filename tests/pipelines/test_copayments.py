@@ -89,7 +89,7 @@ def test_a_file_of_copayments_alone_waits_until_a_person_confirms_it(home, targe
     assert [asked("import")["batches"], asked("rejects", "retry")["left"][0]["batch_id"]] == [[], name]
     drop(home, copays(1).replace(",p1,1.00,2026-03-01,c7", ",,1.00,2026-03-01,c7"), "payments-again.csv")
     assert only(asked("import"))["state"] == "stopped"
-    assert chartferry("status")[1].splitlines()[2].split()[:2] == [name, "stopped"]
+    assert chartferry("status")[1].splitlines()[2].split()[1:3] == [name, "stopped"]
     assert "0 taken back, 0 not" in chartferry("undo", name)[1]
     assert target.of("PaymentNotice") == []
     batch = only(found := asked("import", "--copayments", name, "--why", "asked the clinic"))

@@ -1,8 +1,10 @@
 """Batches taken back by a person, and loaded again."""
 
 import json
+import re
 from unittest.mock import Mock
 
+import duckdb
 import pytest
 
 from pipelines.home.exits import INTERRUPTED
@@ -155,6 +157,34 @@ def test_undo_lists_payments_as_not_to_be_taken_back(home, target, asked, chartf
     assert "the interface takes no payment back" in found["left"][f"{batch}:2"]
     assert target.puts == 0
     assert chartferry("undo", "none")[0] == 4
+
+
+@pytest.mark.publishes
+def test_an_undo_is_told_by_the_page_the_tables_and_the_status(home, asked, chartferry):
+    """CLI-CMD-10: nobody who looks believes that its records are there."""
+    tasks(home, "k1", "k2")
+    batch = asked("import")["batches"][0]["batch_id"]
+    asked("undo", batch, "--dry-run")
+    before = [line.split() for line in chartferry("status")[1].splitlines()]
+    assert before[1:] == [
+        ["file", "batch", "state", "records", "accepted", "created", "created", "$"],
+        ["tasks.csv", batch, "finished", "2", "2", "2", "0.00"],
+    ]
+    assert "tasks.csv tasks loaded 20" in words_of(home, "imports")
+    asked("undo", batch)
+    [heads, row] = chartferry("status")[1].splitlines()[1:]
+    assert "created  taken back  created $" in heads
+    assert row.split() == ["tasks.csv", batch, "finished", "2", "2", "2", "2", "0.00"]
+    assert "tasks.csv tasks taken back" in words_of(home, "imports")
+    with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as published:
+        assert published.execute("SELECT DISTINCT state FROM import_row").fetchall() == [("undone",)]
+
+
+def words_of(home, figure):
+    """The words of a figure of the page."""
+    page = (home / "published" / "report.html").read_text(encoding="utf-8")
+    shown = page.partition(f'id="{figure}"')[2].partition("</section>")[0]
+    return " ".join(re.sub("<[^>]*>", " ", shown).split())
 
 
 def test_a_batch_that_is_undone_keeps_its_counts_and_is_published(home, asked):

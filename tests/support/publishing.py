@@ -133,13 +133,17 @@ def publish_only(patch: pytest.MonkeyPatch, *names: str, wide: bool = False) -> 
 
 
 def publish_nothing(patch: pytest.MonkeyPatch) -> None:
-    """Let imports and retries publish nothing, for tests that look at no table."""
-    for module in ("closing", "retry"):
+    """Let imports, retries and undos publish nothing, for tests that look at no table."""
+    for module in (
+        "retry",
+        "undoing",
+        "closing",
+    ):  # last the one that they import it from, when they are first imported
         patch.setattr(f"pipelines.importing.{module}.publish_into", lambda *_: None)
 
 
 def publish_as_marked(patch: pytest.MonkeyPatch, test: pytest.Item) -> None:
-    """Let imports and retries publish what the mark `publishes` of a test says: the tables that it names, or all.
+    """Let imports, retries and undos publish what the mark `publishes` of a test says: tables that it names, or all.
 
     Without the mark they publish nothing; with `wide=True` the tables of each questionnaire too.
     """
