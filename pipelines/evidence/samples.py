@@ -11,7 +11,9 @@ from pipelines.evidence.exported import runs_in
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 
-PERMALINK = "-permalink"
+PERMALINK, RESPONSE = "-permalink", "QuestionnaireResponse"
+LONGEST_QUESTION = 60
+Questions = Mapping[str, Mapping[str, Any]]
 _PAGES = {"PaymentNotice": "patients/{patient}", "Task": "tasks/{id}", "QuestionnaireResponse": "responses/{id}"}
 """The page of the bundled service's chart that shows a resource."""
 _CHOSEN = """
@@ -36,12 +38,13 @@ def add_both_sides(session: Session, chosen: list[dict[str, Any]], chart: str) -
     """
     with duckdb.connect() as db:
         said = [_sent(db, session, each) for each in chosen]
+    questions = _questions(session) if any(each["kind"] == RESPONSE for each in chosen) else {}
     for each, sent in zip(chosen, said, strict=True):
         kind, resource_id = str(each["kind"]), str(each["resource_id"])
         with reading(f"{kind}/{resource_id}"):
             there = session.connection.client.read(kind, resource_id)
-        each["export_says"] = _says(kind, sent) if sent else "see the line"
-        each["target_says"] = _says(kind, there) if there is not None else None
+        each["export_says"] = _says(kind, sent, questions) if sent else "see the line"
+        each["target_says"] = _says(kind, there, questions) if there is not None else None
         each["link"] = _link(session, each, there or {}, chart)
 
 
@@ -55,14 +58,19 @@ def _sent(db: duckdb.DuckDBPyConnection, session: Session, each: Mapping[str, An
     return next((dict(orjson.loads(body)) for (body,) in db.execute(query, given).fetchall()), {})
 
 
-def _says(kind: str, body: Mapping[str, Any]) -> str:
-    """Return the codes, dates and numbers of a body in words: no name and no free text."""
+def _questions(session: Session) -> Questions:
+    """Return the items of each questionnaire of the target, by its id and their linkIds. Raises `TargetUnusable`."""
+    return {name: found.questions for name, found in session.snapshot.questionnaires.items()}
+
+
+def _says(kind: str, body: Mapping[str, Any], questions: Questions) -> str:
+    """Return the codes, dates and numbers of a body, with the words of its questionnaire: no name and no free text."""
     if kind == "PaymentNotice":
         return f"amount {_amount(body)}"
     if kind == "Task":
         due = (body.get("restriction") or {}).get("period", {}).get("end")
         return ", ".join(filter(None, [f"status {body.get('status')}", due and f"due {str(due)[:10]}"]))
-    answers = list(_answers(body))
+    answers = _answers(body, questions.get(str(body.get("questionnaire")).rpartition("/")[2], {}))
     return f"{len(answers)} answers: {', '.join(answers)}" if answers else "no answers"
 
 
@@ -71,8 +79,8 @@ def _amount(body: Mapping[str, Any]) -> str:
     return f"{value:,.2f}" if isinstance(value, int | float) else str(value)
 
 
-def _answers(body: Mapping[str, Any]) -> list[str]:
-    """Return linkId and code or number of each answer, in order of the linkIds; of a text only that there is one."""
+def _answers(body: Mapping[str, Any], items: Mapping[str, Any]) -> list[str]:
+    """Return question and option or number of each answer, in the order of linkIds; of a text that there is one."""
     found: list[tuple[str, str]] = []
     waiting = list(body.get("item") or [])
     while waiting:
@@ -80,14 +88,25 @@ def _answers(body: Mapping[str, Any]) -> list[str]:
         waiting += item.get("item") or []
         for answer in item.get("answer") or []:
             waiting += answer.get("item") or []
-            found.append((str(item.get("linkId")), _answer(answer)))
-    return [f"{link_id} = {value}" for link_id, value in sorted(found)]
+            link_id = str(item.get("linkId"))
+            found.append((link_id, _answer(answer, items.get(link_id))))
+    return [f"{_asked(link_id, items.get(link_id))} = {value}" for link_id, value in sorted(found)]
 
 
-def _answer(answer: Mapping[str, Any]) -> str:
-    if "valueCoding" in answer:
-        return str(answer["valueCoding"].get("code"))
-    return str(answer["valueDecimal"]) if "valueDecimal" in answer else "(text)"
+def _asked(link_id: str, item: Any) -> str:
+    """Return a question in words, as the questionnaire has it; its linkId where it has none."""
+    text = item.text if item is not None and item.text else link_id
+    return text if len(text) <= LONGEST_QUESTION else f"{text[: LONGEST_QUESTION - 1]}…"
+
+
+def _answer(answer: Mapping[str, Any], item: Any) -> str:
+    if "valueCoding" not in answer:
+        return str(answer["valueDecimal"]) if "valueDecimal" in answer else "(text)"
+    coding = answer["valueCoding"]
+    named = (coding.get("system"), coding.get("code"))
+    options = item.options if item is not None else ()
+    words = next((each.display for each in options if (each.system, each.code) == named), None)
+    return f"{words} ({coding.get('code')})" if words else str(coding.get("code"))
 
 
 def _link(session: Session, each: Mapping[str, Any], there: Mapping[str, Any], chart: str) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fhir_service.interface.resources.questionnaire import Questionnaire
+from pipelines.evidence.samples import _says
 from tests.support.commands import listening, load, run
 from tests.support.exports import PAYMENTS, TASKS, put, tasks
 
@@ -180,6 +182,29 @@ def test_the_sample_is_repeated_by_its_seed_and_shows_both_sides(home, target, a
         assert target.stored[each["resource_id"]]["amount"]["value"] == number
     seeds = {asked("evidence")["sample"]["seed"] for _ in range(2)}
     assert len(seeds) == 2
+
+
+def test_answers_of_the_sample_are_told_in_the_words_that_the_chart_shows_with_their_codes():
+    """EVID-01: of a question or an option that the questionnaire has not, linkId and code stand there."""
+    coding = {"system": "http://loinc.org", "code": "LA32-8", "display": "No"}
+    questions = [
+        {"linkId": "/1", "type": "choice", "text": "Refugee", "answerOption": [{"valueCoding": coding}]},
+        {"linkId": "/2", "type": "group", "item": [{"linkId": "/2/1", "type": "decimal", "text": "How many? " * 9}]},
+        {"linkId": "/3", "type": "text", "text": "Address"},
+    ]
+    known = Questionnaire.model_validate({"id": "q", "status": "active", "item": questions})
+    item = [
+        {"linkId": "/1", "answer": [{"valueCoding": {**coding, "display": "A NAME"}}]},
+        {"linkId": "/2", "item": [{"linkId": "/2/1", "answer": [{"valueDecimal": 3}]}]},
+        {"linkId": "/3", "answer": [{"valueString": "A NAME"}]},
+        {"linkId": "/4", "answer": [{"valueCoding": {"system": "s", "code": "c"}}]},
+    ]
+    body = {"questionnaire": "http://x/Questionnaire/q", "item": item}
+    many = f"{('How many? ' * 9)[:59]}…"
+    assert _says("QuestionnaireResponse", body, {"q": known.questions}) == (
+        f"4 answers: Refugee = No (LA32-8), {many} = 3, Address = (text), /4 = c"
+    )
+    assert _says("QuestionnaireResponse", body, {}) == "4 answers: /1 = LA32-8, /2/1 = 3, /3 = (text), /4 = c"
 
 
 def test_the_page_names_the_hash_of_its_json_and_loads_nothing(imported, asked):
