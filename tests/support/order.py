@@ -23,7 +23,6 @@ _LONGEST = """
     14 pipelines/views/test_published_views.py
     14 service/test_kills.py
     13 pipelines/test_answers.py
-    13 service/hostile/test_bodies.py
     12 pipelines/test_evidence.py
     12 pipelines/test_money_by_command.py
     12 service/test_cli.py
@@ -32,6 +31,7 @@ _LONGEST = """
     11 pipelines/test_queries.py
     11 pipelines/test_reference_in_dagster.py
     11 pipelines/test_spellings.py
+    11 service/hostile/test_bodies.py
     11 service/test_contention.py
     11 service/test_messy.py
     10 faults/test_deaths.py
@@ -51,8 +51,13 @@ _LONGEST = """
     8 pipelines/test_memory.py
     8 pipelines/test_parts.py
     8 pipelines/test_verify_by_search.py
+    8 spec/test_rules.py
+    7 service/test_signing_clients.py
     6 test_unreadable_files.py
+    5 pipelines/test_clinics_in_dagster.py
     5 pipelines/test_publish_replaced.py
+    5 service/test_stretches.py
+    5 service/test_writer.py
 """
 SECONDS = {name: int(seconds) for seconds, name in map(str.split, _LONGEST.split("\n")[1:-1])}
 """CPU seconds of files in `tests/`, roughly; any other is short."""
