@@ -189,6 +189,14 @@ def test_a_later_day_tells_how_days_are_written(tmp_path: Path) -> None:
     assert '\ndates = ["%m/%d/%Y"]\n' in text
 
 
+def test_hours_of_one_figure_among_others_are_a_format_of_their_own(tmp_path: Path) -> None:
+    """FEED-FILE-08: times from ten o'clock on are as ISO 8601 has them, and all lack a time zone."""
+    rows = "".join(f"t{n},p{n},{n}.50,2026-03-{n % 27 + 1:02},{8 + n % 9}:15\n" for n in range(30))
+    text = draft(written(tmp_path, "till.csv", f"Receipt,Patient,Amount,DATE,TIME\n{rows}"))
+    assert '\ndates = ["%Y-%m-%d %H:%M"]\n' in text
+    assert '\ntimezone = "UTC"  # DECIDE' in text
+
+
 def test_two_ways_to_write_days_that_clash_are_asked(tmp_path: Path) -> None:
     """FEED-FILE-08: 05/06 would be two days."""
     days = ["01/25/2024", "02/26/2024", "25/03/2024", "26/04/2024", "05/06/2024"]
