@@ -14,6 +14,17 @@ KNOWN_BY = 60
 MOST_WORDS = 100
 """Rows of words in a row, below which no other is looked for at once."""
 
+
+class OfPayments(NamedTuple):
+    """The places of the columns that a feed of payments takes its key, amount and day from; None for one that is made
+    of several, or of none.
+    """
+
+    key: int | None = None
+    amount: int | None = None
+    day: int | None = None
+
+
 IsApart = Callable[[int], bool]
 """True if a blank line is above a line."""
 
@@ -24,14 +35,14 @@ class Headings:
     What the rows below a row of words are decides of it, unless it names columns or alone stands below a blank line: if
     they go on with the columns, it is a record that cannot be read, or nothing. Rows are given some thousand at a time.
 
-    are_payments: among payments, names in most columns of values, and no value in any, begin another table whatever is
+    payments: among payments, names in most columns of values, and no value in any, begin another table whatever is
     below: they may be a header in a language that nobody here knows. alone: the lines of rows without a value that
     begin no other table. unknown: those of rows that may be such a header.
     """
 
-    def __init__(self, header: Sequence[str], *, are_payments: bool = False) -> None:
+    def __init__(self, header: Sequence[str], *, payments: "OfPayments | None" = None) -> None:
         self._header = [name.strip() for name in header]
-        self._are_payments = are_payments
+        self._payments = payments
         self._names = frozenset(name for name in self._header if name)
         self._above: Sequence[Sequence[str]] = ()
         """The last rows that were given before."""
@@ -47,14 +58,14 @@ class Headings:
         waiting, self._waits = self._waits, None
         if waiting and self._begins(waiting, rows):
             yield waiting.line
-        for place in (_places_without_values if self._are_payments else _places_of_words)(rows, columns):
+        for place in (_places_without_values if self._payments else _places_of_words)(rows, columns):
             above = rows[max(place - LOOKED_AT, 0) : place] or self._above
             words = _Words(lines[place], above, columns)
             is_apart = blank_above(words.line) and not (place and blank_above(lines[place - 1]))
             row, below = rows[place], rows[place + 1 :]
             if _has_words(row, columns) and (is_apart or _names_columns(row) or self._begins(words, below)):
                 yield words.line
-            elif self._are_payments and _may_be_header(row, columns):
+            elif self._payments and _may_be_header(row, above, columns, self._payments):
                 self.unknown.add(words.line)
                 yield words.line
             else:
@@ -188,15 +199,18 @@ def _is_label(text: str, column: _Values) -> bool:
     return not _is_figured(text)
 
 
-def _may_be_header(row: Sequence[str], columns: Sequence[_Values]) -> bool:
+def _may_be_header(
+    row: Sequence[str], above: Sequence[Sequence[str]], columns: Sequence[_Values], payments: OfPayments
+) -> bool:
     """True if a row without values has texts in three columns of values or more, and in most of them; most are words.
 
-    No record has nothing but these, unless it is crossed out, or says the same in all.
+    No record has nothing but these, unless it is crossed out, or says the same in all. Two such columns tell where they
+    are those of the amount and the day, the key is none of the rows above, and there is a third text.
     """
     texts = [(text, column.width) for column in columns if (text := column.cell(row))]
     words = {text.strip(_SIGNS).lower() for text, _ in texts}
     return (
-        len(texts) >= _TELLING_OF_PAYMENTS
+        (len(texts) >= _TELLING_OF_PAYMENTS or _has_no_payment(row, above, columns, payments))
         and len(texts) * 2 > len(columns)
         and sum(len(text) != width for text, width in texts) >= _TELLING
         and sum(_has_letters(text) and text.lower() not in _NOTHING for text, _ in texts) * 2 > len(texts)
@@ -206,6 +220,20 @@ def _may_be_header(row: Sequence[str], columns: Sequence[_Values]) -> bool:
             map(is_value, {*row}.difference(row[column.place] for column in columns if column.place < len(row)))
         )
     )
+
+
+def _has_no_payment(
+    row: Sequence[str], above: Sequence[Sequence[str]], columns: Sequence[_Values], payments: OfPayments
+) -> bool:
+    """True if a row has words for an amount and a day, another text, and no key as those of the rows above are."""
+    key, amount, day = payments
+    of_values = {column.place for column in columns}
+    if key is None or amount is None or day is None or not {amount, day} <= of_values or amount == day:
+        return False
+    cells = [row[place].strip() if place < len(row) else "" for place in (key, amount, day)]
+    keys = {len(other[key].strip()) for other in above if key < len(other)}
+    is_keyed = bool(cells[0]) and key not in of_values and (len(keys) != 1 or len(cells[0]) in keys)
+    return not is_keyed and all(cells[1:]) and filled(row) >= _TELLING_OF_PAYMENTS
 
 
 _SIGNS = "*()[]<>-.!:/ "

@@ -9,8 +9,10 @@ from operator import itemgetter
 from pipelines.feeds.reading.asides import Aside, BlankAbove, RowsByLine, asides_of, ends_aside, last_line, usual
 from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk, Notice, RowReader
-from pipelines.feeds.reading.headings import Headings, is_heading_of_rows
+from pipelines.feeds.reading.headings import Headings, OfPayments, is_heading_of_rows
 from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.names import position
+from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.totals import filled, is_title
 
 REPEATED_HEADER = "LEDGER-25"
@@ -58,7 +60,8 @@ class SecondTables:
         """The first line of a text between rows that were taken, and how many rows came below it."""
 
     def _new_file(self) -> _File:
-        return _File(Headings(self._reader.header or (), are_payments=self._are_payments))
+        header = self._reader.header or ()
+        return _File(Headings(header, payments=_of_payments(header, self._reader.feed) if self._are_payments else None))
 
     def take(self, chunk: Chunk) -> None:
         """Look at the next rows; those of a second table become bad ones."""
@@ -150,6 +153,19 @@ class SecondTables:
     def _place(self, line: int) -> str:
         place = self._reader.place(line)
         return f"{self._joined}, {place}" if self._joined else place
+
+
+def _of_payments(header: Sequence[str], feed: FeedFile) -> OfPayments:
+    """The places of the columns by which a header in an unknown language is told."""
+    values = (feed.columns.get(name) for name in ("payment_id", "amount", "paid_on"))
+    return OfPayments(*(_place_of(value.column, header) if value else None for value in values))
+
+
+def _place_of(column: str | None, header: Sequence[str]) -> int | None:
+    """The place of a column by its name, or by its position as `#3`."""
+    names = [name.strip() for name in header]
+    place = position(column or "")
+    return place - 1 if place else names.index(column) if column in names else None
 
 
 def _reject(chunk: Chunk, below: int, fault: Fault) -> None:

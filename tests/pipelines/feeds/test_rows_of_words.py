@@ -93,6 +93,35 @@ def test_words_in_all_columns_of_values_begin_another_table_of_payments(
     assert [key for _, key in accepted(by(tmp_path, text, "one_table = true"))] == ["R1", "R2", "R3", "R4"]
 
 
+OF_NAMES = {
+    "no key": (("R1", "R2"), ("R3", "R4"), ("", "Karta", "Kwota", "Data"), True),
+    "keys of letters": (("abcd", "efgh"), ("ijkl", "mnop"), ("Pokwitowanie", "Karta", "Kwota", "Data"), True),
+    "no word for the patient": (("abcd", "efgh"), ("ijkl", "mnop"), ("Pokwitowanie", "", "Kwota", "Data"), True),
+    "a key like the others": (("abcd", "efgh"), ("ijkl", "mnop"), ("nope", "miller", "free", "today"), False),
+    "keys of any length": (("ab", "efgh"), ("ijk", "mnop"), ("Pokwitowanie", "Karta", "Kwota", "Data"), False),
+    "no day": (("R1", "R2"), ("R3", "R4"), ("cash", "miller", "free", ""), False),
+    "two words alone": (("R1", "R2"), ("R3", "R4"), ("", "", "Kwota", "Data"), False),
+}
+
+
+@pytest.mark.parametrize("case", OF_NAMES)
+@pytest.mark.parametrize("size", [2, 2_000])
+def test_where_ids_are_words_a_header_is_told_by_amount_and_day_and_no_key(
+    case: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LEDGER-25: with values in fewer than three of its columns. A row that may be a record is rejected alone."""
+    monkeypatch.setattr("pipelines.feeds.reading.chunks.CHUNK", size)
+    above, below, words, is_header = OF_NAMES[case]
+    among = row(**dict(zip(COLUMNS, words, strict=False)))
+    text = PAYMENTS + rows(*above, patient_id="miller") + among + rows(*below, patient_id="miller")
+    found = validated(tmp_path, text)
+    assert [key for _, key in accepted(found)] == [*above, *([] if is_header else below)]
+    told = {line: message for line, _, message in rejected(found)}
+    assert told.keys() == ({4, 5, 6} if is_header else {4})
+    assert all(message.startswith(f"line 4 {NAMES}") for message in told.values()) or not is_header
+    assert found.warnings == ({} if is_header else {"TEXT-BETWEEN": 1})
+
+
 def test_a_header_that_leaves_an_optional_column_empty_begins_another_table(tmp_path: Path) -> None:
     """LEDGER-25: and one more."""
     above, below = rows("R1", "R2", claim_id="c1"), rows("R3", "R4", claim_id="c1")
