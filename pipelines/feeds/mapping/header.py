@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.mapping.mending import mending_key
 from pipelines.feeds.mapping.unlike import in_their_place
 from pipelines.feeds.reading.marks import MARKS
+from pipelines.feeds.reading.mending import mending_key
 from pipelines.feeds.terms.names import named_columns
 from pipelines.feeds.terms.paths import Path, parse_path
 from pipelines.home.batch import Unreadable

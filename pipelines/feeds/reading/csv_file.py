@@ -24,9 +24,10 @@ from pipelines.feeds.reading.chunks import CHUNK_SIZE, Chunk
 from pipelines.feeds.reading.dialect import dialect, mended
 from pipelines.feeds.reading.lines import LONGEST_LINE, NOT_ROWS
 from pipelines.feeds.reading.marks import REJECT_ID, Columns
+from pipelines.feeds.reading.mending import mending_key
 from pipelines.feeds.reading.text_reader import TextReader
 from pipelines.feeds.terms.columns import Fault
-from pipelines.feeds.terms.names import position_header
+from pipelines.feeds.terms.names import named_columns, position_header
 from pipelines.feeds.terms.texts import composed
 from pipelines.home.batch import Unreadable
 
@@ -110,8 +111,11 @@ class CsvReader(TextReader):
                 self._headers = cells, [f"\ufeff{cells[0]}", *cells[1:]]
                 return self._own_header([composed(cell.strip()) for cell in cells], raw)
         except csv.Error:
+            names = [name for name, must in named_columns(self.feed).items() if must]
+            mends = mending_key(self.first_lines(), self.feed, names)
+            said = f"its columns are there with {mends}: say so in the feed file" if mends else NOT_ROWS
             raise Unreadable(
-                f"{self.name}: the {'first line' if not skip else 'header'} is no CSV header; {NOT_ROWS}"
+                f"{self.name}: the {'first line' if not skip else 'header'} is no CSV header; {said}"
             ) from None
         if before:
             raise Unreadable(f"{self.name}: nothing on line {skip + 1} or after it, where the header should be")

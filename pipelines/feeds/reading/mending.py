@@ -33,11 +33,12 @@ def mending_key(lines: Sequence[str], feed: FeedFile, names: Collection[str]) ->
     return None
 
 
-def _ways(feed: FeedFile) -> list[dict[str, str]]:
-    """Changes of delimiter and quotes, the smallest first."""
+def _ways(feed: FeedFile) -> list[dict[str, Any]]:
+    """Changes of delimiter, quotes and the spaces before these, the smallest first."""
+    spaces: list[dict[str, Any]] = [] if feed.skip_spaces else [{"skip_spaces": True}]
     quotes = [{"quote": quote} for quote in QUOTES if quote != feed.quote]
     delimiters = [{"delimiter": sign} for sign in DELIMITERS if sign != feed.delimiter]
-    return [{}, *quotes, *delimiters]
+    return [{}, *spaces, *quotes, *delimiters, *({**sign, **more} for sign in delimiters for more in spaces)]
 
 
 def _cells(line: str, how: dict[str, Any]) -> set[str]:
