@@ -159,3 +159,7 @@ def _heard(address: str, began: datetime) -> Callable[[], bool]:
 def _listens(path: str) -> bool:
     with socket.socket(socket.AF_UNIX) as tried:
         return tried.connect_ex(path) == 0
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], sys.argv[2])
