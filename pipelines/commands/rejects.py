@@ -17,6 +17,7 @@ from pipelines.commands.common import (
     with_target,
 )
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
+from pipelines.home.next_publication import SHOWN_NEXT
 
 
 @click.group(short_help="Records that were set aside, and their way back.")
@@ -84,5 +85,5 @@ def rejects_discard(options: Options, ids: tuple[str, ...], why: str | None) -> 
     for problem in problems:
         click.echo(f"chartferry: {problem}", err=True)
     if done is not None:
-        click.echo(f"discarded: {done}")
+        click.echo(f"discarded: {done}; {SHOWN_NEXT}")
     return UNREADABLE if problems else ALL_LOADED

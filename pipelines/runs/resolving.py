@@ -6,6 +6,7 @@ from typing import Any
 
 from pipelines.client.steps import step_for
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT
+from pipelines.home.next_publication import SHOWN_NEXT
 from pipelines.ledger.doubts import doubtful
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files
@@ -32,6 +33,8 @@ class Resolved:
     def lines(self) -> Iterator[str]:
         for name, resource in self.adopted.items():
             yield f"{name}: found, {resource}"
+        if self.adopted:
+            yield SHOWN_NEXT
         for name, why in self.left.items():
             yield f"{name}: still in doubt: {why}"
         if not self.adopted and not self.left:

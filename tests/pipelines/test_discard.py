@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from pipelines.home.next_publication import SHOWN_NEXT
 from tests.pipelines.test_rejects import HEADER, Practice, one
 
 
@@ -19,7 +20,10 @@ def test_a_discard_is_on_record_with_reason_user_and_time(practice):
     """CLI-CMD-07, CLI-CMD-19, LEDGER-07"""
     practice.take(HEADER + "k1,p1,none,2026-01-01,\nk2,p1,none,2026-01-01,\n")
     ids = practice.ids()
-    assert practice.run("rejects", "discard", ids["k1"], "--why", "entered twice")[:2] == (0, "discarded: 1\n")
+    assert practice.run("rejects", "discard", ids["k1"], "--why", "entered twice")[:2] == (
+        0,
+        f"discarded: 1; {SHOWN_NEXT}\n",
+    )
     assert practice.rejects() == {"k1": ("discarded", 1), "k2": ("open", 1)}
     [(user, command, subject, why, at)] = practice.rows('SELECT "user", command, subject, why, at FROM decision')
     assert (command, subject, why) == ("rejects discard", ids["k1"], "entered twice")
