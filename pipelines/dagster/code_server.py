@@ -11,9 +11,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from runpy import run_module
 from types import FrameType
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LOOKS = 5.0
 SECONDS_BETWEEN_TRIES = 0.5
+LONGEST_SILENCE = 120.0
+"""Seconds after which lost runs are given up although no daemon was heard: it may be away, or its sensors are off."""
 LOG_LEVEL = "warning"
 
 
@@ -45,14 +47,14 @@ def serve(module: str, address: str, seconds: float = SECONDS_BETWEEN_LOOKS) -> 
         signal.default_int_handler(number, frame)
 
     signal.signal(signal.SIGINT, interrupted)  # Dagster does with SIGTERM what is done with SIGINT
-    names = Names.of(os.environ)
-    lost, heard = lost_runs(names), _heard(address, datetime.now(UTC))
+    location = Names.of(os.environ).clinic or module
+    lost, heard = lost_runs(location), _heard(address)
     for name, target, given in (
         ("definitions", end_without_definitions, (stop, end_with_runs, seconds)),
         ("lost runs", give_up_when, (heard, stop, lost)),
     ):
         threading.Thread(target=target, args=given, name=name, daemon=True).start()
-    what = ("--module-name", module, "--location-name", names.clinic or module, "--log-level", LOG_LEVEL)
+    what = ("--module-name", module, "--location-name", location, "--log-level", LOG_LEVEL)
     sys.argv = ["dagster", "code-server", "start", *_where(address), *what]
     run_module("dagster", run_name="__main__")
 
@@ -101,17 +103,19 @@ def _lives(process: psutil.Process) -> bool:
     return False
 
 
-def lost_runs(names: Names) -> list[str]:
-    """Return the ids of runs that ended with an earlier code server: those under way before this one serves.
+def lost_runs(location: str) -> dict[str, float | None]:
+    """Return the runs that ended with an earlier code server: when each began, in Unix seconds.
 
-    Only runs that the default launcher started, and none of another clinic.
+    They are those under way before this one serves. Only runs of this code location, such as those of one clinic, and
+    only those that the default launcher started.
     """
     import dagster as dg
-    from dagster._core.storage.tags import GRPC_INFO_TAG
+    from dagster._core.storage.tags import GRPC_INFO_TAG, REPOSITORY_LABEL_TAG
 
+    ours = {REPOSITORY_LABEL_TAG: f"__repository__@{location}"}
     with dg.DagsterInstance.get() as instance:
-        found = instance.get_runs(dg.RunsFilter(statuses=_begun(), tags=names.own_runs))
-        return [run.run_id for run in found if GRPC_INFO_TAG in run.tags]
+        found = instance.get_run_records(dg.RunsFilter(statuses=_begun(), tags=ours))
+        return {each.dagster_run.run_id: each.start_time for each in found if GRPC_INFO_TAG in each.dagster_run.tags}
 
 
 def _begun() -> "list[dg.DagsterRunStatus]":
@@ -120,40 +124,61 @@ def _begun() -> "list[dg.DagsterRunStatus]":
     return [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 
 
-def give_up_when(heard: Callable[[], bool], stop: threading.Event, lost: Sequence[str]) -> None:
-    """Give up lost runs once the daemon can have this code server start others: it retries a run only once."""
-    while lost and not heard():
+def give_up_when(
+    heard: Callable[[], bool], stop: threading.Event, lost: Mapping[str, float | None], seconds: float = LONGEST_SILENCE
+) -> None:
+    """Give up lost runs once the daemon can have this code server start others: it retries a run only once.
+
+    seconds: after which they are given up all the same, or no other run of their feed could begin.
+    """
+    until = time.monotonic() + seconds
+    while lost and not heard() and time.monotonic() < until:
         if stop.wait(SECONDS_BETWEEN_TRIES):
             return
-    give_up(lost)
+    while not _gave_up(lost):
+        if stop.wait(SECONDS_BETWEEN_LOOKS):
+            return
 
 
-def give_up(lost: Sequence[str]) -> None:
+def _gave_up(lost: Mapping[str, float | None]) -> bool:
+    try:
+        give_up(lost)
+    except Exception as error:  # noqa: BLE001 - whatever keeps the storage from it
+        print(f"Lost runs cannot be given up yet ({type(error).__name__}).", file=sys.stderr, flush=True)
+        return False
+    return True
+
+
+def give_up(lost: Mapping[str, float | None]) -> None:
     """Mark lost runs as failed or canceled, so that failed ones are retried.
 
-    Otherwise they would count as running for ever, and block all later files of their feed and the load pool.
+    Otherwise they would count as running for ever, and block all later files of their feed and the load pool. A run
+    that has begun anew meanwhile is no lost one.
     """
     import dagster as dg
 
     if not lost:
         return
     with dg.DagsterInstance.get() as instance:
-        for run in instance.get_runs(dg.RunsFilter(run_ids=lost, statuses=_begun())):
-            canceling = run.status == dg.DagsterRunStatus.CANCELING
-            tell = instance.report_run_canceled if canceling else instance.report_run_failed
-            tell(run, "Its process ended with the code server that had started it.")
-            instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+        for record in instance.get_run_records(dg.RunsFilter(run_ids=[*lost], statuses=_begun())):
+            run = record.dagster_run
+            if record.start_time == lost[run.run_id]:
+                canceling = run.status == dg.DagsterRunStatus.CANCELING
+                tell = instance.report_run_canceled if canceling else instance.report_run_failed
+                tell(run, "Its process ended with the code server that had started it.")
+                instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
 
 
-def _heard(address: str, began: datetime) -> Callable[[], bool]:
+def _heard(address: str) -> Callable[[], bool]:
     """Return what tells whether the daemon reaches this code server: by its socket at once, from another host later.
 
     There it tries again with pauses, and has reached it when it has let a sensor look.
     """
-    if _host_and_port(address):
-        home = Path(os.environ.get("CHARTFERRY_HOME") or "var").resolve()
-        return lambda: any(at > began for at in last_ticks(home).values())
-    return lambda: _listens(address)
+    if not _host_and_port(address):
+        return lambda: _listens(address)
+    home = Path(os.environ.get("CHARTFERRY_HOME") or "var").resolve()
+    before = last_ticks(home)
+    return lambda: last_ticks(home) != before
 
 
 def _listens(path: str) -> bool:

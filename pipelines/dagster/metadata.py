@@ -95,13 +95,13 @@ def schema(columns: Sequence[tuple[str, str, str]]) -> dg.TableSchema:
     return dg.TableSchema([dg.TableColumn(name, kind, description=what) for name, kind, what in columns])
 
 
-def is_money(feed: Feed) -> bool:
-    """True if the feed's records have amounts."""
-    return feed.resource == "PaymentNotice"
+def tells_sums(feed: Feed, run: int | None) -> bool:
+    """True for the first run of a batch of payments: sums of two runs differ by the few records that came between."""
+    return feed.resource == "PaymentNotice" and run == 1
 
 
 class Sum(NamedTuple):
-    """A sum in cents, with the number of its amounts; fewer than there are where nobody counted them."""
+    """A sum in cents, with the number of its amounts, each record once; fewer where nobody counted them."""
 
     name: str
     cents: int
@@ -110,12 +110,16 @@ class Sum(NamedTuple):
 
 def _validated_sums(validated: Validated) -> list[Sum]:
     received = Sum("amount_received", validated.amount_received, validated.amounts)
-    return [received, Sum("amount_accepted", validated.amount_accepted, validated.accepted)]
+    return [received, Sum("amount_accepted", validated.amount_accepted, validated.amounts_accepted)]
 
 
 def _loaded_sums(result: Result) -> list[Sum]:
-    accepted, created = result.count("accepted"), result.count("created")
-    numbers = {"amount_received": max(result.amounts, accepted), "amount_accepted": accepted, "amount_created": created}
+    accepted = result.amounts_accepted or result.count("accepted") - result.count("skipped")
+    numbers = {
+        "amount_received": max(result.amounts, accepted),
+        "amount_accepted": accepted,
+        "amount_created": result.count("created"),
+    }
     return [Sum(name, result.count(name), amounts) for name, amounts in numbers.items()]
 
 

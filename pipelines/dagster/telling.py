@@ -43,9 +43,9 @@ class Known:
 
     @cached_property
     def first(self) -> tuple[Path, dict[str, Any]]:
-        """Return folder and manifest of the first run at the target, which took all records; empty if lost."""
+        """Return folder and manifest of the first run that sent to the target, of all records; empty if lost."""
         found = [(path.parent, json.loads(path.read_bytes())) for path in self.folder.glob(f"run-*/{MANIFEST}")]
-        here = [each for each in found if each[1]["target"] == self.row["target"]]
+        here = [(at, of) for at, of in found if of["target"] == self.row["target"] and of["state"] not in NOTHING_SENT]
         return min(here, key=lambda each: each[1]["run"], default=(self.folder, {}))
 
     @property
@@ -83,7 +83,9 @@ def _tell_one(known: Known, stage: str, told: Told) -> None:
             told.facts[batch_id] = _as_its_files_say(known)
     else:
         result = _result(known)
-        told.outcome.done[batch_id] = metadata.of_loaded(result, known.row["target"], metadata.is_money(known.feed))
+        told.outcome.done[batch_id] = metadata.of_loaded(
+            result, known.row["target"], metadata.tells_sums(known.feed, known.run["run"])
+        )
         told.facts[batch_id] = LoadedBatch(result, known.ledger.row_counts(known.row["target"], batch_id), first=True)
 
 
@@ -97,9 +99,10 @@ def _validated(known: Known) -> metadata.Metadata:
     names = "header lines not_taken records accepted rejected skipped amount_received amount_accepted".split()
     names += COPAYMENTS
     validated = Validated(known.folder, **{name: known.row[name] for name in names})
-    validated.amounts_rejected = max(0, known.first[1].get("amounts", 0) - validated.accepted)
+    validated.amounts_rejected = max(0, known.first[1].get("amounts", 0) - validated.amounts_accepted)
     validated.reasons, validated.warnings = (Counter(known.first[1].get(n, {})) for n in ("reasons", "warnings"))
-    return metadata.of_validated(known.row["file_name"], validated, known.seconds, metadata.is_money(known.feed))
+    tells = metadata.tells_sums(known.feed, known.run["run"])
+    return metadata.of_validated(known.row["file_name"], validated, known.seconds, tells)
 
 
 def _as_its_files_say(known: Known) -> Validated:
@@ -124,5 +127,6 @@ def _result(known: Known) -> Result:
     counts = {name: int(row[name] or 0) for name in COUNTS}
     result = Result(row["batch_id"], known.run["run"], known.feed.name, row["file_name"], row["state"], counts)
     about = known.first[1]
-    result.seconds, result.reasons, result.amounts = known.seconds, about.get("reasons", {}), about.get("amounts", 0)
+    result.seconds, result.reasons = known.seconds, about.get("reasons", {})
+    result.amounts, result.amounts_accepted = about.get("amounts", 0), about.get("amounts_accepted", 0)
     return result

@@ -124,8 +124,8 @@ def _unusual(expect: Expect, row: Mapping[str, Any], before: Sequence[Mapping[st
 
 
 def _may_be_told(row: Mapping[str, Any]) -> bool:
-    """True if the amount of a file tells of nobody. A record that was rejected may have none."""
-    return may_be_told(int(row["accepted"]))
+    """True if the amount of a file tells of nobody. Of records, rejected ones may have none, and repeats another's."""
+    return may_be_told(int(row["accepted"]) - int(row["skipped"]))
 
 
 def usual(values: Sequence[int], spreads: Decimal) -> tuple[int, int]:

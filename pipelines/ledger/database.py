@@ -23,10 +23,11 @@ LOST_LINE = {
     "keepalives_idle": 15,
     "keepalives_interval": 5,
     "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
+    "tcp_user_timeout": 90_000,
 }
 """Settings of libpq, in seconds, and the last in milliseconds: a server that is cut off or was replaced is noticed
-within half a minute, and not when the system gives up its connection after a quarter of an hour or more."""
+soon, and not when the system gives up its connection after a quarter of an hour or more. One that does not read what is
+sent may be at work for longer than `IDLE_MILLISECONDS`."""
 SQLITE = {
     # The journal is on the disk before a commit; what a commit loses with the machine is replayed from it.
     "synchronous": "NORMAL",

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import duckdb
 
 from fhir_service.interface.resources.payment_notice import MOST
-from pipelines.home.small_sums import may_be_told
 from pipelines.reports.attention import BatchNow
 from pipelines.reports.charts import NARROW, WIDE, Chart, Series, Size, columns, rows, shortened
 from pipelines.reports.document import Cell, dollars
@@ -54,13 +53,15 @@ class Figure:
 
 
 def figures_of(
-    db: duckdb.DuckDBPyConnection, batches: Sequence[BatchNow], month: str, of_few: bool = True
+    db: duckdb.DuckDBPyConnection, batches: Sequence[BatchNow], month: str, with_money: bool = True
 ) -> list[Figure]:
     """Return the charts of the published tables in `db`, each with its table. month: that of the publication.
 
-    of_few: whether they show sums of few payments, which stay where patient data may be.
+    with_money: whether they show sums of payments, which stay where patient data may be: a month can have few, and two
+    charts of a month can differ by few.
     """
-    return [_imports(batches), _rejects(db), _money(db, month, of_few), _volumes(db, month), _turnaround(db)]
+    money = [_money(db, month)] if with_money else []
+    return [_imports(batches), _rejects(db), *money, _volumes(db, month), _turnaround(db)]
 
 
 def whole_dollars(amount: float) -> str:
@@ -300,18 +301,14 @@ MONEY = f"""
         coalesce(sum(amount), 0),
         coalesce(sum(amount) FILTER (WHERE fate = 'created'), 0),
         coalesce(sum(amount) FILTER (WHERE fate = 'refused'), 0),
-        coalesce(sum(amount) FILTER (WHERE fate = 'open'), 0),
-        count(nullif(amount, 0)), count(nullif(amount, 0)) FILTER (WHERE fate = 'created')
+        coalesce(sum(amount) FILTER (WHERE fate = 'open'), 0)
     FROM payment, (SELECT (? || '-01')::DATE AS last_month) WHERE abs(amount) <= {MOST} GROUP BY bucket"""
 ABSURD = f"SELECT count(*) FROM payment WHERE abs(amount) > {MOST}"
 
 
-def _money(db: duckdb.DuckDBPyConnection, published: str, of_few: bool) -> Figure:
+def _money(db: duckdb.DuckDBPyConnection, published: str) -> Figure:
     month = _reach(db, MONEY_MONTHS, published)
-    found = {
-        bucket: sums if of_few else _of_many(sums, received, created)
-        for bucket, *sums, received, created in _rows(db, MONEY, month)
-    }
+    found = {bucket: sums for bucket, *sums in _rows(db, MONEY, month)}
     shown, buckets = _months(set(found), month)
     nothing = [Decimal("0.00")] * 4
     body: Rows = [(each, *found.get(each, nothing)) for each in buckets]
@@ -331,14 +328,6 @@ def _money(db: duckdb.DuckDBPyConnection, published: str, of_few: bool) -> Figur
         ],
         (lambda size: columns(shown, series, whole_dollars, stacked=False, size=size)) if shown else None,
     )
-
-
-def _of_many(sums: Sequence[Decimal], received: int, created: int) -> list[Decimal]:
-    """Return a month's sums of payments received and created, with zero for one that tells of few."""
-    nothing = Decimal("0.00")
-    of_all = may_be_told(received)
-    of_created = may_be_told(created, [received] if of_all else [])
-    return [sums[0] if of_all else nothing, sums[1] if of_created else nothing, nothing, nothing]
 
 
 def absurd_said(db: duckdb.DuckDBPyConnection) -> list[str]:

@@ -43,9 +43,9 @@ def page_of(db: duckdb.DuckDBPyConnection, older: str = "") -> str:
 
 
 def charts_of_tables(db: duckdb.DuckDBPyConnection) -> list[Figure]:
-    """Return the charts of the published tables in `db`, for Dagster: without sums of few payments."""
+    """Return the charts of the published tables in `db`, for Dagster: without sums of payments."""
     [(*_, month)] = db.execute(LAST_PUBLICATION).fetchall()
-    return figures_of(db, batches_now(db), month, of_few=False)
+    return figures_of(db, batches_now(db), month, with_money=False)
 
 
 LAST_PUBLICATION = """

@@ -59,6 +59,7 @@ def result_of(run: Run, validated: Validated, counts: dict[str, int], message: s
         warnings=dict(validated.warnings),
         unnamed_columns=list(validated.unnamed_columns),
         amounts=validated.amounts,
+        amounts_accepted=validated.amounts_accepted,
         without_claim=validated.without_claim if validated.copayments else None,
     )
 

@@ -39,7 +39,7 @@ class Result:
 
     waiting: accepted records without an outcome. waits_for: other batches whose rows go before some of these.
     taken_back: records that were skipped, since undo took them back after this very file had made them.
-    amounts: number of the records that have an amount, before any of them was sent; 0 where they were not counted.
+    amounts, amounts_accepted: how many amounts were received and accepted, each record once; 0 if nobody counted them.
     without_claim: number and cents of the accepted payments that are no copayments; None where they were not counted.
     """
 
@@ -59,6 +59,7 @@ class Result:
     taken_back: int = 0
     waits_for: list[str] = field(default_factory=list)
     amounts: int = 0
+    amounts_accepted: int = 0
     without_claim: Sequence[int] | None = None
 
     @classmethod

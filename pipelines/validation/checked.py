@@ -77,7 +77,7 @@ class Sorted:
         first, stages = rows[0], {reason.stage for reason in reasons}
         stage = next(stage for stage in ("parse", "map", "rule") if stage in stages)
         self.tally.rejected += 1
-        self.tally.amounts_rejected += bool(built and built.cents)
+        self.tally.amounts_rejected += bool(built and built.cents and first.first_line in (None, first.line))
         self.tally.reasons.update({reason.rule for reason in reasons})
         about = (built and built.patient_id, built and built.cents, "".join(row.raw for row in rows))
         structs = [reason[1:] for reason in reasons]  # in the order of `REASON`

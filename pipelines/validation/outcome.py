@@ -30,10 +30,10 @@ class Validated:
     """The result of validating a file. Amounts in cents; `accepted` includes the equal repeats of `skipped`.
 
     lines = header + not_taken + the lines of all records; records = accepted + rejected. known: doubtful records that
-    the target has with this content, which count as accepted. amounts_rejected: of the rejected, those with an amount
-    that is not zero. copayments: of the accepted, each once. control_mismatch, over_limit, known_elsewhere,
-    unconfirmed: why nothing of this file may be sent, or None. reasons, warnings: records by rule broken. places: names
-    its lines.
+    the target has with this content, which count as accepted. amounts_rejected: of the rejected, each once, those
+    with an amount that is not zero. copayments: of the accepted, each once. control_mismatch, over_limit,
+    known_elsewhere, unconfirmed: why nothing of this file may be sent, or None. reasons, warnings: records by rule
+    broken. places: names its lines.
     """
 
     folder: Path
@@ -79,8 +79,13 @@ class Validated:
 
     @property
     def amounts(self) -> int:
-        """Number of the records that `amount_received` sums. An accepted payment has an amount."""
-        return self.accepted + self.amounts_rejected
+        """Number of the amounts that `amount_received` sums, each record once. An accepted payment has an amount."""
+        return self.amounts_accepted + self.amounts_rejected
+
+    @property
+    def amounts_accepted(self) -> int:
+        """Number of the amounts that `amount_accepted` sums, each record once."""
+        return self.accepted - self.skipped
 
     @property
     def without_claim(self) -> tuple[int, int]:

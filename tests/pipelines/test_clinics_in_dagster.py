@@ -130,6 +130,6 @@ def test_a_code_server_gives_up_only_the_runs_of_its_clinic(tmp_path: Path, monk
     with dg.DagsterInstance.get() as instance:
         launched = {GRPC_INFO_TAG: "{}"}
         north, south = (a_run(instance, names, "import_payments", "STARTED", **launched) for names in (NORTH, SOUTH))
-        give_up(lost_runs(NORTH))
+        give_up(lost_runs("north"))
         found = {run.run_id: run.status.value for run in instance.get_runs()}
         assert found == {north: "FAILURE", south: "STARTED"}

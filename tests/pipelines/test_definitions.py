@@ -307,7 +307,7 @@ def test_the_tables_are_published_and_checked(
     assert {table.name for table in report_tables()} <= {stage for stage, _ in found}
     assert found["import_batch", None]["dagster/row_count"] == batches
     charts = {name: said for name, said in found["published", None].items() if name.startswith("chart_")}
-    assert set(charts) == {f"chart_{name}" for name in ("volumes", "turnaround", "imports", "rejects", "money")}
+    assert set(charts) == {f"chart_{name}" for name in ("volumes", "turnaround", "imports", "rejects")}
     for said in charts.values():
         [image] = re.findall(r"!\[[^\]]+\]\(data:image/svg\+xml;base64,([^)]+)\)", str(said))
         assert b"<script" not in base64.b64decode(image)

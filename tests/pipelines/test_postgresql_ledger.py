@@ -58,7 +58,7 @@ def test_a_server_that_is_cut_off_is_noticed_soon(ledger_url):
         with closing(Ledger.open(address)) as ledger, ledger.engine.connect() as connection:
             raw: Any = connection.connection.driver_connection
             given = raw.info.get_parameters()
-            assert (given["keepalives_idle"], given["tcp_user_timeout"]) == (seconds, "30000")
+            assert (given["keepalives_idle"], given["tcp_user_timeout"]) == (seconds, "90000")
             assert "idle_in_transaction_session_timeout" in given["options"]
 
 

@@ -130,7 +130,7 @@ SERVED = """if True:
             older.kill()
             newest.kill()
 
-    code_server.lost_runs = lambda _: []
+    code_server.lost_runs = lambda _: {}
     code_server.run_module = command
     code_server.serve("module", "socket", 0.1)
 """

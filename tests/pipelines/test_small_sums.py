@@ -4,19 +4,22 @@ import os
 from contextlib import closing
 from pathlib import Path
 
-import duckdb
 import pytest
 
+import pipelines
 from pipelines.dagster import metadata
 from pipelines.dagster.checks import LoadedBatch, every_cent_is_accounted_for, the_ledger_says_the_same
 from pipelines.dagster.telling import tell
 from pipelines.feeds.files.catalog import home_catalog
-from pipelines.reports import figures
 from pipelines.runs.run import Result
 from pipelines.session.opening import open_ledger
 from pipelines.validation.outcome import Validated
 
+HEADER = "payment_id,patient_id,amount,paid_on\n"
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
+
+
+BOTH = {"amount_received", "amount_accepted"}
 
 
 def told(amounts, accepted, created):
@@ -56,11 +59,45 @@ def test_rejects_with_an_amount_are_told_from_those_without(amounts, home, chart
     """REPORT-26: where Dagster tells what the command line did."""
     rows = [f"{n},p1,10.00,2026-03-01\n" for n in range(10)]
     rows += [f"r{n},p1,{'75.00' if n < amounts else 'ten'},not a day\n" for n in range(10)]
-    (home / "inbox/payments.csv").write_text("".join(("payment_id,patient_id,amount,paid_on\n", *rows)))
+    (home / "inbox/payments.csv").write_text("".join((HEADER, *rows)))
     chartferry("import")
     found = told_of_batches(home)
     assert found["validated"] == {"amount_received"} | ({"amount_accepted"} if amounts == 5 else set())
     assert found["loaded"] == {"amount_received"} | ({"amount_accepted", "amount_created"} if amounts == 5 else set())
+
+
+@pytest.mark.parametrize(
+    ("others", "line", "times", "validated", "loaded"),
+    [
+        (0, "k,p1,123.45,2026-03-01\n", 6, set(), set()),
+        (
+            9,
+            "k,p1,123.45,2026-03-01\n",
+            6,
+            {"amount_received", "amount_accepted"},
+            {"amount_received", "amount_accepted"},
+        ),
+        (9, "k,p1,123.45,not a day\n", 6, {"amount_received"}, {"amount_received"}),
+    ],
+)
+def test_a_record_that_a_file_has_several_times_is_one_amount(others, line, times, validated, loaded, home, chartferry):
+    """REPORT-26"""
+    rows = [f"{n},p1,10.00,2026-03-01\n" for n in range(others)]
+    (home / "inbox/payments.csv").write_text("".join((HEADER, *rows, line * times)))
+    chartferry("import")
+    assert told_of_batches(home) == {"validated": validated, "loaded": loaded}
+
+
+def test_of_a_batch_whose_rejects_were_sent_later_no_sums_are_told_again(home, chartferry):
+    """REPORT-26: they would differ from those of the first run by the few that were sent."""
+    rows = [f"{n},p1,10.00,2026-03-01\n" for n in range(9)]
+    (home / "inbox/payments.csv").write_text("".join((HEADER, *rows, "k,p1,123.45,01.03.2026\n")))
+    chartferry("import")
+    assert told_of_batches(home)["loaded"] == {"amount_received"}
+    feed = (Path(pipelines.__file__).parent / "feeds/builtin/payments.toml").read_text()
+    (home / "feeds/payments.toml").write_text(feed.replace("[columns]", 'dates = ["%d.%m.%Y"]\n[columns]', 1))
+    chartferry("rejects", "retry")
+    assert told_of_batches(home) == {"validated": set(), "loaded": set()}
 
 
 def told_of_batches(home):
@@ -82,38 +119,6 @@ def test_a_validated_file_of_one_record_tells_no_sum(tmp_path):
     assert not set(metadata.of_validated("payments.csv", one, 1.0, money=True)) & set(AMOUNTS)
     many = Validated(tmp_path, records=9, accepted=9, amount_received=4_062, amount_accepted=4_062)
     assert metadata.of_validated("payments.csv", many, 1.0, money=True)["amount_received"] == 40.62
-
-
-@pytest.mark.parametrize(
-    ("created", "refused", "nothing", "drawn"),
-    [
-        (1, 0, 0, []),
-        (4, 4, 0, ["2026-02, Received: $80"]),
-        (5, 0, 0, ["2026-02, Received: $50", "2026-02, Created: $50"]),
-        (6, 1, 0, ["2026-02, Received: $70"]),
-        (6, 1, 5, ["2026-02, Received: $70"]),
-        (4, 0, 5, []),
-        (5, 5, 0, ["2026-02, Received: $100", "2026-02, Created: $50"]),
-    ],
-)
-def test_a_plot_shows_no_sum_of_few_payments(created, refused, nothing, drawn, monkeypatch):
-    """REPORT-26: nor what two sums differ by; those of 0.00 or without an amount hide nobody.
-
-    The page, which stays with the tables, shows every sum.
-    """
-    for other in ("_imports", "_rejects", "_volumes", "_turnaround"):
-        monkeypatch.setattr(figures, other, lambda *_: None)
-    with duckdb.connect() as db:
-        db.execute("CREATE TABLE payment (paid_on DATE, amount DECIMAL(18, 2), fate VARCHAR)")
-        for fate, number in (("created", created), ("refused", refused)):
-            db.execute(f"INSERT INTO payment SELECT '2026-02-03', 10, '{fate}' FROM range({number})")
-        for amount in ("0", "NULL"):
-            db.execute(f"INSERT INTO payment SELECT '2026-02-03', {amount}, 'refused' FROM range({nothing})")
-        plots, page = (figures.figures_of(db, [], "2026-02", of_few=shown)[2] for shown in (False, True))
-    assert plots.chart
-    assert page.chart
-    assert [bar.says for bar in plots.chart.bars] == drawn
-    assert next(bar.says for bar in page.chart.bars) == f"2026-02, Received: ${10 * (created + refused)}"
 
 
 def test_checks_say_that_amounts_differ_without_a_figure(tmp_path, monkeypatch):

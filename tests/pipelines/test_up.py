@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,15 +17,15 @@ import dagster as dg
 import psutil
 import pytest
 from dagster._core.execution.retries import auto_reexecution_should_retry_run
-from dagster._core.storage.tags import GRPC_INFO_TAG
+from dagster._core.storage.tags import GRPC_INFO_TAG, REPOSITORY_LABEL_TAG
 from dagster._core.test_utils import create_run_for_test
 
 from pipelines.cli import run as chartferry
 from pipelines.commands import supervising, up
 from pipelines.commands.supervising import CannotStart, Child
+from pipelines.dagster import code_server
 from pipelines.dagster.attended import make_storage
 from pipelines.dagster.code_server import give_up, lost_runs
-from pipelines.dagster.names import ONE_HOME
 from pipelines.home.dagster_folder import LOAD_POOL, dagster_environment, lacking, prepare_dagster_home
 from pipelines.home.logs import rotate
 from pipelines.session import service_commands
@@ -192,7 +192,8 @@ def test_a_code_server_gives_up_what_one_before_it_had_under_way_so_that_it_is_m
 ) -> None:
     """Runs that no code server started are left alone."""
     monkeypatch.setenv("DAGSTER_HOME", str(prepare_dagster_home(tmp_path)))
-    launched, status = {GRPC_INFO_TAG: "{}"}, dg.DagsterRunStatus
+    ours, status = {REPOSITORY_LABEL_TAG: "__repository__@module"}, dg.DagsterRunStatus
+    launched = {**ours, GRPC_INFO_TAG: "{}"}
     with dg.DagsterInstance.get() as instance:
         runs = [
             create_run_for_test(instance, status=before, tags=tags)
@@ -200,17 +201,39 @@ def test_a_code_server_gives_up_what_one_before_it_had_under_way_so_that_it_is_m
                 (status.STARTED, launched),
                 (status.STARTING, launched),
                 (status.CANCELING, launched),
-                (status.STARTED, {}),
+                (status.STARTED, ours),
+                (status.STARTED, {**launched, REPOSITORY_LABEL_TAG: "__repository__@another"}),
             )
         ]
         storage = instance.event_log_storage
         storage.initialize_concurrency_limit_to_default(LOAD_POOL)
         assert storage.claim_concurrency_slot(LOAD_POOL, runs[0].run_id, "payments__loaded").is_claimed
-        give_up(lost_runs(ONE_HOME))
+        give_up(lost_runs("module"))
         assert storage.get_concurrency_info(LOAD_POOL).active_slot_count == 0
         after = [found.status for run in runs if (found := instance.get_run_by_id(run.run_id))]
-        assert after == [status.FAILURE, status.FAILURE, status.CANCELED, status.STARTED]
+        assert after == [status.FAILURE, status.FAILURE, status.CANCELED, status.STARTED, status.STARTED]
         assert auto_reexecution_should_retry_run(instance, instance.get_runs()[-1], None)
+
+
+def test_lost_runs_are_given_up_once_the_daemon_is_heard_or_after_a_while_and_again_until_it_works(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heard, answers, given = iter([False, True]), iter([OSError, None]), list[str]()
+
+    def give_up(lost: Mapping[str, float | None]) -> None:
+        given.extend(lost)
+        if error := next(answers):
+            raise error
+
+    monkeypatch.setattr(code_server, "give_up", give_up)
+    monkeypatch.setattr(code_server, "SECONDS_BETWEEN_TRIES", 0.001)
+    monkeypatch.setattr(code_server, "SECONDS_BETWEEN_LOOKS", 0.001)
+    code_server.give_up_when(lambda: next(heard), threading.Event(), {"one": 1.0})
+    assert given == ["one", "one"]
+    assert "Lost runs cannot be given up yet (OSError)." in capsys.readouterr().err
+    answers = iter([None])
+    code_server.give_up_when(lambda: False, threading.Event(), {"two": 1.0}, seconds=0.01)
+    assert given == ["one", "one", "two"]
 
 
 def test_what_an_attended_process_started_ends_with_it_when_nobody_attends_any_more() -> None:

@@ -36,7 +36,9 @@ def load_all(
             outcome.fail(batch_id, "nothing was received")
             continue
         if result.state == FINISHED:
-            outcome.done[batch_id] = metadata.of_loaded(result, session.connection.label, metadata.is_money(feed))
+            outcome.done[batch_id] = metadata.of_loaded(
+                result, session.connection.label, metadata.tells_sums(feed, result.run)
+            )
         else:
             outcome.fail(batch_id, _why(result), retryable=result.unusable)
         if result.state in (FINISHED, UNDER_WAY) and not result.unusable:

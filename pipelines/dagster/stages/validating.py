@@ -41,7 +41,9 @@ def validate_all(
             continue
         facts[batch_id] = validated
         seconds = time.monotonic() - run.began
-        outcome.done[batch_id] = metadata.of_validated(received.file_name, validated, seconds, metadata.is_money(feed))
+        outcome.done[batch_id] = metadata.of_validated(
+            received.file_name, validated, seconds, metadata.tells_sums(feed, run.number)
+        )
     return facts
 
 
