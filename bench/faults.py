@@ -54,8 +54,11 @@ class Kept:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        lines = path.read_text(encoding="utf-8").splitlines() if path and path.exists() else []
-        self.outcomes = [[_outcome(each) for each in json.loads(line)] for line in lines]
+        text = path.read_text(encoding="utf-8") if path and path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]  # the last line may be cut off
+        if path and whole != text:
+            path.write_text(whole, encoding="utf-8")
+        self.outcomes = [[_outcome(each) for each in json.loads(line)] for line in whole.splitlines()]
 
     def add(self, outcomes: list[Outcome]) -> None:
         self.outcomes.append(outcomes)
@@ -112,7 +115,7 @@ def main() -> int:
             print(f"\r{sum(map(len, kept.outcomes)):,} runs", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     outcomes: dict[Cell, list[Outcome]] = defaultdict(list)
-    for outcome in chain.from_iterable(kept.outcomes):
+    for outcome in {(each.cell, each.number): each for each in chain.from_iterable(kept.outcomes)}.values():
         outcomes[outcome.cell].append(outcome)
     cells = {cell: count(outcomes[cell]) for cell in CELLS}
     wrong = [asdict(outcome) for some in outcomes.values() for outcome in some if outcome.wrong]
