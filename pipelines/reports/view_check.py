@@ -19,4 +19,4 @@ def check_view(file: Path, with_select: bool) -> list[str]:
 
 def held_up_by(file: Path, home: Path) -> str:
     """Return why publications would stop at a view; empty if they would not, or if it is none of the home's."""
-    return why_not_published(home, file) if file.absolute().parent == home.absolute() / "views" else ""
+    return why_not_published(home, file) if file.parent.resolve() == (home / "views").resolve() else ""

@@ -75,6 +75,10 @@ def test_check_says_of_a_view_in_the_home_why_it_would_hold_up_publications(
         "payment.view.json: the table `payment` is declared by payment.sql already",
     ]
     assert run(["--home", "home", "views", "check", "good.view.json", checked[1]]) == 0
+    (folder / "link").symlink_to(views, target_is_directory=True)
+    (views / "linked.view.json").symlink_to(folder / "good.view.json")
+    for file in ("home/views/../views/other.view.json", "link/other.view.json", "home/views/linked.view.json"):
+        assert run(["--home", "home", "views", "check", file]) == 4
 
 
 def test_check_prints_a_select_that_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
