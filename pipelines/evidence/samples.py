@@ -7,7 +7,9 @@ from urllib.parse import urlsplit
 import duckdb
 import orjson
 
+from fhir_service.interface.site import Site
 from pipelines.evidence.exported import runs_in
+from pipelines.session.questionnaires import Snapshot
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 
@@ -38,7 +40,8 @@ def add_both_sides(session: Session, chosen: list[dict[str, Any]], chart: str) -
     """
     with duckdb.connect() as db:
         said = [_sent(db, session, each) for each in chosen]
-    questions = _questions(session) if any(each["kind"] == RESPONSE for each in chosen) else {}
+    asks = any(each["kind"] == RESPONSE for each in chosen)
+    questions = _questions(session.snapshot, session.connection.site) if asks else {}
     for each, sent in zip(chosen, said, strict=True):
         kind, resource_id = str(each["kind"]), str(each["resource_id"])
         with reading(f"{kind}/{resource_id}"):
@@ -58,9 +61,24 @@ def _sent(db: duckdb.DuckDBPyConnection, session: Session, each: Mapping[str, An
     return next((dict(orjson.loads(body)) for (body,) in db.execute(query, given).fetchall()), {})
 
 
-def _questions(session: Session) -> Questions:
-    """Return the items of each questionnaire of the target, by its id and their linkIds. Raises `TargetUnusable`."""
-    return {name: found.questions for name, found in session.snapshot.questionnaires.items()}
+def _questions(snapshot: Snapshot, site: Site) -> Questions:
+    """Return the items of each questionnaire by linkId, under each text by which a response names the questionnaire.
+
+    One without a canonical URL is also under the end of any address: a target that moved had another.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, questionnaire in snapshot.questionnaires.items():
+        end = f"Questionnaire/{name}"
+        also = () if name in snapshot.canonicals else (f"/{end}",)
+        found |= dict.fromkeys((end, site.url("Questionnaire", name), *also), questionnaire.questions)
+    return found | {url: snapshot.questionnaires[name].questions for name, url in snapshot.canonicals.items()}
+
+
+def _items_named(named: str, questions: Questions) -> Mapping[str, Any]:
+    """Return the items of the questionnaire that a response names, with a version or without; none if unknown."""
+    url = named.partition("|")[0]
+    end = f"/{'/'.join(url.rsplit('/', 2)[1:])}"
+    return next((questions[text] for text in (named, url, end) if text in questions), {})
 
 
 def _says(kind: str, body: Mapping[str, Any], questions: Questions) -> str:
@@ -70,7 +88,7 @@ def _says(kind: str, body: Mapping[str, Any], questions: Questions) -> str:
     if kind == "Task":
         due = (body.get("restriction") or {}).get("period", {}).get("end")
         return ", ".join(filter(None, [f"status {body.get('status')}", due and f"due {str(due)[:10]}"]))
-    answers = _answers(body, questions.get(str(body.get("questionnaire")).rpartition("/")[2], {}))
+    answers = _answers(body, _items_named(str(body.get("questionnaire")), questions))
     return f"{len(answers)} answers: {', '.join(answers)}" if answers else "no answers"
 
 

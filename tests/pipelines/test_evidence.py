@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from fhir_service.interface.resources.questionnaire import Questionnaire
-from pipelines.evidence.samples import _says
+from fhir_service.interface.site import Site
+from pipelines.evidence.samples import _questions, _says
+from pipelines.session.questionnaires import Snapshot
 from tests.support.commands import listening, load, run
 from tests.support.exports import PAYMENTS, TASKS, put, tasks
 
@@ -201,10 +203,42 @@ def test_answers_of_the_sample_are_told_in_the_words_that_the_chart_shows_with_t
     ]
     body = {"questionnaire": "http://x/Questionnaire/q", "item": item}
     many = f"{('How many? ' * 9)[:59]}…"
-    assert _says("QuestionnaireResponse", body, {"q": known.questions}) == (
+    assert _says("QuestionnaireResponse", body, _questions(Snapshot.of([known]), Site())) == (
         f"4 answers: Refugee = No (LA32-8), {many} = 3, Address = (text), /4 = c"
     )
     assert _says("QuestionnaireResponse", body, {}) == "4 answers: /1 = LA32-8, /2/1 = 3, /3 = (text), /4 = c"
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ("http://x.org/Questionnaire/two", "One"),
+        ("http://x.org/Questionnaire/two|1.0", "One"),
+        ("http://x.org/three|2", "Four"),
+        ("http://x.org/three", "Three"),
+        ("http://127.0.0.1:8400/Questionnaire/one", "One"),
+        ("http://127.0.0.1:8400/Questionnaire/two|1.0", "Two"),
+        ("http://before/fhir/Questionnaire/two", "Two"),
+        ("Questionnaire/two", "Two"),
+        ("Questionnaire/one", "One"),
+        ("http://other.org/Questionnaire/one", "/1"),
+        ("http://x.org/two", "/1"),
+        ("two", "/1"),
+    ],
+)
+def test_a_response_of_the_sample_has_the_words_of_the_questionnaire_that_it_names(named, words):
+    """EVID-01: by its canonical URL first, with a version or without; the end of another URL is no id."""
+    asked_in = {
+        name: [{"linkId": "/1", "type": "text", "text": name.title()}] for name in ("one", "two", "three", "four")
+    }
+    known = [
+        Questionnaire.model_validate({"id": name, "status": "active", "item": it}) for name, it in asked_in.items()
+    ]
+    urls = {"one": "http://x.org/Questionnaire/two", "three": "http://x.org/three", "four": "http://x.org/three"}
+    bodies = [{"id": name, "url": url, "version": "2" if name == "four" else None} for name, url in urls.items()]
+    questions = _questions(Snapshot.of(known, bodies), Site())
+    body = {"questionnaire": named, "item": [{"linkId": "/1", "answer": [{"valueString": "A NAME"}]}]}
+    assert _says("QuestionnaireResponse", body, questions) == f"1 answers: {words} = (text)"
 
 
 def test_the_page_names_the_hash_of_its_json_and_loads_nothing(imported, asked):
