@@ -108,9 +108,11 @@ def doubts_resend(
 @click.pass_obj
 def undo(options: Options, batch: str, dry_run: bool, why: str | None, insecure: bool, as_json: bool) -> int:
     """Takes a batch back where the interface allows: responses and tasks. Lists payments, which cannot be."""
-    from pipelines.importing.undoing import take_back
+    from pipelines.corrections.undo import undo as take_back
+    from pipelines.importing.undoing import publish_undone
 
-    return at_target(options, insecure, as_json, lambda session: take_back(session, batch, dry_run), why)
+    work = partial(take_back, batch_id=batch, dry_run=dry_run)
+    return at_target(options, insecure, as_json, work, why, then=partial(publish_undone, batch_id=batch))
 
 
 @click.command(short_help="Removes a finished batch's source rows: patient data.")

@@ -87,10 +87,12 @@ def at_target(
     work: Callable[["Session"], Answer],
     why: str | None = None,
     anew: bool = False,
+    then: Callable[["Session", Any], None] = lambda *_: None,
 ) -> int:
     """Run `work` in a session at the target, print its result with the target, and return its exit code.
 
     why: the reason for a decision. anew: if the journal is lost, begin a new one with the rows of the ledger.
+    then: what follows in the same session, once the result is printed.
     """
     from pipelines.session.opening import open_session
 
@@ -101,10 +103,12 @@ def at_target(
         ) as session,
     ):
         done, label = work(session), session.connection.label
-    if as_json:
-        click.echo(json.dumps({"target": label, **done.as_json()}, indent=1))
-    else:
-        click.echo(as_text([f"target: {label}", *done.lines()]))
+        progress.close()  # while bars are drawn, what is printed goes where they are
+        if as_json:
+            click.echo(json.dumps({"target": label, **done.as_json()}, indent=1))
+        else:
+            click.echo(as_text([f"target: {label}", *done.lines()]))
+        then(session, done)
     return done.exit_code
 
 

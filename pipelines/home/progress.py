@@ -23,7 +23,8 @@ SECONDS_A_LINE = 5.0
 
 class Progress:
     """Says nothing. `stage` begins one, `expect` tells how many rows it has, `advance` counts them, `end` ends it and
-    says what it came to, where that is more than rows; `say` is a line of its own."""
+    says what it came to, where that is more than rows; `say` is a line of its own. `close` leaves the terminal to what
+    is printed; a later stage takes it again."""
 
     def say(self, text: str) -> None: ...
 
@@ -114,6 +115,7 @@ class BarProgress(Progress):
 
     def stage(self, name: str, of: str, total: int | None = None) -> None:
         self._rows = 0
+        self._bars.start()
         self._task = self._bars.add_task(f"{of}: {name}", total=total)
 
     def expect(self, total: int) -> None:
@@ -134,6 +136,9 @@ class BarProgress(Progress):
 
     def close(self) -> None:
         self._bars.stop()
+        self._task = None
+        for task in self._bars.task_ids:  # a later stage shows its bar alone
+            self._bars.remove_task(task)
 
 
 def progress_on(out: TextIO = sys.stderr) -> Progress:

@@ -1,16 +1,31 @@
-"""`undo`: takes a batch back, and publishes the tables, which had its records as created."""
+"""What follows an undo: the publication of the tables, which had the batch's records as created."""
 
-from pipelines.corrections.undo import Undone, undo
+from pipelines.corrections.undo import Undone
+from pipelines.home import disk
+from pipelines.home.next_publication import SHOWN_NEXT
 from pipelines.importing.closing import publish_into, summary_of
+from pipelines.ledger.standing import undone_by_batch
+from pipelines.ledger.tables import LedgerError
 from pipelines.session.session import Session
 
 
-def take_back(session: Session, batch_id: str, dry_run: bool) -> Undone:
-    """Take a batch back where the interface allows; publish if anything was taken back. Raises as `undo` does."""
-    found = undo(session, batch_id, dry_run)
-    if found.taken and not dry_run and not found.unusable:
-        summary = summary_of(session)
+def publish_undone(session: Session, found: Undone, batch_id: str) -> None:
+    """Publish if records of the batch are taken back, now or by an undo before; say so where that fails."""
+    if found.dry_run or not (found.taken or undone_by_batch(session.ledger)[session.target, batch_id]):
+        return
+    if found.unusable:
+        session.progress.say(SHOWN_NEXT)
+    elif error := _error_of_publication(session):
+        session.progress.say(f"{error}; until the next publication the tables have the records as created")
+
+
+def _error_of_publication(session: Session) -> str | None:
+    summary = summary_of(session)
+    try:
         publish_into(session, summary)
-        if summary.error:
-            session.progress.say(f"{summary.error}; until the next publication the tables have the records as created")
-    return found
+    except LedgerError as error:
+        return str(error)
+    except OSError as error:
+        why = disk.FULL if disk.is_full(error) else error.strerror or type(error).__name__
+        return f"not published: {why}"
+    return summary.error

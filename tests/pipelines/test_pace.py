@@ -120,6 +120,20 @@ def test_on_a_terminal_rate_and_time_left_show_however_narrow_it_is(width, monke
     assert "6000/1000000 2,000/s 0:08:17" in shown.getvalue()
 
 
+def test_an_answer_between_two_stages_goes_to_standard_output(capsys):
+    """CLI-IMPORT-02: bars take what is printed while they are drawn, and are drawn again."""
+    drawn = io.StringIO()
+    progress = BarProgress(Console(file=drawn, force_terminal=True, color_system=None))
+    for name in ("undo", "publish"):
+        progress.stage(name, "tasks", 1)
+        progress.advance(1)
+        progress.close()
+        print(f"{name} done")
+    assert capsys.readouterr().out == "undo done\npublish done\n"
+    assert "tasks: undo" not in drawn.getvalue().partition("tasks: publish")[2]
+    assert "tasks: publish" in drawn.getvalue()
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(4.4, "4 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")])
 def test_time_left_is_for_people(seconds, text):
     assert time_left(seconds) == text

@@ -1,5 +1,6 @@
 """Batches taken back by a person, and loaded again."""
 
+import errno
 import json
 import re
 from unittest.mock import Mock
@@ -7,7 +8,11 @@ from unittest.mock import Mock
 import duckdb
 import pytest
 
+from pipelines.corrections import undo as undoing
+from pipelines.home import disk
 from pipelines.home.exits import INTERRUPTED
+from pipelines.home.next_publication import SHOWN_NEXT
+from pipelines.ledger.tables import LedgerError
 from tests.support.commands import totals_close
 from tests.support.exports import payments, tasks
 from tests.support.ledgers import decisions
@@ -176,8 +181,62 @@ def test_an_undo_is_told_by_the_page_the_tables_and_the_status(home, asked, char
     assert "created  taken back  created $" in heads
     assert row.split() == ["tasks.csv", batch, "finished", "2", "2", "2", "2", "0.00"]
     assert "tasks.csv tasks taken back" in words_of(home, "imports")
+    assert states_of(home) == ["undone"]
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+AS_CREATED = "until the next publication the tables have the records as created"
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "said"),
+    [
+        (KeyboardInterrupt, 130, "stopped"),
+        (FULL, 0, f"not published: {disk.FULL}; {AS_CREATED}"),
+        (LedgerError("not published: a sum is wrong"), 0, f"not published: a sum is wrong; {AS_CREATED}"),
+    ],
+)
+@pytest.mark.publishes("import_row")
+def test_what_was_taken_back_is_said_where_the_publication_fails_and_the_next_undo_publishes(
+    home, asked, chartferry, monkeypatch, failure, code, said
+):
+    """CLI-CMD-10: nobody waits for the tables to learn of the records."""
+    tasks(home, "k1")
+    batch = asked("import")["batches"][0]["batch_id"]
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.importing.closing.publish_reports", Mock(side_effect=failure))
+        found, out, err = chartferry("undo", batch, "--json")
+    assert (found, json.loads(out)["taken"]) == (code, 1), err
+    assert said in err
+    assert states_of(home) == ["created"]
+    assert asked("undo", batch)["taken"] == 0
+    assert states_of(home) == ["undone"]
+
+
+@pytest.mark.publishes("import_row")
+def test_an_undo_that_the_target_cut_off_says_when_the_tables_show_what_it_did(
+    home, target, asked, chartferry, monkeypatch
+):
+    """CLI-CMD-10"""
+    monkeypatch.setattr("pipelines.corrections.undo.ROWS_A_BUNDLE", 1)
+    tasks(home, "k1", "k2")
+    batch = asked("import")["batches"][0]["batch_id"]
+    undo_some = undoing._undo_some
+
+    def cut_off(session, lease, some, done, bundle):
+        undo_some(session, lease, some, done, bundle)
+        done.unusable = "HTTP 503"
+
+    monkeypatch.setattr(undoing, "_undo_some", cut_off)
+    code, out, err = chartferry("undo", batch)
+    assert (code, "1 taken back, 0 not\nerror: HTTP 503" in out) == (6, True), err
+    assert err.splitlines()[-1] == SHOWN_NEXT
+    assert states_of(home) == ["created"]
+
+
+def states_of(home):
     with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as published:
-        assert published.execute("SELECT DISTINCT state FROM import_row").fetchall() == [("undone",)]
+        return [state for (state,) in published.execute("SELECT DISTINCT state FROM import_row").fetchall()]
 
 
 def words_of(home, figure):
