@@ -86,7 +86,10 @@ def views() -> None:
 @click.option("--sql", is_flag=True, help="Print the SELECT of each view; it reads a relation named resource.")
 @click.pass_obj
 def views_check(options: Options, files: tuple[Path, ...], sql: bool) -> int:
-    """Checks ViewDefinitions and says which columns each gives; of those in <home>/views also why not published."""
+    """Checks ViewDefinitions: the columns of each.
+
+    Of those in <home>/views it says also why one would not be published.
+    """
     from pipelines.reports.view_check import check_view, held_up_by
     from pipelines.reports.views.definition import BadView
 
