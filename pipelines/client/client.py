@@ -231,7 +231,7 @@ class FhirClient:
     def pages_from(self, first: str) -> Iterator[dict[str, Any]]:
         """The bundles of a search whose address is given, as `pages` gives them."""
         path: str | None = first
-        followed, turning = set[str](), Turning(self.profile.offset)
+        followed, turning = set[str](), Turning(self.profile.offset, first.strip("/").partition("?")[0])
         while path:
             if path in followed:
                 raise Unknown("the next links lead in a circle")

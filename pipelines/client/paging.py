@@ -38,7 +38,7 @@ def every_page(
     except Refused:
         first = client.get(_path(resource_type, {"_count": str(PAGE), **params}))
     with ThreadPoolExecutor(at_once, "page") as pool:
-        yield from _followed(pool, client.get, first, Turning(client.profile.offset), at_once)
+        yield from _followed(pool, client.get, first, Turning(client.profile.offset, resource_type), at_once)
 
 
 def _path(resource_type: str, params: dict[str, str]) -> str:

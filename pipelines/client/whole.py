@@ -22,9 +22,13 @@ class Incomplete(Unknown):
 
 
 class Turning:
-    """The way through the pages of one search. offset: the parameter of links that counts resources."""
+    """The way through the pages of one search.
 
-    def __init__(self, offset: str) -> None:
+    offset: the parameter of links that counts resources. resource_type: of the resources that are searched for.
+    """
+
+    def __init__(self, offset: str, resource_type: str) -> None:
+        self._type = resource_type
         self._named = re.compile(rf"([?&]{re.escape(offset)}=)(\d{{1,15}})(?=&|$)")
         self._at, self._last, self._overlaps = 0, set[str](), False
         self._given: str | None = None
@@ -35,7 +39,7 @@ class Turning:
         found = self._named.search(link or "")
         if link is None or found is None or total is None or not (step := int(found[2])):
             return
-        apart = int(_counts(found, 0, first))
+        apart = int(self._counts(found, 0, first))
         for at in range(step - apart, total - apart, step - apart):
             yield _with(link, found, at)
 
@@ -50,7 +54,7 @@ class Turning:
 
         Raises `Incomplete` if it was to begin within the page before and does not.
         """
-        here = {name for name in map(_named, _entries(page)) if name}
+        here = {name for name in map(_named, self._entries(page)) if name}
         if self._overlaps and here.isdisjoint(self._last):
             raise Incomplete("its pages moved while they were read")
         self._last = here
@@ -59,7 +63,7 @@ class Turning:
         if link is None or found is None:
             self._overlaps = False
             return link
-        self._overlaps = _counts(found, self._at, page)
+        self._overlaps = self._counts(found, self._at, page)
         self._at = int(found[2]) - self._overlaps
         return _with(link, found, self._at) if self._overlaps else link
 
@@ -71,22 +75,24 @@ class Turning:
         self._at += 1
         return self._given
 
+    def _counts(self, found: re.Match[str], at: int, page: Body) -> bool:
+        """True if the offset in a link is that of the page, further by as many resources as it holds, which are
+        several.
+        """
+        held = len(self._entries(page))
+        return held > 1 and int(found[2]) == at + held
 
-def _counts(found: re.Match[str], at: int, page: Body) -> bool:
-    """True if the offset in a link is that of the page, further by as many resources as it holds, which are several."""
-    held = len(_entries(page))
-    return held > 1 and int(found[2]) == at + held
+    def _entries(self, page: Body) -> list[Any]:
+        """The entries that a search counts: what it includes, or says of itself, comes beside them."""
+        entries = page.get("entry")
+        return [each for each in entries if not self._is_beside(each)] if isinstance(entries, list) else []
 
-
-def _entries(page: Body) -> list[Any]:
-    """The entries that a search counts: what it includes, or says of itself, comes beside them."""
-    entries = page.get("entry")
-    return [each for each in entries if not _is_beside(each)] if isinstance(entries, list) else []
-
-
-def _is_beside(entry: Any) -> bool:
-    search = entry.get("search") if isinstance(entry, dict) else None
-    return isinstance(search, dict) and search.get("mode") in ("outcome", "include")
+    def _is_beside(self, entry: Any) -> bool:
+        """True by the mode of an entry, which a target may leave away, or by the type of its resource."""
+        search, found = (entry.get(name) if isinstance(entry, dict) else None for name in ("search", "resource"))
+        if isinstance(search, dict) and search.get("mode") in ("outcome", "include"):
+            return True
+        return isinstance(found, dict) and found.get("resourceType") != self._type
 
 
 def _named(entry: Any) -> str:

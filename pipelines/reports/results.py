@@ -26,18 +26,28 @@ RESULT = "Observation"
 IDS_A_REQUEST, REQUESTS = 500, 2
 SURELY_TAKEN = 100
 """Ids in a request that is not made smaller where the target refuses it."""
+LEAST = 10
+"""Ids in a request where the target's pages hold fewer."""
 LONGEST, COMMA = 4_000, len("%2C")
 """Characters of the ids in an address: some servers and proxies stop at 8,000 for it and all headers."""
 ROWS_A_GROUP = 4_000
 NAMED = """
-    CREATE TEMP TABLE named AS SELECT DISTINCT id FROM (
-        SELECT unnest(regexp_extract_all(body, '["/]Observation/([A-Za-z0-9.-]{1,64})[/"]', 1)) AS id
+    CREATE TEMP TABLE named AS
+    SELECT split_part(reference, '/', 1) AS id, bool_or(contains(reference, '/')) AS is_versioned FROM (
+        SELECT unnest(
+            regexp_extract_all(body, '["/]Observation/([A-Za-z0-9.-]{1,64}(?:/_history)?)[/"]', 1)
+        ) AS reference
         FROM read_parquet($1) WHERE gone_at IS NULL
-    )"""
-"""The ids behind `Observation/` in the present reports. What is no result there costs a look-up, and no more."""
-INCLUDED = "SELECT report_id, content_hash, body FROM read_parquet($1) SEMI JOIN named ON report_id = id"
+    ) GROUP BY ALL"""
+"""The ids behind `Observation/` in the present reports. What is no result there costs a look-up, and no more.
+
+Of one that a report names by version, that version is included, which may be an old one: it is asked for by id.
+"""
+INCLUDED = """
+    SELECT report_id, content_hash, body FROM read_parquet($1)
+    SEMI JOIN named ON report_id = id AND NOT is_versioned"""
 OTHERS = "SELECT id FROM named ORDER BY id"
-NOT_INCLUDED = "SELECT id FROM named ANTI JOIN read_parquet($1) ON report_id = id ORDER BY id"
+NOT_INCLUDED = "SELECT id FROM named ANTI JOIN read_parquet($1) ON report_id = id AND NOT is_versioned ORDER BY id"
 
 
 class SearchesById(Protocol):
@@ -113,9 +123,12 @@ class Groups:
         return some
 
     def take_page(self, page: dict[str, Any]) -> None:
-        """Take the first page of an answer: where another follows it, groups hold as many ids as it holds entries."""
+        """Take the first page of an answer: where another follows it, groups hold as many ids as it holds entries.
+
+        That is at least `LEAST`, however little the first page happens to hold.
+        """
         if next_link(page) and (held := len(page.get("entry", ()))):
-            self.most = min(self.most, held)
+            self.most = min(self.most, max(held, LEAST))
 
 
 def _read_ahead(client: SearchesById, groups: Groups) -> Iterator[list[Row]]:
@@ -140,16 +153,17 @@ def _read_ahead(client: SearchesById, groups: Groups) -> Iterator[list[Row]]:
 def _of_ids(client: SearchesById, ids: list[str], groups: Groups) -> list[Row]:
     """Return the resources of these ids, each once. Raises `SweepIncomplete`.
 
-    A target that refuses so many at once is asked for half of them, and for no more from then on.
+    A target that refuses so many at once is asked for half of them, and for no more from then on. One that fails may be
+    away, and each further try a long wait: it is asked for as few at once as are surely taken.
     """
     try:
         return _read(client, ids, groups)
     except (NotSent, NotDone, Refused, Unknown) as error:
-        if not isinstance(error, Refused) or len(ids) <= SURELY_TAKEN:
+        if isinstance(error, NotSent) or len(ids) <= SURELY_TAKEN:
             raise SweepIncomplete(f"{RESULT}s by `_id`: {error}") from None
-    half = -(-len(ids) // 2)
-    groups.most = min(groups.most, half)
-    return _of_ids(client, ids[:half], groups) + _of_ids(client, ids[half:], groups)
+        most = -(-len(ids) // 2) if isinstance(error, Refused) else SURELY_TAKEN
+    groups.most = min(groups.most, most)
+    return [row for at in range(0, len(ids), most) for row in _of_ids(client, ids[at : at + most], groups)]
 
 
 def _read(client: SearchesById, ids: list[str], groups: Groups) -> list[Row]:

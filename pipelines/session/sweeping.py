@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipelines.client.replies import TargetUnusable
 from pipelines.reports.changes import sweep_changes
-from pipelines.reports.included import INCLUDE, with_results
+from pipelines.reports.included import INCLUDE, sweep_including, with_results
 from pipelines.reports.pages import RESOURCE, SweepIncomplete
 from pipelines.reports.results import RESULT, SearchesById, sweep_results
 from pipelines.reports.settings import wants_patients
@@ -53,14 +53,15 @@ def reports_swept(session: Session) -> Iterator[tuple[Sweep, Path | None]]:
     The file is gone at the end. Raises `TargetUnusable`.
     """
     client, home, target = session.connection.client, session.home, session.target
-    if INCLUDE not in session.connection.capabilities.includes:
+    able = session.connection.capabilities
+    if INCLUDE not in able.includes or RESULT not in able.searched:
         with reading(RESOURCE):
             swept = sweep(client, home, target)
         yield swept, None
         return
     with with_results(client, home) as including:
         with reading(RESOURCE):
-            swept = sweep(including, home, target)
+            swept = sweep_including(including, home, target)
         yield swept, including.file if including.file.exists() else None
 
 

@@ -116,7 +116,7 @@ def test_by_a_system_alone_its_pages_are_found_and_counted():
     assert total > 4
     link = "BASE" + ours["its next page"]["request"]["path"]
     assert next_link(first) == link
-    turning = Turning(profile_for("HAPI FHIR Server").file.offset)
+    turning = Turning(profile_for("HAPI FHIR Server").file.offset, "Task")
     addresses = list(turning.others(first))
     assert addresses[0] == turning.turn(first) == link.replace("offset=2", "offset=1")
     assert len(addresses) == total - 2, "each begins with the last of the page before"

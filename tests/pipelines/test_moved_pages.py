@@ -158,7 +158,7 @@ def test_the_way_goes_by_the_links_where_an_offset_does_not_count_resources() ->
     """Pages by number, or behind a token."""
     entries = [{"resource": {"resourceType": "Task", "id": name}} for name in "abc"]
     for link in ("/Task?_offset=2", "/Task?page=3", "/Task?_cursor=abc"):
-        turning = Turning("_offset")
+        turning = Turning("_offset", "Task")
         page = {"entry": entries, "link": [{"relation": "next", "url": link}]}
         assert turning.turn(page) == link
         assert turning.turn({"entry": []}) is None
@@ -167,6 +167,7 @@ def test_the_way_goes_by_the_links_where_an_offset_does_not_count_resources() ->
 class Odd(OneForAnother):
     """Pages of a target with habits of its own. warns: each has an OperationOutcome. short: the first one lacks an
     entry. counts_page: the total is the number of entries. signed: no other link than those given is taken.
+    includes: each has two results beside its reports, and does not say which are which.
     """
 
     def __init__(self, habit: str, times: int = 0) -> None:
@@ -180,6 +181,8 @@ class Odd(OneForAnother):
         self.given |= {str(httpx.URL(link["url"]).params["_offset"]) for link in page["link"]}
         if self.habit == "warns":
             page["entry"].append({"resource": {"resourceType": "OperationOutcome"}, "search": {"mode": "outcome"}})
+        if self.habit == "includes":
+            page["entry"] += [{"resource": {"resourceType": "Observation", "id": name}} for name in "ab"]
         if self.habit == "short" and self.asked == 1:
             del page["total"], page["entry"][-1]
         elif self.habit == "short":
@@ -190,14 +193,14 @@ class Odd(OneForAnother):
 
 
 @pytest.mark.parametrize("at_once", AT_ONCE)
-@pytest.mark.parametrize("habit", ["warns", "short", "counts_page", "signed"])
+@pytest.mark.parametrize("habit", ["warns", "short", "counts_page", "signed", "includes"])
 def test_a_target_with_habits_of_its_own_is_read_whole_where_nothing_moves(habit: str, at_once: int) -> None:
     missing = {"r2"} if habit == "short" else set[str]()
     assert read(Odd(habit), at_once) == {f"r{n}" for n in range(7)} - missing
 
 
 @pytest.mark.parametrize("at_once", AT_ONCE)
-@pytest.mark.parametrize("habit", ["warns", "counts_page"])
+@pytest.mark.parametrize("habit", ["warns", "counts_page", "includes"])
 def test_what_stands_beside_the_resources_hides_no_move(habit: str, at_once: int) -> None:
     with pytest.raises(Incomplete, match="its pages moved while they were read"):
         read(Odd(habit, 1), at_once)

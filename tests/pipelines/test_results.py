@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 import pytest
 
 from pipelines.client.capabilities import capabilities_of
-from pipelines.client.replies import Refused, Reply
-from pipelines.reports.included import INCLUDE, with_results
+from pipelines.client.replies import Late, NotDone, NotSent, Refused, Reply, Unknown
+from pipelines.reports.included import INCLUDE, sweep_including, with_results
 from pipelines.reports.pages import SweepIncomplete
 from pipelines.reports.publish import publish
 from pipelines.reports.results import sweep_results
@@ -189,16 +189,20 @@ class Patient(Target):
 
 
 class Paged(Target):
-    """A target that puts at most so many resources on a page, and takes at most so many ids in a request."""
+    """A target that puts at most so many resources on a page, and takes at most so many ids in a request.
+
+    fails: how it answers a request for more.
+    """
 
     def __init__(self, resources: list[dict[str, Any]], page: int = 1_000, ids: int = 1_000) -> None:
         super().__init__(resources)
         self.page, self.ids, self.answers = page, ids, 0
+        self.fails: Exception = Refused(Reply(400))
 
     def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
         [whole] = super().pages(resource_type, params)
         if params and "_id" in params and len(params["_id"].split(",")) > self.ids:
-            raise Refused(Reply(400))
+            raise self.fails
         size = min(self.page, int((params or {}).get("_count", 100)))
         for at in range(0, max(len(whole["entry"]), 1), size):
             self.answers += 1
@@ -256,6 +260,28 @@ def test_a_target_that_refuses_so_many_ids_is_asked_for_fewer(world: World) -> N
         sweep_results(deaf, world.home, TARGET)
 
 
+@pytest.mark.parametrize("fails", [NotDone(Reply(413)), Unknown("HTTP 414"), Late("ReadTimeout")])
+def test_a_target_that_fails_at_so_many_ids_is_asked_for_few_and_not_often(fails: Exception, world: World) -> None:
+    """REPORT-01: it may be away, so that each try is a long wait."""
+    target = Paged([], ids=130)
+    target.fails = fails
+    swept(world, target, 1_100, 4)
+    assert len([each for each in target.groups if each > 130]) <= 2
+    assert max(each for each in target.groups if each <= 130) == 100
+    away = Paged(target.resources, ids=0)
+    away.fails = fails
+    with pytest.raises(SweepIncomplete, match="Observations by `_id`: "):
+        sweep_results(away, world.home, TARGET)
+    assert len(away.groups) <= 4
+
+
+def test_a_first_page_of_one_result_does_not_make_the_others_asked_for_one_by_one(world: World) -> None:
+    """REPORT-01"""
+    target = Paged([], page=1)
+    swept(world, target, 1_100, 4)
+    assert set(target.groups[3:]) == {10}
+
+
 class Including(Paged):
     """A target that includes results with the reports of each page, as far as they fit; `refuses`: by 400.
 
@@ -285,7 +311,7 @@ class Including(Paged):
 def read_including(world: World, target: Target) -> int:
     """Sweep reports and results as a session does at a target that says it includes them."""
     with with_results(target, world.home) as including:
-        sweep(including, world.home, TARGET, world.clock)
+        sweep_including(including, world.home, TARGET, world.clock)
         file = including.file if including.file.exists() else None
         found = sweep_results(target, world.home, TARGET, world.clock, file)
     assert not (world.home / "scratch").exists()
@@ -333,12 +359,93 @@ def test_a_statement_says_whether_reports_bring_their_results(included: Any, wor
     assert target.asked == [("DiagnosticReport", {"_include": INCLUDE} if file else None)]
 
 
+def test_results_that_cannot_be_searched_do_not_come_with_the_reports(world: World) -> None:
+    """REPORT-01: they are not read, so that what comes would be thrown away."""
+    reports = {"type": "DiagnosticReport", "searchInclude": [INCLUDE]}
+    found, target = capabilities_of({"rest": [{"resource": [reports]}]}), Including(some_reports(world))
+    connection = SimpleNamespace(client=target, capabilities=found)
+    session: Any = SimpleNamespace(home=world.home, target=TARGET, connection=connection)
+    with reports_swept(session) as (_, file):
+        assert file is None
+    assert target.asked == [("DiagnosticReport", None)]
+
+
 @pytest.mark.parametrize("wrong", ["refuses", "counts_all"])
 def test_a_target_that_includes_wrongly_is_read_without(wrong: str, world: World) -> None:
     """REPORT-02: what its statement promises holds no sweep up."""
     target = Including(some_reports(world), **{wrong: True})
     assert read_including(world, target) == 600
     assert sum(target.groups) == 601
+
+
+class FailingWith(Including):
+    """A target that fails with `_include` alone: at the page of a number, or by pages of results that have no end."""
+
+    def __init__(self, resources: list[dict[str, Any]], fails: Exception | str, at: int) -> None:
+        super().__init__(resources)
+        self.fault, self.at = fails, at
+
+    def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
+        including = "_include" in (params or {})
+        for number, page in enumerate(super().pages(resource_type, params), 1):
+            if not including or number != self.at:
+                yield page
+            elif isinstance(self.fault, Exception):
+                raise self.fault
+            elif self.fault == "odd":
+                yield {**page, "entry": "odd"}
+            else:
+                yield from [page, *[{**page, "entry": page["entry"][-1:]}] * 10]
+
+
+FAULTS: list[Exception | str] = [
+    *(NotDone(Reply(403)), NotDone(Reply(413)), Unknown("HTTP 500"), Late("ReadTimeout"), NotSent("no connection")),
+    *("pages of their own", "odd"),
+]
+
+
+@pytest.mark.parametrize("at", [1, 3])
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_a_target_that_fails_when_it_includes_is_read_without(fault: Exception | str, at: int, world: World) -> None:
+    """REPORT-02: nothing that came before the failure is taken."""
+    target = FailingWith(some_reports(world), fault, at)
+    assert read_including(world, target) == 600
+    assert sum(target.groups) == 601
+    assert [params for kind, params in target.asked if kind == "DiagnosticReport"] == [{"_include": INCLUDE}, None]
+
+
+def test_a_target_that_fails_without_results_too_is_not_asked_a_third_time(world: World) -> None:
+    """REPORT-02"""
+
+    class Away(Target):
+        def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
+            yield from ()
+            self.asked.append((resource_type, params))
+            raise Unknown("HTTP 500")
+
+    target = Away([])
+    with pytest.raises(SweepIncomplete, match="page 1: HTTP 500"):
+        read_including(world, target)
+    assert [params for _, params in target.asked] == [{"_include": INCLUDE}, None]
+
+
+def test_a_result_that_a_report_names_by_version_is_read_as_it_is_now(world: World) -> None:
+    """REPORT-01: what comes with the report is the version that it names."""
+
+    class Versioned(Including):
+        def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
+            for page in super().pages(resource_type, params):
+                old = [{"resource": result("o1", 1), "search": {"mode": "include"}}]
+                yield {**page, "entry": page["entry"] + (old if "_include" in (params or {}) else [])}
+
+    named = [{"reference": "Observation/o1/_history/1"}, {"reference": "Observation/o2"}]
+    reports, results = [report("r1", result=named), report_of("r2", "o1")], [result("o1", 2), result("o2", 3)]
+    for some in (reports[:1], reports):
+        target = Versioned([*some, *results])
+        assert read_including(world, target) == 2
+        assert [params["_id"] for _, params in target.asked if params and "_id" in params] == ["o1"]
+        world.published = publish(world.home, world.ledger, kept(world.home, TARGET))
+        assert world.rows("SELECT observation_id, value FROM observation") == [("o1", 2.0), ("o2", 3.0)]
 
 
 def test_an_odd_result_beside_reports_is_asked_for_by_id(world: World) -> None:
