@@ -3,11 +3,16 @@
 import json
 import os
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from pipelines.commands.common import Name, Options, as_text, at_target, no_batch, with_reason, with_target
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
+from pipelines.home.next_publication import SHOWN_NEXT
+
+if TYPE_CHECKING:
+    from pipelines.session.session import Session
 
 
 @click.command(short_help="Batches and what became of them.")
@@ -77,7 +82,10 @@ def doubts_accept(options: Options, name: str, resource: str, why: str | None, i
     """Settles a row in doubt by hand: this resource is what it made. On the record, with your name."""
     from pipelines.corrections.decisions import Said, accept
 
-    return at_target(options, insecure, as_json, lambda session: Said(accept(session, name, resource)), why)
+    def work(session: "Session") -> Said:
+        return Said(f"{accept(session, name, resource)}; {SHOWN_NEXT}")
+
+    return at_target(options, insecure, as_json, work, why)
 
 
 @doubts.command("resend", short_help="Lets the next import send a row in doubt again.")

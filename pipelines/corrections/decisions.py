@@ -12,7 +12,6 @@ import orjson
 from pipelines.client.comparison import same_content
 from pipelines.corrections.absent import NO_NEED, check_absent
 from pipelines.home.exits import ALL_LOADED
-from pipelines.home.next_publication import SHOWN_NEXT
 from pipelines.ledger.doubts import Doubtful, doubtful, known_resources
 from pipelines.ledger.former import earlier_versions, raise_generation
 from pipelines.ledger.rows import Outcome
@@ -63,7 +62,7 @@ def accept(session: Session, name: str, resource_id: str) -> str:
         outcome = Outcome(doubt.key, doubt.generation, state, resource_id, None)
         session.ledger.settle(session.target, doubt.source, kind, [outcome])
         recount(session.ledger, session.target, doubt.batch_id)
-    return f"{name}: {kind}/{resource_id}; {SHOWN_NEXT}"
+    return f"{name}: {kind}/{resource_id}"
 
 
 def resend(session: Session, name: str, apart_from: Collection[str] = ()) -> str:

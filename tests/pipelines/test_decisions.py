@@ -6,6 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from pipelines.home.next_publication import SHOWN_NEXT
 from pipelines.home.user import user_name
 from tests.support.commands import totals_close
 from tests.support.exports import TASKS, payments, put, tasks
@@ -99,7 +100,8 @@ def test_accept_settles_a_doubt_as_the_resource_that_a_person_names(doubt, home,
         assert said in err
         assert len(err.splitlines()) == 1
     assert decisions(home) == []
-    assert asked("doubts", "accept", f"{doubt}:2", "--resource", f"PaymentNotice/{right}")["exit_code"] == 0
+    accepted = asked("doubts", "accept", f"{doubt}:2", "--resource", f"PaymentNotice/{right}")
+    assert (accepted["exit_code"], accepted["line"]) == (0, f"{doubt}:2: PaymentNotice/{right}; {SHOWN_NEXT}")
     assert decisions(home) == [("doubts accept", f"{doubt}:2", f"PaymentNotice/{right}")]
     assert asked("import")["totals"]["created"] == 1
 
