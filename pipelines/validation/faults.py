@@ -38,7 +38,8 @@ class Faults:
         """A fault that the builder found: it knows our columns and its rows, a reason names the source's and lines."""
         column = self._origins.labels.get(found.column)
         line = lines[found.row] if lines and found.row is not None else None
-        return Reason("map", found.fault.rule, found.element, column, found.fault.message, line=line)
+        rule, said = found.fault.rule, found.fault.message
+        return Reason("map", rule, found.element, column, said, rule.startswith(RETRYABLE), line)
 
     def of_rules(self, built: Built, lines: Sequence[int], told: Sequence[Reason]) -> Iterator[tuple[Reason, bool]]:
         """Yield the problems by the interface's rules, without elements that have a problem already (`told`).

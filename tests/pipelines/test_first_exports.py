@@ -98,13 +98,10 @@ def test_a_tracker_in_two_files(imported: Imported, target: Any) -> None:
         "comments_march.csv": "id,issuekey,author,created,body\n" + comments,
     }
     decisions = {
-        r"^(\[columns\])$": 'one_row_per = "comment"\n\\1',
-        r"^# one_row_per = \"comment\"  #.*$": "",
-        r"^# ((?:comment|comment_author_id|comment_time) = .*?)  # in \[columns\]\n"
-        r"# (.*?)  # in \[columns\]\n# (.*?)  # in \[columns\]$": "",
-        r"^(authored = .*)$": (
-            '\\1\ncomment = "comments.body"\ncomment_author_id = "comments.author"\ncomment_time = "comments.created"'
-        ),
+        r"^# (one_row_per = \"comment\")  #.*$": r"\1",
+        r"^# (comment = .*)$": r"\1",
+        r"^# (comment_author_id = \"comments.author\").*$": r"\1",
+        r"^# (comment_time = .*)$": r"\1",
         r"^# \[join\.comments\]$": "[join.comments]",
         r"^# (files = \[\"comments.*)$": r"\1",
         r"^# (on = .*)$": r"\1",

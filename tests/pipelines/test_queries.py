@@ -168,6 +168,7 @@ def test_a_changed_query_reads_all(till, practice, chartferry):
     [
         ("", "", "till: the environment variable TILL_URL holds no database URL"),
         ("no secret url", "", "till: the environment variable TILL_URL holds no database URL"),
+        ("postgresql://u:p@h:5432x/db", "", "till: the environment variable TILL_URL holds no database URL"),
         (
             "nothing://secret@x",
             "",

@@ -45,6 +45,19 @@ def test_what_a_survey_tool_notes_of_a_response_is_no_question_beside_those_of_a
     assert "SC0: no question, by its name or its dates; is it one?" in found.notes
 
 
+def test_a_question_with_a_word_of_a_survey_tool_among_others_stays_one(tmp_path):
+    asked = ["Smoking Status", "Marital status", "Number of drinks", "Type of housing", "Employment status"]
+    facts = ["Progress", "Finished", "Status", "IPAddress", "UserLanguage"]
+    found = drafted(
+        tmp_path,
+        "intake.csv",
+        ",".join([*asked, *facts]) + "\n" + "a,b,1,c,d,100,1,0,x,en\nb,c,2,d,e,50,0,0,y,de\n" * 3,
+    )
+    assert [item["linkId"] for item in found.body["item"]] == asked
+    told = [note.partition(":")[0] for note in found.notes if "no question, by its name" in note]
+    assert told == facts
+
+
 def test_questions_of_a_prapare_are_known_by_their_names_or_words_and_keep_the_options_of_the_export(tmp_path):
     names = (
         "record_id,prapare_7,PRAPARE_worried_housing,prapare_transportation,prapare_date,prapare_22,prapare_stress,"

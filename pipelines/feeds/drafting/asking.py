@@ -56,6 +56,8 @@ def _as_its_proposal(line: Line, taken: Mapping[str, bool]) -> Line:
 def _without_doubles(lines: Sequence[Line]) -> list[Line]:
     """The lines without those whose key a proposal that was taken has too."""
     own = {(line.section, line.key) for line in lines if isinstance(line, Entry) and line.goes_with and line.is_active}
+    if ("columns", "comment") in own:  # the author and the time beside the first table's comment are none of these
+        own |= {("columns", "comment_author_id"), ("columns", "comment_time")}
     return [
         line for line in lines if not isinstance(line, Entry) or line.goes_with or (line.section, line.key) not in own
     ]

@@ -146,7 +146,7 @@ def _choice(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -
         ]
         return Choice(near[0], is_known=False) if len(near) == 1 else None
     if column.name == "patient_id" and not column.required:
-        near = [seen for seen in left if set(seen.words) & _OF_PATIENT and fits(column, seen) and _are_ids(seen)]
+        near = [seen for seen in left if _names_patient(seen) and fits(column, seen) and _are_ids(seen)]
         return Choice(near[0], tuple(near[1:]), is_known=False) if near else None
     if column.required or column.name == "authored":
         near = [seen for seen in left if fits(column, seen) and hints(column.name, seen.words, kind)]
@@ -154,6 +154,12 @@ def _choice(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -
             near = [seen for seen in left if seen.is_time and seen.is_filled and not set(seen.words) & (NEVER | _LATER)]
         return Choice(near[0], tuple(near[1:]), is_known=False) if near else None
     return None
+
+
+def _names_patient(seen: Seen) -> bool:
+    """True for `patient_ref`, and not for `Patient Age` or `Patient Zip`: those are figures too."""
+    words = set(seen.words)
+    return bool(words & _OF_PATIENT) and words <= _OF_PATIENT | ID_WORDS | _BESIDE_PATIENT
 
 
 def _are_ids(seen: Seen) -> bool:
@@ -164,6 +170,9 @@ def _are_ids(seen: Seen) -> bool:
 _OF_CLAIM = NEVER | set("status type state line category method amount balance total date count".split())
 """Words of what is said of a claim, and does not name it."""
 _OF_PATIENT = frozenset("patient patienten mrn kartei".split())
+_BESIDE_PATIENT = frozenset(
+    "ref reference chart account acct record medical file external source old legacy akte".split()
+)
 _LATER = frozenset("due start accepted activity".split())
 """Words of times that are not those of the record's making."""
 

@@ -60,7 +60,7 @@ def _lines(export: Export, columns: Sequence[Seen], kind: str, first: Iterator[L
     joined = {name: seen_together(choices[name].seen, clock, export) for name, clock in clocks.items()}
     comments = comments_of(export) if kind == "tasks" else {}
     proposed = list(join_entries(export, comments))
-    yield from forms(kind, choices, joined, [comments["comment_time"]] if "comment_time" in comments else [])
+    yield from forms(kind, choices, joined, [comments["comment_time"].seen] if "comment_time" in comments else [])
     yield from (entry for entry in proposed if not entry.section)
     if not columns or not any(seen.rows for seen in columns):
         yield "# the file has no rows to look at"

@@ -63,6 +63,12 @@ def _text(seen: Seen) -> bool:
     return seen.look == "text" and not seen.is_constant
 
 
+def _is_id_of_comment(seen: Seen) -> bool:
+    """True for `Comment ID`: neither the comment nor its author."""
+    words = set(seen.words)
+    return bool(words & ID_WORDS) and words - ID_WORDS <= {"comment", "comments", "note", "notes"}
+
+
 def _code(seen: Seen) -> bool:
     return seen.look in ("text", "number") and seen.distinct <= FEW
 
@@ -82,7 +88,10 @@ _BY_NAME: Mapping[str, Callable[[Seen], bool]] = {
     "response_id": _response,
     "requester_id": _person,
     "owner_id": _person,
-    "comment_author_id": lambda seen: _person(seen) and not (seen.is_key and seen.look == "number"),
+    "comment": lambda seen: _text(seen) and not _is_id_of_comment(seen),
+    "comment_author_id": lambda seen: (
+        _person(seen) and not (seen.is_key and seen.look == "number") and not _is_id_of_comment(seen)
+    ),
     "author": lambda seen: _person(seen) and not seen.is_coded,
     "status": _status,
     "questionnaire": _status,

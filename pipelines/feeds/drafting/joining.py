@@ -5,12 +5,13 @@ from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
-from pipelines.feeds.drafting.choosing import chosen, kind_of_export
+from pipelines.feeds.drafting.choosing import Choice, chosen, kind_of_export
 from pipelines.feeds.drafting.entries import Entry, as_toml
 from pipelines.feeds.drafting.head import stem_of
 from pipelines.feeds.drafting.mapping_lines import reference_doubt
 from pipelines.feeds.drafting.seen import Seen, columns_of
 from pipelines.feeds.drafting.sniffing import Export
+from pipelines.feeds.files.rules import ASKED
 from pipelines.feeds.kinds.registry import KINDS
 from pipelines.feeds.terms.names import position
 
@@ -44,7 +45,7 @@ def joined_of(tables: Sequence[Export]) -> Export:
 def _ways(first: Export, keys: _Columns, second: Export, others: _Columns) -> _Ways:
     """The ways to join two tables, each with how much speaks for it: keys that come again say more than others."""
     for key, known in keys:
-        if not key.is_key or key.is_time:
+        if not key.is_key or key.is_time or (first.header and position(key.name) is not None):
             continue
         for other, values in others:
             share = len(values & known) / len(values) if values else 0.0
@@ -53,20 +54,22 @@ def _ways(first: Export, keys: _Columns, second: Export, others: _Columns) -> _W
                 yield share + alike + 2 * (not other.is_key), (first, second, key.name, other.name)
 
 
-def comments_of(export: Export) -> dict[str, Seen]:
+def comments_of(export: Export) -> dict[str, Choice]:
     """The columns of the second table by what they are of a comment; none where it has no comments."""
     if export.second is None:
         return {}
     columns = columns_of(export.second)
-    found = {
-        ours: choice.seen for ours, choice in chosen("tasks", columns).items() if position(choice.seen.name) is None
-    }
+    found = {ours: choice for ours, choice in chosen("tasks", columns).items() if position(choice.seen.name) is None}
     if "comment" not in found and "description" in found and _says_comments(export.second, columns):
         found["comment"] = found["description"]
     if "comment" not in found:
         return {}
     known = ((ours, found.get(ours) or found.get(_AS_OF_A_TASK.get(ours, ""))) for ours in _COMMENTS)
-    return {ours: replace(seen, name=f"comments.{seen.name}") for ours, seen in known if seen}
+    return {
+        ours: choice._replace(seen=replace(choice.seen, name=f"comments.{choice.seen.name}"))
+        for ours, choice in known
+        if choice
+    }
 
 
 _AS_OF_A_TASK = {"comment_author_id": "requester_id", "comment_time": "authored"}
@@ -79,7 +82,7 @@ def _says_comments(table: Export, columns: Sequence[Seen]) -> bool:
     return any("comment" in word for word in (stem, *(word for seen in columns for word in seen.words)))
 
 
-def join_entries(export: Export, comments: Mapping[str, Seen]) -> Iterator[Entry]:
+def join_entries(export: Export, comments: Mapping[str, Choice]) -> Iterator[Entry]:
     """The proposal of a join, each line with the table that it stands in. comments: as `comments_of` has them."""
     if export.second is None:
         return
@@ -95,8 +98,15 @@ def join_entries(export: Export, comments: Mapping[str, Seen]) -> Iterator[Entry
     yield part._replace(key="on", value=f"{{ {as_toml(key)} = {as_toml(column)} }}", note="", section=table)
     note = "each of its rows is one; without it, each of the first file"
     yield part._replace(key="one_row_per", value=as_toml(name), note=note, section=table)
-    for ours, seen in comments.items():
+    for ours, (seen, rivals, is_known) in comments.items():
         shape, source = KINDS["tasks"].by_name[ours].shape, as_toml(seen.name)
-        ids = reference_doubt(shape, seen, source) if isinstance(shape, tuple) else ""
-        said = f"with [{table}]; {ids}" if ids else ""
+        doubts = [] if is_known else ["is it this column?"]
+        if rivals:
+            doubts.append(f"or {', '.join(as_toml(f'comments.{rival.name}') for rival in rivals)}?")
+        if isinstance(shape, tuple):
+            doubts.append(reference_doubt(shape, seen, source))
+        said = f"with [{table}]; {'; '.join(doubts)}" if doubts else ""
         yield part._replace(key=ours, value=source, doubt=said, columns=(seen,), section="columns")
+    if comments and "comment_author_id" not in comments:
+        said = f"with [{table}]; a comment needs its author: which column?"
+        yield part._replace(key="comment_author_id", value=as_toml(ASKED), doubt=said, section="columns")

@@ -13,7 +13,7 @@ from pipelines.feeds.drafting.cells import is_iso, most, number_formats
 from pipelines.feeds.drafting.instruments import LOINC, instruments, known_items, screening_questions
 from pipelines.feeds.drafting.looking import look_at
 from pipelines.feeds.drafting.sniffing import Export
-from pipelines.feeds.terms.vocabulary import is_survey_fact, words_of
+from pipelines.feeds.terms.vocabulary import is_survey_fact_alone, words_of
 from pipelines.home.batch import Unreadable
 
 MOST_OPTIONS = 12
@@ -93,7 +93,7 @@ def _of_columns(export: Export, internal: str, drafted: Drafted) -> Iterator[dic
 def _is_no_question(name: str) -> bool:
     """True for a name of what a survey tool notes of a response, such as its id, state or score."""
     about = _ABOUT.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)) or _SCORE.fullmatch(name.strip())
-    return bool(not name.strip() or about or is_survey_fact(words_of(name)))
+    return bool(not name.strip() or about or is_survey_fact_alone(words_of(name)))
 
 
 def _known_item(instrument: str, number: int, name: str, cells: Sequence[str], drafted: Drafted) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def seen_together(first: Seen, second: Seen, export: Export) -> Seen:
 def _seen(name: str, label: str, cells: Sequence[str], rows: int) -> Seen:
     iso = most(cells, is_iso)
     dates = () if iso else tuple(date_formats(cells[:LOOKED_AT]))
-    if any(len(alike) > 1 for alike in dates):
+    if len(cells) > LOOKED_AT and any(len(alike) > 1 for alike in dates):
         dates = tuple(date_formats(cells))  # a later day of the month may tell the format
     clock = None if iso or dates else clock_format(cells[:LOOKED_AT])
     numbers = () if iso or dates or clock else tuple(number_formats(cells))

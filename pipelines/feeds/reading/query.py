@@ -78,7 +78,7 @@ def _rows_of(feed: Feed, query: Query, mark: Mark | None, stops: list[Callable[[
     where = f"{feed.name}: the query on {query.database}"
     try:
         url = make_url(feed.environ.get(query.database, ""))
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # a port that is no number: its text may be a password
         said = f"{feed.name}: the environment variable {query.database} holds no database URL"
         raise Unreadable(said) from None
     try:

@@ -236,12 +236,18 @@ def is_survey_fact(words: Sequence[str]) -> bool:
     return len(words) <= _SHORT_NAME and not _FACTS.isdisjoint(words)
 
 
+def is_survey_fact_alone(words: Sequence[str]) -> bool:
+    """True if a name has no other words than those of such facts: `Status`, and not `Smoking status`."""
+    return not _FACTS.isdisjoint(words) and set(words) <= _FACTS | _BESIDE_FACTS
+
+
 _SHORT_NAME = 4
 _FACTS = frozenset(
     "ip ipaddr address duration progress finished status language network collector seed page lastpage channel event"
     " instance repeat total complete recipient latitude longitude user email name first last number count zone stage"
     " type display".split()
 )
+_BESIDE_FACTS = frozenset("in seconds of the external reference data".split())
 
 
 def is_name(text: str) -> bool:
