@@ -225,7 +225,11 @@ def _may_be_header(
 def _has_no_payment(
     row: Sequence[str], above: Sequence[Sequence[str]], columns: Sequence[_Values], payments: OfPayments
 ) -> bool:
-    """True if a row has words for an amount and a day, another text, and no key as those of the rows above are."""
+    """True if a row has words for an amount and a day, another text, and no key as those of the rows above are.
+
+    None of a header's texts stands above it in its column. Where the key is empty, all are names of columns that are
+    known, or single words with a capital: those of `,Jane Doe,no charge,same day` are not.
+    """
     key, amount, day = payments
     of_values = {column.place for column in columns}
     if key is None or amount is None or day is None or not {amount, day} <= of_values or amount == day:
@@ -233,7 +237,20 @@ def _has_no_payment(
     cells = [row[place].strip() if place < len(row) else "" for place in (key, amount, day)]
     keys = {len(other[key].strip()) for other in above if key < len(other)}
     is_keyed = bool(cells[0]) and key not in of_values and (len(keys) != 1 or len(cells[0]) in keys)
-    return not is_keyed and all(cells[1:]) and filled(row) >= _TELLING_OF_PAYMENTS
+    if is_keyed or not all(cells[1:]) or filled(row) < _TELLING_OF_PAYMENTS:
+        return False
+    if any(cell.strip() and _stands_above(cell.strip(), place, above) for place, cell in enumerate(row)):
+        return False
+    return bool(cells[0]) or all(_is_name_of_column(cell.strip()) for cell in row if cell.strip())
+
+
+def _is_name_of_column(text: str) -> bool:
+    """True if a text is a known name, or a word that begins with no small letter."""
+    return is_name(text) or (text.isalpha() and not text[0].islower())
+
+
+def _stands_above(text: str, place: int, above: Sequence[Sequence[str]]) -> bool:
+    return any(place < len(other) and other[place].strip() == text for other in above)
 
 
 _SIGNS = "*()[]<>-.!:/ "

@@ -100,6 +100,14 @@ OF_NAMES = {
     "a key like the others": (("abcd", "efgh"), ("ijkl", "mnop"), ("nope", "miller", "free", "today"), False),
     "keys of any length": (("ab", "efgh"), ("ijk", "mnop"), ("Pokwitowanie", "Karta", "Kwota", "Data"), False),
     "no day": (("R1", "R2"), ("R3", "R4"), ("cash", "miller", "free", ""), False),
+    "one payment without a value": (("R1", "R2"), ("R3", "R4"), ("", "Jane Doe", "no charge", "same day"), False),
+    "the patient of others": (("R1", "R2"), ("R3", "R4"), ("", "miller", "Free", "Today"), False),
+    "a key of words, the patient of others": (
+        ("abcd", "efgh"),
+        ("ijkl",),
+        ("walk-in", "miller", "Free", "Today"),
+        False,
+    ),
     "two words alone": (("R1", "R2"), ("R3", "R4"), ("", "", "Kwota", "Data"), False),
 }
 
