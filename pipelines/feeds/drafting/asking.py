@@ -29,6 +29,9 @@ def decided(lines: Sequence[Line], ask: Ask) -> list[Line]:
         if isinstance(line, Entry) and any(_is_settled(line, other) for other in found):
             number -= bool(line.doubt) and not line.goes_with
             continue
+        if isinstance(line, Entry) and not line.goes_with and (line.section, line.key) in _taken_from(lines, taken):
+            number -= bool(line.doubt)
+            continue
         if isinstance(line, Entry) and line.doubt and not is_over and (line.is_active or not line.goes_with):
             done += 1
             answer = ask([f"{done} of {number}", *_question(line)])
@@ -39,7 +42,10 @@ def decided(lines: Sequence[Line], ask: Ask) -> list[Line]:
                 number += found[-1].is_active and sum(_is_asked_with(line.begins, other) for other in lines)
             continue
         found.append(line)
-    return _without_doubles(found)
+    own = _taken_from(lines, taken)
+    return [
+        line for line in found if not isinstance(line, Entry) or line.goes_with or (line.section, line.key) not in own
+    ]
 
 
 def _is_asked_with(proposal: str, line: Line) -> bool:
@@ -53,14 +59,12 @@ def _as_its_proposal(line: Line, taken: Mapping[str, bool]) -> Line:
     return line._replace(is_active=True) if taken[line.goes_with] else line._replace(doubt="")
 
 
-def _without_doubles(lines: Sequence[Line]) -> list[Line]:
-    """The lines without those whose key a proposal that was taken has too."""
-    own = {(line.section, line.key) for line in lines if isinstance(line, Entry) and line.goes_with and line.is_active}
+def _taken_from(lines: Sequence[Line], taken: Mapping[str, bool]) -> set[tuple[str, str]]:
+    """The places and keys of proposals that were taken: lines of the first table with one of these are thrown away."""
+    own = {(line.section, line.key) for line in lines if isinstance(line, Entry) and taken.get(line.goes_with)}
     if ("columns", "comment") in own:  # the author and the time beside the first table's comment are none of these
         own |= {("columns", "comment_author_id"), ("columns", "comment_time")}
-    return [
-        line for line in lines if not isinstance(line, Entry) or line.goes_with or (line.section, line.key) not in own
-    ]
+    return own
 
 
 def _is_settled(entry: Entry, other: Line) -> bool:
@@ -75,6 +79,9 @@ def _question(entry: Entry) -> Iterator[str]:
     yield f"  {entry.doubt}"
     for seen in dict.fromkeys(entry.columns):
         yield f"  {as_toml(seen.name)}: {_values(seen)}"
+    if entry.begins:
+        yield f"{TAKE} takes it, Enter or any other answer leaves it out"
+        return
     keep = "takes it as it is" if entry.is_active else "leaves it out"
     other = f"{LEAVE} leaves it out" if entry.is_active else f"{TAKE} takes it"
     what = "the question's linkId or code takes it" if entry.section == "questions" else "a value replaces it"
@@ -101,6 +108,8 @@ def _answered(entry: Entry, answer: str) -> Entry:
         return settled._replace(key=as_toml(answer), is_active=True) if answer else settled
     if not answer:
         return settled
+    if entry.begins:
+        return settled._replace(is_active=answer == TAKE)
     if answer in (LEAVE, TAKE):
         return settled._replace(is_active=answer == TAKE)
     return settled._replace(value=_value(entry, answer), is_active=True)

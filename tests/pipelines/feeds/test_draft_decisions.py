@@ -226,6 +226,9 @@ COMMENTS = """no,item_id,author,body,created
     [
         ("+", "comment", {"comment": "comments.body", "comment_author_id": "d9", "comment_time": "comments.created"}),
         ("", None, {}),
+        ("no", None, {}),
+        ("n", None, {}),
+        ("yes", None, {}),
     ],
 )
 def test_a_second_table_of_comments_is_asked_for_and_taken_whole_or_not_at_all(
@@ -246,7 +249,7 @@ def test_a_second_table_of_comments_is_asked_for_and_taken_whole_or_not_at_all(
     assert {name: value for name, value in found["columns"].items() if name.startswith("comment")} == columns
     assert found.get("join") == (
         {"comments": {"files": ["comments*.csv"], "on": {"id": "item_id"}, "one_row_per": "comments"}}
-        if answer
+        if answer == "+"
         else None
     )
     assert found["dates"] == ["%m/%d/%Y %I:%M %p"]
@@ -295,3 +298,18 @@ def test_a_key_without_a_name_joins_no_tables(tmp_path: Path) -> None:
     """FEED-FILE-08: a join is by names where the file has a header."""
     export = packed(tmp_path, ",title,state,reporter\ni1,call,open,d1\ni2,write,open,d2\n", COMMENTS)
     assert "#1" not in draft(export, "tasks")
+
+
+def test_a_line_that_a_taken_join_throws_away_is_not_asked_about(tmp_path: Path) -> None:
+    """FEED-FILE-08."""
+    head, *lines = TRACKER.splitlines()
+    first = "\n".join([f"{head},comment author", *(f"{line},d7" for line in lines)])
+    shown: list[str] = []
+
+    def ask(lines: Sequence[str]) -> str:
+        shown.append("\n".join(lines))
+        return "+" if "do they belong together?" in shown[-1] else ""
+
+    draft(packed(tmp_path, first, COMMENTS), "tasks", ask)
+    assert not [question for question in shown if "comment author" in question]
+    assert shown[-1].startswith(f"{len(shown)} of {len(shown)}\n")
