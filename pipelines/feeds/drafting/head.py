@@ -2,8 +2,9 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from glob import escape
 from pathlib import Path
 
 from pipelines.feeds.drafting.choosing import Guess
@@ -82,14 +83,17 @@ def _files(path: Path, export: Export) -> Entry:
 
 def _inside(path: Path, export: Export) -> list[str]:
     """The pattern of the files within an archive."""
-    if not path.name.endswith(".zip"):
-        return []
-    inner = Path(export.file_name)
-    stem = stem_of(inner.stem)
-    sign = re.match(r"\D*", inner.stem[len(stem) :])
-    patterns = [f"{stem}*{inner.suffix}", f"{stem}{sign[0] if sign else ''}[0-9]*{inner.suffix}"]
+    return [pattern_within(export.file_name, export.beside)] if path.name.endswith(".zip") else []
+
+
+def pattern_within(file_name: str, others: Sequence[str]) -> str:
+    """The pattern of a file in an archive: it takes none of the others. One that patterns cannot tell is a name."""
+    inner = Path(file_name)
+    stem = escape(stem_of(inner.stem))
+    sign = re.match(r"\D*", inner.stem[len(stem_of(inner.stem)) :])
+    patterns = [f"{stem}*{inner.suffix}", f"{stem}{escape(sign[0]) if sign else ''}[0-9]*{inner.suffix}"]
     own = (each for each in patterns if fnmatchcase(inner.name, each))
-    return [next((each for each in own if not any(fnmatchcase(name, each) for name in export.beside)), inner.name)]
+    return next((each for each in own if not any(fnmatchcase(name, each) for name in others)), escape(inner.name))
 
 
 def _neighbours(path: Path) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipelines.feeds.drafting.choosing import Choice, chosen, kind_of_export
 from pipelines.feeds.drafting.entries import Entry, as_toml
-from pipelines.feeds.drafting.head import stem_of
+from pipelines.feeds.drafting.head import pattern_within
 from pipelines.feeds.drafting.mapping_lines import reference_doubt
 from pipelines.feeds.drafting.seen import Seen, columns_of
 from pipelines.feeds.drafting.sniffing import Export
@@ -93,7 +93,8 @@ def join_entries(export: Export, comments: Mapping[str, Choice]) -> Iterator[Ent
     part = Entry("", "", note=f"with [{table}]", is_active=False, goes_with=table)
     if comments:
         yield Entry("one_row_per", '"comment"', doubt, is_active=False, begins=table)
-    files = part._replace(key="files", value=as_toml([f"{stem_of(inner.stem)}*{inner.suffix}"]), note="", section=table)
+    others = [each for each in (Path(export.file_name).name, *export.beside) if each != inner.name]
+    files = part._replace(key="files", value=as_toml([pattern_within(inner.name, others)]), note="", section=table)
     yield files if comments else files._replace(doubt=doubt, begins=table, goes_with="")
     yield part._replace(key="on", value=f"{{ {as_toml(key)} = {as_toml(column)} }}", note="", section=table)
     note = "each of its rows is one; without it, each of the first file"

@@ -313,3 +313,19 @@ def test_a_line_that_a_taken_join_throws_away_is_not_asked_about(tmp_path: Path)
     draft(packed(tmp_path, first, COMMENTS), "tasks", ask)
     assert not [question for question in shown if "comment author" in question]
     assert shown[-1].startswith(f"{len(shown)} of {len(shown)}\n")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "pattern"),
+    [
+        ("track.csv", "track_comments.csv", "track_comments*.csv"),
+        ("track_items.csv", "track.csv", "track.csv"),
+        ("items.csv", "comments[x].csv", "comments[[]x]*.csv"),
+    ],
+)
+def test_the_pattern_of_a_joined_file_takes_that_file_and_not_the_first(
+    first: str, second: str, pattern: str, tmp_path: Path
+) -> None:
+    """FEED-FILE-08: two of an archive that it took would be refused."""
+    text = draft(packed(tmp_path, TRACKER, COMMENTS, name=first, second=second), "tasks")
+    assert f'\n# files = ["{pattern}"]\n' in text
