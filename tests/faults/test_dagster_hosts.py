@@ -161,4 +161,4 @@ def test_a_host_that_is_killed_in_a_load_is_replaced_by_one_with_an_empty_disk(h
     until(lambda: "SUCCESS" in dagster.runs(pages), "the run's end")
     assert asked("SELECT state FROM batch") == "finished"
     assert Counter(paid(resources(client, "PaymentNotice"))) == source
-    assert sorted(dagster.runs(pages)) == ["FAILURE", "SUCCESS"]
+    assert dagster.runs(pages).count("FAILURE") == 1  # the export may be run once more, and makes nothing then
