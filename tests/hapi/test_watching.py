@@ -28,13 +28,14 @@ def asked(url: str, method: str, path: str) -> bool:
 def test_a_moment_comes_at_its_place_on_the_way_of_the_second_write(moment: str, stored: int, answered: bool) -> None:
     """TARGET-03"""
     moments = Moments(random.Random(1))
-    with serving(FakeTarget()) as target, watched(target.url, moments) as url:
+    with serving(FakeTarget()) as target:
         target.valid_tokens.add("t")
-        moments.expect(moment, 2, lambda: None)
-        assert asked(url, "POST", "/Task")
-        assert asked(url, "POST", "/Task") is answered
-        assert len(target.stored) == stored
-        assert moments.reached.wait(0 if moment == LOOKED_UP else 5) is (moment != LOOKED_UP)
+        with watched(target.url, moments) as url:
+            moments.expect(moment, 2, lambda: None)
+            assert asked(url, "POST", "/Task")
+            assert asked(url, "POST", "/Task") is answered
+            assert moments.reached.wait(0 if moment == LOOKED_UP else 5) is (moment != LOOKED_UP)
+        assert len(target.stored) == stored, "what was on its way when the proxy ended has arrived"
 
 
 def test_a_look_up_is_a_moment_too() -> None:
