@@ -162,6 +162,21 @@ class LedgerAccess:
         with self.transaction() as connection:
             in_step.copy(connection)
 
+    def take_up_journal(self, home: Path) -> int:
+        """Bring a ledger on a server, restored from a backup, up to the copies of its journal; return how many lines.
+
+        Raises `LedgerError`, also where the copies are of another history.
+        """
+        in_step = self._in_step
+        if not isinstance(in_step, InDatabase):
+            return 0
+        [(last,)] = self.rows("SELECT coalesce(max(number), 0) FROM journal", ())
+        with self.batches_in(home).journal_beyond(last) as copies:
+            if not copies:
+                return 0
+            with self.transaction() as connection:
+                return in_step.take_up(connection, self, copies)
+
     def _copy_beyond(self, names: Iterable[str], folder: Path) -> None:
         assert isinstance(self._in_step, InDatabase)  # noqa: S101 - asked before
         with self.transaction() as connection:

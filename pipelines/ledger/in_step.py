@@ -5,7 +5,7 @@ on a server is a table of the same database. The home keeps copies of it, from w
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +18,10 @@ from pipelines.ledger.journal import Facts, Journal, Line, Position, SegmentMiss
 from pipelines.ledger.tables import LedgerError
 
 LINES_A_QUERY = 500
+TWO_HISTORIES = (
+    "the ledger and the copies of its journal, in journal/ beside the batches, are not of one history: restore the"
+    " newest backup of its database, or move these copies away, then: chartferry verify --adopt. Nothing was sent"
+)
 First = Callable[[Connection], None]
 
 
@@ -174,14 +178,26 @@ class InDatabase:
         if self.has_all(connection):
             return None
         if is_empty(connection) and self._files():
-            for line in self._copied():
-                ledger.replay(line)
-                self.keep(connection, None, line.at, line.facts)
+            _apply(connection, ledger, _lines_of(self._files(), beyond=0))
         else:
             self._first(connection)
             for facts in list(image_of(connection)):
                 self.keep(connection, None, ledger.now(), facts)
         return None
+
+    def take_up(self, connection: Connection, ledger: Replayed, copies: Sequence[Path]) -> int:
+        """Apply what copies have beyond the tables, which were restored from a backup; return how many lines.
+
+        Raises `LedgerError` where the copies do not have the journal's last line.
+        """
+        _lock(connection, "EXCLUSIVE")
+        last = connection.execute(select(t.journal).order_by(t.journal.c.number.desc()).limit(1)).one_or_none()
+        if last is None or last.number >= last_of(path.name for path in copies):
+            return 0
+        found = _lines_of(copies, beyond=last.number - 1)
+        if next(found, None) != (last.number, Line(last.at, msgspec.json.decode(last.facts))):
+            raise LedgerError(TWO_HISTORIES)
+        return _apply(connection, ledger, found)
 
     def keep(self, connection: Connection, _: Position | None, at: str, facts: Facts, /) -> None:
         """Append the facts. Numbers are taken last: a transaction that waited for rows of another has a later one."""
@@ -204,14 +220,28 @@ class InDatabase:
     def _files(self) -> list[Path]:
         return sorted(self.copies.glob("*.ndjson.gz")) if self.copies else []
 
-    def _copied(self) -> Iterator[Line]:
-        """Yield the lines of the copies. Of those that two machines made at once, some are in both."""
-        last = 0
-        for path in self._files():
-            for number, line in lines_of_copy(path):
-                if number > last:
-                    yield line
-                    last = number
+
+def _lines_of(copies: Iterable[Path], beyond: int) -> Iterator[tuple[int, Line]]:
+    """Yield the lines of copies beyond a number. Of those that two machines made at once, some are in both."""
+    last = beyond
+    for path in copies:
+        for number, line in lines_of_copy(path):
+            if number > last:
+                yield number, line
+                last = number
+
+
+def _apply(connection: Connection, ledger: Replayed, lines: Iterable[tuple[int, Line]]) -> int:
+    """Do once more what lines say, and keep them by their numbers, which copies go by; return how many there were."""
+    applied = 0
+    for number, line in lines:
+        applied += 1
+        ledger.replay(line)
+        facts = msgspec.json.encode(line.facts).decode()
+        connection.execute(t.journal.insert().values(number=number, at=line.at, facts=facts))
+    newest = "SELECT setval(pg_get_serial_sequence('journal', 'number'), max(number)) FROM journal"
+    connection.execute(text(newest))
+    return applied
 
 
 def last_of(names: Iterable[str]) -> int:

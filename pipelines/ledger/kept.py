@@ -3,12 +3,23 @@
 What a stage makes of a batch is kept before the ledger says that the stage is done.
 """
 
-from collections.abc import Callable, Collection, Iterable
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines.home.batch import Received, received_before
 
-NO_BATCHES = ("_reports", "journal")
+JOURNAL = "journal"
+NO_BATCHES = ("_reports", JOURNAL)
+COPY = re.compile(r"[0-9]+-([0-9]+)\.ndjson\.gz")
+"""The name of a copy of the ledger's journal, and in it the number of its last line."""
+
+
+def copies_beyond(names: Iterable[str], number: int) -> list[str]:
+    """Return the names of copies of a journal that hold a line or later ones, in order; none if that is the last."""
+    last = {name: int(found[1]) for name in sorted(names) if (found := COPY.fullmatch(name))}
+    return [name for name, at in last.items() if at >= number] if max(last.values(), default=0) > number else []
 
 
 class Batches:
@@ -57,6 +68,12 @@ class Batches:
 
     def keep_journal(self, copy: Callable[[Iterable[str], Path], None]) -> None:
         """Keep copies of the ledger's journal. copy: writes what is beyond copies of these names to a folder."""
+
+    @contextmanager
+    def journal_beyond(self, number: int) -> Iterator[list[Path]]:
+        """Yield the copies of the ledger's journal that hold a line or later ones, if there are later ones."""
+        names = (path.name for path in (self.path / JOURNAL).glob("*"))
+        yield [self.path / JOURNAL / name for name in copies_beyond(names, number)]
 
     def remove(self, batch_id: str) -> None:
         """Remove a batch's files from where they are kept beside its folder, but for those without a row."""

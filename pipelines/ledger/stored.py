@@ -5,7 +5,6 @@ The folders of the home are scratch: they are filled with what is asked for, and
 
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,18 +26,17 @@ from pipelines.home.batch_log import BatchLog, Entry, History, Version, number_o
 from pipelines.home.owning import OWNER, is_owned, own
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Folder, Store, StoreUnusable, store_at
-from pipelines.ledger.kept import Batches
+from pipelines.ledger.kept import COPY, JOURNAL, Batches, copies_beyond
 from pipelines.ledger.tables import LedgerError
 
 LOGS = ".logs"
 """The folder with copies of logs, which never change."""
-COPY = re.compile(r"[0-9]+-[0-9]+\.ndjson\.gz")
-"""The name of a copy of the ledger's journal."""
 FEW = 8
 """Batches that are looked up one by one; for more, the logs of all are listed."""
 ANOTHER = (
-    f"another deployment keeps its batches there ({OWNER}): name a prefix of its own, or, where the ledger was lost and"
-    " made anew, remove that object"
+    f"another deployment keeps its batches there ({OWNER}): name a prefix of its own. Where the ledger's database was"
+    f" lost, copy {JOURNAL}/ there to batches/{JOURNAL} of this home, and name an empty one; where the copies are lost,"
+    " too, remove that object"
 )
 
 
@@ -128,6 +126,11 @@ class StoredBatches(Batches):
             if logs:
                 logs.keep_journal(copy, self.path.parent)
 
+    @contextmanager
+    def journal_beyond(self, number: int) -> Iterator[list[Path]]:
+        with self._open() as logs, throwaway_folder(self.path.parent) as scratch:
+            yield logs.fetch_journal(number, scratch) if logs else []
+
     def remove(self, batch_id: str) -> None:
         with self._open() as logs:
             if logs is None:
@@ -197,9 +200,14 @@ class Logs:
     def keep_journal(self, copy: Callable[[Iterable[str], Path], None], home: Path) -> None:
         """Put what is new in the ledger's journal beside the batches."""
         with throwaway_folder(home) as scratch:
-            copy(filter(COPY.fullmatch, self._store.names("journal/")), scratch)
+            copy(filter(COPY.fullmatch, self._store.names(f"{JOURNAL}/")), scratch)
             for path in sorted(scratch.glob("*.ndjson.gz")):
-                self._store.put(f"journal/{path.name}", path)
+                self._store.put(f"{JOURNAL}/{path.name}", path)
+
+    def fetch_journal(self, number: int, folder: Path) -> list[Path]:
+        """Fetch the copies of the journal that `copies_beyond` names to a folder."""
+        names = copies_beyond(self._store.names(f"{JOURNAL}/"), number)
+        return [folder / name for name in names if self._store.fetch(f"{JOURNAL}/{name}", folder / name)]
 
     def of(self, batch_id: str) -> BatchLog:
         """Return the log of a batch, as far as it was read."""

@@ -44,6 +44,8 @@ def open_session(
     with connect(home, environ, insecure, progress.say) as connection:
         ledger = open_ledger(home, environ, anew)
         try:
+            if taken := ledger.take_up_journal(home):
+                progress.say(f"the ledger was older than the copies of its journal, which had {taken:,} more lines")
             inbox = Inbox.of(home, environ)
             settings = {"progress": progress, "strict": strict, "pace": pace, "keep_days": keep_days, "why": why}
             settings |= {"copies_to": environ.get(COPIES) or None}

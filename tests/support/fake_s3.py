@@ -17,14 +17,16 @@ WRITTEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 class FakeBucket:
     """Objects by key.
 
-    wrong: a status for every answer, or a word: `silent`, `slow`, `lost` (the connection ends), `cut` (in the middle of
-    a request), `unanswered` (an object is stored, and its answer is lost), `expired` (the credentials).
+    parts: of uploads that are under way, by their ids. wrong: a status for every answer, or a word: `silent`, `slow`,
+    `lost` (the connection ends), `cut` (in the middle of a request), `unanswered` (an object is stored, and its answer
+    is lost), `expired` (the credentials).
     """
 
     def __init__(self, name: str) -> None:
         self.name, self.url = name, ""
         self.objects: dict[str, tuple[bytes, datetime]] = {}
         self.wrong: int | str | None = None
+        self.parts: dict[str, dict[int, bytes]] = {}
         self.lock = Lock()
 
     def environ(self) -> dict[str, str]:
@@ -43,6 +45,23 @@ class FakeBucket:
                 return 412
             self.objects[key] = (body, datetime.now(UTC))
             return 200
+
+    def upload(self, command: str, key: str, query: dict[str, list[str]], body: bytes) -> tuple[bytes, str]:
+        """Carry out a step of an upload in parts; return the answer and the etag of a part."""
+        if "uploads" in query:
+            with self.lock:
+                self.parts[number := f"u{len(self.parts)}"] = {}
+            begun = "InitiateMultipartUploadResult"
+            return f"<{begun}><UploadId>{number}</UploadId></{begun}>".encode(), ""
+        of = self.parts[query["uploadId"][0]]
+        if command == "PUT":
+            of[int(query["partNumber"][0])] = body
+            return b"", etag(body)
+        whole = b"".join(of[number] for number in sorted(of))
+        if command == "POST":
+            self.put(key, whole, None, None)
+        done = "CompleteMultipartUploadResult"
+        return f"<{done}><ETag>{etag(whole)}</ETag></{done}>".encode(), ""
 
     def listing(self, prefix: str, delimiter: str) -> bytes:
         with self.lock:
@@ -65,6 +84,7 @@ def etag(body: bytes) -> str:
 class Handler(BaseHTTPRequestHandler):
     bucket: FakeBucket
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a body that is sent after its head would wait 40 ms for the client's word
 
     def answer(self) -> None:
         length, wrong = int(self.headers.get("content-length") or 0), self.bucket.wrong
@@ -84,12 +104,14 @@ class Handler(BaseHTTPRequestHandler):
         elif isinstance(wrong, int):
             self.say(wrong, b"<Error><Message>planted words of the store</Message></Error>")
         else:
-            self.carry_out(key, parse_qs(at.query), body)
+            self.carry_out(key, parse_qs(at.query, keep_blank_values=True), body)
 
     do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = answer
 
     def carry_out(self, key: str, query: dict[str, list[str]], body: bytes) -> None:
-        if self.command == "PUT":
+        if "uploads" in query or "uploadId" in query:
+            self.say(200, *self.bucket.upload(self.command, key, query, body))
+        elif self.command == "PUT":
             status = self.bucket.put(key, body, self.headers.get("if-none-match"), self.headers.get("if-match"))
             if self.bucket.wrong == "unanswered":
                 self.bucket.wrong = None

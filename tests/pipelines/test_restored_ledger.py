@@ -1,0 +1,135 @@
+"""A ledger on PostgreSQL that was restored from a backup, or is an empty database, beside newer batches at a store."""
+
+import os
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from pipelines.home.stores import store_at
+from pipelines.ledger.ledger import Ledger
+from tests.pipelines.test_postgresql_ledger import plain
+from tests.support.machines import Machines, amounts
+from tests.support.replaying import rows_of
+
+FIRST, SECOND, THIRD = "k1,p1,1.00,2026-03-01,\n", "k2,p1,2.00,2026-03-02,\n", "k3,p2,3.00,2026-03-03,\n"
+BEHIND = "the ledger was older than the copies of its journal"
+ADDITIONS = pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
+
+
+@pytest.fixture
+def yesterday(postgres, monkeypatch):
+    """Back the ledger up; a call of what that gives restores it into a database of its own."""
+    with postgres.database() as restored:
+
+        def back_up():
+            postgres.copy_to(postgres, os.environ["CHARTFERRY_LEDGER"], restored)
+            return lambda: monkeypatch.setenv("CHARTFERRY_LEDGER", restored)
+
+        yield back_up
+
+
+def rows() -> dict[str, object]:
+    with closing(Ledger.open(os.environ["CHARTFERRY_LEDGER"])) as ledger:
+        return dict(rows_of(ledger))
+
+
+def imported(machines: Machines, name: str, rows: str) -> int:
+    machines.put(name, rows, file=f"payments-{rows[:2]}.csv")
+    return int(machines.asked(name, "import")["totals"]["created"])
+
+
+def is_whole(machines: Machines, target) -> None:
+    """Nothing of the three files is sent again, and all agrees."""
+    machines.put("last", FIRST + SECOND + THIRD)
+    again = machines.asked("last", "import")["totals"]
+    assert (again["created"], again["adopted"], again["unchanged"]) == (0, 0, 3)
+    assert machines.asked("last", "verify")["differences"] == []
+    assert amounts(target) == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.crossed
+@ADDITIONS
+def test_a_ledger_of_yesterday_is_brought_up_to_the_copies_of_its_journal(machines, target, yesterday, additions):
+    """LEDGER-20, SCALE-03: also once more, by copies that go on where they ended."""
+    target.additions = additions
+    assert imported(machines, "one", FIRST) == 1
+    restore = yesterday()
+    assert imported(machines, "two", SECOND) == 1
+    before = rows()
+    restore()
+    assert BEHIND in machines.does("three", "status")[2] + machines.does("three", "import")[2]
+    assert rows() == before
+    assert imported(machines, "three", THIRD) == 1
+    assert BEHIND not in machines.does("four", "import")[2]
+    is_whole(machines, target)
+
+
+def test_a_ledger_that_went_on_after_it_was_restored_is_told_apart_from_its_copies(machines, target, yesterday):
+    """LEDGER-20: as by a version that did not look at them. Nothing is sent."""
+    imported(machines, "one", FIRST)
+    restore = yesterday()
+    imported(machines, "two", SECOND)
+    restore()
+    with closing(Ledger.open(os.environ["CHARTFERRY_LEDGER"])) as ledger:
+        ledger.note_target("urn:other", "http://other")
+    machines.put("three", THIRD)
+    code, out, err = machines.does("three", "import")
+    assert (code, out) == (6, "")
+    assert "are not of one history: restore the newest backup of its database" in err
+    assert amounts(target) == [1.0, 2.0]
+
+
+@pytest.mark.crossed
+@ADDITIONS
+def test_without_the_copies_a_ledger_of_yesterday_sends_nothing_twice(machines, target, yesterday, additions):
+    """LEDGER-20, SCALE-03: a bare target gets nothing before somebody has looked."""
+    target.additions = additions
+    imported(machines, "one", FIRST)
+    restore = yesterday()
+    imported(machines, "two", SECOND)
+    restore()
+    store = store_at(machines.place)
+    store.remove([f"journal/{name}" for name in store.names("journal/")])
+    machines.put("three", SECOND + THIRD)
+    code, out, _ = machines.does("three", "import")
+    if not additions:
+        assert code != 0
+        assert "the ledger does not know that: chartferry verify --adopt" in out
+        assert amounts(target) == [1.0, 2.0]
+        machines.does("three", "verify", "--adopt")
+        machines.does("three", "doubts", "resolve")
+        machines.does("three", "import")
+    assert amounts(target) == [1.0, 2.0, 3.0]
+    is_whole(machines, target)
+
+
+@pytest.mark.crossed
+@ADDITIONS
+def test_an_empty_database_beside_batches_of_a_lost_one_is_refused_and_made_again_from_the_copies(
+    machines, target, postgres, monkeypatch, additions
+):
+    """LEDGER-20, SCALE-03: numbers that a server left out, as it does after a crash, are those of the copies."""
+    target.additions = additions
+    with psycopg.connect(plain(os.environ["CHARTFERRY_LEDGER"]), autocommit=True) as database:
+        Ledger.open(os.environ["CHARTFERRY_LEDGER"]).close()
+        database.execute("SELECT setval(pg_get_serial_sequence('journal', 'number'), 40)")
+        imported(machines, "one", FIRST)
+        database.execute("SELECT setval(pg_get_serial_sequence('journal', 'number'), 100)")
+        imported(machines, "two", SECOND)
+    store = store_at(machines.place)
+    for machine in ("three", "four"):
+        before = rows()
+        monkeypatch.setenv("CHARTFERRY_LEDGER", postgres.create())
+        code, out, err = machines.does(machine, "import")
+        assert (code, out) == (6, "")
+        assert "another deployment keeps its batches there (_owner.json)" in err
+        assert "copy journal/ there to batches/journal" in err
+        copies = machines.home(machine) / "batches" / "journal"
+        copies.mkdir(parents=True)
+        for name in store.names("journal/"):
+            store.fetch(f"journal/{name}", copies / name)
+        assert machines.asked(machine, "verify")["differences"] == []
+        assert rows() == before
+        imported(machines, machine, THIRD)
+        is_whole(machines, target)
