@@ -72,6 +72,7 @@ def reports(
     else:
         click.echo(f"target: {summary.target}")
         click.echo("\n".join(f"{name}  {rows:,}" for name, rows in summary.tables.items()))
+        click.echo(as_text(f"note: {remark}" for remark in summary.remarks), nl=bool(summary.remarks))
         click.echo(f"published: {summary.published}")
     return summary.exit_code
 

@@ -44,7 +44,7 @@ def publish_into(session: Session, summary: Summary, is_asked_for: bool = False,
     """Publish the tables, and say so in the summary. is_asked_for: see `sweep_target`; study: `publish_only`."""
     try:
         published = publish_reports(session, is_asked_for, study)
-        summary.published, summary.tables = published.path, published.rows
+        summary.published, summary.tables, summary.remarks = published.path, published.rows, published.remarks
         if study is None:
             copy_out(session, published)
     except (TargetUnusable, PublicationError) as error:

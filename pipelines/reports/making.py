@@ -1,6 +1,7 @@
 """Make all tables in a database, and write them to the files of a publication."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from pipelines.reports.tables import ReportTable, report_tables
 from pipelines.reports.truths import check
 from pipelines.reports.wide import response_tables
 
+SCORE = "score"
+
 
 def make_tables(
     db: duckdb.DuckDBPyConnection,
@@ -47,7 +50,8 @@ def make_tables(
     with ledger.snapshot() as snapshot:
         stage_ledger(db, snapshot)
     stage_publication(db, sweep, published_at)
-    stage_files(db, sweep, home, settings.publish_patients)
+    of_scores = stage_files(db, sweep, home, settings.publish_patients)
+    tables = [remarked(table, of_scores) if table.name == SCORE else table for table in tables]
     hide_strangers(db, home)
     for table in tables:
         make(db, table)
@@ -58,6 +62,11 @@ def make_tables(
         db.unregister(name)
     check(db, tables, sweep)
     return tables
+
+
+def remarked(table: ReportTable, remarks: Sequence[str]) -> ReportTable:
+    """Return the table with what its readers must know behind its comment."""
+    return replace(table, comment=" ".join([table.comment, *remarks]), remarks=tuple(remarks))
 
 
 def _bring_files(ledger: Ledger, home: Path, target: str) -> None:

@@ -3,6 +3,7 @@
 It shows counts and sums of the published tables, file names and rules, and never a patient or a record's key.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -23,8 +24,8 @@ class Tile:
     alarms: bool = False
 
 
-def page_of(db: duckdb.DuckDBPyConnection, older: str = "") -> str:
-    """Return the HTML page of the published tables in `db`. older: a sentence if newer reports may exist, or empty."""
+def page_of(db: duckdb.DuckDBPyConnection, notes: Sequence[str] = ()) -> str:
+    """Return the HTML page of the published tables in `db`. notes: sentences for its readers, such as a table's."""
     [(published_at, target, version, month)] = db.execute(LAST_PUBLICATION).fetchall()
     batches = batches_now(db)
     return document(
@@ -34,7 +35,7 @@ def page_of(db: duckdb.DuckDBPyConnection, older: str = "") -> str:
         published_at=published_at,
         target=target,
         version=version,
-        older=older,
+        notes=notes,
         tiles=_tiles(db, batches),
         problems=problems_of(batches),
         figures=figures_of(db, batches, month),

@@ -23,13 +23,17 @@ class PublicationError(Exception):
 
 @dataclass(frozen=True)
 class Publication:
-    """A finished publication: its file, its page, its time (UTC), and the number of rows of every table."""
+    """A finished publication: its file, its page, its time (UTC), and the number of rows of every table.
+
+    remarks: what readers must know of its tables, a sentence each, which the page says too.
+    """
 
     path: Path
     page: Path
     published_at: datetime
     target: str
     rows: dict[str, int]
+    remarks: Sequence[str] = ()
 
 
 def why(error: duckdb.Error, folder: Path) -> str:

@@ -4,6 +4,7 @@ Analysts open `<home>/published/reports.duckdb`, `parquet/*.parquet` and `report
 and `sources.yml`. Nothing is replaced before all checks have passed, and each file is replaced in one step.
 """
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -43,7 +44,7 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
         published_at = ledger.now()
         keep_so_far(ledger)
         with being_built(folder) as build:
-            rows = _build(build, ledger, last, published_at, home)
+            rows, remarks = _build(build, ledger, last, published_at, home)
             put_in_place(build, final, published_at)
             put_beside(build, rows, BESIDE)
         ledger.note_publication(
@@ -55,40 +56,43 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
             software_version=version("chartferry"),
         )
     tell_newer(home, ledger, last.target)  # of loads that ended while the tables were built
-    return Publication(final, page, datetime.fromisoformat(published_at), last.target, rows)
+    return Publication(final, page, datetime.fromisoformat(published_at), last.target, rows, remarks)
 
 
-def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: Path) -> dict[str, int]:
+def _build(
+    build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: Path
+) -> tuple[dict[str, int], list[str]]:
     """Build the DuckDB file at `build`, the Parquet files as `*.part`, and what is `BESIDE` them with its suffixes.
 
-    Returns the number of rows of every table.
+    Returns the number of rows of every table, and the remarks on them.
     """
     with session(build.with_suffix(".spill"), build) as db:
         db.begin()
         tables = make_tables(db, ledger, sweep, published_at, home, settings_of(home))
         rows = write_files(db, tables, build, published_at)
-        _write_page(db, build.with_suffix(".html"), _older(home, sweep))
+        remarks = [each for table in tables for each in table.remarks]
+        _write_page(db, build.with_suffix(".html"), [*_older(home, sweep), *remarks])
         db.commit()
         db.execute("CHECKPOINT")
     if build.with_name(f"{build.name}.wal").exists():
         raise PublicationError("the new file was not closed whole: a .wal is left")
-    return rows
+    return rows, remarks
 
 
-def _older(home: Path, sweep: Sweep) -> str:
-    """Return a sentence if reference data was loaded after the sweep began, so that reports may be missing."""
+def _older(home: Path, sweep: Sweep) -> Iterator[str]:
+    """Yield a sentence if reference data was loaded after the sweep began, so that reports may be missing."""
     try:
         loaded = datetime.fromtimestamp((home / REFERENCE_NOTE).stat().st_mtime, UTC)
     except OSError:
-        return ""
+        return
     if sweep.started_at >= loaded:
-        return ""
+        return
     read = f"read on {sweep.started_at:%d %B %Y, %H:%M UTC}" if sweep.path.exists() else "not read yet"
-    return f"The reports were {read}; reference data was loaded on {loaded:%d %B %Y, %H:%M UTC} and may hold others."
+    yield f"The reports were {read}; reference data was loaded on {loaded:%d %B %Y, %H:%M UTC} and may hold others."
 
 
-def _write_page(db: duckdb.DuckDBPyConnection, path: Path, older: str) -> None:
+def _write_page(db: duckdb.DuckDBPyConnection, path: Path, notes: Sequence[str]) -> None:
     try:
-        path.write_text(page_of(db, older), encoding="utf-8")
+        path.write_text(page_of(db, notes), encoding="utf-8")
     except (duckdb.Error, TemplateError) as error:  # its text may hold values
         raise PublicationError(f"not published: report.html could not be made ({type(error).__name__})") from None

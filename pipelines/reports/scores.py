@@ -1,47 +1,22 @@
-"""The rules of scores: files in TOML, and what questionnaires declare by the values of their options.
+"""The rules of scores as they apply to questionnaires: those of files, and what questionnaires declare by the values of
+their options.
 
-`sql/reports/scores` has those that come with the project, `<home>/scores` a practice's own. Here the rules meet the
-questionnaires; `sql/reports/score.sql` adds up.
+Here the rules meet the questionnaires; `sql/reports/score.sql` adds up.
 """
 
-import math
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from pipelines.home import arrow
-from pipelines.reports.tables import BrokenTable, sql_folder
+from pipelines.reports.forms import id_at_target
+from pipelines.reports.score_files import Row, ScoreFile, score_files
+from pipelines.reports.tables import BrokenTable
 
-FOLDER = "scores"
-METHODS = ("sum", "mean")
-Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class ScoreFile:
-    """The rule of one score. questionnaires: ids, names or `system|code`; questions: linkIds, codes or `system|code`.
-
-    values: what each option counts for, by code or `system|code`. question_values: as `values`, by question, where
-    options count otherwise. missing_allowed: number of questions that may be left out. rest_is_zero_after: options by
-    question after which nothing more is asked.
-    """
-
-    file: str
-    name: str
-    questionnaires: Sequence[str]
-    questions: Sequence[str]
-    method: str = "sum"
-    reversed: Sequence[str] = ()
-    missing_allowed: int = 0
-    values: Mapping[str, float] = field(default_factory=dict)
-    question_values: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    rest_is_zero_after: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    bands: Sequence[Row] = ()
-    is_ours: bool = False
+NAMED = 20
+"""The most names that a message lists."""
 
 
 class Scores(NamedTuple):
@@ -72,84 +47,13 @@ SCHEMAS = Scores(
 )
 
 
-def score_files(home: Path) -> list[ScoreFile]:
-    """Return the rules of all scores; one of the home takes the place of ours of its name. Raises `BrokenTable`."""
-    found = {each.name: each for each in (_read(path, True) for path in sorted((sql_folder() / FOLDER).glob("*.toml")))}
-    for path in sorted((home / FOLDER).glob("*.toml")):
-        own = _read(path, False)
-        if own.name in found and not found[own.name].is_ours:
-            raise BrokenTable(f"{own.file}: the score {own.name} is in {found[own.name].file} already")
-        found[own.name] = own
-    return list(found.values())
-
-
-def _read(path: Path, is_ours: bool) -> ScoreFile:
-    file = f"{FOLDER}/{path.name}"
-    try:
-        said = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise BrokenTable(f"{file} cannot be read ({type(error).__name__})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise BrokenTable(f"{file} is no TOML: {error}") from None
-    settings = {each.name: each for each in fields(ScoreFile) if each.name not in ("file", "is_ours")}
-    if other := next((name for name in said if name not in settings), None):
-        raise BrokenTable(f"{file}: there is no setting `{other}`: there are {', '.join(settings)}")
-    lacking = [n for n, each in settings.items() if each.default is each.default_factory is MISSING and n not in said]
-    if lacking:
-        raise BrokenTable(f"{file}: `{lacking[0]}` is missing")
-    for name, value in said.items():
-        if not _SHAPES[name][0](value):
-            raise BrokenTable(f"{file}: `{name}` is {_SHAPES[name][1]}")
-    return ScoreFile(file=file, is_ours=is_ours, **said)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_is_text, value))
-
-
-def _are_numbers(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_number, value.values()))
-
-
-def _is_band(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and value.keys() == {"from", "label"}
-        and _is_number(value["from"])
-        and _is_text(value["label"])
-    )
-
-
-_SHAPES: Mapping[str, tuple[Any, str]] = {
-    "name": (_is_text, "a text"),
-    "questionnaires": (_are_texts, "a list of ids, names or system|code"),
-    "questions": (_are_texts, "a list of linkIds, codes or system|code"),
-    "method": (lambda value: value in METHODS, "sum or mean"),
-    "reversed": (lambda value: value == [] or _are_texts(value), "a list of questions"),
-    "missing_allowed": (lambda value: type(value) is int and value >= 0, "a number of questions, from 0"),
-    "values": (_are_numbers, "a table: option = number"),
-    "question_values": (
-        lambda value: isinstance(value, dict) and all(map(_are_numbers, value.values())),
-        "a table for each question: option = number",
-    ),
-    "rest_is_zero_after": (
-        lambda value: isinstance(value, dict) and all(map(_are_texts, value.values())),
-        "a table: question = list of options",
-    ),
-    "bands": (
-        lambda value: isinstance(value, list) and all(map(_is_band, value)),
-        "a list of tables with from and label",
-    ),
-}
-"""By setting: the test of its value, and what it is in words."""
+def scores_of_home(
+    home: Path, questionnaires: pa.Table, questions: pa.Table, options: pa.Table
+) -> tuple[Scores, list[str]]:
+    """Return the rules of a home as they apply, and what readers of the scores must know. Raises `BrokenTable`."""
+    files = score_files(home)
+    met = scores_of(files, questionnaires, questions, options)
+    return met, list(unknown_questionnaires(files, questionnaires))
 
 
 def scores_of(files: Iterable[ScoreFile], questionnaires: pa.Table, questions: pa.Table, options: pa.Table) -> Scores:
@@ -164,12 +68,58 @@ def scores_of(files: Iterable[ScoreFile], questionnaires: pa.Table, questions: p
     known = list(files)
     for each in known:
         rows.band.extend((each.name, float(band["from"]), band["label"]) for band in each.bands)
+    met: dict[str, list[_Here]] = {}
     for questionnaire in questionnaires.to_pylist():
         here = _Here(questionnaire, asked.get(questionnaire["questionnaire_id"], []), chosen)
         of_files = [each for each in known if not here.names.isdisjoint(each.questionnaires)]
         for each in of_files or here.declared():
             here.apply(each, rows)
+            met.setdefault(each.file, []).append(here)
+    for each in known:
+        if each.file in met and not each.is_ours:
+            _refuse_unknown(each, met[each.file])
     return Scores(*(arrow.table_of_rows(part, schema) for part, schema in zip(rows, SCHEMAS, strict=True)))
+
+
+def unknown_questionnaires(files: Iterable[ScoreFile], questionnaires: pa.Table) -> Iterator[str]:
+    """Yield a sentence for each questionnaire that a file of the home names, and the target neither has nor had."""
+    known = [_Here(each, (), {}).names for each in questionnaires.to_pylist()]
+    names = sorted({str(each["name"] or each["questionnaire_id"]) for each in questionnaires.to_pylist()})
+    for each in files:
+        for name in () if each.is_ours or not known else each.questionnaires:
+            if not any(name in of_one for of_one in known):
+                yield (
+                    f"{each.file}: the score {each.name} is of the questionnaire {name}, "
+                    f"and the target has none with that id, name or code: it has {_listed(names)}."
+                )
+
+
+def _refuse_unknown(rule: ScoreFile, of: Sequence["_Here"]) -> None:
+    """Raise `BrokenTable` for a question or an option that none of a score's questionnaires has."""
+    named = {"questions": rule.questions, "reversed": rule.reversed, "question_values": rule.question_values}
+    counted = [here.question(name) for here in of for name in rule.questions]
+    for setting, names in {**named, "rest_is_zero_after": rule.rest_is_zero_after}.items():
+        for name in names:
+            where = f"{rule.file}: `{setting}` of the score {rule.name} names the question {name}"
+            found = [question for here in of if (question := here.question(name))]
+            if not found:
+                links = _listed(dict.fromkeys(each["link_id"] for here in of for each in here.questions))
+                raise BrokenTable(f"{where}, and {of[-1].own_id} has none of that linkId or code: it has {links}")
+            if not any(each in counted for each in found):
+                raise BrokenTable(f"{where}, which is none of its `questions`: {_listed(rule.questions)}")
+    for name, last in rule.rest_is_zero_after.items():
+        options = [each for here in of for each in here.options_of(name)]
+        codes = {code for each in options for code in _codes(each["system"], each["code"])}
+        if lost := next((each for each in last if each not in codes), None):
+            raise BrokenTable(
+                f"{rule.file}: `rest_is_zero_after` of the score {rule.name} names the option {lost} of {name}, "
+                f"which has {_listed(dict.fromkeys(each['code'] for each in options))}"
+            )
+
+
+def _listed(names: Iterable[str]) -> str:
+    shown = list(names)
+    return ", ".join([*shown[:NAMED], *(["..."] if len(shown) > NAMED else [])]) or "none"
 
 
 class _Here:
@@ -179,7 +129,8 @@ class _Here:
         self, questionnaire: Row, questions: Sequence[Row], options: Mapping[tuple[str, str], Sequence[Row]]
     ) -> None:
         self.id, self.name = questionnaire["questionnaire_id"], questionnaire["name"]
-        self.names = {self.id, self.name, *_codes(questionnaire["code_system"], questionnaire["code"])} - {None}
+        self.own_id = id_at_target(self.id)
+        self.names = {self.own_id, self.name, *_codes(questionnaire["code_system"], questionnaire["code"])} - {None}
         self.questions = questions
         self.options = {each["link_id"]: options.get((self.id, each["link_id"]), []) for each in questions}
 
@@ -187,14 +138,14 @@ class _Here:
         """Yield the sum over the questions whose options declare values; nothing if there are none."""
         valued = [link_id for link_id, options in self.options.items() if any(map(_is_declared, options))]
         if valued:
-            yield ScoreFile("", self.name or self.id, [self.id], valued, is_ours=True)
+            yield ScoreFile("", self.name or self.own_id, [self.own_id], valued, is_ours=True)
 
     def apply(self, rule: ScoreFile, rows: Scores) -> None:
         """Add the rows of a rule."""
         of = (rule.name, self.id)
         rows.score.append((*of, rule.method, len(rule.questions), rule.missing_allowed))
         for named in rule.questions:
-            question = self._question(named)
+            question = self.question(named)
             if question is None:  # it counts as left out
                 continue
             link_id = question["link_id"]
@@ -202,26 +153,32 @@ class _Here:
             self._refuse_without_values(rule, question, values)
             numbers = [value for _, value in values if value is not None]
             scale = (min(numbers), max(numbers)) if numbers else (None, None)
-            turns = any(self._question(each) is question for each in rule.reversed)
+            turns = any(self.question(each) is question for each in rule.reversed)
             rows.item.append((*of, link_id, question["is_conditional"], turns, *scale))
             last = {
                 each
                 for named, each_of in rule.rest_is_zero_after.items()
-                if self._question(named) is question
+                if self.question(named) is question
                 for each in each_of
             }
             for option, value in values:
                 ends = not last.isdisjoint(_codes(option["system"], option["code"]))
                 rows.value.append((*of, link_id, option["system"], option["code"], value, ends))
 
-    def _question(self, named: str) -> Row | None:
+    def question(self, named: str) -> Row | None:
+        """Return the question of a linkId or a code."""
         return next((q for q in self.questions if named in (q["link_id"], *_codes(q["code_system"], q["code"]))), None)
+
+    def options_of(self, named: str) -> Sequence[Row]:
+        """Return the options of a question that a linkId or a code names."""
+        question = self.question(named)
+        return self.options[question["link_id"]] if question else ()
 
     def _value(self, rule: ScoreFile, question: Row, option: Row) -> float | None:
         """Return what an option counts for: as the questionnaire declares it, else as the file says."""
         if _is_declared(option):
             return float(option["declared_value"])
-        own = next((v for name, v in rule.question_values.items() if self._question(name) is question), {})
+        own = next((v for name, v in rule.question_values.items() if self.question(name) is question), {})
         codes = _codes(option["system"], option["code"])
         found = [values[code] for values in (own, rule.values) for code in codes if code in values]
         return float(found[0]) if found else None
@@ -229,7 +186,7 @@ class _Here:
     def _refuse_without_values(
         self, rule: ScoreFile, question: Row, values: Sequence[tuple[Row, float | None]]
     ) -> None:
-        if rule.is_ours:
+        if rule.is_ours or self.id != self.own_id:  # a former form may be as it was: its scores stay incomplete
             return
         where = f"{rule.file}: the question {question['link_id']} of the questionnaire {self.id}"
         if question["type"] in ("text", "string"):

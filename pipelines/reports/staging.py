@@ -12,12 +12,13 @@ from pipelines.home import arrow
 from pipelines.home.spill import is_whole
 from pipelines.ledger.manifests import run_of
 from pipelines.ledger.snapshot import Snapshot
+from pipelines.reports.former_forms import checked_by, forms_in
 from pipelines.reports.results import RESULT
-from pipelines.reports.scores import ScoreFile, score_files, scores_of
-from pipelines.reports.sweep import FILES, Sweep
+from pipelines.reports.scores import scores_of_home
+from pipelines.reports.sweep import FILES, QUESTIONNAIRE, Sweep
 from pipelines.reports.tables import staging_selects
 from pipelines.reports.told import CHARGES, stage_told
-from pipelines.reports.words import QUESTIONNAIRE, addresses_of, named_in, rows_of
+from pipelines.reports.words import named_in, rows_of
 
 LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
     "batch": (),
@@ -111,13 +112,21 @@ RULE = pa.schema([(name, pa.string()) for name in ("rule_id", "sentence", "basis
 QUESTIONNAIRE_OF = """
     CREATE TEMP MACRO questionnaire_of(said) AS coalesce(
         (SELECT any_value(questionnaire_id) FROM known_address WHERE address = said),
+        (SELECT any_value(questionnaire_id) FROM known_address
+            WHERE address = split_part(said, '|', 1) || '|' AND contains(said, '|')),
         reference_id(split_part(said, '|', 1), 'Questionnaire'))"""
-"""The questionnaire that a response names: by its address, else by its place at the target."""
+"""The questionnaire that a response names: by its address, else by its place at the target.
+
+With `~` behind its id if it names a version that is not known, with `~0` if that is the present one of several.
+"""
 
 
 OF_TARGET = """
     SELECT batch_id FROM ledger_batch SEMI JOIN this_publication USING (target)
     WHERE resource_type IN ('Task', 'QuestionnaireResponse', 'PaymentNotice') ORDER BY batch_id"""
+ANSWERS_OF_TARGET = """
+    SELECT batch_id FROM ledger_batch SEMI JOIN this_publication USING (target)
+    WHERE resource_type = 'QuestionnaireResponse' AND EXISTS (FROM known_form)"""
 SENT = """
     SELECT batch_id, line, run, resource_type, body
     FROM (
@@ -165,10 +174,11 @@ def _as_published(column: str) -> str:
     return "retryable::BOOLEAN AS retryable" if column == "retryable" else column
 
 
-def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_patients: bool = False) -> None:
+def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_patients: bool = False) -> list[str]:
     """Stage the inputs of the SQL that are files: swept reports, words, records ready to send, and warnings.
 
-    The relations of `READ` stay: views read the bodies themselves. Raises `BrokenTable` for a rule of a score.
+    The relations of `READ` stay: views read the bodies themselves. Returns what readers of the table `score` must know.
+    Raises `BrokenTable` for a rule of a score.
     """
     batches = home / "batches"
     db.register("sweep", db.read_parquet(str(sweep.path)) if sweep.path.exists() else db.sql(NO_SWEEP))
@@ -185,35 +195,48 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_pa
         read = sweep.path.with_name(FILES[resource_type][0])
         db.register(name, db.read_parquet(str(read)) if read.exists() else db.sql(NO_SWEEP))
     stage_told(db, sweep.path.parent, with_patients)
-    _stage_words(db, sweep.path.parent, score_files(home))
+    remarks = _stage_words(db, sweep.path.parent, home)
+    _stage_checks(db, batches, sweep.target)
     db.execute(QUESTIONNAIRE_OF)
     for name, select in staging_selects().items():
         db.execute(f"CREATE TEMP TABLE {name} AS {select}")
     db.unregister("sent")
     db.unregister("ready")
     db.unregister(CHARGES)
+    return remarks
 
 
-def _stage_words(db: duckdb.DuckDBPyConnection, folder: Path, scores: Sequence[ScoreFile]) -> None:
-    """Stage names, rules, scores, and the questionnaires that the target has or had: as `known_<what>`."""
+def _stage_words(db: duckdb.DuckDBPyConnection, folder: Path, home: Path) -> list[str]:
+    """Stage names, rules, scores, and the questionnaires that the target has or had: as `known_<what>`.
+
+    Returns what readers of scores must know.
+    """
     swept = folder / FILES[QUESTIONNAIRE][0]
     known = db.read_parquet(str(swept)) if swept.exists() else db.sql(NO_SWEEP)
-    bodies = known.project("report_id, body").order("report_id").fetchall()
-    times = "report_id AS questionnaire_id, first_seen_at, changed_at, gone_at"
-    questionnaires, questions, options = rows_of(bodies)
-    db.register("swept", known.project(times))
+    forms = forms_in(db, folder, known)
+    questionnaires, questions, options = rows_of(forms.bodies)
+    db.register("swept", forms.known)
     db.register("rows", questionnaires)
     db.execute("CREATE TEMP TABLE known_questionnaire AS FROM rows INNER JOIN swept USING (questionnaire_id)")
     db.unregister("rows")
     db.unregister("swept")
     staged = {"question": questions, "option": options, "name": named_in(folder), "rule": _rules()}
-    staged["address"] = addresses_of(bodies)
-    met = scores_of(scores, questionnaires, questions, options)
+    staged |= {"address": forms.address, "form": forms.form}
+    met, remarks = scores_of_home(home, questionnaires, questions, options)
     staged |= {"score": met.score, "score_item": met.item, "score_value": met.value, "score_band": met.band}
     for name, table in staged.items():
         db.register("rows", table)
         db.execute(f"CREATE TEMP TABLE known_{name} AS SELECT * FROM rows")
         db.unregister("rows")
+    return remarks
+
+
+def _stage_checks(db: duckdb.DuckDBPyConnection, batches: Path, target: str) -> None:
+    """Stage what runs checked answers by, as `checked_form`; nothing where no questionnaire has a former form."""
+    ids = [batch_id for (batch_id,) in db.execute(ANSWERS_OF_TARGET).fetchall()]
+    db.register("rows", checked_by(batches, target, ids))
+    db.execute("CREATE TEMP TABLE checked_form AS FROM rows")
+    db.unregister("rows")
 
 
 def _rules() -> pa.Table:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+import duckdb
 import orjson
 import pyarrow.parquet as pq
 
@@ -34,6 +35,9 @@ FILES = {
     "Patient": ("patients.parquet", "patients.json"),
 }
 """By type: the file of the resources, and the file with the figures of the last sweep, if the type is swept."""
+QUESTIONNAIRE = "Questionnaire"
+BEFORE = "questionnaires_before.parquet"
+"""The file beside the others with each content of a questionnaire that the target replaced by another."""
 TRIES = 3
 ROWS_A_GROUP = 4_000
 MEGABYTES_A_GROUP = 16
@@ -86,7 +90,7 @@ def sweep(
         started, total = read_whole(lambda: client.pages(resource_type), part, resource_type, clock)
         finished = clock()
         with locked(folder / ".kept.lock"):
-            changes = keep(final, part, started)
+            changes = keep(final, part, started, keeps_former=resource_type == QUESTIONNAIRE)
             done = Sweep(target, final, total, started, finished, *changes)
             write_whole(figures, orjson.dumps({**asdict(done), "path": done.path.name}))
         part.unlink()
@@ -195,6 +199,13 @@ UNION ALL
 SELECT state.report_id, state.content_hash, body, state.first_seen_at, state.changed_at, state.changes, state.gone_at
 FROM known INNER JOIN merged AS state USING (report_id) ANTI JOIN swept USING (report_id)"""
 
+FORMER = """
+SELECT known.report_id, known.content_hash, known.body, from_at,
+    CASE WHEN known.gone_at IS NULL THEN greatest(from_at, $last) ELSE from_at END AS seen_at, $started AS until_at
+FROM (SELECT *, coalesce(changed_at, first_seen_at) AS from_at FROM known) AS known
+INNER JOIN swept USING (report_id)
+WHERE swept.content_hash <> known.content_hash"""
+
 GROUPS: dict[str, Any] = {
     "compression": "zstd",
     "row_group_size": ROWS_A_GROUP,
@@ -202,10 +213,26 @@ GROUPS: dict[str, Any] = {
 }
 
 
-def keep(final: Path, part: Path, started: datetime, whole: bool = True) -> tuple[int, int, int]:
+def _keep_former(db: duckdb.DuckDBPyConnection, folder: Path, started: datetime) -> None:
+    """Keep what questionnaires were that this sweep found to be replaced under their ids.
+
+    Columns beside those of a sweep: from_at and seen_at (since and until when it surely was there), until_at (when this
+    sweep began). After a kill some of it may be there twice.
+    """
+    before, merged = folder / BEFORE, folder / "before.part"
+    last = json.loads((folder / FILES[QUESTIONNAIRE][1]).read_text())["started_at"]
+    replaced = db.sql(FORMER, params={"started": started, "last": datetime.fromisoformat(last)})
+    former = replaced.union(db.read_parquet(str(before))) if before.exists() else replaced
+    former.write_parquet(str(merged), compression="zstd")
+    replace_whole(merged, before)
+
+
+def keep(
+    final: Path, part: Path, started: datetime, whole: bool = True, keeps_former: bool = False
+) -> tuple[int, int, int]:
     """Merge the swept resources into the kept file, written only if it differs; count new, changed and gone ones.
 
-    whole: True if a resource that was not swept is gone.
+    whole: True if a resource that was not swept is gone. keeps_former: True if what is replaced is kept beside it.
     """
     merged = final.with_suffix(".part")
     with session(final.with_name(".spill")) as db:
@@ -213,6 +240,8 @@ def keep(final: Path, part: Path, started: datetime, whole: bool = True) -> tupl
         (db.read_parquet(str(final)) if final.exists() else db.sql(NOTHING_KNOWN)).create_view("known")
         db.execute(MERGE, {"started": started, "whole": whole})
         [(new, changed, gone, back)] = db.execute(COUNT_CHANGES).fetchall()
+        if changed and keeps_former:
+            _keep_former(db, final.parent, started)
         if new or changed or gone or back or not final.exists():
             db.sql(WITH_BODIES).write_parquet(str(merged), **GROUPS)
             replace_whole(merged, final)

@@ -95,6 +95,7 @@ class ReportTable:
     """A published table. `inputs`: the tables that it reads. `references`: pairs of column and table.
 
     file: the name of its file. select: the text of the file. view: what the text declares, if it is a view.
+    remarks: what its readers must know of its rows as they are now, a sentence each.
     """
 
     name: str
@@ -106,6 +107,7 @@ class ReportTable:
     select: str
     file: str
     view: View | None = None
+    remarks: tuple[str, ...] = ()
 
 
 def sql_folder() -> Path:

@@ -6,13 +6,16 @@ same questions. Of others whose names give one table, the one that was seen firs
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import duckdb
 
+from pipelines.reports.answered_forms import Form, forms_with_responses
 from pipelines.reports.building import quoted
+from pipelines.reports.forms import Asked
 from pipelines.reports.settings import FILE, ReportSettings
 from pipelines.reports.tables import TERM, BrokenTable, ColumnOf, ReportTable
 
@@ -31,52 +34,29 @@ OF_VERSION = ColumnOf(
     "questionnaire_id", "VARCHAR", "Id of the questionnaire: this table has several of one form.", "code"
 )
 
-ANSWERED = """
-    SELECT response.questionnaire_id, any_value(known.name), any_value(known.url),
-        any_value(known.code_system), any_value(known.code)
-    FROM questionnaire_response AS response
-    LEFT JOIN known_questionnaire AS known ON response.questionnaire_id = known.questionnaire_id
-    WHERE response.questionnaire_id IS NOT NULL
-    GROUP BY response.questionnaire_id
-    ORDER BY any_value(known.first_seen_at) NULLS LAST, response.questionnaire_id"""
-# Questions that the questionnaire no longer has follow those of the form.
-ASKED = """
-    SELECT questionnaire_id, link_id, text, type, coalesce(repeats, true), code
-    FROM (SELECT DISTINCT questionnaire_id, link_id FROM answer)
-        FULL JOIN question USING (questionnaire_id, link_id)
-    WHERE type IS NULL OR type NOT IN ('group', 'display')
-    ORDER BY questionnaire_id, position NULLS LAST, link_id"""
-CHOICES = "SELECT questionnaire_id, link_id, code, display FROM answer_option WHERE code IS NOT NULL ORDER BY ALL"
+
+@dataclass
+class Question:
+    """A question of a wide table. of: the ids of the questionnaires that ask it; options: in words, those of all."""
+
+    asked: Asked
+    of: list[str] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)
+
+    def add(self, form: Form, asked: Asked) -> None:
+        """Add a questionnaire that asks it."""
+        said = [f"{each.code} {each.display or ''}".strip() for each in asked.options]
+        self.of.append(form.id)
+        self.options += [each for each in said if each not in self.options]
 
 
-class Asked(NamedTuple):
-    """A question with answers, or of the form as it is now. type: empty where the form no longer has it."""
+class Answered(NamedTuple):
+    """The column of a question, and the SQL of its value. is_apart: other versions ask something else by its linkId."""
 
+    column: ColumnOf
+    select: str
     link_id: str
-    text: str | None
-    type: str | None
-    repeats: bool
-    code: str | None
-
-
-class Form(NamedTuple):
-    """A questionnaire with responses, its questions, and what each can be answered with, by linkId."""
-
-    id: str
-    name: str | None
-    url: str | None
-    code: tuple[str | None, str | None]
-    asked: Sequence[Asked]
-    options: Mapping[str, list[str]]
-
-    def is_version_of(self, other: "Form") -> bool:
-        """True for another version or a copy: the same canonical url, or the same code and questions."""
-        same_url = self.url is not None and self.url == other.url
-        return same_url or (self.code == other.code and self._questions() == other._questions())
-
-    def _questions(self) -> list[tuple[str, str, str | None]]:
-        """The questions that the form has now."""
-        return [(each.link_id, each.type, each.code) for each in self.asked if each.type is not None]
+    is_apart: bool
 
 
 @dataclass
@@ -92,21 +72,8 @@ def response_tables(
     db: duckdb.DuckDBPyConnection, settings: ReportSettings, taken: Iterable[str]
 ) -> Iterator[ReportTable]:
     """Yield the declarations of the wide tables. taken: names of other tables. Raises `BrokenTable`."""
-    for sharing in _shared(_forms(db), settings.response_tables, set(taken)):
+    for sharing in _shared(forms_with_responses(db), settings.response_tables, set(taken)):
         yield _table(sharing, settings.publish_free_text)
-
-
-def _forms(db: duckdb.DuckDBPyConnection) -> Iterator[Form]:
-    """Yield the questionnaires with responses, in the order in which they were first seen."""
-    asked: dict[str, list[Asked]] = {}
-    for questionnaire_id, *question in db.execute(ASKED).fetchall():
-        asked.setdefault(questionnaire_id, []).append(Asked(*question))
-    options: dict[str, dict[str, list[str]]] = {}
-    for questionnaire_id, link_id, code, display in db.execute(CHOICES).fetchall():
-        of_question = options.setdefault(questionnaire_id, {}).setdefault(link_id, [])
-        of_question.append(f"{code} {display or ''}".strip())
-    for name, title, url, system, code in db.execute(ANSWERED).fetchall():
-        yield Form(name, title, url, (system, code), asked.get(name, []), options.get(name, {}))
 
 
 def _shared(forms: Iterable[Form], named: Mapping[str, str], taken: set[str]) -> list[Sharing]:
@@ -115,11 +82,11 @@ def _shared(forms: Iterable[Form], named: Mapping[str, str], taken: set[str]) ->
     Raises `BrokenTable` where a name that the home gives is another table's.
     """
     found: list[Sharing] = []
-    for form in sorted(forms, key=lambda form: form.id not in named):
-        stem = PREFIX + (named.get(form.id) or _snake(form.name or "") or _snake(form.id))
+    for form in sorted(forms, key=lambda form: form.questionnaire_id not in named):
+        stem = PREFIX + (named.get(form.questionnaire_id) or _snake(form.name or "") or _snake(form.questionnaire_id))
         alike = [each for each in found if each.stem == stem and any(map(form.is_version_of, each.forms))]
         if not alike:
-            if form.id in named and stem in taken:
+            if form.questionnaire_id in named and stem in taken:
                 raise BrokenTable(
                     f"the questionnaire {form.id} would have the table {stem}, as another has: "
                     f"give it another name in {FILE} of the home, under [response_tables]"
@@ -134,26 +101,21 @@ def _shared(forms: Iterable[Form], named: Mapping[str, str], taken: set[str]) ->
 def _table(sharing: Sharing, with_texts: bool) -> ReportTable:
     own = [*OWN, OF_VERSION] if len(sharing.forms) > 1 else list(OWN)
     ids = sorted(form.id for form in sharing.forms)
-    columns, selected, used = own, [], {column.name for column in own}
-    for place, (question, of, said) in enumerate(_questions(sharing.forms), 1):
-        if question.type in TEXTS and not with_texts:
-            continue
-        kind, value = _value(question)
-        column = _free(_snake(question.link_id) or _snake(question.code or "") or f"question_{place}", used)
-        columns.append(ColumnOf(column, kind, _comment(question, said), _kind(question, kind)))
-        chosen = f"answer.link_id = {quoted(question.link_id)}"
-        if len(of) < len(ids):
-            chosen += f" AND answer.questionnaire_id IN ({', '.join(map(quoted, of))})"
-        selected.append(f"{value} FILTER (WHERE {chosen}) AS {column}")
+    answered = list(_answered(sharing.forms, with_texts, {column.name for column in own}))
+    columns = own + [each.column for each in answered]
     if all(question.type is None for form in sharing.forms for question in form.asked):
         # No questionnaire of the target has these ids: they may be texts of people, and give the table its name.
         columns = [column._replace(kind="text") for column in columns]
-    values = "".join(f",\n    {each}" for each in selected)
+    values = "".join(f",\n    {each.select}" for each in answered)
     version = ",\n    any_value(response.questionnaire_id) AS questionnaire_id" if len(ids) > 1 else ""
+    about = (
+        f"One row per response to {_named(sharing)}, a column per question, counted as in questionnaire_response. "
+        "A column is empty where the question has no answer."
+    )
+    remarks = list(_remarks(sharing, answered))
     return ReportTable(
         name=sharing.table,
-        comment=f"One row per response to {_named(sharing)}, a column per question, counted as in "
-        "questionnaire_response. A column is empty where the question has no answer.",
+        comment=" ".join([about, *remarks]),
         inputs=("questionnaire_response", "answer"),
         key=("response_id",),
         references=(),
@@ -167,7 +129,44 @@ WHERE response.questionnaire_id IN ({", ".join(map(quoted, ids))})
 GROUP BY response.resource_id
 ORDER BY response.resource_id""",
         file=f"the table {sharing.table}",
+        remarks=tuple(f"{sharing.table}: {each}" for each in remarks),
     )
+
+
+def _answered(forms: Sequence[Form], with_texts: bool, used: set[str]) -> Iterator[Answered]:
+    """Yield the columns of the questions, in the order of the forms. used: names of other columns."""
+    questions = [each for each in _questions(forms) if with_texts or each.asked.type not in TEXTS]
+    known = Counter(each.asked.link_id for each in questions if each.asked.type)
+    for place, question in enumerate(questions, 1):
+        asked = question.asked
+        is_apart = asked.type is not None and known[asked.link_id] > 1
+        kind, value = _value(asked)
+        name = _free(_snake(asked.link_id) or _snake(asked.code or "") or f"question_{place}", used)
+        comment = _comment(question, [_shown(form) for form in forms if form.id in question.of] if is_apart else [])
+        chosen = f"answer.link_id = {quoted(asked.link_id)}"
+        if len(question.of) < len(forms):
+            chosen += f" AND answer.questionnaire_id IN ({', '.join(map(quoted, question.of))})"
+        column = ColumnOf(name, kind, comment, _kind(asked, kind))
+        yield Answered(column, f"{value} FILTER (WHERE {chosen}) AS {name}", asked.link_id, is_apart)
+
+
+def _remarks(sharing: Sharing, answered: Iterable[Answered]) -> Iterator[str]:
+    """Yield what a reader of the table must know, a sentence each."""
+    apart: dict[str, list[str]] = {}
+    for each in answered:
+        if each.is_apart:
+            apart.setdefault(each.link_id, []).append(each.column.name)
+    if apart:
+        columns = "; ".join(f"{link_id}: {', '.join(names)}" for link_id, names in apart.items())
+        named = sharing.forms[-1].name or sharing.forms[-1].id
+        yield f"Versions of {named} ask different things by one linkId, and each has a column of its own ({columns})."
+    for form in sharing.forms:
+        if form.lost:
+            number = "1 response names" if form.lost == 1 else f"{form.lost:,} responses name"
+            yield (
+                f"{number} {_shown(form)}, and which of its versions was answered is not known: "
+                "the answers are in `answer`, and not here."
+            )
 
 
 def _kind(question: Asked, kind: str) -> str:
@@ -177,27 +176,32 @@ def _kind(question: Asked, kind: str) -> str:
     return "value" if kind == "DOUBLE" else TERM
 
 
+def _shown(form: Form) -> str:
+    return f"{form.name} ({form.id})" if form.name else form.id
+
+
 def _named(sharing: Sharing) -> str:
     """The questionnaires of a table in words, and why it has another name than theirs."""
-    shown = [f"{form.name} ({form.id})" if form.name else form.id for form in sharing.forms]
+    shown = [_shown(form) for form in sharing.forms]
     several = "questionnaires" if len(shown) > 1 else "questionnaire"
     why = f", whose name gives {sharing.stem}, which another has," if sharing.table != sharing.stem else ""
     return f"the {several} {' and '.join(shown)}{why}"
 
 
-def _questions(forms: Sequence[Form]) -> list[tuple[Asked, list[str], list[str]]]:
-    """Return the questions of all versions, each with the ids of those that have it so, and its options in words.
+def _questions(forms: Sequence[Form]) -> list[Question]:
+    """Return the questions of all versions.
 
-    One that a later version answers in another kind of column is another question.
+    One that a later version answers in another kind of column, or that asks something else, is another question.
     """
-    found: dict[tuple[str, str], tuple[Asked, list[str], list[str]]] = {}
+    found: dict[tuple[str, str], list[Question]] = {}
     for form in forms:
-        for question in form.asked:
-            key = (question.link_id, _value(question)[1])
-            _, of, said = found.setdefault(key, (question, [], []))
-            of.append(form.id)
-            said += [each for each in form.options.get(question.link_id, []) if each not in said]
-    return list(found.values())
+        for asked in form.asked:
+            of_link = found.setdefault((asked.link_id, _value(asked)[1]), [])
+            known = next((each for each in of_link if asked.is_asked_as(each.asked)), None)
+            if known is None:
+                of_link.append(known := Question(asked))
+            known.add(form, asked)
+    return [each for of_link in found.values() for each in of_link]
 
 
 def _value(question: Asked) -> tuple[str, str]:
@@ -211,9 +215,13 @@ def _value(question: Asked) -> tuple[str, str]:
     return "VARCHAR", "max(answer.option_code)"
 
 
-def _comment(question: Asked, options: list[str]) -> str:
-    said = [f"{(question.text or 'A question without words').rstrip('. ')} (linkId {question.link_id})."]
-    if question.type is None:
+def _comment(question: Question, of: Sequence[str]) -> str:
+    """Return the words of a question's column. of: the versions that ask it, if others ask something else."""
+    asked, options = question.asked, question.options
+    said = [f"{(asked.text or 'A question without words').rstrip('. ')} (linkId {asked.link_id})."]
+    if of:
+        said.append(f"So asked by {' and '.join(of)} alone.")
+    if asked.type is None:
         said.append("The questionnaire no longer has this question.")
     if options:
         more = "; ..." if len(options) > OPTIONS_NAMED else ""

@@ -17,7 +17,6 @@ from pipelines.home import arrow
 from pipelines.home.files import write_whole
 from pipelines.reports.sweep import folder_of
 
-QUESTIONNAIRE = "Questionnaire"
 NAMES = "names.json"
 _FHIR = "http://hl7.org/fhir/StructureDefinition"
 WEIGHTS = (f"{_FHIR}/ordinalValue", f"{_FHIR}/itemWeight")
@@ -83,8 +82,11 @@ def rows_of(bodies: Iterable[tuple[str, str]]) -> tuple[pa.Table, pa.Table, pa.T
     )
 
 
-def addresses_of(bodies: Iterable[tuple[str, str]]) -> pa.Table:
+def addresses_of(bodies: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return what names questionnaires in responses where that is no place: canonical urls, alone or with a version.
+
+    With each its id. A url with `|` behind it is that of an unknown version, whose questionnaire is not known: it has
+    the id of another version, with `~`.
 
     bodies: id and JSON. Of several with one url, one without a version has the url alone, else the first.
     """
@@ -98,7 +100,10 @@ def addresses_of(bodies: Iterable[tuple[str, str]]) -> pa.Table:
             versioned.setdefault(url, questionnaire_id)
         elif url:
             found.setdefault(url, questionnaire_id)
-    return arrow.table_of_rows(list((versioned | found).items()), ADDRESSES)
+    unknown = {f"{url}|": f"{of}~" for url, of in versioned.items()} | {
+        f"{each}|": of for each, of in found.items() if "|" not in each
+    }
+    return versioned | found | unknown
 
 
 def _items(questionnaire: Mapping[str, Any]) -> Iterator[tuple[str | None, dict[str, Any]]]:

@@ -31,7 +31,7 @@ class Summary:
 
     left_there: by target other than this one, how many batches have no end there. without_end: batches of other files
     that have none here, by name, with the names of their files. nothing_new: feeds whose
-    databases have no rows to import.
+    databases have no rows to import. remarks: what readers of the tables must know, a sentence each.
     """
 
     target: str
@@ -41,6 +41,7 @@ class Summary:
     unmatched: Sequence[Left] = field(default_factory=list)
     published: Path | None = None
     tables: Mapping[str, int] = field(default_factory=dict)
+    remarks: Sequence[str] = ()
     error: str | None = None
     store: Path | None = None
     left_there: Mapping[str, int] = field(default_factory=dict)
@@ -69,6 +70,7 @@ class Summary:
             "unmatched": [str(left.path) for left in self.unmatched],
             "published": str(self.published) if self.published else None,
             "tables": dict(self.tables),
+            "remarks": list(self.remarks),
             "error": self.error,
             "exit_code": self.exit_code,
         }
@@ -91,6 +93,7 @@ class Summary:
             yield "note: nothing was taken. Does this target have the patients and questionnaires of these files?"
             if self.store:
                 yield f"note: reference data comes first: fhir-service load --store {self.store} FOLDER"
+        yield from (f"note: {remark}" for remark in self.remarks)
         if self.published:
             folder, home = self.published.parent, self.published.parent.parent
             yield f"published: {self.published}, {folder / 'parquet'} and {folder / 'report.html'}"

@@ -1,6 +1,5 @@
 """The questionnaires of a target as they were when a file was validated: what rules and the answers feed look up."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -8,6 +7,7 @@ from typing import Any
 
 from fhir_service.interface.site import Site
 from pipelines.client.profiles import member
+from pipelines.reports.content_names import content_name
 
 
 class Ambiguous(LookupError):
@@ -47,8 +47,7 @@ class Snapshot:
 
     def versions(self) -> dict[str, str]:
         """A short name for the content of each, by id."""
-        bodies = ((name, each.model_dump_json().encode()) for name, each in sorted(self.questionnaires.items()))
-        return {name: hashlib.sha256(body).hexdigest()[:12] for name, body in bodies}
+        return {name: content_name(each) for name, each in sorted(self.questionnaires.items())}
 
     def find(self, text: str) -> Any | None:
         """By id, else the active one by name, else by `system|code`. Raises Ambiguous."""

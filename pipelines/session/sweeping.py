@@ -11,10 +11,10 @@ from pipelines.reports.included import INCLUDE, sweep_including, with_results
 from pipelines.reports.pages import RESOURCE, SweepIncomplete
 from pipelines.reports.results import RESULT, SearchesById, sweep_results
 from pipelines.reports.settings import wants_patients
-from pipelines.reports.sweep import Sweep, sweep
+from pipelines.reports.sweep import QUESTIONNAIRE, Sweep, sweep
 from pipelines.reports.tables import readable_tables
 from pipelines.reports.told import CHARGES, PATIENT, PATIENTS, WithoutNames, forget_patients, keep_told
-from pipelines.reports.words import QUESTIONNAIRE, keep_names
+from pipelines.reports.words import keep_names
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 

@@ -1,4 +1,6 @@
--- table questionnaire: One row per questionnaire that the target has or had, as the last sweep found it.
+-- table questionnaire: One row per questionnaire that the target has or had, as the last sweep found it. Where other
+--   content under its id asks other questions by its linkIds, the former form is a questionnaire of its own, which its
+--   responses are of: it has ~ and a number behind the id.
 -- inputs: known_questionnaire, known_question
 -- key: questionnaire_id
 -- column questionnaire_id VARCHAR code: Id of the questionnaire.
@@ -11,7 +13,8 @@
 -- column first_seen_at TIMESTAMPTZ internal: When a sweep first found it, UTC.
 -- column changed_at TIMESTAMPTZ internal: When a sweep last found other content under its id, UTC; empty where none
 --   did. Answers from before may belong to questions that it no longer has.
--- column gone_at TIMESTAMPTZ internal: When a sweep first missed it, UTC; empty while it is there.
+-- column gone_at TIMESTAMPTZ internal: When a sweep first missed it, or found a former form to be replaced, UTC; empty
+--   while it is there.
 WITH asked AS (
     SELECT
         questionnaire_id,

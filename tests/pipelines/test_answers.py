@@ -193,6 +193,68 @@ def test_versions_of_one_canonical_url_share_a_table_with_the_questions_of_all(w
     ]
 
 
+def versions(first: dict[str, Any], second: dict[str, Any]) -> list[dict[str, Any]]:
+    """Two versions of one canonical url, which ask one question each."""
+    url = {"url": "http://example.org/mood"}
+    return [questionnaire("Mood", first) | url, questionnaire("Mood", second, of="q2") | url]
+
+
+def test_a_linkid_that_a_version_uses_for_another_question_has_a_column_for_each_and_all_are_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old form is gone from the target, and its answers stay what they were."""
+    was, now = question("1", "choice", "low"), question("1", "choice", "low", text="How is your sleep?")
+    world.questionnaires = versions(was, now)[:1]
+    world.publish()
+    world.questionnaires = versions(was, now)[1:]
+    records = {"r1": response(coded("1", "low")), "r2": response(coded("1", "low"), of="q2")}
+    carry_over(world, "QuestionnaireResponse", records)
+    done = world.publish()
+    shown = "SELECT response_id, questionnaire_id, q_1, q_1_2 FROM response_mood"
+    assert world.rows(shown) == [("id-r1", "q1", "low", None), ("id-r2", "q2", None, "low")]
+    said = "Versions of Mood ask different things by one linkId, and each has a column of its own (1: q_1, q_1_2)."
+    assert done.remarks == [f"response_mood: {said}"]
+    assert f"response_mood: {said}" in done.page.read_text()
+    [(comment,)] = world.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'response_mood'")
+    assert comment.endswith(said)
+    described = "SELECT column_name, comment FROM duckdb_columns() WHERE table_name = 'response_mood'"
+    comments = dict(world.rows(described))
+    assert comments["q_1"] == "What of 1? (linkId 1). So asked by Mood (q1) alone. Codes: low In words low."
+    assert comments["q_1_2"] == "How is your sleep? (linkId 1). So asked by Mood (q2) alone. Codes: low In words low."
+
+
+def meant(code: str, display: str, system: str) -> dict[str, Any]:
+    return {"answerOption": [{"valueCoding": {"system": system, "code": code, "display": display}}]}
+
+
+CODE = [{"system": LOINC, "code": "m-1"}]
+OWN = "http://chart/own"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "are_one"),
+    [
+        ({}, {"text": "what of MOOD"}, True),
+        ({}, {"text": "What of mood today?"}, False),
+        ({"code": CODE}, {"text": "Wie ist die Stimmung?", "code": CODE}, True),
+        ({"code": CODE}, {"code": [{"system": LOINC, "code": "m-2"}]}, False),
+        (meant("1", "Never", OWN), meant("1", "never.", OWN), True),
+        (meant("1", "Never", OWN), meant("1", "Always", OWN), False),
+        (meant("1", "Never", LOINC), meant("1", "Nie", LOINC), True),
+    ],
+)
+@pytest.mark.usefixtures("few")
+def test_a_question_is_one_in_two_versions_if_code_words_and_options_say_so(
+    world: World, first: dict[str, Any], second: dict[str, Any], are_one: bool
+) -> None:
+    world.questionnaires = versions(question("mood", **first), question("mood", **second))
+    records = {"r1": response(coded("mood", "1")), "r2": response(coded("mood", "1"), of="q2")}
+    carry_over(world, "QuestionnaireResponse", records)
+    done = world.publish()
+    assert columns(world, "response_mood") == ["questionnaire_id", "mood", *([] if are_one else ["mood_2"])]
+    assert bool(done.remarks) is not are_one
+
+
 @pytest.mark.parametrize(
     ("named", "of"), [("http://x.org/one", "q1"), ("http://x.org/two", "q2"), ("http://x.org/two|3", "q3")]
 )

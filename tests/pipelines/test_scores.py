@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipelines.reports.publication import PublicationError
-from pipelines.reports.scores import score_files
+from pipelines.reports.score_files import score_files
 from pipelines.validation.scoring import COUNTED, KNOWN
 from tests.support.publishing import START, World, carry_over, publish_only
 
@@ -244,6 +244,22 @@ VALID = 'name = "Own"\nquestionnaires = ["q1"]\nquestions = ["a"]\n'
             VALID.replace('"a"', '"story"'),
             "scores/own.toml: the question story of the questionnaire q1 is answered in words: leave it out",
         ),
+        (
+            VALID.replace('"a"', '"b"'),
+            "scores/own.toml: `questions` of the score Own names the question b, and q1 has none of that linkId or ",
+        ),
+        (
+            VALID + 'reversed = ["b"]\n[values]\nno = 0\nyes = 1',
+            "scores/own.toml: `reversed` of the score Own names the question b, and q1 has none of that linkId or ",
+        ),
+        (
+            VALID + 'reversed = ["story"]\n[values]\nno = 0\nyes = 1',
+            "scores/own.toml: `reversed` of the score Own names the question story, which is none of its `questions`",
+        ),
+        (
+            VALID + '[values]\nno = 0\nyes = 1\n[rest_is_zero_after]\na = ["never"]',
+            "scores/own.toml: `rest_is_zero_after` of the score Own names the option never of a, which has no, yes",
+        ),
     ],
 )
 def test_a_score_that_cannot_be_made_is_said_in_one_sentence_and_the_last_publication_stays(
@@ -257,6 +273,19 @@ def test_a_score_that_cannot_be_made_is_said_in_one_sentence_and_the_last_public
     assert str(caught.value).startswith(f"not published: {why}")
     assert "\n" not in str(caught.value)
     assert (published.home / "published" / "reports.duckdb").read_bytes() == before
+
+
+def test_a_questionnaire_that_the_target_does_not_have_is_said_wherever_scores_are_read(world: World) -> None:
+    world.questionnaires = [questionnaire("q1", question("a", [option("no")]), name="PainDiary")]
+    own_score(world, VALID.replace("q1", "PainDairy"))
+    done = world.publish()
+    said = (
+        "scores/own.toml: the score Own is of the questionnaire PainDairy, and the target has none with that id, "
+        "name or code: it has PainDiary."
+    )
+    assert done.remarks == [said]
+    [(comment,)] = world.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'score'")
+    assert comment.endswith(said)
 
 
 def test_two_files_of_one_score_are_named(world: World) -> None:

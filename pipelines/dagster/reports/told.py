@@ -42,6 +42,7 @@ def of_publication(done: Publication, swept: Sweep, seconds: float) -> metadata.
         "swept_at": dg.MetadataValue.timestamp(swept.finished_at),
         "file": dg.MetadataValue.path(str(done.path)),
         "page": dg.MetadataValue.path(str(done.page)),
+        **({"remarks": "\n".join(done.remarks)} if done.remarks else {}),
         "rows_by_table": metadata.table(columns, sorted(done.rows.items())),
         **charts,
     }

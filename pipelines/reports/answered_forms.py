@@ -1,0 +1,74 @@
+"""The questionnaires that have responses, as the wide tables are made of them."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import duckdb
+
+from pipelines.reports.forms import Asked, id_at_target, with_options
+
+ANSWERED = """
+    WITH lost AS (
+        SELECT coalesce(sent.named_id, swept.named_id) AS questionnaire_id, count(*) AS responses
+        FROM questionnaire_response AS response
+        LEFT JOIN sent_response AS sent ON response.batch_id = sent.batch_id AND response.line = sent.line
+        LEFT JOIN swept_response AS swept ON response.resource_id = swept.response_id
+        WHERE response.questionnaire_id IS NULL
+        GROUP BY ALL
+    ),
+    named AS (SELECT questionnaire_id FROM questionnaire_response UNION SELECT questionnaire_id FROM lost)
+    SELECT questionnaire_id, known.name, known.url, known.code_system, known.code, coalesce(lost.responses, 0)
+    FROM named
+    LEFT JOIN known_questionnaire AS known USING (questionnaire_id)
+    LEFT JOIN lost USING (questionnaire_id)
+    WHERE questionnaire_id IS NOT NULL
+    ORDER BY min(known.first_seen_at) OVER (PARTITION BY split_part(questionnaire_id, '~', 1)) NULLS LAST,
+        split_part(questionnaire_id, '~', 1), contains(questionnaire_id, '~') DESC, length(questionnaire_id),
+        questionnaire_id"""
+"""Former forms go before the present one."""
+# Questions that the questionnaire no longer has follow those of the form.
+ASKED = """
+    SELECT questionnaire_id, link_id, text, type, coalesce(repeats, true), code_system, code
+    FROM (SELECT DISTINCT questionnaire_id, link_id FROM answer)
+        FULL JOIN question USING (questionnaire_id, link_id)
+    WHERE type IS NULL OR type NOT IN ('group', 'display')
+    ORDER BY questionnaire_id, position NULLS LAST, link_id"""
+CHOICES = """
+    SELECT questionnaire_id, link_id, system, code, display FROM answer_option
+    WHERE code IS NOT NULL ORDER BY questionnaire_id, link_id, code, display"""
+
+
+class Form(NamedTuple):
+    """A questionnaire with responses, or a former form of one, and its questions.
+
+    lost: responses that name it, of which it is not known which of its versions they answer.
+    """
+
+    id: str
+    name: str | None
+    url: str | None
+    code: tuple[str | None, str | None]
+    lost: int
+    asked: Sequence[Asked]
+
+    @property
+    def questionnaire_id(self) -> str:
+        """The id that it has, or had, at the target."""
+        return id_at_target(self.id)
+
+    def is_version_of(self, other: "Form") -> bool:
+        """True for another version or a copy: the same id or canonical url, or the same code and questions."""
+        same_url = self.url is not None and self.url == other.url
+        is_one = same_url or self.questionnaire_id == other.questionnaire_id
+        return is_one or (self.code == other.code and self._questions() == other._questions())
+
+    def _questions(self) -> list[tuple[str, str, str | None]]:
+        """The questions that the form has now."""
+        return [(each.link_id, each.type, each.code) for each in self.asked if each.type is not None]
+
+
+def forms_with_responses(db: duckdb.DuckDBPyConnection) -> Iterator[Form]:
+    """Yield the questionnaires with responses, in the order in which they were first seen."""
+    asked = with_options(db.execute(ASKED).fetchall(), db.execute(CHOICES).fetchall())
+    for name, title, url, system, code, lost in db.execute(ANSWERED).fetchall():
+        yield Form(name, title, url, (system, code), lost, asked.get(name, []))

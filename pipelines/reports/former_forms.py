@@ -1,0 +1,132 @@
+"""Former forms: what a questionnaire asked before the target put another content under its id.
+
+Answers given before belong to the form before. Where that asked something else, it is a questionnaire of its own in the
+tables, `<id>~<n>`, and a response is of the form that it was checked by, or that was there when it was made.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+from fhir_service.interface.checking import check
+from fhir_service.interface.json_text import parse_json
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.site import Site
+from pipelines.home import arrow
+from pipelines.ledger.manifests import run_of
+from pipelines.reports.content_names import content_name
+from pipelines.reports.forms import NO_QUESTION, SIGN, Asked, ask_alike, with_options
+from pipelines.reports.sweep import BEFORE
+from pipelines.reports.words import ADDRESSES, addresses_of, rows_of
+
+TEXT, TIME = pa.string(), pa.timestamp("us", "UTC")
+KNOWN = pa.schema([("questionnaire_id", TEXT), *((f"{name}_at", TIME) for name in ("first_seen", "changed", "gone"))])
+FORM = pa.schema(
+    [
+        *((name, TEXT) for name in ("questionnaire_id", "form_id", "content")),
+        *((f"{name}_at", TIME) for name in ("from", "seen")),
+    ]
+)
+CHECKED = pa.schema([("batch_id", TEXT), ("run", pa.int64()), ("questionnaire_id", TEXT), ("content", TEXT)])
+PRESENT = "report_id, body, epoch_us(first_seen_at), epoch_us(changed_at), epoch_us(gone_at)"
+FORMER = """
+    SELECT DISTINCT report_id, body, epoch_us(from_at), epoch_us(seen_at), epoch_us(until_at)
+    FROM read_parquet($1) ORDER BY report_id, epoch_us(until_at)"""
+
+
+class Content(NamedTuple):
+    """A content of a questionnaire, and when it surely was there, in microseconds. until: when another was found."""
+
+    questionnaire_id: str
+    body: str
+    since: int | None
+    seen: int | None
+    until: int | None = None
+
+
+class Forms(NamedTuple):
+    """The questionnaires of the tables, former forms among them.
+
+    bodies: id and JSON. known: their times. form: of those with former forms, each content, with the form that its
+    responses are of, and when it surely was there. address: what names each in responses.
+    """
+
+    bodies: Sequence[tuple[str, str]]
+    known: pa.Table
+    form: pa.Table
+    address: pa.Table
+
+
+def forms_in(db: duckdb.DuckDBPyConnection, folder: Path, swept: duckdb.DuckDBPyRelation) -> Forms:
+    """Return the questionnaires that the target has or had. folder: that of the sweep; swept: what it found."""
+    present = swept.project(PRESENT).order("report_id").fetchall()
+    bodies = [(name, body) for name, body, *_ in present]
+    times = [(name, *moments) for name, _, *moments in present]
+    address, form = addresses_of(bodies), list[tuple[Any, ...]]()
+    former = _former(db, folder / BEFORE)
+    for name, body, _, changed, _ in present:
+        contents = [each for each in former if each.questionnaire_id == name]
+        numbered = list(_numbered([*contents, Content(name, body, changed, None)]))
+        apart = [(form_id, content) for form_id, content in numbered if form_id != name]
+        for form_id, content in reversed(numbered):
+            versions = [each for each in addresses_of([(form_id, content.body)]) if "|" in each[:-1]]
+            if apart and form_id == name:
+                address |= {each: f"{name}{SIGN}0" for each in versions if address.get(each, name) == name}
+            address |= {each: form_id for each in versions if each not in address}
+        bodies += {form_id: content.body for form_id, content in apart}.items()
+        times += {form_id: (form_id, each.since, None, each.until) for form_id, each in apart}.values()
+        if apart:
+            form += _rows(numbered)
+    tables = (arrow.table_of_rows(*each) for each in ((times, KNOWN), (form, FORM), (list(address.items()), ADDRESSES)))
+    return Forms(bodies, *tables)
+
+
+def _former(db: duckdb.DuckDBPyConnection, path: Path) -> list[Content]:
+    rows = db.execute(FORMER, [str(path)]).fetchall() if path.exists() else []
+    return [Content(*row) for row in rows]
+
+
+def _numbered(contents: Sequence[Content]) -> Iterator[tuple[str, Content]]:
+    """Yield each content, the present one last, with the form that it is: what asks alike is one form."""
+    name, asked = contents[-1].questionnaire_id, _asked(contents)
+    forms = [(name, asked[-1])]
+    for content, questions in zip(contents[:-1], asked, strict=False):
+        form_id = next((known for known, others in forms if ask_alike(others, questions)), None)
+        if form_id is None:
+            form_id = f"{name}{SIGN}{len(forms)}"
+            forms.append((form_id, questions))
+        yield form_id, content
+    yield name, contents[-1]
+
+
+def _asked(contents: Sequence[Content]) -> list[Sequence[Asked]]:
+    """Return the questions of each content."""
+    _, questions, options = rows_of((str(place), content.body) for place, content in enumerate(contents))
+    of_question = ("questionnaire_id", "link_id", "text", "type", "repeats", "code_system", "code")
+    of_option = ("questionnaire_id", "link_id", "system", "code", "display")
+    asked = [[each[name] for name in of_question] for each in questions.to_pylist() if each["type"] not in NO_QUESTION]
+    found = with_options(asked, ([each[name] for name in of_option] for each in options.to_pylist()))
+    return [found.get(str(place), ()) for place in range(len(contents))]
+
+
+def _rows(numbered: Sequence[tuple[str, Content]]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of `FORM`. Responses may be older than the first sweep, which found the first content."""
+    for place, (form_id, each) in enumerate(numbered):
+        model = check(RESOURCES["Questionnaire"], parse_json(each.body), Site(), needs=()).model
+        content = content_name(model) if model else None
+        yield each.questionnaire_id, form_id, content, each.since if place else None, each.seen
+
+
+def checked_by(batches: Path, target: str, ids: Iterable[str]) -> pa.Table:
+    """Return the contents of questionnaires that the answers of runs were checked by, a row each. ids: of batches."""
+    rows = list[tuple[Any, ...]]()
+    for batch_id in ids:
+        for folder in (batches / batch_id).glob("run-*"):
+            run, said = folder.name.partition("-")[2], run_of(folder, target) or {}
+            named = said.get("questionnaires")
+            if run.isdecimal() and isinstance(named, dict):
+                rows += ((batch_id, int(run), name, str(content)) for name, content in named.items())
+    return arrow.table_of_rows(rows, CHECKED)

@@ -1,0 +1,93 @@
+"""Forms: questionnaires with their questions, and whether two questions of one linkId ask one thing.
+
+Nothing is known of a question's meaning but its code, its words and its options: where these differ, answers to the two
+are not put together.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+SHARED_CODES = ("http://loinc.org", "http://snomed.info/sct")
+"""The systems whose codes mean one thing, whatever words a questionnaire has for them."""
+
+Row = Sequence[Any]
+NO_QUESTION = ("group", "display")
+"""Types of items that take no answer."""
+
+SIGN = "~"
+"""Stands between the id of a questionnaire and the number of a former form; FHIR's ids have none."""
+
+
+def id_at_target(form_id: str) -> str:
+    """Return the id that a form has at the target, or had."""
+    return form_id.partition(SIGN)[0]
+
+
+class Option(NamedTuple):
+    """An option of a question."""
+
+    system: str | None
+    code: str | None
+    display: str | None
+
+
+class Asked(NamedTuple):
+    """A question with answers, or of the form as it is now. type: empty where the form no longer has it."""
+
+    link_id: str
+    text: str | None
+    type: str | None
+    repeats: bool
+    system: str | None = None
+    code: str | None = None
+    options: tuple[Option, ...] = ()
+
+    def is_asked_as(self, other: "Asked") -> bool:
+        """True unless the two, of one linkId, surely ask different things."""
+        if self.type is None or other.type is None:
+            return True
+        if self.code and other.code:
+            is_one = self.code == other.code and _agree(self.system, other.system)
+        else:
+            is_one = _agree(_plain(self.text), _plain(other.text))
+        return is_one and self._options_agree(other)
+
+    def _options_agree(self, other: "Asked") -> bool:
+        """True if no code of an option has other words in the other question."""
+        known = {each[:2]: _plain(each.display) for each in self.options}
+        own = (each for each in other.options if each.system not in SHARED_CODES)
+        return all(_agree(_plain(each.display), known.get(each[:2])) for each in own)
+
+
+def ask_alike(one: Iterable[Asked], other: Iterable[Asked]) -> bool:
+    """True if no linkId that two forms share asks another thing, or takes another kind of answer."""
+    known = {each.link_id: each for each in one}
+    shared = ((known[each.link_id], each) for each in other if each.link_id in known)
+    return all(each.type == before.type and each.is_asked_as(before) for before, each in shared)
+
+
+def with_options(questions: Iterable[Row], options: Iterable[Row]) -> Mapping[str, list[Asked]]:
+    """Return the questions by questionnaire.
+
+    Args:
+        questions: the questionnaire's id, then what a question has before its options.
+        options: the questionnaire's id, the linkId, then the option.
+    """
+    chosen: dict[tuple[str, str], list[Option]] = {}
+    for questionnaire_id, link_id, *option in options:
+        chosen.setdefault((questionnaire_id, link_id), []).append(Option(*option))
+    found: dict[str, list[Asked]] = {}
+    for questionnaire_id, *question in questions:
+        of = tuple(chosen.get((questionnaire_id, question[0]), ()))
+        found.setdefault(questionnaire_id, []).append(Asked(*question)._replace(options=of))
+    return found
+
+
+def _agree(one: str | None, other: str | None) -> bool:
+    """True if two texts are one, or one of them is not given."""
+    return not one or not other or one == other
+
+
+def _plain(text: str | None) -> str:
+    """Return the letters and digits of a text: blanks, marks and capitals change no meaning."""
+    return "".join(filter(str.isalnum, (text or "").casefold()))
