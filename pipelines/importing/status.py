@@ -51,7 +51,7 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
             unsettled = ledger.unsettled(row["target"], row["batch_id"])
             row["rejects"] = open_in_batch(ledger, row["target"], row["batch_id"])
             row["open_rejects"] = len(row["rejects"])
-            row["taken_back"] = undone_by_batch(ledger).get((row["target"], row["batch_id"]), 0)
+            row["taken_back"] = undone_by_batch(ledger, batch_id)[row["target"], row["batch_id"]]
             row["unsettled"] = [{"line": r.line, "state": r.state, "attempts": r.attempts} for r in unsettled]
         return {
             "batches": batches,

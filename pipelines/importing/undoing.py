@@ -11,7 +11,7 @@ from pipelines.session.session import Session
 
 def publish_undone(session: Session, found: Undone, batch_id: str) -> None:
     """Publish if records of the batch are taken back, now or by an undo before; say so where that fails."""
-    if found.dry_run or not (found.taken or undone_by_batch(session.ledger)[session.target, batch_id]):
+    if found.dry_run or not (found.taken or undone_by_batch(session.ledger, batch_id)[session.target, batch_id]):
         return
     if found.unusable:
         session.progress.say(SHOWN_NEXT)

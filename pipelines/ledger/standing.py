@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection
 from enum import StrEnum
 
-from sqlalchemy import func, select
+from sqlalchemy import exists, func, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
@@ -57,16 +57,27 @@ def undone_at(ledger: LedgerAccess, target: str, batches: Collection[str]) -> di
     return found
 
 
-def undone_by_batch(ledger: LedgerAccess) -> Counter[tuple[str, str]]:
-    """Count the records that are taken back now, by target and batch, of batches that somebody has undone."""
-    decision, found = t.decision.c, Counter[tuple[str, str]]()
+def undone_by_batch(ledger: LedgerAccess, batch_id: str | None = None) -> Counter[tuple[str, str]]:
+    """Count the lines whose records are taken back now, by target and batch, as `import_row` of the tables has them.
+
+    batch_id: the one batch to count; None for all. However they were taken back: a lost ledger has no decisions.
+    """
+    record, version, batch = t.records.c, t.versions.c, t.batch.c
+    has_record = exists().where(
+        record.batch_no == version.batch_no,
+        record.line == version.line,
+        record.stream_id == version.stream_id,
+        record.key == version.key,
+    )
+    found = Counter[tuple[str, str]]()
     with ledger.engine.connect() as connection:
-        batches = (
-            connection.execute(select(decision.subject).distinct().where(decision.command == UNDO)).scalars().all()
-        )
-        for batch_id in batches:
-            for lines in (t.record.c, t.repeat.c):
-                query = select(lines.target, func.count()).where(lines.batch_id == batch_id, lines.state == "undone")
-                for target, number in connection.execute(query.group_by(lines.target)):
-                    found[target, batch_id] += int(number)
+        for lines, *which in ((t.records,), (t.versions, t.IS_OUTCOME, ~has_record)):
+            query = select(batch.target, batch.batch_id, func.count()).select_from(
+                lines.join(t.batch, lines.c.batch_no == batch.batch_no)
+            )
+            if batch_id is not None:
+                query = query.where(batch.batch_id == batch_id)
+            query = query.where(lines.c.state == "undone", *which).group_by(batch.target, batch.batch_id)
+            for target, name, number in connection.execute(query):
+                found[target, name] += int(number)
     return found

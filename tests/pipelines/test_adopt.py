@@ -6,10 +6,11 @@ import shutil
 from collections import Counter
 from contextlib import closing
 
+import duckdb
 import pytest
 
 from pipelines.ledger.ledger import Ledger
-from tests.support.exports import QUESTIONS, payments, put, tasks
+from tests.support.exports import QUESTIONS, TASKS, payments, put, tasks
 from tests.support.fake_target import Said, outcome
 from tests.support.ledgers import keep_ledger, lose_ledger, lose_tables
 
@@ -139,6 +140,42 @@ def test_what_was_taken_back_is_not_made_again_by_itself(home, target, asked, ad
         asked("import")
         assert target.stored == before
     assert set(states(home).values()) == {"undone" if additions else "in_doubt"}
+
+
+@pytest.mark.publishes("import_row")
+def test_status_counts_what_was_taken_back_as_the_tables_do_also_where_the_decision_is_lost(home, asked, chartferry):
+    """CLI-CMD-10, CLI-CMD-17: of two files the second has a record of the first once more."""
+    tasks(home, "k1", "k2")
+    batch = asked("import")["batches"][0]["batch_id"]
+    put(home, "tasks-2.csv", TASKS + "".join(f"{key},p1,call {key},requested,a\n" for key in ("k2", "k3")))
+    asked("import")
+    asked("undo", batch)
+    told = [told_back(home, chartferry)]
+    lose_ledger(home)
+    asked("verify", "--adopt")
+    asked("import", "--again", batch)
+    asked("undo", batch)
+    lose_ledger(home)
+    assert asked("verify", "--adopt")["batches"][batch]["taken_back"]
+    asked("reports")
+    told.append(told_back(home, chartferry))
+    assert all(status == published for status, published in told)
+    assert all(status[batch] for status, _ in told)
+
+
+def told_back(home, chartferry):
+    """What is taken back by batch: as the status says, and as the published tables do."""
+
+    def of(*which):
+        found = json.loads(chartferry("status", *which, "--json")[1])["batches"]
+        return {each["batch_id"]: each["taken_back"] for each in found}
+
+    status = of()
+    assert all(of(name) == {name: number} for name, number in status.items())
+    query = "SELECT batch_id, count(*) FROM import_row WHERE state = 'undone' GROUP BY batch_id"
+    with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as db:
+        found = dict(db.execute(query).fetchall())
+    return status, dict.fromkeys(status, 0) | found
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["lost", "of before the undo"])
