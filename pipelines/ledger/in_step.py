@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
-from sqlalchemy import Connection, select, text, update
+from sqlalchemy import Connection, select, text
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.image import clear, image_of, is_empty
@@ -22,6 +22,9 @@ TWO_HISTORIES = (
     "the ledger and the copies of its journal, in journal/ beside the batches, are not of one history: restore the"
     " newest backup of its database, or move these copies away, then: chartferry verify --adopt. Nothing was sent"
 )
+POSITION = 'SELECT journal, segment, number, "end" FROM position'
+MOVE = 'UPDATE position SET journal = ?, segment = ?, number = ?, "end" = ?'
+"""Read and set the position of a ledger in a file, with each of its transactions."""
 First = Callable[[Connection], None]
 
 
@@ -254,10 +257,10 @@ def _lock(connection: Connection, mode: str) -> None:
 
 
 def _position(connection: Connection) -> Position | None:
-    row = connection.execute(select(*(t.position.c[name] for name in Position._fields))).one_or_none()
+    row = connection.exec_driver_sql(POSITION).one_or_none()
     return None if row is None else Position._make(row)
 
 
 def _put_position(connection: Connection, position: Position) -> None:
-    if connection.execute(update(t.position).values(position._asdict())).rowcount == 0:
+    if connection.exec_driver_sql(MOVE, position).rowcount == 0:
         connection.execute(t.position.insert().values(position._asdict()))

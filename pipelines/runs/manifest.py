@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -55,6 +56,7 @@ def _questionnaires(folder: Path) -> dict[str, str]:
     return dict(json.loads(path.read_bytes())) if path.exists() else {}
 
 
+@cache
 def software_version() -> str:
     try:
         return version("chartferry")
@@ -62,6 +64,7 @@ def software_version() -> str:
         return "0+source"
 
 
+@cache
 def rules_version() -> str:
     """A name for the set of rules in force: it changes when a rule is added, removed or changes its kind."""
     rules = sorted(f"{rule.id} {rule.needs} {rule.given}" for r in RESOURCES.values() for rule in r.rules)

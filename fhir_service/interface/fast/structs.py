@@ -8,7 +8,7 @@ import re
 import types
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -64,6 +64,7 @@ class _NotPlain(Exception):
     """A type that structs do not take."""
 
 
+@cache
 def struct_of(model: type[BaseModel]) -> type[msgspec.Struct]:
     """The struct of a model, its tag being the `resourceType` where it has one. Properties of the model are its too."""
     return _struct(model, ())
