@@ -1,18 +1,29 @@
-"""The elements of R4's types: the type of each, and if it repeats. Taken from the library that models them."""
+"""The elements of R4's types: the type of each, and if it repeats.
 
-import re
-from collections.abc import Mapping
+`fhir_types.txt` has a line for each type: its name, what it extends, and its elements as `name:type`, with `*` where one
+repeats, and all types of a choice behind `name[x]`. It is made from the library that models R4; to load that library
+takes as long as to publish a small file does.
+"""
+
+from collections.abc import Iterator, Mapping
 from functools import cache
-from types import UnionType
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+from pathlib import Path
+from typing import NamedTuple
 
-_UNKNOWN_TYPES = {"Resource", "Element", "BackboneElement"}
 PRIMITIVES = {
     "base64Binary", "boolean", "canonical", "code", "date", "dateTime", "decimal", "id", "instant", "integer",
     "integer64", "markdown", "oid", "positiveInt", "string", "time", "unsignedInt", "uri", "url", "uuid", "xhtml",
 }  # fmt: skip
-_BY_CLASS = {name.lower(): name for name in PRIMITIVES} | {"bool": "boolean", "uuidversion": "uuid"}
-_NAME = re.compile(r"[A-Z][A-Za-z]*")
+ABSTRACT = {
+    "Element": "id:id extension:Extension*",
+    "BackboneElement": "id:id extension:Extension* modifierExtension:Extension*",
+    "Resource": "id:id implicitRules:uri language:code meta:Meta",
+    "DomainResource": "id:id implicitRules:uri language:code meta:Meta contained:?* extension:Extension* "
+    "modifierExtension:Extension* text:Narrative",
+}
+"""What types extend. Of an element whose own type is one of these, the elements are not known."""
+RESOURCES = ("Resource", "DomainResource")
+CHOICE = "[x]"
 
 
 class Element(NamedTuple):
@@ -25,28 +36,21 @@ class Element(NamedTuple):
 
 def is_resource(name: str) -> bool:
     """True if R4 has a resource of this name."""
-    model = _model(name)
-    return model is not None and name not in _UNKNOWN_TYPES and any(
-        each.__name__ == "Resource" for each in model.__mro__[1:]
-    )  # fmt: skip
+    return name in _lines() and _lines()[name].partition(" ")[0] in RESOURCES
 
 
 def is_type(name: str) -> bool:
     """True if R4 has a primitive or complex type, or a resource, of this name."""
-    return name in PRIMITIVES or _model(name) is not None
+    return name in PRIMITIVES or name in ABSTRACT or name in _lines()
 
 
 @cache
 def elements(type_name: str) -> Mapping[str, Element]:
     """Return the elements of a type; none for a type that is not known."""
-    model = _model(type_name)
-    if model is None or type_name in _UNKNOWN_TYPES:
+    if type_name not in _lines():
         return {}
-    return {
-        field.alias or name: _element(field)
-        for name, field in model.model_fields.items()
-        if (field.json_schema_extra or {}).get("element_property") or name == "resource_type"
-    } | {"resourceType": Element("code", False), "id": Element("id", False)}
+    extended, _, own = _lines()[type_name].partition(" ")
+    return dict(_read(f"resourceType:code {ABSTRACT[extended]} {own}"))
 
 
 def choices(type_name: str, name: str) -> dict[str, str]:
@@ -60,26 +64,17 @@ def with_type(name: str, type_name: str) -> str:
 
 
 @cache
-def _model(name: str) -> Any:
-    """Return the library's class of a type, or None. The library is slow to import."""
-    from fhir.resources.R4B import get_fhir_model_class
-
-    try:
-        return get_fhir_model_class(name) if _NAME.fullmatch(name) else None
-    except ValueError:
-        return None
+def _lines() -> dict[str, str]:
+    """Each type, with what it extends and its elements."""
+    lines = Path(__file__).with_name("fhir_types.txt").read_text(encoding="ascii").splitlines()
+    return {name: rest for name, _, rest in (line.partition(" ") for line in lines)}
 
 
-def _element(field: Any) -> Element:
-    said, many = field.annotation, False
-    while True:
-        origin = get_origin(said)
-        if origin is list:
-            many, said = True, get_args(said)[0]
-        elif origin in (Union, UnionType):
-            said = get_args(said)[0]
+def _read(written: str) -> Iterator[tuple[str, Element]]:
+    for name, _, types in (each.partition(":") for each in written.split()):
+        if name.endswith(CHOICE):
+            choice = name.removesuffix(CHOICE)
+            yield from ((with_type(choice, each), Element(each, False, choice)) for each in types.split("|"))
         else:
-            break
-    name = type(get_args(said)[-1]).__name__ if origin is Annotated else said.__name__
-    known = _BY_CLASS.get(name.lower(), name.removesuffix("Type"))
-    return Element(None if known in _UNKNOWN_TYPES else known, many, (field.json_schema_extra or {}).get("one_of_many"))
+            kind = types.removesuffix("*")
+            yield name, Element(None if kind == "?" else kind, types != kind)

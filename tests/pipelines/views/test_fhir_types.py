@@ -1,0 +1,92 @@
+"""The table of R4's types agrees with the library that models R4. `GOLDEN_UPDATE=1` writes it anew."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import pytest
+from fhir.resources.R4B import fhirtypes, get_fhir_model_class
+
+from pipelines.reports.views import fhir_types
+from pipelines.reports.views.fhir_types import ABSTRACT, CHOICE, PRIMITIVES, Element, with_type
+
+TABLE = Path(fhir_types.__file__).with_name("fhir_types.txt")
+UNKNOWN = {"Resource", "Element", "BackboneElement"}
+BY_CLASS = {name.lower(): name for name in PRIMITIVES} | {"bool": "boolean", "uuidversion": "uuid"}
+OF_ALL = {"resourceType": Element("code", False), "id": Element("id", False)}
+
+
+def models() -> Iterator[tuple[str, Any]]:
+    """The library's class of each type that it has."""
+    for name in sorted(
+        name.removesuffix("Type") for name in dir(fhirtypes) if re.fullmatch("[A-Z][A-Za-z]*Type", name)
+    ):
+        try:
+            yield name, get_fhir_model_class(name)
+        except ValueError:
+            continue
+
+
+def element(field: Any) -> Element:
+    said, many = field.annotation, False
+    while (origin := get_origin(said)) in (list, Union, UnionType):
+        many, said = many or origin is list, get_args(said)[0]
+    name = type(get_args(said)[-1]).__name__ if origin is Annotated else said.__name__
+    known = BY_CLASS.get(name.lower(), name.removesuffix("Type"))
+    return Element(None if known in UNKNOWN else known, many, (field.json_schema_extra or {}).get("one_of_many"))
+
+
+def elements(model: Any) -> dict[str, Element]:
+    fields = {
+        field.alias or name: element(field)
+        for name, field in model.model_fields.items()
+        if (field.json_schema_extra or {}).get("element_property")
+    }
+    return fields | OF_ALL
+
+
+def extended(model: Any) -> str | None:
+    return next((base.__name__ for base in model.__mro__[1:] if base.__name__ in ABSTRACT), None)
+
+
+MODELS = {name: model for name, model in models() if name not in ABSTRACT and extended(model)}
+
+
+def line(name: str) -> str:
+    """The line of a type, as the table has it."""
+    model, own = MODELS[name], dict[str, list[str]]()
+    base = str(extended(model))
+    of_base = {each.partition(":")[0] for each in ABSTRACT[base].split()} | set(OF_ALL)
+    for key, (kind, many, choice) in elements(model).items():
+        if key not in of_base:
+            own.setdefault(f"{choice}{CHOICE}" if choice else key, []).append(f"{kind or '?'}{'*' * many}")
+            assert choice is None or with_type(choice, str(kind)) == key
+    return " ".join([name, base, *(f"{key}:{'|'.join(types)}" for key, types in own.items())])
+
+
+def test_the_table_has_every_type_as_the_library_models_it() -> None:
+    """VIEW-01"""
+    made = "".join(f"{line(name)}\n" for name in MODELS)
+    if os.environ.get("GOLDEN_UPDATE"):
+        TABLE.write_text(made, encoding="ascii")
+    assert TABLE.read_text(encoding="ascii") == made
+
+
+def test_what_is_read_of_the_table_is_what_the_library_says() -> None:
+    """VIEW-01"""
+    assert {name: dict(fhir_types.elements(name)) for name in MODELS} == {
+        name: elements(model) for name, model in MODELS.items()
+    }
+    resources = {name for name, model in MODELS.items() if "Resource" in {base.__name__ for base in model.__mro__}}
+    assert {name for name in MODELS if fhir_types.is_resource(name)} == resources > {"Patient", "Task"}
+
+
+@pytest.mark.parametrize("name", ["", "Nothing", "patient", "string", "Element", "DomainResource"])
+def test_what_is_no_type_or_no_resource_is_none(name: str) -> None:
+    """VIEW-01"""
+    assert fhir_types.elements(name) == {}
+    assert not fhir_types.is_resource(name)
+    assert fhir_types.is_type(name) is (name in {"string", "Element", "DomainResource"})
