@@ -1,8 +1,8 @@
 """The elements of R4's types: the type of each, and if it repeats.
 
-`fhir_types.txt` has a line for each type: its name, what it extends, and its elements as `name:type`, with `*` where one
-repeats, and all types of a choice behind `name[x]`. It is made from the library that models R4; to load that library
-takes as long as to publish a small file does.
+`fhir_types.txt` has a line for each type: its name, what it extends, and its elements as `name:type`, with `*` where
+one repeats, and all types of a choice behind `name[x]`. It is made from the library that models R4; to load that
+library takes as long as to publish a small file does.
 """
 
 from collections.abc import Iterator, Mapping
