@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -175,7 +175,7 @@ def journals_replay(request: pytest.FixtureRequest) -> Iterator[None]:
             assert_replay_is_equal(path)
 
 
-@pytest.fixture(scope="session", autouse=True)
+@contextmanager
 def own_services_start_warm() -> Iterator[None]:
     """The services that commands in this process start come from the warm process, and cost no imports."""
     with pytest.MonkeyPatch.context() as patch:
@@ -183,14 +183,7 @@ def own_services_start_warm() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
-def ledgers_begin_as_copies() -> Iterator[None]:
-    """Those that this process makes, of which most tests need an empty one."""
-    with new_ledgers_are_copies():
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
+@contextmanager
 def clients_share_contexts_of_tls() -> Iterator[None]:
     """Of httpx: a command asks over plain HTTP, and each of its clients would read all certificates first."""
     with pytest.MonkeyPatch.context() as patch:
@@ -198,7 +191,7 @@ def clients_share_contexts_of_tls() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
+@contextmanager
 def databases_in_memory_share_instances() -> Iterator[None]:
     """What commands in this process sort in memory, they sort in instances of DuckDB that are there already."""
     with pytest.MonkeyPatch.context() as patch, closing(Instances()) as instances:
@@ -206,7 +199,7 @@ def databases_in_memory_share_instances() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
+@contextmanager
 def publications_take_one_thread() -> Iterator[None]:
     """Those of this process, of few rows: threads of DuckDB that wait for each other are a sixth of what they take.
 
@@ -222,6 +215,24 @@ def publications_take_one_thread() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "_opened", cheaply)
+        yield
+
+
+CHEAPER = (
+    own_services_start_warm,
+    new_ledgers_are_copies,
+    clients_share_contexts_of_tls,
+    databases_in_memory_share_instances,
+    publications_take_one_thread,
+)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def what_is_set_up_costs_less() -> Iterator[None]:
+    """One fixture for all of it: each is looked up anew for every test."""
+    with ExitStack() as stack:
+        for cheaper in CHEAPER:
+            stack.enter_context(cheaper())
         yield
 
 
