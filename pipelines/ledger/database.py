@@ -1,5 +1,6 @@
 """Open the ledger's database, and make its tables: SQLite (WAL) or any SQLAlchemy URL."""
 
+import re
 import sqlite3
 import time
 from functools import lru_cache
@@ -42,6 +43,18 @@ BYTES_A_PAGE = 2048
 BYTES_OF_THE_LOG = 64 << 20
 """From which on it goes to the file: what is written of a page goes there once for many bundles."""
 WAIT_SECONDS = 60.0
+NO_ANSWER = "its server does not answer, or has ended the connection: once it is there, start the same command again"
+SAID_BY_SERVERS = {
+    "28000": "its server refuses this user, password or database: see CHARTFERRY_LEDGER",
+    "53200": "its server has no memory or locks left (max_locks_per_transaction): start the same command again later",
+    "53300": "its server takes no more connections (max_connections): start the same command again later",
+}
+"""Sentences by the code of an error."""
+REFUSALS = {
+    "53200": re.compile("out of (shared )?memory"),
+    "53300": re.compile("too many (clients|connections)|connection slots"),
+    "28000": re.compile("authentication failed|does not exist|pg_hba"),
+}
 
 
 def open_engine(url: str | Path) -> Engine:
@@ -86,7 +99,7 @@ def why(error: SQLAlchemyError) -> str:
     """
     said = getattr(error, "orig", None)
     if isinstance(error, OperationalError) and not isinstance(said, sqlite3.Error):
-        return "its server does not answer, or has ended the connection: once it is there, start the same command again"
+        return SAID_BY_SERVERS.get(str(said).rpartition(" ")[2], NO_ANSWER)
     if not isinstance(said, sqlite3.Error):
         return type(error).__name__
     if "locked" in str(said):
@@ -98,10 +111,15 @@ def why(error: SQLAlchemyError) -> str:
 
 def _hide_values(context: ExceptionContext) -> None:
     """A server names values of the row that it refuses; only its code for the error goes on."""
-    code = getattr(context.original_exception, "sqlstate", None)
+    code = getattr(context.original_exception, "sqlstate", None) or _code_in(str(context.original_exception))
     for error in (context.original_exception, context.sqlalchemy_exception):
         if error is not None:
             error.args = (f"{type(context.original_exception).__name__} {code}",)
+
+
+def _code_in(text: str) -> str | None:
+    """Return the code that the driver leaves out where a server refuses a connection."""
+    return next((code for code, words in REFUSALS.items() if words.search(text)), None)
 
 
 def _engine(address: URL) -> Engine:

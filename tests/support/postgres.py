@@ -11,8 +11,8 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -55,6 +55,30 @@ class Postgres:
             yield url
         finally:
             self.execute(f"DROP DATABASE {make_url(url).database} WITH (FORCE)")
+
+    @contextmanager
+    def limited(self, url: str, role: str) -> Iterator[tuple[str, Callable[[int], None]]]:
+        """Yield the URL of a database for a role of its own, and what sets how many connections that may have."""
+        self.execute(f"CREATE ROLE {role} LOGIN")
+        self.execute(f"ALTER DATABASE {make_url(url).database} OWNER TO {role}")
+        try:
+            yield (
+                url.replace("tests@", f"{role}@"),
+                lambda most: self.execute(f"ALTER ROLE {role} CONNECTION LIMIT {most}"),
+            )
+        finally:
+            self.execute(f"ALTER DATABASE {make_url(url).database} OWNER TO tests")
+            self.execute(f"DROP OWNED BY {role}", str(make_url(url).database))
+            self.execute(f"DROP ROLE {role}")
+
+    @contextmanager
+    def without_locks(self) -> Iterator[None]:
+        """Have all locks of the server."""
+        with closing(psycopg.connect(host=self._folder, user="tests", dbname="postgres", autocommit=True)) as other:
+            with suppress(psycopg.errors.OutOfMemory):
+                other.execute("SELECT count(pg_advisory_lock(n)) FROM generate_series(1, 1000000) AS n")
+            yield
+            other.execute("SELECT pg_advisory_unlock_all()")
 
     def restart(self) -> None:
         """End the server at once, as a crash does, and start it again."""

@@ -1,0 +1,74 @@
+"""A ledger's PostgreSQL that takes no more connections, or has no more locks: one sentence, nothing lost or double."""
+
+from contextlib import ExitStack
+
+import pytest
+
+from pipelines.ledger.ledger import Ledger
+from tests.support.exports import payments
+from tests.support.postgres import running_server
+
+NO_CONNECTION = "its server takes no more connections (max_connections)"
+NO_LOCKS = "its server has no memory or locks left (max_locks_per_transaction)"
+
+
+def amounts(target) -> list[float]:
+    return sorted(body["amount"]["value"] for body in target.of("PaymentNotice"))
+
+
+def test_a_server_that_takes_no_more_connections_is_told_as_that(
+    home, target, chartferry, asked, postgres, monkeypatch
+):
+    """SCALE-03, LEDGER-01: at its first connection, and at any later one."""
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))
+    with postgres.database() as whole, postgres.limited(whole, "few") as (url, limit):
+        monkeypatch.setenv("CHARTFERRY_LEDGER", url)
+        for most in range(3):
+            limit(most)
+            code, out, err = chartferry("import")
+            if code == 0:
+                break
+            assert code == 6
+            assert NO_CONNECTION in out + err
+            assert "Traceback" not in err
+        assert most
+        limit(-1)
+        asked("import")
+        assert amounts(target) == [1.0, 2.0]
+        assert asked("verify")["differences"] == []
+
+
+@pytest.mark.parametrize(
+    ("refused", "by"), [("tests@", "nobody@"), (r"/t", "/nothing")], ids=["the user", "the database"]
+)
+def test_a_server_that_refuses_is_told_as_that(home, target, chartferry, postgres, monkeypatch, refused, by):
+    """SCALE-03"""
+    payments(home, ("k1", "p1", "1.00"))
+    monkeypatch.setenv("CHARTFERRY_LEDGER", postgres.create().replace(refused, by, 1))
+    code, _, err = chartferry("import")
+    assert (code, "its server refuses this user, password or database: see CHARTFERRY_LEDGER" in err) == (6, True)
+    assert (home / "inbox" / "payments.csv").exists()
+
+
+def test_a_server_without_locks_is_told_as_that(home, target, chartferry, asked, monkeypatch):
+    """SCALE-03, LEDGER-01: also in the middle of a load."""
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))
+    with running_server() as server, server.database() as url:
+        monkeypatch.setenv("CHARTFERRY_LEDGER", url)
+        with server.without_locks():
+            code, out, err = chartferry("import")
+            assert (code, NO_LOCKS in out + err, "Traceback" in err) == (6, True, False)
+        intend = Ledger.intend
+        with monkeypatch.context() as patched, ExitStack() as stack:
+
+            def and_then_there_are_none(*arguments):
+                intend(*arguments)
+                stack.enter_context(server.without_locks())
+
+            patched.setattr(Ledger, "intend", and_then_there_are_none)
+            code, _, err = chartferry("import")
+            assert code in (0, 6)  # connections that are there may do without
+            assert "Traceback" not in err
+        asked("import")
+        assert amounts(target) == [1.0, 2.0]
+        assert asked("verify")["differences"] == []
