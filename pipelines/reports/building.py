@@ -53,7 +53,7 @@ def _columns(db: duckdb.DuckDBPyConnection, table: str) -> list[tuple[str, str]]
 
 
 def comment(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
-    said = [f'COMMENT ON TABLE main."{table.name}" IS {quoted(table.comment)}']
+    said = [f'COMMENT ON TABLE main."{table.name}" IS {quoted(table.described)}']
     said += [f'COMMENT ON COLUMN main."{table.name}"."{each.name}" IS {quoted(each.comment)}' for each in table.columns]
     db.execute("; ".join(said))  # one by one, they are a tenth of a publication of few rows
 
@@ -63,7 +63,7 @@ def write_parquet(db: duckdb.DuckDBPyConnection, table: ReportTable, path: Path)
 
     Returns the number of its rows.
     """
-    comments = {"comment": table.comment} | {f"comment.{column.name}": column.comment for column in table.columns}
+    comments = {"comment": table.described} | {f"comment.{column.name}": column.comment for column in table.columns}
     said = ", ".join(f"{quoted(name)}: {quoted(text)}" for name, text in comments.items())
     options = f"FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{said}}}"
     [[rows]] = db.execute(f'COPY main."{table.name}" TO {quoted(str(path))} ({options})').fetchall()

@@ -55,7 +55,7 @@ def _resource(table: ReportTable) -> dict[str, object]:
         "path": f"parquet/{table.name}.parquet",
         "format": "parquet",
         "mediatype": "application/vnd.apache.parquet",
-        "description": table.comment,
+        "description": table.described,
         "schema": schema,
     }
 
@@ -80,7 +80,7 @@ def _source_lines(tables: Sequence[ReportTable]) -> Iterator[str]:
     yield "    tables:"
     for table in _by_name(tables):
         yield f"      - name: {table.name}"
-        yield f"        description: {_text(table.comment)}"
+        yield f"        description: {_text(table.described)}"
         yield "        columns:"
         for column in table.columns:
             yield f"          - name: {_text(column.name)}"

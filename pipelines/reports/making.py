@@ -12,6 +12,7 @@ from pipelines.home.strangers import hide_strangers
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.building import comment, make, write_parquet
 from pipelines.reports.dictionary import data_package, dbt_sources
+from pipelines.reports.remarks import remarked
 from pipelines.reports.settings import ReportSettings
 from pipelines.reports.staging import (
     FREE_TEXT,
@@ -51,10 +52,11 @@ def make_tables(
         stage_ledger(db, snapshot)
     stage_publication(db, sweep, published_at)
     of_scores = stage_files(db, sweep, home, settings.publish_patients)
-    tables = [remarked(table, of_scores) if table.name == SCORE else table for table in tables]
+    tables = [replace(each, remarks=tuple(of_scores)) if each.name == SCORE else each for each in tables]
     hide_strangers(db, home)
     for table in tables:
         make(db, table)
+    tables = [remarked(db, table) for table in tables]
     for table in response_tables(db, settings, {table.name for table in tables}):
         make(db, table)
         tables.append(table)
@@ -62,11 +64,6 @@ def make_tables(
         db.unregister(name)
     check(db, tables, sweep)
     return tables
-
-
-def remarked(table: ReportTable, remarks: Sequence[str]) -> ReportTable:
-    """Return the table with what its readers must know behind its comment."""
-    return replace(table, comment=" ".join([table.comment, *remarks]), remarks=tuple(remarks))
 
 
 def _bring_files(ledger: Ledger, home: Path, target: str) -> None:

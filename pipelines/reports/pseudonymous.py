@@ -72,10 +72,16 @@ def set_key(db: duckdb.DuckDBPyConnection, key: str) -> None:
 
 
 def shown(tables: Sequence[ReportTable]) -> list[ReportTable]:
-    """Return the tables of a pseudonymous publication, with the columns that are left. Raises `BrokenTable`."""
+    """Return the tables of a pseudonymous publication, with the columns that are left. Raises `BrokenTable`.
+
+    Without remarks, which may count few people.
+    """
     left = [found for table in tables if (found := _shown(table)).columns]
     names = {table.name for table in left}
-    return [replace(table, references=tuple(each for each in table.references if each[1] in names)) for table in left]
+    return [
+        replace(table, references=tuple(each for each in table.references if each[1] in names), remarks=())
+        for table in left
+    ]
 
 
 def _shown(table: ReportTable) -> ReportTable:

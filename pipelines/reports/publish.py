@@ -70,7 +70,7 @@ def _build(
         db.begin()
         tables = make_tables(db, ledger, sweep, published_at, home, settings_of(home))
         rows = write_files(db, tables, build, published_at)
-        remarks = [each for table in tables for each in table.remarks]
+        remarks = [f"{table.name}: {each}" for table in tables for each in table.remarks]
         _write_page(db, build.with_suffix(".html"), [*_older(home, sweep), *remarks])
         db.commit()
         db.execute("CHECKPOINT")

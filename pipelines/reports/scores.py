@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pipelines.home import arrow
-from pipelines.reports.forms import id_at_target
+from pipelines.reports.forms import NO_QUESTION, id_at_target
 from pipelines.reports.score_files import Row, ScoreFile, score_files
 from pipelines.reports.tables import BrokenTable
 
@@ -103,7 +103,11 @@ def _refuse_unknown(rule: ScoreFile, of: Sequence["_Here"]) -> None:
             where = f"{rule.file}: `{setting}` of the score {rule.name} names the question {name}"
             found = [question for here in of if (question := here.question(name))]
             if not found:
-                links = _listed(dict.fromkeys(each["link_id"] for here in of for each in here.questions))
+                links = _listed(
+                    dict.fromkeys(
+                        each["link_id"] for here in of for each in here.questions if each["type"] not in NO_QUESTION
+                    )
+                )
                 raise BrokenTable(f"{where}, and {of[-1].own_id} has none of that linkId or code: it has {links}")
             if not any(each in counted for each in found):
                 raise BrokenTable(f"{where}, which is none of its `questions`: {_listed(rule.questions)}")

@@ -109,6 +109,11 @@ class ReportTable:
     view: View | None = None
     remarks: tuple[str, ...] = ()
 
+    @property
+    def described(self) -> str:
+        """The comment, with the remarks behind it."""
+        return " ".join([self.comment, *self.remarks])
+
 
 def sql_folder() -> Path:
     """Return the folder of the SQL: inside the package if installed, else at the root of the repository."""

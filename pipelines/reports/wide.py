@@ -112,10 +112,9 @@ def _table(sharing: Sharing, with_texts: bool) -> ReportTable:
         f"One row per response to {_named(sharing)}, a column per question, counted as in questionnaire_response. "
         "A column is empty where the question has no answer."
     )
-    remarks = list(_remarks(sharing, answered))
     return ReportTable(
         name=sharing.table,
-        comment=" ".join([about, *remarks]),
+        comment=about,
         inputs=("questionnaire_response", "answer"),
         key=("response_id",),
         references=(),
@@ -129,7 +128,7 @@ WHERE response.questionnaire_id IN ({", ".join(map(quoted, ids))})
 GROUP BY response.resource_id
 ORDER BY response.resource_id""",
         file=f"the table {sharing.table}",
-        remarks=tuple(f"{sharing.table}: {each}" for each in remarks),
+        remarks=tuple(_remarks(sharing, answered)),
     )
 
 

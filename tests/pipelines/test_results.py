@@ -70,6 +70,8 @@ def test_results_of_reports_are_read_by_id_and_joined_to_their_reports(world: Wo
         ("r1", "o2", "other patient"),
         ("r2", "o1", "read"),
     ]
+    said = "Of 4 results that reports name, 1 are of another patient than their report's and 1 are not at the target"
+    assert world.published.remarks == [f"diagnostic_report_result: {said}: state says which."]
     world.results = [result("o1", 6.2)]
     world.publish()
     assert world.rows("SELECT observation_id, value, changes FROM observation") == [("o1", 6.2, 1)]

@@ -283,7 +283,7 @@ def test_a_questionnaire_that_the_target_does_not_have_is_said_wherever_scores_a
         "scores/own.toml: the score Own is of the questionnaire PainDairy, and the target has none with that id, "
         "name or code: it has PainDiary."
     )
-    assert done.remarks == [said]
+    assert done.remarks == [f"score: {said}"]
     [(comment,)] = world.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'score'")
     assert comment.endswith(said)
 
