@@ -17,6 +17,7 @@ from pathlib import Path
 from pipelines.dagster.group import end_group
 
 ENDS_WITHIN_SECONDS = 30.0
+SECONDS_BETWEEN_LOOKS = 3
 
 
 def main(arguments: list[str]) -> None:
@@ -27,7 +28,9 @@ def main(arguments: list[str]) -> None:
 
         module, socket = rest
         serve(module, socket)
-    elif which == "web":
+        return
+    look_less_often()
+    if which == "web":
         from pipelines.dagster.web import serve_pages
 
         host, port, workspace = rest
@@ -37,6 +40,16 @@ def main(arguments: list[str]) -> None:
 
         sys.argv = [f"dagster-{which}", *rest]
         command()  # type: ignore[no-untyped-call,unused-ignore]
+
+
+def look_less_often() -> None:
+    """Let pages and daemon ask every 3 seconds whether the definitions are new; Dagster's own is each second.
+
+    Each question goes to the code server, and is a good part of what all processes cost while nothing happens.
+    """
+    from dagster._grpc import server_watcher
+
+    server_watcher.WATCH_INTERVAL = SECONDS_BETWEEN_LOOKS
 
 
 @contextmanager
