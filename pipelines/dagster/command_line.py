@@ -7,24 +7,22 @@ knows nothing of this, so that Dagster can neither slow it down nor make it fail
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from sqlalchemy import select
 
 from pipelines.dagster.cursors import understood
+from pipelines.dagster.ended_runs import Ended, ended_runs
 from pipelines.dagster.handover import is_signed
 from pipelines.dagster.names import Names
 from pipelines.dagster.requests import ask_for, result_of
-from pipelines.dagster.stages.outcome import FINISHED, NOTHING_SENT
+from pipelines.dagster.taken_back import Back, taken_back_since, tell_taken_back
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.dagster_folder import TOLD_TAG
-from pipelines.ledger import tables as t
 from pipelines.ledger.lease import utc_text
-from pipelines.ledger.ledger import Ledger
 from pipelines.session.opening import has_ledger, open_ledger
 
 if TYPE_CHECKING:
@@ -35,9 +33,6 @@ RUNS_A_LOOK = 5_000
 OVERLAP = timedelta(minutes=10)
 """How far back each look reads again: a run's end time is taken before its commit, which may come after a look."""
 
-Ended = tuple[str, str, int]
-"""A run that ended: target, batch, number of the run."""
-
 
 def told_since(cursor: str | None) -> tuple[str, set[Ended]]:
     """Return the time from which to read the ledger, and the runs after it that were reported already."""
@@ -47,17 +42,6 @@ def told_since(cursor: str | None) -> tuple[str, set[Ended]]:
 
 def _told(said: Any) -> tuple[str, set[Ended]]:
     return str(said["until"]), {(target, batch_id, int(run)) for target, batch_id, run in said["told"]}
-
-
-def ended_runs(ledger: Ledger, since: str) -> list[tuple[str, Ended, str]]:
-    """Return end time, run and feed of the runs that ended after `since`, in this order."""
-    run, batch = t.run.c, t.batch.c
-    same = (batch.target == run.target) & (batch.batch_id == run.batch_id)
-    query = select(run.finished_at, run.target, run.batch_id, run.run, batch.feed).join(t.batch, same)
-    query = query.where(run.finished_at > since, run.state.in_((FINISHED, *NOTHING_SENT)))
-    with ledger.engine.connect() as connection:
-        rows = connection.execute(query.order_by(run.finished_at, run.batch_id).limit(RUNS_A_LOOK)).all()
-    return [(at, (target, batch_id, number), feed) for at, target, batch_id, number, feed in rows]
 
 
 def telling_sensor(
@@ -71,27 +55,40 @@ def telling_sensor(
         if not has_ledger(home, environ):
             return dg.SkipReason("There is no ledger yet.")
         until, told = told_since(context.cursor)
+        before = understood(context.cursor, _back, None)
         with closing(open_ledger(home, environ)) as ledger:
-            ended = ended_runs(ledger, until)
+            ended = ended_runs(ledger, until, RUNS_A_LOOK)
             names = {row["batch_id"]: row["file_name"] for row in ledger.batches() if row["file_name"]} if ended else {}
             made = ledger.batches_in(home)
             new = [(each, feed) for _, each, feed in ended if each not in told and not is_signed(made, *each)]
+            back = taken_back_since(ledger, before, datetime.now(UTC))
+            told_anew = {f"{target} {batch_id}" for (target, batch_id, _), _ in new}
+            seen = {**(before or {}), **{each: number for each, number in back.items() if each in told_anew}}
+            events = list(tell_taken_back(ledger, ours, catalog, seen, back))
         asked = []
         for feed in catalog.feeds:
             for target in sorted({each[0] for each, name in new if name == feed.name}):
                 batches = [each[1] for each, name in new if (each[0], name) == (target, feed.name)]
                 about = (f"told {ended[-1][0]}", names, {TOLD_TAG: target})
                 asked.append(ask_for(context.instance, ours, feed, batches, *about))
-        return result_of(asked, _cursor(until, ended), "The command line did nothing since.")
+        return result_of(asked, _cursor(until, ended, back), "The command line did nothing since.", events)
 
     return command_line
 
 
-def _cursor(until: str, ended: Sequence[tuple[str, Ended, str]]) -> str:
-    """Return a cursor `OVERLAP` before the last end that was seen, with the runs reported after it."""
+def _back(said: Any) -> Back | None:
+    back = said.get("back")
+    return None if back is None else {str(each): int(number) for each, number in back.items()}
+
+
+def _cursor(until: str, ended: Sequence[tuple[str, Ended, str]], back: Back) -> str:
+    """Return a cursor `OVERLAP` before the last end that was seen, with the runs reported after it.
+
+    back: what is taken back.
+    """
     if not ended:
-        return json.dumps({"until": until, "told": []})
-    back = utc_text(datetime.fromisoformat(ended[-1][0]) - OVERLAP)
+        return json.dumps({"until": until, "told": [], "back": back})
+    overlap = utc_text(datetime.fromisoformat(ended[-1][0]) - OVERLAP)
     # After a full look, continue where it ended: going back would read the same runs for ever.
-    since = ended[-1][0] if len(ended) == RUNS_A_LOOK else max(until, back)
-    return json.dumps({"until": since, "told": [each for at, each, _ in ended if at > since]})
+    since = ended[-1][0] if len(ended) == RUNS_A_LOOK else max(until, overlap)
+    return json.dumps({"until": since, "told": [each for at, each, _ in ended if at > since], "back": back})

@@ -50,15 +50,19 @@ def of_validated(file_name: str, validated: Validated, seconds: float, money: bo
     }
 
 
-def of_loaded(result: Result, target: str, money: bool) -> Metadata:
-    """Return the metadata of a loaded batch. Its row count is the number of its records at the target."""
+def of_loaded(result: Result, target: str, money: bool, taken_back: int = 0) -> Metadata:
+    """Return the metadata of a loaded batch. Its row count is the number of its records at the target.
+
+    taken_back: how many of these somebody has taken back since.
+    """
     count = result.count
+    landed = sum(count(name) for name in LANDED)
     return {
         "file": result.file,
         "target": target,
         "state": result.state,
         "run": result.run or 0,
-        ROWS: sum(count(name) for name in LANDED),
+        ROWS: landed,
         "records": count("records"),
         "rejected": count("rejected"),
         **{name: count(name) for name in OUTCOMES},
@@ -66,7 +70,14 @@ def of_loaded(result: Result, target: str, money: bool) -> Metadata:
         **(_dollars(_loaded_sums(result)) if money else {}),
         **pace(count("records"), result.seconds),
         "set_aside_by_rule": by_rule(result.reasons),
+        **(of_taken_back(landed, taken_back) if taken_back else {}),
     }
+
+
+def of_taken_back(landed: int, taken_back: int) -> Metadata:
+    """Return what is other for a batch of which records were taken back. landed: how many it had at the target."""
+    left = max(landed - taken_back, 0)
+    return {ROWS: left, "taken_back": taken_back, "state": "some taken back" if left else "taken back"}
 
 
 def by_rule(counts: Mapping[str, int]) -> dg.TableMetadataValue:

@@ -50,14 +50,23 @@ def ask_for(
     return runs, [batches.build_add_request(new)] if new else []
 
 
-def result_of(asked: Iterable[tuple[list[dg.RunRequest], Additions]], cursor: str, if_none: str) -> dg.SensorResult:
-    """Return the result of a sensor's look that asks for all of these runs. if_none: why there is none of them."""
+def result_of(
+    asked: Iterable[tuple[list[dg.RunRequest], Additions]],
+    cursor: str,
+    if_none: str,
+    events: Sequence[dg.AssetMaterialization] = (),
+) -> dg.SensorResult:
+    """Return the result of a sensor's look that asks for all of these runs.
+
+    if_none: why there is none of them. events: what it tells of assets without a run.
+    """
     found = list(asked)
     requests = [request for some, _ in found for request in some]
     return dg.SensorResult(
         run_requests=requests,
         dynamic_partitions_requests=[addition for _, some in found for addition in some],
         cursor=cursor,
+        asset_events=list(events),
         skip_reason=None if requests else if_none,
     )
 

@@ -18,6 +18,7 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import received_before
 from pipelines.ledger.columns import COPAYMENTS, COUNTS
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.standing import undone_by_batch
 from pipelines.runs.run import Result
 from pipelines.session.opening import open_ledger
 from pipelines.validation.outcome import Validated
@@ -84,7 +85,10 @@ def _tell_one(known: Known, stage: str, told: Told) -> None:
     else:
         result = _result(known)
         told.outcome.done[batch_id] = metadata.of_loaded(
-            result, known.row["target"], metadata.tells_sums(known.feed, known.run["run"])
+            result,
+            known.row["target"],
+            metadata.tells_sums(known.feed, known.run["run"]),
+            undone_by_batch(known.ledger, batch_id)[known.row["target"], batch_id],
         )
         told.facts[batch_id] = LoadedBatch(result, known.ledger.row_counts(known.row["target"], batch_id), first=True)
 

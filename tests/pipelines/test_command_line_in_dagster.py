@@ -79,6 +79,37 @@ def test_a_ledger_with_more_runs_than_a_look_takes_is_told_bit_by_bit(
     assert len(set(told)) >= 2
 
 
+def test_what_undo_took_back_is_the_newest_state_of_its_partition(practice: Practice) -> None:
+    """Dagster has no state of a partition for it: it stays green, and says how many rows are left."""
+    (practice.home / "inbox" / "tasks-undone.csv").write_text(
+        "task_id,patient_id,description,status,requester_id\nUNDONE1,p123,call,requested,dr-07\n"
+    )
+    done = practice.command("import", "--json")
+    [request] = [each for each in practice.tick("command_line").run_requests or () if each.job_name == "import_tasks"]
+    batch_id = str(request.partition_key)
+    found = materialized(practice.do(request))["loaded", batch_id]
+    assert (found["state"], found["dagster/row_count"]) == ("finished", 1), done.stdout
+    undone = practice.command("undo", batch_id)
+    assert undone.returncode == 0, undone.stderr
+    [event] = list(practice.tick("command_line").asset_events or [])
+    assert isinstance(event, dg.AssetMaterialization)
+    assert (event.asset_key, event.partition) == (dg.AssetKey(["tasks", "loaded"]), batch_id)
+    assert event.description == "tasks-undone.csv: 1 of its 1 records at the target were taken back by undo."
+    told = {name: value.value for name, value in event.metadata.items()}
+    assert {name: told[name] for name in ("file", "state", "taken_back", "dagster/row_count")} == {
+        "file": "tasks-undone.csv",
+        "state": "taken back",
+        "taken_back": 1,
+        "dagster/row_count": 0,
+    }
+    assert not practice.tick("command_line").asset_events
+    practice.cursors["command_line"] = None  # as of a Dagster that begins with this ledger
+    fresh = practice.tick("command_line")
+    assert not [each for each in fresh.asset_events or () if each.partition == batch_id]
+    [again] = [each for each in fresh.run_requests or () if each.job_name == "import_tasks"]
+    assert materialized(practice.do(again))["loaded", batch_id]["state"] == "taken back"
+
+
 def test_no_ledger_is_no_failure(tmp_path: Path) -> None:
     from pipelines.definitions import build_definitions
 

@@ -1,0 +1,55 @@
+"""What `undo` took back, on Dagster's pages: the batch's partition is materialized anew, with the rows that are left.
+
+Dagster has no state of a partition for that, and forgets no single partition: it stays green, and says what is left.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+
+import dagster as dg
+from sqlalchemy import select
+
+from pipelines.dagster import metadata
+from pipelines.dagster.names import Names
+from pipelines.feeds.files.catalog import Catalog
+from pipelines.home.batch import shown
+from pipelines.ledger import tables as t
+from pipelines.ledger.lease import utc_text
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.standing import UNDO, undone_by_batch
+from pipelines.ledger.states import LANDED
+
+LONGEST = timedelta(days=1)
+"""How long after its decision an undo is watched: it may take back more of a batch while the sensor looks."""
+
+Back = dict[str, int]
+"""By `<target> <batch>`: how many of its records were taken back at the last look."""
+
+
+def taken_back_since(ledger: Ledger, before: Mapping[str, int] | None, now: datetime) -> Back:
+    """Return what is taken back of the batches that somebody has undone of late. before: of the last look, if any."""
+    decision, since = t.decision.c, utc_text(now - LONGEST) if before is not None else ""
+    undone = select(decision.target, decision.subject).where(decision.command == UNDO, decision.at > since).distinct()
+    with ledger.engine.connect() as connection:
+        found = connection.execute(undone.order_by(decision.target, decision.subject)).all()
+    return {f"{target} {batch_id}": undone_by_batch(ledger, batch_id)[target, batch_id] for target, batch_id in found}
+
+
+def tell_taken_back(
+    ledger: Ledger, names: Names, catalog: Catalog, before: Mapping[str, int], back: Mapping[str, int]
+) -> Iterator[dg.AssetMaterialization]:
+    """Yield the new state of each batch of which more is taken back than before."""
+    for each, number in back.items():
+        target, _, batch_id = each.rpartition(" ")
+        batch = ledger.batch(target, batch_id)
+        feed = catalog.named(batch["feed"]) if batch else None
+        if batch and feed and number > before.get(each, 0):
+            landed = sum(int(batch[name] or 0) for name in LANDED)
+            about = metadata.of_taken_back(landed, number)
+            file = shown(batch["file_name"] or batch_id)
+            yield dg.AssetMaterialization(
+                names.keys_of(feed)["loaded"],
+                partition=names.partition(batch_id),
+                description=f"{file}: {number:,} of its {landed:,} records at the target were taken back by undo.",
+                metadata={"file": file, "target": target, **about},
+            )
