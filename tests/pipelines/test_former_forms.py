@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from fhir_service.interface.checking import check
@@ -13,6 +14,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from pipelines.reports.content_names import content_name
 from pipelines.reports.sweep import folder_of
+from tests.support.exports import put
 from tests.support.publishing import START, TARGET, World, carry_over, publish_only
 
 LOINC = "http://loinc.org"
@@ -166,3 +168,28 @@ def test_a_form_that_came_back_is_the_form_that_it_was(world: World) -> None:
     world.publish()
     assert world.rows("SELECT questionnaire_id FROM questionnaire ORDER BY 1") == [("q1",), ("q1~1",)]
     assert world.rows("SELECT questionnaire_id FROM questionnaire_response") == [("q1",)]
+
+
+ANSWERS = "response_id,patient_id,questionnaire,question,answer_code\n"
+
+
+@pytest.mark.publishes("score", wide=True)
+def test_an_import_after_the_form_was_replaced_says_so_at_its_end(home, target, asked, chartferry):  # type: ignore[no-untyped-def]
+    """The answers of each file are of the form that the target had when it was imported."""
+    target.stored["q1"] = OLD
+    put(home, "answers-1.csv", ANSWERS + "k1,p1,q1,a1,low\nk1,p1,q1,a2,low\n")
+    assert asked("import")["remarks"] == []
+    target.stored["q1"] = NEW
+    put(home, "answers-2.csv", ANSWERS + "k2,p1,q1,a1,low\nk2,p1,q1,a2,low\n")
+    code, out, err = chartferry("import")
+    said = (
+        "note: response_mood: Versions of Mood ask different things by one linkId, and each has a column of its own "
+        "(a2: a2, a2_2)."
+    )
+    assert code == 0, err
+    assert said in out.splitlines()
+    with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as db:
+        of_form = "SELECT questionnaire_id, a1, a2, a2_2 FROM response_mood ORDER BY authored_at"
+        assert db.execute(of_form).fetchall() == [("q1~1", "low", "low", None), ("q1", "low", None, "low")]
+    code, out, _ = chartferry("reports")
+    assert said in out.splitlines()
