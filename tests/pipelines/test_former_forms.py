@@ -174,7 +174,7 @@ ANSWERS = "response_id,patient_id,questionnaire,question,answer_code\n"
 
 
 @pytest.mark.publishes("score", wide=True)
-def test_an_import_after_the_form_was_replaced_says_so_at_its_end(home, target, asked, chartferry):  # type: ignore[no-untyped-def]
+def test_an_import_after_the_form_was_replaced_says_so_at_its_end(home, target, asked, chartferry):
     """The answers of each file are of the form that the target had when it was imported."""
     target.stored["q1"] = OLD
     put(home, "answers-1.csv", ANSWERS + "k1,p1,q1,a1,low\nk1,p1,q1,a2,low\n")
