@@ -14,9 +14,6 @@ from numpy.typing import NDArray
 
 Values = Sequence[Any] | NDArray[np.object_]
 
-pa.set_memory_pool(pa.system_memory_pool())
-"""Arrow's own pool keeps some 20 MB more for the 10 MB that a stage has in use at once, and is no faster here."""
-
 
 def column(values: Values, kind: pa.DataType) -> pa.Array:
     """Return values as a column; None is null.

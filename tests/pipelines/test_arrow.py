@@ -1,5 +1,6 @@
 """Columns made of buffers are those that pyarrow makes, and no process that imports a file loads pandas."""
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -52,8 +53,11 @@ def by_name(row: tuple[Any, ...] | None) -> dict[str, Any] | None:
     return None if row is None else dict(zip(("name", "at", "is_new"), row, strict=True))
 
 
-def test_memory_that_columns_no_longer_need_goes_back_to_the_system() -> None:
-    assert pa.default_memory_pool().backend_name == "system"
+def test_memory_that_arrow_no_longer_needs_goes_back_to_the_system_that_of_parquet_too() -> None:
+    shown = "import pipelines, pyarrow; print(pyarrow.default_memory_pool().backend_name)"
+    given = {name: value for name, value in os.environ.items() if not name.startswith("ARROW_")}
+    done = subprocess.run([sys.executable, "-c", shown], env=given, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["system"] == [pa.default_memory_pool().backend_name]
 
 
 def test_half_a_character_is_refused() -> None:
