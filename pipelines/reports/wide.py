@@ -159,6 +159,11 @@ def _remarks(sharing: Sharing, answered: Iterable[Answered]) -> Iterator[str]:
         columns = "; ".join(f"{link_id}: {', '.join(names)}" for link_id, names in apart.items())
         named = sharing.forms[-1].name or sharing.forms[-1].id
         yield f"Versions of {named} ask different things by one linkId, and each has a column of its own ({columns})."
+    if sharing.table != sharing.stem:
+        yield (
+            f"The name of {_shown(sharing.forms[0])} gives {sharing.stem}, which another questionnaire has; "
+            f"a name for it may be set in {FILE}, under [response_tables]."
+        )
     for form in sharing.forms:
         if form.lost:
             number = "1 response names" if form.lost == 1 else f"{form.lost:,} responses name"
@@ -180,11 +185,10 @@ def _shown(form: Form) -> str:
 
 
 def _named(sharing: Sharing) -> str:
-    """The questionnaires of a table in words, and why it has another name than theirs."""
+    """The questionnaires of a table in words."""
     shown = [_shown(form) for form in sharing.forms]
     several = "questionnaires" if len(shown) > 1 else "questionnaire"
-    why = f", whose name gives {sharing.stem}, which another has," if sharing.table != sharing.stem else ""
-    return f"the {several} {' and '.join(shown)}{why}"
+    return f"the {several} {' and '.join(shown)}"
 
 
 def _questions(forms: Sequence[Form]) -> list[Question]:

@@ -150,7 +150,12 @@ def test_another_questionnaire_whose_name_gives_a_table_that_is_there_has_its_id
     assert world.rows("SELECT response_id, mood FROM response_check_up_2") == [("id-r1", "low")]
     assert world.rows("SELECT response_id, x FROM response_check_up_2_a_2") == [("id-r2", "a")]
     [(comment,)] = world.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'response_check_up_2_a_2'")
-    assert "whose name gives response_check_up_2, which another has," in comment
+    said = (
+        "The name of check-up 2 (a-2) gives response_check_up_2, which another questionnaire has; "
+        "a name for it may be set in reports.toml, under [response_tables]."
+    )
+    assert comment.endswith(said)
+    assert world.published.remarks == [f"response_check_up_2_a_2: {said}"]
     (world.home / "reports.toml").write_text('[response_tables]\na-2 = "older_check_up"\n')
     world.publish()
     assert world.rows("SELECT response_id, x FROM response_older_check_up") == [("id-r2", "a")]
