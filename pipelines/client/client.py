@@ -19,6 +19,7 @@ from pipelines.client.pace import PATIENT, Attempts, Patience
 from pipelines.client.profiles import PLAIN, ProfileFile
 from pipelines.client.replies import (
     Late,
+    NoResult,
     NotDone,
     NotSent,
     Refused,
@@ -175,7 +176,7 @@ class FhirClient:
         self.patience.wait(self.patience.first)
         try:
             self.get(f"/{resource_type}?_count=1")
-        except (NotSent, NotDone, Refused, Unknown) as error:
+        except NoResult as error:
             raise TargetUnusable(f"the target could not be used: it answers no search ({error})") from None
 
     def read(self, resource_type: str, resource_id: str) -> dict[str, Any] | None:

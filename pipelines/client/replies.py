@@ -39,7 +39,11 @@ LOCATION = re.compile(
 )
 
 
-class NotSent(Exception):
+class NoResult(Exception):
+    """A request did not give its result: it was not sent, not done or refused, or its outcome is unknown."""
+
+
+class NotSent(NoResult):
     """There was no connection, or no token to send with: the target surely saw nothing. The text says which.
 
     final: to try again now is of no use.
@@ -50,7 +54,7 @@ class NotSent(Exception):
         self.retry_after, self.final = retry_after, final
 
 
-class Unknown(Exception):
+class Unknown(NoResult):
     """It is not known whether the target did what was asked: a lost, odd or redirected answer."""
 
 
@@ -101,7 +105,7 @@ class Reply:
 NO_REPLY = Reply(0)
 
 
-class NotDone(Exception):
+class NotDone(NoResult):
     """The target surely did not do it, and may later: 401, 403, 413, 429, or a 503 with an OperationOutcome."""
 
     def __init__(self, reply: Reply) -> None:
@@ -109,7 +113,7 @@ class NotDone(Exception):
         self.reply = reply
 
 
-class Refused(Exception):
+class Refused(NoResult):
     """The target refused the request for what it is, with an OperationOutcome."""
 
     def __init__(self, reply: Reply) -> None:

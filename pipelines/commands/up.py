@@ -4,16 +4,15 @@ It starts these processes, prints their addresses, restarts those that end by th
 """
 
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipelines.commands.definitions import DEFINITIONS, Reloading, reload, stamp_of, write_workspace
-from pipelines.commands.supervising import LOOPBACK, CannotStart, Child, Say, alone, asked_to_end, free, signals
+from pipelines.commands.supervising import LOOPBACK, Child, Say, alone, free, signals
+from pipelines.commands.wards import Ward, start, stop, watch
 from pipelines.home.dagster_folder import INSECURE, dagster_environment, is_set, lacking, prepare_dagster_home
-from pipelines.home.logs import rotate
 from pipelines.home.preparing import prepare_home
 from pipelines.session.bundled import STORE
 from pipelines.session.named import NAMES, named_target
@@ -22,7 +21,6 @@ from pipelines.session.service_commands import SERVICE
 SERVICE_PORT, WEB_PORT = 8400, 3000
 REFERENCE = "reference"
 ATTENDED = (sys.executable, "-m", "pipelines.dagster.attended")
-READY_WITHIN_SECONDS = 600.0
 
 
 def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int, say: Say) -> None:
@@ -47,13 +45,13 @@ def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int,
             lambda: stamp_of(home, environ), lambda: reload(f"http://{LOOPBACK}:{port}", DEFINITIONS), say
         )
         wakes = stack.enter_context(signals())
-        for child in children:
-            stack.callback(child.stop)
+        wards = [Ward(child, environ) for child in children]
+        stack.callback(stop, [wards])
         say("starting ...")
-        first = [child for child in children if child.comes_first]
-        if _start(first, environ, wakes) and _start([each for each in children if each not in first], environ, wakes):
+        first = [ward for ward in wards if ward.child.comes_first]
+        if start(first, wakes, say) and start([ward for ward in wards if ward not in first], wakes, say):
             _tell(children, home, say)
-            _watch(children, environ, wakes, say, reloading.look)
+            watch(wards, wakes, say, [reloading.look])
         say("stopping ...")
     say("stopped")
 
@@ -94,50 +92,6 @@ def pages_and_daemon(folder: Path, locations: Mapping[str, Path], port: int) -> 
         Child("Dagster", web, folder / "webserver.log", f"http://{LOOPBACK}:{port}/server_info"),
         Child("daemon", daemon, folder / "daemon.log"),
     ]
-
-
-def _start(children: Sequence[Child], environ: Mapping[str, str], wakes: int) -> bool:
-    """Start processes and wait until all are ready; False if a signal came first. Raises CannotStart."""
-    for child in children:
-        child.start(environ)
-    return _wait_until_ready(children, wakes)
-
-
-def _wait_until_ready(children: Sequence[Child], wakes: int) -> bool:
-    """Wait until all processes are ready; False if a signal came first. Raises CannotStart if one ends or is late."""
-    until = time.monotonic() + READY_WITHIN_SECONDS
-    waiting = list(children)
-    while waiting:
-        if asked_to_end(wakes, 0.2):
-            return False
-        for child in children:
-            if child.ended():
-                raise CannotStart(f"{child.name} did not start: {child.last_words()}")
-        waiting = [child for child in waiting if not child.ready()]
-        if waiting and time.monotonic() > until:
-            raise CannotStart(f"{waiting[0].name} does not answer: {waiting[0].last_words()}")
-    return True
-
-
-def _watch(
-    children: Sequence[Child], environ: Mapping[str, str], wakes: int, say: Say, look: Callable[[], None]
-) -> None:
-    """Restart processes that end by themselves, until a signal arrives. Raises CannotStart if one ends too often.
-
-    look: is called once a second.
-    """
-    while not asked_to_end(wakes, 1.0):
-        look()
-        for child in children:
-            if rotate(child.log):
-                child.began = 0
-            if child.ended():
-                words = child.last_words()
-                child.stop()
-                if child.restarts_too_often():
-                    raise CannotStart(f"{child.name} ends again and again: {words}")
-                say(f"{child.name} ended ({words}); starting it anew")
-                child.start(environ)
 
 
 def _tell(children: Sequence[Child], home: Path, say: Say) -> None:

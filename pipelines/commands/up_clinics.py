@@ -4,83 +4,19 @@ A clinic has a code server, which holds its definitions and its runs, and a bund
 What fails of one clinic is started anew, at last once a minute, and holds up no other.
 """
 
-import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipelines.commands.definitions import Reloading, reload, stamp_of
-from pipelines.commands.supervising import LOOPBACK, CannotStart, Child, Say, alone, asked_to_end, free, signals
+from pipelines.commands.supervising import LOOPBACK, Say, alone, free, signals
 from pipelines.commands.up import REFERENCE, code_server, pages_and_daemon, service
+from pipelines.commands.wards import Ward, start, stop, watch
 from pipelines.home.dagster_folder import dagster_environment, prepare_shared_dagster
 from pipelines.home.folder import make_private
-from pipelines.home.logs import rotate
 from pipelines.home.preparing import prepare_home
 from pipelines.session.clinics import BadClinics, Clinic, read_clinics, shared_environment
-
-WAITS_FOR_ALL_SECONDS = 120.0
-"""How long Dagster's pages wait for the slowest clinic at the start."""
-LONGEST_PAUSE = 60.0
-
-
-@dataclass
-class Ward:
-    """A process of a clinic, or one that all share, under the supervisor's eyes.
-
-    clinic: None for a process that all share: without it nothing goes on. due: when it is started anew. ailing: that it
-    ended again and again, and has not lived long since.
-    """
-
-    child: Child
-    environ: Mapping[str, str]
-    clinic: Clinic | None = None
-    due: float | None = None
-    ailing: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"{self.clinic.name}: {self.child.name}" if self.clinic else self.child.name
-
-    def start(self, say: Say) -> None:
-        """Start the process. That of a clinic whose home has vanished is tried again later. Raises CannotStart."""
-        self.due = None
-        try:
-            self.child.start(self.environ)
-        except OSError as error:
-            said = f"{self.name} cannot be started: {error.filename or 'a process'}: {error.strerror}"
-            if self.clinic is None:
-                raise CannotStart(said) from None
-            say(f"{said}; trying again in {LONGEST_PAUSE:.0f} s; the other clinics go on")
-            self.due = time.monotonic() + LONGEST_PAUSE
-
-    def is_settled(self) -> bool:
-        """True if the process is ready, or has ended, or is tried again later."""
-        return self.due is not None or self.child.ended() or self.child.ready()
-
-    def look(self, say: Say) -> None:
-        """Start the process anew if it ended, that of a clinic after a pause. Raises CannotStart."""
-        if self.due is not None:
-            if time.monotonic() >= self.due:
-                self.start(say)
-            return
-        if rotate(self.child.log):
-            self.child.began = 0
-        if self.child.ended():
-            self._ended(say)
-
-    def _ended(self, say: Say) -> None:
-        words, often = self.child.last_words(), self.child.restarts_too_often()
-        self.child.stop()
-        if often and self.clinic is None:
-            raise CannotStart(f"{self.name} ends again and again: {words}")
-        self.ailing = often or (self.ailing and not self.child.lived_long())
-        pause = LONGEST_PAUSE if self.ailing else 0.0
-        when = f"starting it anew in {pause:.0f} s; the other clinics go on" if self.ailing else "starting it anew"
-        say(f"{self.name} ended ({words}); {when}")
-        self.due = time.monotonic() + pause
 
 
 def up_clinics(home: Path, file: Path, environ: Mapping[str, str], web_port: int, say: Say) -> None:
@@ -111,29 +47,14 @@ def up_clinics(home: Path, file: Path, environ: Mapping[str, str], web_port: int
         pages = f"http://{LOOPBACK}:{port}"
         reloads = [_reloading(clinic, pages, say) for clinic in clinics]
         wakes = stack.enter_context(signals())
-        stack.callback(_stop, of_clinics)
-        stack.callback(_stop, [for_all])
+        stack.callback(stop, of_clinics)
+        stack.callback(stop, [for_all])
         say("starting ...")
-        if _start(wards, wakes, say) and _start(for_all, wakes, say):
+        if start(wards, wakes, say) and start(for_all, wakes, say):
             _tell(clinics, wards, pages, say)
-            while not asked_to_end(wakes, 1.0):
-                for reloading in reloads:
-                    reloading.look()
-                for ward in (*wards, *for_all):
-                    ward.look(say)
+            watch([*wards, *for_all], wakes, say, [reloading.look for reloading in reloads])
         say("stopping ...")
     say("stopped")
-
-
-def _stop(groups: Sequence[Sequence[Ward]]) -> None:
-    """Stop groups of processes side by side, those of a group from the last to the first."""
-
-    def stop(group: Sequence[Ward]) -> None:
-        for ward in reversed(group):
-            ward.child.stop()
-
-    with ThreadPoolExecutor(len(groups)) as threads:
-        list(threads.map(stop, groups))
 
 
 def _apart_from(home: Path, clinics: Sequence[Clinic]) -> None:
@@ -168,27 +89,6 @@ def _reloading(clinic: Clinic, pages: str, say: Say) -> Reloading:
         lambda: reload(pages, clinic.name),
         lambda said: say(f"{clinic.name}: {said}"),
     )
-
-
-def _start(wards: Sequence[Ward], wakes: int, say: Say) -> bool:
-    """Start processes and wait until each is ready; False if a signal came first. Raises CannotStart.
-
-    A process of a clinic that ends, or is late, is waited for no longer: the others go on.
-    """
-    for ward in wards:
-        ward.start(say)
-    until = time.monotonic() + WAITS_FOR_ALL_SECONDS
-    while waiting := [ward for ward in wards if not ward.is_settled()]:
-        if asked_to_end(wakes, 0.2):
-            return False
-        if time.monotonic() > until and all(ward.clinic for ward in waiting):
-            for ward in waiting:
-                say(f"{ward.name} does not answer yet ({ward.child.last_words()}); the other clinics go on")
-            break
-    for ward in wards:
-        if ward.child.ended() and ward.clinic is None:
-            raise CannotStart(f"{ward.name} did not start: {ward.child.last_words()}")
-    return True
 
 
 def _tell(clinics: Sequence[Clinic], wards: Sequence[Ward], pages: str, say: Say) -> None:

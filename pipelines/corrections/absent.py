@@ -18,7 +18,7 @@ NO_NEED = "{}: no need: the next import can send it again without making two"
 
 def check_absent(session: Session, doubt: Doubtful, others: Collection[str]) -> None:
     """Raise `NotPossible` if something may be at the target that the row's attempts made."""
-    kind, files = doubt.resource_type, accepted_files(session.ledger.batches_in(session.home).folder(doubt.batch_id))
+    kind, files = doubt.resource_type, accepted_files(session.batches.folder(doubt.batch_id))
     step = step_for(session.connection.capabilities, kind)
     looked_up = as_doubts(session.ledger, session.target, kind, [doubt], files, step.named)
     if not looked_up:

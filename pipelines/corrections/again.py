@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from pipelines.client.comparison import TAKEN_BACK
-from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
+from pipelines.client.replies import NoResult, TargetUnusable
 from pipelines.corrections.moved import follow, is_other, is_unclear
 from pipelines.corrections.records import (
     Piece,
     Record,
-    check_known,
     count_records,
     pieces_of,
     read_versions,
@@ -43,7 +42,7 @@ def plan_again(session: Session, batch_id: str) -> int:
     undo that was cut off had not taken back stays. What had been taken back, and is there again since the target was
     restored, is taken back once the new ones are there.
     """
-    check_known(session, batch_id)
+    session.ledger.known_batch(session.target, batch_id)
     number, progress, found = 0, session.progress, False
     with lease_of(session) as lease:
         for fate, piece in _to_load_again(session, batch_id, progress.advance):
@@ -78,7 +77,7 @@ def _to_load_again(
                 session.progress.say(f"{left:,} {NOT_NAMED}")
             if gone or followed.moved:
                 yield "gone", [gone[at] for at in followed.gone if at < len(gone)]
-    except (NotSent, NotDone, Refused, Unknown) as error:
+    except NoResult as error:
         raise TargetUnusable(f"the batch could not be read from the target ({error})") from None
     for piece in pieces_of(session, batch_id, ("undone",)):
         advance(len(piece))

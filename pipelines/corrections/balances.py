@@ -16,7 +16,6 @@ from pipelines.runs.summary import dollars
 from pipelines.session.bundled import STORE
 
 ABOVE = "the payment is above the balance owed"
-IDS_A_QUERY = 400
 
 
 def with_balances(
@@ -40,13 +39,9 @@ def _said(reason: Reason, cents: int | None) -> Reason:
 
 
 def _patients(ledger: Ledger, rejects: Iterable[str]) -> dict[str, str]:
-    names, found = sorted(rejects), dict[str, str]()
-    with ledger.engine.connect() as connection:
-        for start in range(0, len(names), IDS_A_QUERY):
-            some = t.reject.c.reject_id.in_(names[start : start + IDS_A_QUERY])
-            rows = connection.execute(select(t.reject.c.reject_id, t.reject.c.patient_id).where(some))
-            found.update((name, patient) for name, patient in rows if patient)
-    return found
+    reject = t.reject.c
+    found = ledger.read_of(select(reject.reject_id, reject.patient_id), reject.reject_id, rejects)
+    return {name: patient for name, patient in found if patient}
 
 
 def _owed(store: Path, target: str, patients: set[str]) -> dict[str, int]:

@@ -50,7 +50,7 @@ def accept(session: Session, name: str, resource_id: str) -> str:
         known = known_resources(session.ledger, session.target, kind, [doubt])
         if any(resource_id in ids for ids in known.values()):
             raise NotPossible(f"{kind}/{resource_id} is another row's already")
-        files = accepted_files(session.ledger.batches_in(session.home).folder(doubt.batch_id))
+        files = accepted_files(session.batches.folder(doubt.batch_id))
         row = rows_in(files, {doubt.key: doubt.content_hash}).get(doubt.key)
         if row is None:
             raise NotPossible(f"{name}: its source row is not here any more, so nothing can be compared")

@@ -13,7 +13,6 @@ from pipelines.home.scratch import throwaway_folder
 from pipelines.home.spill import Writer, batches
 from pipelines.ledger import tables as t
 from pipelines.ledger.former import Former, earlier_versions
-from pipelines.ledger.tables import NotPossible
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 
@@ -52,9 +51,8 @@ def _of_batch(session: Session, batch_id: str, states: Sequence[str]) -> list[Co
 
 
 def count_records(session: Session, batch_id: str, states: Sequence[str]) -> int:
-    with session.ledger.engine.connect() as connection:
-        query = select(func.count()).select_from(t.record).where(*_of_batch(session, batch_id, states))
-        return int(connection.execute(query).scalar_one())
+    query = select(func.count()).select_from(t.record).where(*_of_batch(session, batch_id, states))
+    return int(session.ledger.value(query))
 
 
 def pieces_of(session: Session, batch_id: str, states: Sequence[str]) -> Iterator[Piece]:
@@ -67,11 +65,6 @@ def pieces_of(session: Session, batch_id: str, states: Sequence[str]) -> Iterato
                 out.add(*row)
         for part in batches(kept, ROWS_A_PIECE, Record._fields):
             yield [Record._make(row) for row in zip(*(column.to_pylist() for column in part.columns), strict=True)]
-
-
-def check_known(session: Session, batch_id: str) -> None:
-    if session.ledger.batch(session.target, batch_id) is None:
-        raise NotPossible(f"{batch_id}: no such batch at this target")
 
 
 def there_again(session: Session, piece: Piece) -> list[Former]:
@@ -110,5 +103,4 @@ def read_by(session: Session, batch_id: str) -> set[str]:
     """The feeds, by hash, that a batch's records were read by."""
     record = t.record.c
     query = select(record.feed_hash).distinct().where(record.target == session.target, record.batch_id == batch_id)
-    with session.ledger.engine.connect() as connection:
-        return set(connection.execute(query).scalars())
+    return {feed for (feed,) in session.ledger.read(query)}

@@ -16,7 +16,6 @@ from pipelines.corrections.moved import follow, owner_of
 from pipelines.corrections.records import (
     Piece,
     Record,
-    check_known,
     count_records,
     pieces_of,
     there_again,
@@ -92,9 +91,8 @@ def _first(rows: dict[str, str], total: int, word: str) -> Iterator[str]:
 
 def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
     """Take back what the batch made: responses to `entered-in-error`, tasks to `cancelled`; list what cannot be."""
-    check_known(session, batch_id)
-    done, progress = Undone(dry_run), session.progress
-    kind = str((session.ledger.batch(session.target, batch_id) or {}).get("resource_type"))
+    batch, done, progress = session.ledger.known_batch(session.target, batch_id), Undone(dry_run), session.progress
+    kind = str(batch["resource_type"])
     bundle = step_for(session.connection.capabilities, kind).bundle
     most = session.connection.client.profile.rows_a_bundle or ROWS_A_BUNDLE
     with lease_of(session) as lease:

@@ -252,28 +252,22 @@ def of_batches(home: Path, environ: Mapping[str, str]) -> Iterator[Event]:
     """Yield failed and unfinished batches, batches with every record set aside, and rows in doubt."""
     for feed, broken in broken_in(home, environ).items():
         for batch_id, why in broken.failed.items():
-            text = f"{_file(broken, batch_id)} was not imported: {why}"
-            yield Event(f"failed {batch_id}", "batch_failed", text, _about(feed, broken, batch_id))
+            yield _of_batch("failed", "batch_failed", feed, broken, batch_id, f" was not imported: {why}")
         for batch_id, number in broken.nothing_taken.items():
-            text = f"{_file(broken, batch_id)}: none of its {number:,} records was taken."
-            yield Event(f"nothing {batch_id}", "nothing_taken", text, _about(feed, broken, batch_id))
+            said = f": none of its {number:,} records was taken."
+            yield _of_batch("nothing", "nothing_taken", feed, broken, batch_id, said)
         for batch_id, rows in broken.doubts.items():
-            text = f"{_file(broken, batch_id)}: whether the target has {rows:,} rows is not known."
-            about = _about(feed, broken, batch_id) | {"rows": rows}
-            yield Event(f"doubt {batch_id}", "rows_in_doubt", text, about)
+            said = f": whether the target has {rows:,} rows is not known."
+            yield _of_batch("doubt", "rows_in_doubt", feed, broken, batch_id, said, rows=rows)
         for batch_id in broken.unfinished:
-            text = f"{_file(broken, batch_id)} did not come to its end."
-            yield Event(f"unfinished {batch_id}", "batch_unfinished", text, _about(feed, broken, batch_id))
+            yield _of_batch("unfinished", "batch_unfinished", feed, broken, batch_id, " did not come to its end.")
 
 
-def _file(broken: Broken, batch_id: str) -> str:
-    """Return the name of a batch's file, and of the batch."""
+def _of_batch(key: str, kind: str, feed: str, broken: Broken, batch_id: str, said: str, **more: int) -> Event:
+    """Return the event of a batch, whose text names its file."""
     name = broken.files.get(batch_id)
-    return f"{name} ({batch_id})" if name else batch_id
-
-
-def _about(feed: str, broken: Broken, batch_id: str) -> dict[str, Any]:
-    return {"feed": feed, "batches": [batch_id], "files": [broken.files.get(batch_id, "")]}
+    about = {"feed": feed, "batches": [batch_id], "files": [name or ""], **more}
+    return Event(f"{key} {batch_id}", kind, f"{f'{name} ({batch_id})' if name else batch_id}{said}", about)
 
 
 def of_waiting(held: Waiting | None) -> Iterator[Event]:

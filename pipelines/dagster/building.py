@@ -3,19 +3,20 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
 from pipelines.dagster.imports import import_assets, import_job
 from pipelines.dagster.names import Names
 from pipelines.dagster.publishing import publication_job
-from pipelines.dagster.queries import query_job, query_schedule
+from pipelines.dagster.queries import query_job
 from pipelines.dagster.reference import is_bundled, reference_asset, reference_job
 from pipelines.dagster.reports.assets import report_assets
-from pipelines.dagster.reports.schedule import report_schedule, reports_job
-from pipelines.dagster.retention import retention_job, retention_schedule
+from pipelines.dagster.reports.schedule import SCHEDULE, cron_of, reports_job
+from pipelines.dagster.retention import retention_job
 from pipelines.dagster.sensors import sensors_of
-from pipelines.dagster.standing.check import standing_check, standing_job, standing_schedule
+from pipelines.dagster.standing.check import standing_check, standing_job
 from pipelines.dagster.workplace import RESOURCE_KEY, workplace_resource
 from pipelines.feeds.files.catalog import home_catalog
 
@@ -62,11 +63,17 @@ def build_definitions(
         jobs=[*own, *imports, *queries, refresh, publication, standing, retention],
         sensors=sensors_of(home, environ, catalog, imports, own, (publication, refresh)),
         schedules=[
-            *map(query_schedule, queries),
-            report_schedule(refresh, environ),
-            standing_schedule(standing),
-            retention_schedule(retention),
+            *(_schedule(job, "5 * * * *", "Every hour.") for job in queries),
+            _schedule(refresh, cron_of(environ), f"Every hour, or as the cron line in {SCHEDULE} says."),
+            _schedule(standing, "30 * * * *", "Every hour."),
+            _schedule(retention, "15 3 * * *", "Every night."),
         ],
         resources={RESOURCE_KEY: workplace_resource(home, environ)},
         executor=executor,
     )
+
+
+def _schedule(job: Any, cron: str, says: str) -> dg.ScheduleDefinition:
+    """Return the schedule of a job, which runs without being switched on."""
+    running = dg.DefaultScheduleStatus.RUNNING
+    return dg.ScheduleDefinition(name=job.name, job=job, cron_schedule=cron, default_status=running, description=says)

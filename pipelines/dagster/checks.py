@@ -88,24 +88,29 @@ def every_cent_is_accounted_for(validated: Validated) -> Violations:
     yield from _same("the amount set aside", set_aside, "that of the rejects", files["rejects"].cents)
 
 
-def control_totals_agree(validated: Validated) -> Violations:
-    if validated.control_mismatch:
-        yield validated.control_mismatch
+STOPS = (
+    (
+        "control_totals_agree",
+        "control_mismatch",
+        "Rows and amount are those of the `.control.json` beside the file, where there is one.",
+    ),
+    ("rejects_stay_within_the_limit", "over_limit", "No more records were rejected than the feed allows."),
+    (
+        "the_names_are_what_they_were",
+        "known_elsewhere",
+        "The records are not known under another source or other keys.",
+    ),
+    ("copayments_are_confirmed", "unconfirmed", "A file of copayments alone, the first of its feed, was confirmed."),
+)
+"""Statements without which nothing of a file is sent, each with the member of `Validated` that says why not."""
 
 
-def rejects_stay_within_the_limit(validated: Validated) -> Violations:
-    if validated.over_limit:
-        yield validated.over_limit
+def _unless_stopped(name: str, why_not: str, description: str) -> Statement[Validated]:
+    def violations(validated: Validated) -> Violations:
+        if said := getattr(validated, why_not):
+            yield said
 
-
-def the_names_are_what_they_were(validated: Validated) -> Violations:
-    if validated.known_elsewhere:
-        yield validated.known_elsewhere
-
-
-def copayments_are_confirmed(validated: Validated) -> Violations:
-    if validated.unconfirmed:
-        yield validated.unconfirmed
+    return Statement(name, f"{description} Else nothing of the file is sent.", violations, blocking=True, by_file=True)
 
 
 AFTER_VALIDATE: tuple[Statement[Validated], ...] = (
@@ -121,34 +126,7 @@ AFTER_VALIDATE: tuple[Statement[Validated], ...] = (
         every_cent_is_accounted_for,
         blocking=True,
     ),
-    Statement(
-        "control_totals_agree",
-        "Rows and amount are those of the `.control.json` beside the file, where there is one. Else nothing is sent.",
-        control_totals_agree,
-        blocking=True,
-        by_file=True,
-    ),
-    Statement(
-        "rejects_stay_within_the_limit",
-        "No more records were rejected than the feed allows. Else nothing of the file is sent.",
-        rejects_stay_within_the_limit,
-        blocking=True,
-        by_file=True,
-    ),
-    Statement(
-        "the_names_are_what_they_were",
-        "The records are not known under another source or other keys. Else nothing of the file is sent.",
-        the_names_are_what_they_were,
-        blocking=True,
-        by_file=True,
-    ),
-    Statement(
-        "copayments_are_confirmed",
-        "A file of copayments alone, the first of its feed, was confirmed. Else nothing of the file is sent.",
-        copayments_are_confirmed,
-        blocking=True,
-        by_file=True,
-    ),
+    *(_unless_stopped(*stop) for stop in STOPS),
 )
 
 

@@ -50,7 +50,7 @@ def hand_over(session: Session, run: Run, validated: Validated) -> None:
         "validated": said,
     }
     write_whole(run.folder / HANDED_OVER, json.dumps(about).encode())
-    session.ledger.batches_in(session.home).keep(run.received.batch_id, f"{run.folder.name}/*")
+    session.batches.keep(run.received.batch_id, f"{run.folder.name}/*")
 
 
 def begin_signed(session: Session, received: Received, feed: Feed) -> Run:
@@ -60,7 +60,7 @@ def begin_signed(session: Session, received: Received, feed: Feed) -> Run:
     """
     run = begin(session, received, feed)
     write_whole(run.folder / SIGNED, session.target.encode())
-    session.ledger.batches_in(session.home).keep(received.batch_id, f"{run.folder.name}/{SIGNED}")
+    session.batches.keep(received.batch_id, f"{run.folder.name}/{SIGNED}")
     return run
 
 
@@ -77,7 +77,7 @@ def newest(session: Session, feed: Feed, batch_id: str) -> Newest:
     Empty if there is none, or if the feed changed since the run was validated and it was not loaded.
     """
     found: list[tuple[int, Path, dict[str, Any]]] = []
-    for folder in session.ledger.batches_in(session.home).renew(batch_id).glob("run-*"):
+    for folder in session.batches.renew(batch_id).glob("run-*"):
         manifest = _said(folder / MANIFEST)
         about = manifest if manifest and manifest["ended_at"] else _said(folder / HANDED_OVER)
         if about and about["target"] == session.target:

@@ -1,4 +1,4 @@
-"""A job and an hourly schedule for each feed with a query: what is new in its database is imported.
+"""A job for each feed with a query, which runs every hour: what is new in its database is imported.
 
 The work is that of the command line, so that the sensor `command_line` shows its batches.
 """
@@ -10,8 +10,6 @@ from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_dat
 from pipelines.feeds.files.catalog import Feed, plain
 from pipelines.home.exits import UNREADABLE
 from pipelines.importing.imports import import_query
-
-EVERY_HOUR = "5 * * * *"
 
 
 def query_job(names: Names, feed: Feed) -> dg.JobDefinition:
@@ -36,13 +34,3 @@ def query_job(names: Names, feed: Feed) -> dg.JobDefinition:
         ask()
 
     return query
-
-
-def query_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
-    return dg.ScheduleDefinition(
-        name=job.name,
-        job=job,
-        cron_schedule=EVERY_HOUR,
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Every hour.",
-    )

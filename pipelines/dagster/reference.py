@@ -4,7 +4,6 @@ A note in the home lists the loaded files by hash, with the label of the load, w
 loaded once. If the store is replaced or restored from an older copy, the labels differ and all files are loaded again.
 """
 
-import hashlib
 import json
 import os
 import secrets
@@ -19,7 +18,7 @@ from pipelines.dagster import metadata
 from pipelines.dagster.names import AGAIN, Names
 from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
 from pipelines.home.batch import shown
-from pipelines.home.files import write_whole
+from pipelines.home.files import sha256_of, write_whole
 from pipelines.home.folder import REFERENCE_NOTE
 from pipelines.runs.manifest import software_version
 from pipelines.session.bundled import STORE
@@ -88,11 +87,6 @@ def _noted(home: Path) -> dict[str, Loaded]:
 def _note(home: Path, label: str | None, before: Mapping[str, Loaded], loaded: Mapping[str, Loaded]) -> None:
     files = {name: [each.size, each.modified, each.sha256, each.refused] for name, each in {**before, **loaded}.items()}
     write_whole(home / REFERENCE_NOTE, json.dumps({"label": label, "files": files}).encode())
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def reference_asset(names: Names) -> dg.AssetsDefinition:
@@ -168,7 +162,7 @@ def _as_it_is(path: Path) -> Loaded:
     """Return the file as it is now. The hash is empty if the file cannot be read; the load then refuses it."""
     about = path.stat()
     try:
-        return Loaded(about.st_size, about.st_mtime_ns, _sha256(path))
+        return Loaded(about.st_size, about.st_mtime_ns, sha256_of(path))
     except OSError:
         return Loaded(about.st_size, about.st_mtime_ns, "")
 

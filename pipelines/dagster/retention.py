@@ -18,7 +18,6 @@ from pipelines.home.dagster_folder import BATCH_TAG
 
 DAYS = "CHARTFERRY_RUN_DAYS"
 USUAL_DAYS = 90.0
-EVERY_NIGHT = "15 3 * * *"
 JOB = "retention"
 RUNS_A_PAGE = 500
 PARTITION_TAGS = ("dagster/partition", "dagster/asset_partition_range_start")
@@ -46,16 +45,6 @@ def retention_job(environ: Mapping[str, str]) -> dg.JobDefinition:
         delete_old_runs()
 
     return retention
-
-
-def retention_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
-    return dg.ScheduleDefinition(
-        name=job.name,
-        job=job,
-        cron_schedule=EVERY_NIGHT,
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Every night.",
-    )
 
 
 def _assets(context: dg.OpExecutionContext) -> list[dg.AssetKey]:

@@ -80,9 +80,8 @@ def make_evidence(session: Session, asked: Asked) -> Evidence:
 
 
 def _batches(session: Session, asked: Asked) -> list[Batch]:
-    found = [row for row in session.ledger.batches(session.target) if asked.batch in (None, row["batch_id"])]
-    if asked.batch and not found:
-        raise NotPossible(f"{asked.batch}: no such batch at this target")
+    ledger, target = session.ledger, session.target
+    found = [ledger.known_batch(target, asked.batch)] if asked.batch else ledger.batches(target)
     found = [row for row in found if str(row["received_at"]) >= (asked.since or "")]
     if not found:
         since = f" since {asked.since}" if asked.since else ""

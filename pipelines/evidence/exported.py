@@ -40,9 +40,7 @@ def stage_exported(db: duckdb.DuckDBPyConnection, session: Session, batches: Ite
     db.execute(_EXPORTED)
     for batch in batches:
         db.execute(f"INSERT INTO in_scope VALUES ({', '.join('?' * len(_COLUMNS))})", [batch[c] for c in _COLUMNS])
-        for number, folder in runs_in(
-            session.ledger.batches_in(session.home).folder(str(batch["batch_id"])), session.target
-        ):
+        for number, folder in runs_in(session.batches.folder(str(batch["batch_id"])), session.target):
             for name in _READ:
                 _read(db, str(batch["batch_id"]), number, folder / f"{name}.parquet")
 

@@ -1,12 +1,12 @@
 """The files of an evidence: their hashes, then and now, and by what software, rules and feed they were read."""
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pipelines.evidence.exported import Batch, runs_in
 from pipelines.home.batch import source_in
+from pipelines.home.files import sha256_of
 from pipelines.ledger.manifests import manifest_in
 from pipelines.session.session import Session
 
@@ -19,7 +19,7 @@ def files(session: Session, batches: list[Batch]) -> list[dict[str, Any]]:
     """Return the batches' files and runs. hash_now: whether the copy in the batch is still what came."""
     found = []
     for batch in batches:
-        folder = session.ledger.batches_in(session.home).folder(str(batch["batch_id"]))
+        folder = session.batches.folder(str(batch["batch_id"]))
         runs = session.ledger.runs(session.target, str(batch["batch_id"]))
         found.append(
             {name: batch[name] for name in _OF_FILE.split()}
@@ -35,8 +35,7 @@ def _hash_now(folder: Path, batch: Mapping[str, Any]) -> str:
         path = source_in(folder)
     except (OSError, StopIteration):
         return PURGED
-    with path.open("rb") as file:
-        return SAME if hashlib.file_digest(file, "sha256").hexdigest() == batch["file_sha256"] else OTHER
+    return SAME if sha256_of(path) == batch["file_sha256"] else OTHER
 
 
 def _questionnaires(folder: Path, target: str) -> dict[str, str]:

@@ -53,9 +53,7 @@ def add_both_sides(session: Session, chosen: list[dict[str, Any]], chart: str) -
 
 def _sent(db: duckdb.DuckDBPyConnection, session: Session, each: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body that the record's row became. Empty for a row that was set aside, and is there all the same."""
-    folder = dict(runs_in(session.ledger.batches_in(session.home).folder(each["batch_id"]), session.target))[
-        each["run"]
-    ]
+    folder = dict(runs_in(session.batches.folder(each["batch_id"]), session.target))[each["run"]]
     query = "SELECT body FROM read_parquet($path) WHERE line = $line AND key = $key"
     given = {"path": str(folder / "accepted.parquet"), "line": each["line"], "key": each["key"]}
     return next((dict(orjson.loads(body)) for (body,) in db.execute(query, given).fetchall()), {})

@@ -31,6 +31,11 @@ class Received:
     received_at: datetime
 
 
+def batch_name(feed: str, sha256: str) -> str:
+    """Return the name of a batch, by its feed and the hash of its file."""
+    return f"{feed}-{sha256[:12]}"
+
+
 def shown(name: str | Path) -> str:
     """A file's name, or its path, as text on one line: what is no text in it (other bytes, line breaks) as escapes."""
     text = str(name).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -1,6 +1,5 @@
 """The files of a batch's folder that are kept: which they are, and how one is known for what it was."""
 
-import hashlib
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -43,12 +42,6 @@ def mark_of(file: Path) -> Mark | None:
     except OSError:
         return None
     return about.st_size, about.st_mtime_ns // 1000
-
-
-def sha256_of(file: Path) -> str:
-    """Return the hash of a file."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def is_source(path: str) -> bool:

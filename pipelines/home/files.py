@@ -1,6 +1,7 @@
 """Files that are only ever replaced whole, locks between processes, and DuckDB sessions with bounded memory."""
 
 import fcntl
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -39,6 +40,12 @@ def to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sha256_of(file: Path) -> str:
+    """Return the hash of a file."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 @contextmanager

@@ -93,8 +93,8 @@ def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:
 
 def loaded_last(ledger: Ledger) -> str | None:
     """The target of the newest run."""
-    with ledger.engine.connect() as connection:
-        return connection.execute(select(t.run.c.target).order_by(t.run.c.started_at.desc()).limit(1)).scalar()
+    newest: str | None = ledger.value(select(t.run.c.target).order_by(t.run.c.started_at.desc()).limit(1))
+    return newest
 
 
 def _note(
@@ -147,8 +147,7 @@ def _open_rejects(ledger: Ledger, target: str, now: datetime) -> list[tuple[str,
     same = (batch.target == reject.target) & (batch.batch_id == reject.batch_id)
     query = select(batch.feed, age, func.count()).join_from(t.reject, t.batch, same)
     query = query.where(reject.target == target, reject.state.in_(OPEN)).group_by(batch.feed, age)
-    with ledger.engine.connect() as connection:
-        return [(str(feed), str(age), int(number)) for feed, age, number in connection.execute(query)]
+    return [(str(feed), str(age), int(number)) for feed, age, number in ledger.read(query)]
 
 
 def _ages() -> list[str]:

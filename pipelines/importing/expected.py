@@ -57,9 +57,8 @@ def unexpected_now(ledger: Ledger, feeds: Sequence[Feed], now: datetime) -> dict
 
 def exports_of(ledger: Ledger, target: str | None, feed: str) -> list[dict[str, Any]]:
     """Return the batches of a feed in the order in which they came, without those that correct rejects."""
-    with ledger.engine.connect() as connection:
-        query = select(t.resubmission.c.batch_id).where(t.resubmission.c.target == target).distinct()
-        corrections = set(connection.execute(query).scalars())
+    query = select(t.resubmission.c.batch_id).where(t.resubmission.c.target == target).distinct()
+    corrections = {name for (name,) in ledger.read(query)}
     batches = ledger.batches(target) if target else []
     mine = [row for row in batches if row["feed"] == feed and row["batch_id"] not in corrections]
     return sorted(mine, key=lambda row: str(row["received_at"]))

@@ -179,17 +179,13 @@ def _of_times(ledger: Ledger) -> Iterator[Metric]:
         ),
         "chartferry_last_run_timestamp_seconds": ("When a run of a batch last ended", t.run.c.finished_at),
     }
-    with ledger.engine.connect() as connection:
-        found = {name: connection.execute(select(func.max(column))).scalar() for name, (_, column) in latest.items()}
-    for name, at in found.items():
-        if at:
-            yield _gauge(name, latest[name][0], datetime.fromisoformat(str(at)).timestamp())
+    for name, (says, column) in latest.items():
+        if at := ledger.value(select(func.max(column))):
+            yield _gauge(name, says, datetime.fromisoformat(str(at)).timestamp())
 
 
 def _of_lease(ledger: Ledger, now: datetime) -> Iterator[Metric]:
-    with ledger.engine.connect() as connection:
-        beats = [str(at) for at in connection.execute(select(t.lease.c.heartbeat_at)).scalars()]
-    times = [datetime.fromisoformat(at) for at in beats]
+    times = [datetime.fromisoformat(str(at)) for (at,) in ledger.read(select(t.lease.c.heartbeat_at))]
     held = sum(now - at <= SILENCE for at in times)
     yield _gauge("chartferry_lease_held", "Loaders that are at work", held)
     if times:

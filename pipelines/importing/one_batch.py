@@ -7,33 +7,28 @@ from pipelines.ledger.tables import NotPossible
 from pipelines.runs.summary import Summary
 from pipelines.session.confirmed import COMMAND, is_confirmed, waits
 from pipelines.session.session import Session
-from pipelines.session.waiting import received_batches
-
-NO_BATCH = "{}: no such batch at this target (chartferry status lists them)"
-NO_SOURCE = "{}: its source rows are not here: import its file once more, then try again"
+from pipelines.session.waiting import Waiting, received_batches
 
 
 def import_again(session: Session, batch_id: str) -> Summary:
     """Load what was taken back of a batch, or is gone from the target. Raises `NotPossible`, `TargetUnusable`."""
-    if not session.ledger.batch(session.target, batch_id):
-        raise NotPossible(NO_BATCH.format(batch_id))
-    found = received_batches(session, [batch_id])
-    if not found:
-        raise NotPossible(NO_SOURCE.format(batch_id))
+    found = _received(session, batch_id)
     plan_again(session, batch_id)
-    return import_all(session, summary_of(session), found)
+    return import_all(session, summary_of(session), [found])
 
 
 def import_confirmed(session: Session, batch_id: str) -> Summary:
     """Load a file of copayments alone that waits for a confirmation, and keep that. Raises `NotPossible`."""
-    ledger, target = session.ledger, session.target
-    if not ledger.batch(target, batch_id):
-        raise NotPossible(NO_BATCH.format(batch_id))
-    found = received_batches(session, [batch_id])
-    if not found:
-        raise NotPossible(NO_SOURCE.format(batch_id))
-    if not is_confirmed(ledger, target, found[0].feed, batch_id):
+    ledger, target, found = session.ledger, session.target, _received(session, batch_id)
+    if not is_confirmed(ledger, target, found.feed, batch_id):
         if not waits(ledger, target, batch_id):
             raise NotPossible(f"{batch_id}: it does not wait for a confirmation of its copayments")
         session.decide(COMMAND, [batch_id])
-    return import_all(session, summary_of(session), found)
+    return import_all(session, summary_of(session), [found])
+
+
+def _received(session: Session, batch_id: str) -> Waiting:
+    session.ledger.known_batch(session.target, batch_id)
+    for found in received_batches(session, [batch_id]):
+        return found
+    raise NotPossible(f"{batch_id}: its source rows are not here: import its file once more, then try again")

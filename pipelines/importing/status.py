@@ -11,7 +11,7 @@ from pipelines.home.batch import shown as as_shown
 from pipelines.home.batch_files import MANIFESTS
 from pipelines.importing.parts_under_way import parts_lines, parts_under_way
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rejects import open_by_batch, open_in_batch
+from pipelines.ledger.rejects import open_by_batch, open_in_batch, reasons_of
 from pipelines.ledger.so_far import counts_so_far
 from pipelines.ledger.standing import undone_by_batch
 from pipelines.ledger.states import OUTCOMES, ROW_STATES
@@ -49,7 +49,7 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
             row["decisions"] = [each for each in ledger.decisions(row["target"]) if _is_about(each, row["batch_id"])]
             row["runs"] = ledger.runs(row["target"], row["batch_id"])
             unsettled = ledger.unsettled(row["target"], row["batch_id"])
-            row["rejects"] = open_in_batch(ledger, row["target"], row["batch_id"])
+            row["rejects"] = list(_rejects(ledger, row["target"], row["batch_id"]))
             row["open_rejects"] = len(row["rejects"])
             row["taken_back"] = undone_by_batch(ledger, batch_id)[row["target"], row["batch_id"]]
             row["unsettled"] = [{"line": r.line, "state": r.state, "attempts": r.attempts} for r in unsettled]
@@ -71,6 +71,15 @@ def _now(ledger: Ledger, batch: dict[str, Any]) -> dict[str, int]:
     if batch["state"] != "running":
         return {}
     return {state: rows for state, (rows, _) in ledger.row_counts(batch["target"], batch["batch_id"]).items()}
+
+
+def _rejects(ledger: Ledger, target: str, batch_id: str) -> Iterable[dict[str, Any]]:
+    """Yield the rejects of a batch that are not done with, each with the rules that it breaks."""
+    found = open_in_batch(ledger, target, batch_id)
+    reasons = reasons_of(ledger, [reject.reject_id for reject in found])
+    for reject in found:
+        shown = {name: reject._mapping[name] for name in ("reject_id", "line", "stage", "state", "attempts")}
+        yield shown | {"rules": [reason.rule_id for reason in reasons.get(reject.reject_id, ())]}
 
 
 def _is_about(decision: dict[str, Any], batch_id: str) -> bool:

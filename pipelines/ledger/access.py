@@ -4,7 +4,7 @@
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
-from sqlalchemy import Connection, Engine
+from sqlalchemy import ColumnElement, Connection, CursorResult, Engine, Executable, Select
 from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.ledger import tables as t
@@ -32,9 +32,10 @@ NEW_STREAM = "INSERT INTO stream (target, source, resource_type) VALUES (?, ?, ?
 FEED_VERSION = "SELECT feed_no FROM feed_version WHERE feed_hash = ?"
 NEW_FEED_VERSION = "INSERT INTO feed_version (feed_hash) VALUES (?) ON CONFLICT DO NOTHING"
 BATCH = "SELECT batch_no FROM batch WHERE target = ? AND batch_id = ?"
-Write = Callable[[str, list[tuple[Any, ...]]], int]
+Query = Select[*tuple[Any, ...]]
 R = TypeVar("R")
 JOURNAL = "journal.ndjson"
+VALUES_A_QUERY = 400
 LOOK_MILLISECONDS = 2_000
 """Milliseconds that an opening process waits for a writer, before it takes the tables as they are."""
 
@@ -216,13 +217,13 @@ class LedgerAccess:
     def _number(self, query: str, names: tuple[str, ...], insert: str | None = None) -> int:
         known = (query, *names)
         if known not in self._numbers:
-            with self.transaction() as connection:
+            with self.transaction():
                 if insert:
-                    self._many(connection, insert, [names])
-                found = connection.exec_driver_sql(self._native(query), names).scalar()
-                if found is None:
+                    self.write(insert, [names])
+                found = self.rows(query, names)
+                if not found:
                     raise LedgerError(f"the ledger has no batch {names[-1]}")
-                self._numbers[known] = int(found)
+                self._numbers[known] = int(found[0][0])
         return self._numbers[known]
 
     def now(self) -> str:
@@ -241,26 +242,78 @@ class LedgerAccess:
         with self.snapshot() as snapshot:
             return {name: snapshot.reader(name).read_all() for name in t.readable}
 
-    @contextmanager
-    def writing(self, lease: Held) -> Iterator[Write]:
-        """A transaction under a lease, for statements with `?` and their rows. Raises `LeaseLost`."""
-        with self.transaction() as connection:
-            self._check(connection, lease)
-            yield lambda statement, rows: self._many(connection, statement, rows)
-
     def confirm(self, lease: Held) -> None:
         """Raise `LeaseLost` if another loader has the target."""
         with self.engine.connect() as connection:
             self._check(connection, lease)
 
-    def rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        """Return the rows of a query with `?`."""
-        with self.engine.connect() as connection:
-            return [tuple(row) for row in connection.exec_driver_sql(self._native(query), values)]
+    # -- reading
 
-    def execute_many(self, connection: Connection, statement: str, rows: list[tuple[Any, ...]]) -> int:
-        """Execute a statement with `?` for each row; return how many rows it changed."""
-        return self._many(connection, statement, rows)
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Have the reads of this thread within see one state: that of the transaction that it is in, else of now."""
+        within = self._within
+        if outer := getattr(within, "connection", None) or getattr(within, "reader", None):
+            yield outer
+            return
+        with self.engine.connect() as connection:
+            within.reader = connection
+            try:
+                yield connection
+            finally:
+                within.reader = None
+
+    def read(self, query: Query, **given: Any) -> list[Any]:
+        """Return the rows of a query. given: by name, the values that it leaves open."""
+        with self.reading() as connection:
+            return list(connection.execute(query, given))
+
+    def read_of(
+        self, query: Query, column: ColumnElement[Any], values: Iterable[Any], at_once: int = VALUES_A_QUERY
+    ) -> list[Any]:
+        """Return the rows of a query whose column has one of these values, of which so many are asked for at once."""
+        every = list(dict.fromkeys(values))
+        parts = (every[start : start + at_once] for start in range(0, len(every), at_once))
+        with self.reading():
+            return [row for part in parts for row in self.read(query.where(column.in_(part)))]
+
+    def value(self, query: Query) -> Any:
+        """Return the first value of a query's first row; None if it has no row."""
+        with self.reading() as connection:
+            return connection.execute(query).scalar()
+
+    def rows(self, query: str, values: tuple[Any, ...]) -> list[Any]:
+        """Return the rows of a query with `?`."""
+        with self.reading() as connection:
+            return list(connection.exec_driver_sql(self._native(query), values))
+
+    # -- writing, within the transaction that this thread is in: a verb always is in one
+
+    @contextmanager
+    def writing(self, lease: Held) -> Iterator[None]:
+        """A transaction under a lease. Raises `LeaseLost`."""
+        with self.transaction() as connection:
+            self._check(connection, lease)
+            yield
+
+    def execute(self, statement: Executable, rows: Sequence[Mapping[str, Any]] | None = None) -> CursorResult[Any]:
+        """Execute a statement, or for each of some rows."""
+        connection: Connection = self._within.connection
+        return connection.execute(statement, rows)
+
+    def write(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Execute a statement with `?` for each row; return how many rows it changed.
+
+        Rows go to the driver as plain tuples: about ten times as fast as dicts through the compiler.
+        """
+        connection: Connection = self._within.connection
+        return connection.exec_driver_sql(self._native(statement), list(rows)).rowcount if rows else 0
+
+    def write_each(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Execute a statement that changes one row with each of these. Raises `LedgerError` where it does not."""
+        changed = self.write(statement, rows)
+        if changed != len(rows):
+            raise LedgerError(f"the ledger has {changed} of {len(rows)} records that were to be changed")
 
     # -- within
 
@@ -275,15 +328,6 @@ class LedgerAccess:
 
     def _native(self, statement: str) -> str:
         return _with_placeholder(statement, self._placeholder)
-
-    def _many(self, connection: Connection, statement: str, rows: list[tuple[Any, ...]]) -> int:
-        """Rows as plain tuples to the driver: about ten times as fast as dicts through the compiler."""
-        return connection.exec_driver_sql(self._native(statement), rows).rowcount if rows else 0
-
-    def _many_exactly(self, connection: Connection, statement: str, rows: list[tuple[Any, ...]]) -> None:
-        changed = self._many(connection, statement, rows)
-        if changed != len(rows):
-            raise LedgerError(f"the ledger has {changed} of {len(rows)} records that were to be changed")
 
 
 def _in_step_of(engine: Engine, url: str | Path, anew: bool, copies: Path | None, first: First) -> InStep:

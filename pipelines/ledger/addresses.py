@@ -33,12 +33,9 @@ def known_as(ledger: LedgerAccess, target_id: str) -> str:
     That is its id as it was first spelled, or the address by which it was known before it showed an id. A new target
     has its id.
     """
-    with ledger.engine.connect() as connection:
-        named = select(t.alias.c.known_as).where(t.alias.c.target_id == target_id)
-        if before := connection.execute(named).scalar():
-            return str(before)
-        query = select(t.target.c.target_id).order_by(t.target.c.first_seen_at)
-        known = list(connection.execute(query).scalars())
+    if before := ledger.value(select(t.alias.c.known_as).where(t.alias.c.target_id == target_id)):
+        return str(before)
+    known = [name for (name,) in ledger.read(select(t.target.c.target_id).order_by(t.target.c.first_seen_at))]
     if target_id in known:
         return target_id
     alike = spelled_alike(target_id)

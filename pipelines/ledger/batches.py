@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, and_, bindparam, case, func, select, update
+from sqlalchemy import Row, Select, Table, and_, bindparam, case, func, select, update
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from pipelines.ledger import tables as t
@@ -14,13 +14,14 @@ from pipelines.ledger.columns import LARGEST
 from pipelines.ledger.inserting import is_inserted
 from pipelines.ledger.rows import SoFar
 from pipelines.ledger.states import UNDECIDED
-from pipelines.ledger.tables import LedgerError
+from pipelines.ledger.tables import LedgerError, NotPossible
 from pipelines.ledger.verbs import verb
 
 SHOWN = [column for column in t.batch.columns if column.name != "batch_no"]
 """The columns of a batch, without the number that is the ledger's own."""
 BATCHES = select(*SHOWN).order_by(t.batch.c.received_at, t.batch.c.batch_id)
 BATCHES_OF_TARGET = BATCHES.where(t.batch.c.target == bindparam("target"))
+BATCH = select(*SHOWN).where(t.batch.c.target == bindparam("target"), t.batch.c.batch_id == bindparam("batch_id"))
 RUNS = (
     select(t.run)
     .where(t.run.c.target == bindparam("target"), t.run.c.batch_id == bindparam("batch_id"))
@@ -37,42 +38,38 @@ class BatchLedger(LedgerAccess):
     @verb
     def note_target(self, target_id: str, base_url: str) -> list[str]:
         """Note the target (its address may have moved) and return the ids of all the others that this ledger knows."""
-        with self.transaction() as connection:
-            seen = list(connection.execute(select(t.target.c.target_id)).scalars())
-            row = {"target_id": target_id, "base_url": base_url, "first_seen_at": self.now()}
-            if target_id in seen or not is_inserted(connection, t.target, row):
-                connection.execute(update(t.target).where(t.target.c.target_id == target_id).values(base_url=base_url))
+        seen = [name for (name,) in self.read(select(t.target.c.target_id))]
+        row = {"target_id": target_id, "base_url": base_url, "first_seen_at": self.now()}
+        if target_id in seen or not is_inserted(self, t.target, row):
+            self.execute(update(t.target).where(t.target.c.target_id == target_id).values(base_url=base_url))
         return [each for each in seen if each != target_id]
 
     @verb
     def note_alias(self, target_id: str, known_as: str) -> None:
         """Note the id of a target that the ledger knows by its address, since the target shows an id now."""
-        with self.transaction() as connection:
-            connection.execute(t.alias.insert().values(target_id=target_id, known_as=known_as))
+        self.execute(t.alias.insert().values(target_id=target_id, known_as=known_as))
 
     @verb
     def start_batch(self, target: str, batch_id: str, **values: Any) -> bool:
         """Note a new batch as `running`; False, and nothing changed, when it is known already."""
         row = {"received_at": self.now(), **values, "target": target, "batch_id": batch_id, "state": "running"}
-        with self.transaction() as connection:
-            return self._batch(connection, target, batch_id) is None and is_inserted(connection, t.batch, row)
+        return self.batch(target, batch_id) is None and is_inserted(self, t.batch, row)
 
     @verb
     def note_mark(self, target: str, feed: str, query_hash: str, batch_id: str, kind: str, value: str) -> None:
         """Note up to where the database of a feed was read: the rows up to there are in a batch that has its end."""
         row = {"query_hash": query_hash, "batch_id": batch_id, "kind": kind, "value": value, "noted_at": self.now()}
         this = (t.query_mark.c.target == target, t.query_mark.c.feed == feed)
-        with self.transaction() as connection:
-            if connection.execute(update(t.query_mark).where(*this).values(row)).rowcount == 0:
-                connection.execute(t.query_mark.insert().values(target=target, feed=feed, **row))
+        if self.execute(update(t.query_mark).where(*this).values(row)).rowcount == 0:
+            self.execute(t.query_mark.insert().values(target=target, feed=feed, **row))
 
     def mark(self, target: str, feed: str, query_hash: str) -> tuple[str, str] | None:
         """Return kind and value of the mark of a query; None where it was not asked yet, or asks for something else."""
         mark = t.query_mark.c
         this = (mark.target == target, mark.feed == feed, mark.query_hash == query_hash)
-        with self.engine.connect() as connection:
-            row = connection.execute(select(mark.kind, mark.value).where(*this)).one_or_none()
-        return (str(row.kind), str(row.value)) if row else None
+        return next(
+            ((str(kind), str(value)) for kind, value in self.read(select(mark.kind, mark.value).where(*this))), None
+        )
 
     @verb
     def reopen_batch(self, target: str, batch_id: str) -> None:
@@ -83,8 +80,7 @@ class BatchLedger(LedgerAccess):
     def count_batch(self, target: str, batch_id: str, counts: Mapping[str, int | None]) -> None:
         """Note what a batch has come to that has not ended."""
         this = (t.batch.c.target == target, t.batch.c.batch_id == batch_id, t.batch.c.state == "running")
-        with self.transaction() as connection:
-            connection.execute(update(t.batch).where(*this).values(counts))
+        self.execute(update(t.batch).where(*this).values(counts))
 
     @verb
     def finish_batch(
@@ -107,20 +103,19 @@ class BatchLedger(LedgerAccess):
     def start_run(self, target: str, batch_id: str, **values: Any) -> int:
         """Note a run of the batch; return its number, from 1."""
         this = (t.batch.c.target == target, t.batch.c.batch_id == batch_id)
-        with self.transaction() as connection:
-            # Of two machines that begin at once, the second waits: else both would take one number.
-            connection.execute(select(t.batch.c.batch_id).where(*this).with_for_update())
-            here = (t.run.c.target == target, t.run.c.batch_id == batch_id)
-            number = 1 + (connection.execute(select(func.max(t.run.c.run)).where(*here)).scalar() or 0)
-            row = {"started_at": self.now(), **values, "target": target, "batch_id": batch_id, "state": "running"}
-            connection.execute(t.run.insert().values(run=number, **row))
+        # Of two machines that begin at once, the second waits: else both would take one number.
+        self.read(select(t.batch.c.batch_id).where(*this).with_for_update())
+        here = (t.run.c.target == target, t.run.c.batch_id == batch_id)
+        number = 1 + int(self.value(select(func.max(t.run.c.run)).where(*here)) or 0)
+        row = {"started_at": self.now(), **values, "target": target, "batch_id": batch_id, "state": "running"}
+        self.execute(t.run.insert().values(run=number, **row))
         return number
 
     @verb
     def count_run(self, target: str, so_far: SoFar) -> None:
         """Note what a run under way has come to, for whoever looks, or for good should it be killed."""
-        with self.transaction() as connection:
-            self._count_run(connection, target, so_far)
+        this = (target, so_far.batch_id, so_far.run)
+        self.write(_counting(tuple(so_far.counts)), [(*_held(so_far.counts).values(), *this)])
 
     @verb
     def finish_run(
@@ -145,34 +140,35 @@ class BatchLedger(LedgerAccess):
     def cut_off_run(self, target: str, batch_id: str, run: int, state: str, message: str) -> None:
         """Set state and message of a run without an end, unless it has ended meanwhile."""
         this = (t.run.c.target == target, t.run.c.batch_id == batch_id, t.run.c.run == run)
-        with self.transaction() as connection:
-            ending = update(t.run).where(*this, t.run.c.finished_at.is_(None))
-            connection.execute(ending.values(state=state, message=message))
+        self.execute(update(t.run).where(*this, t.run.c.finished_at.is_(None)).values(state=state, message=message))
 
     def batches(self, target: str | None = None) -> list[dict[str, Any]]:
         """Batches, oldest first, as dicts of the table's columns."""
-        return self._dicts(BATCHES) if target is None else self._dicts(BATCHES_OF_TARGET, target=target)
+        return _dicts(self.read(BATCHES) if target is None else self.read(BATCHES_OF_TARGET, target=target))
 
     def batch(self, target: str, batch_id: str) -> dict[str, Any] | None:
-        with self.engine.connect() as connection:
-            return self._batch(connection, target, batch_id)
+        return next(iter(_dicts(self.read(BATCH, target=target, batch_id=batch_id))), None)
+
+    def known_batch(self, target: str, batch_id: str) -> dict[str, Any]:
+        """Return a batch. Raises `NotPossible` if the target has none of this name."""
+        found = self.batch(target, batch_id)
+        if found is None:
+            raise NotPossible(f"{batch_id}: no such batch at this target (chartferry status lists them)")
+        return found
 
     def runs(self, target: str, batch_id: str) -> list[dict[str, Any]]:
-        return self._dicts(RUNS, target=target, batch_id=batch_id)
+        return _dicts(self.read(RUNS, target=target, batch_id=batch_id))
 
     def newest_run(self, batch_id: str) -> int:
         """The highest number of a batch's runs at any target; 0 where there are none."""
-        newest = select(func.max(t.run.c.run)).where(t.run.c.batch_id == batch_id)
-        with self.engine.connect() as connection:
-            return int(connection.execute(newest).scalar() or 0)
+        return int(self.value(select(func.max(t.run.c.run)).where(t.run.c.batch_id == batch_id)) or 0)
 
     def ended_runs(self, target: str) -> dict[str, list[int]]:
         """The numbers of the runs of every batch that have ended at a target."""
         found: dict[str, list[int]] = {}
         ended = select(t.run.c.batch_id, t.run.c.run).where(t.run.c.target == target, t.run.c.finished_at.is_not(None))
-        with self.engine.connect() as connection:
-            for batch, number in connection.execute(ended):
-                found.setdefault(batch, []).append(number)
+        for batch, number in self.read(ended):
+            found.setdefault(batch, []).append(number)
         return found
 
     def runs_ended(self, target: str) -> tuple[int, str | None]:
@@ -181,9 +177,8 @@ class BatchLedger(LedgerAccess):
         query = select(func.count(), func.max(run.finished_at)).where(
             run.target == target, run.finished_at.is_not(None)
         )
-        with self.engine.connect() as connection:
-            number, last = connection.execute(query).one()
-            return int(number), last
+        [(number, last)] = self.read(query)
+        return int(number), last
 
     def row_counts(self, target: str, batch_id: str) -> dict[str, tuple[int, int]]:
         """Return the rows of the batch and their cents, by the first outcome of each line.
@@ -192,67 +187,48 @@ class BatchLedger(LedgerAccess):
         """
         counts: dict[str, tuple[int, int]] = {}
         this = (t.batch.c.target == target, t.batch.c.batch_id == batch_id)
-        with self.engine.connect() as connection:
-            number = connection.execute(select(t.batch.c.batch_no).where(*this)).scalar()
-            for query in (_outcomes_of_records(number), _outcomes_of_other_lines(number)):
-                for state, rows, cents in connection.execute(query):
-                    outcome = "adopted" if state == "undone" else state
-                    before = counts.get(outcome, (0, 0))
-                    counts[outcome] = (before[0] + rows, before[1] + int(cents))
+        with self.reading():
+            number = self.value(select(t.batch.c.batch_no).where(*this))
+            found = [row for query in (OF_RECORDS, OF_OTHER_LINES) for row in self.read(query, batch_no=number)]
+        for state, rows, cents in found:
+            outcome = "adopted" if state == "undone" else state
+            before = counts.get(outcome, (0, 0))
+            counts[outcome] = (before[0] + rows, before[1] + int(cents))
         return counts
 
     @verb
     def note_publication(self, **values: Any) -> None:
-        with self.transaction() as connection:
-            connection.execute(t.publication.insert().values({"published_at": self.now(), **values}))
+        self.execute(t.publication.insert().values({"published_at": self.now(), **values}))
 
     # -- decisions by hand
 
     @verb
     def note_decisions(self, target: str, user: str, command: str, subjects: Collection[str], why: str | None) -> None:
         """Keep who decided what, when and why: one row a subject (a batch, a reject, a row as `<batch>:<line>`)."""
-        with self.transaction() as connection:
-            self.add_decisions(connection, target, user, command, subjects, why)
-
-    def add_decisions(
-        self, connection: Connection, target: str, user: str, command: str, subjects: Iterable[str], why: str | None
-    ) -> None:
-        """Keep decisions within a transaction that also does what was decided."""
         about = {"target": target, "at": self.now(), "user": user, "command": command, "why": why}
-        number = connection.execute(select(func.count()).select_from(t.decision)).scalar_one()
+        number = int(self.value(select(func.count()).select_from(t.decision)))
         if rows := [
             {**about, "decision_id": _decision_id(at, subject), "subject": subject}
             for at, subject in enumerate(subjects, number)
         ]:
-            connection.execute(t.decision.insert(), rows)
+            self.execute(t.decision.insert(), rows)
 
     def decisions(self, target: str | None = None) -> list[dict[str, Any]]:
         """Decisions, oldest first, as dicts of the table's columns."""
         query = select(t.decision).order_by(t.decision.c.at, t.decision.c.subject)
-        return self._dicts(query if target is None else query.where(t.decision.c.target == target))
-
-    def _count_run(self, connection: Connection, target: str, so_far: SoFar | None) -> None:
-        if so_far:
-            this = (target, so_far.batch_id, so_far.run)
-            self._many(connection, _counting(tuple(so_far.counts)), [(*_held(so_far.counts).values(), *this)])
+        return _dicts(self.read(query if target is None else query.where(t.decision.c.target == target)))
 
     def _change(self, table: Table, this: Mapping[str, str | int], **values: Any) -> None:
         changing = update(table).where(*(table.c[name] == value for name, value in this.items())).values(values)
-        with self.transaction() as connection:
-            if connection.execute(changing).rowcount != 1:
-                raise LedgerError(f"the ledger has no such {table.name}: {this['batch_id']}")
-
-    def _batch(self, connection: Connection, target: str, batch_id: str) -> dict[str, Any] | None:
-        query = select(*SHOWN).where(t.batch.c.target == target, t.batch.c.batch_id == batch_id)
-        row = connection.execute(query).one_or_none()
-        return None if row is None else dict(row._mapping)
-
-    def _dicts(self, query: Any, **given: str) -> list[dict[str, Any]]:
-        with self.engine.connect() as connection:
-            return [dict(row._mapping) for row in connection.execute(query, given)]
+        if self.execute(changing).rowcount != 1:
+            raise LedgerError(f"the ledger has no such {table.name}: {this['batch_id']}")
 
 
-def _outcomes_of_records(batch_no: int | None) -> Select[Any]:
+def _dicts(rows: Iterable[Row[Any]]) -> list[dict[str, Any]]:
+    return [dict(row._mapping) for row in rows]
+
+
+def _outcomes_of_records() -> Select[Any]:
     """Select state, rows and cents of the lines that records of a batch are from.
 
     The outcome of a line is the first that its record had there: what came later is another line's, or a person's.
@@ -268,17 +244,17 @@ def _outcomes_of_records(batch_no: int | None) -> Select[Any]:
         .scalar_subquery()
     )
     lines = select(func.coalesce(first, record.state).label("state"), record.amount_cents)
-    return _by_state(lines.where(record.batch_no == batch_no).subquery().c)
+    return _by_state(lines.where(record.batch_no == bindparam("batch_no")).subquery().c)
 
 
-def _outcomes_of_other_lines(batch_no: int | None) -> Select[Any]:
+def _outcomes_of_other_lines() -> Select[Any]:
     """Select state, rows and cents of the lines of a batch whose records are from other lines now."""
     record, version = t.records.c, t.versions.c
     same = ("stream_id", "key", "batch_no", "line")
     here = select(record.key).where(*(record[name] == version[name] for name in same)).exists()
     # Of a batch without records, as that of a file which came before, no key is looked up.
-    any_here = select(record.key).where(record.batch_no == batch_no).exists()
-    of_batch = (version.batch_no == batch_no, t.IS_OUTCOME, ~and_(any_here, here))
+    any_here = select(record.key).where(record.batch_no == bindparam("batch_no")).exists()
+    of_batch = (version.batch_no == bindparam("batch_no"), t.IS_OUTCOME, ~and_(any_here, here))
     lines = select(version.state, version.amount_cents).where(*of_batch)
     return _by_state(lines.subquery().c)
 
@@ -286,6 +262,9 @@ def _outcomes_of_other_lines(batch_no: int | None) -> Select[Any]:
 def _by_state(lines: ReadOnlyColumnCollection[str, Any]) -> Select[Any]:
     cents = func.coalesce(func.sum(lines.amount_cents), 0)
     return select(lines.state, func.count(), cents).group_by(lines.state)
+
+
+OF_RECORDS, OF_OTHER_LINES = _outcomes_of_records(), _outcomes_of_other_lines()
 
 
 def _held(counts: Mapping[str, int | None]) -> dict[str, int]:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Dialect, Engine, create_engine, event
+from sqlalchemy.dialects import registry
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
@@ -122,15 +124,33 @@ def _code_in(text: str) -> str | None:
     return next((code for code, words in REFUSALS.items() if words.search(text)), None)
 
 
+class _SQLite(SQLiteDialect_pysqlite):
+    """SQLite as a process has it: one dialect for all files, so that what was compiled for one serves the others."""
+
+    supports_statement_cache = True
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+
+registry.register("sqlite.ledger", __name__, _SQLite.__name__)
+_COMPILED: dict[Any, Any] = {}
+"""The statements that were compiled for SQLite, by what they are: as many as the code has."""
+
+
 def _engine(address: URL) -> Engine:
     """The connection used last is used next: what it holds of the file is still good."""
-    arguments: dict[str, Any] = {}
     if address.get_backend_name() == "sqlite":
-        arguments = {"timeout": 60, "check_same_thread": False}
+        address, options = address.set(drivername="sqlite+ledger"), {"compiled_cache": _COMPILED}
+        arguments: dict[str, Any] = {"timeout": 60, "check_same_thread": False}
     else:
-        ended = {"options": f"-c idle_in_transaction_session_timeout={IDLE_MILLISECONDS}"}
+        ended, options = {"options": f"-c idle_in_transaction_session_timeout={IDLE_MILLISECONDS}"}, {}
         arguments = {name: value for name, value in (LOST_LINE | ended).items() if name not in address.query}
-    return create_engine(address, hide_parameters=True, connect_args=arguments, pool_use_lifo=True)
+    settings = {"connect_args": arguments, "execution_options": options}
+    return create_engine(address, hide_parameters=True, pool_use_lifo=True, **settings)
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:

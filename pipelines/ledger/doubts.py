@@ -3,9 +3,10 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import NamedTuple
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import delete, select
 
 from pipelines.ledger import states
 from pipelines.ledger import tables as t
@@ -14,7 +15,6 @@ from pipelines.ledger.lease import Held
 from pipelines.ledger.rows import KnownRecord, Sighting
 from pipelines.ledger.verbs import verb
 
-PATIENTS_A_QUERY = 400
 DOUBT_SENT = """
 UPDATE record SET state = 'in_doubt', finished_at = ?
 WHERE stream_id = ? AND key = ? AND generation = ? AND state = 'sending'"""
@@ -65,8 +65,7 @@ def doubtful(ledger: LedgerAccess, target: str, batch_id: str | None = None) -> 
     )
     if batch_id is not None:
         query = query.where(record.batch_id == batch_id)
-    with ledger.engine.connect() as connection:
-        return [Doubtful._make(row) for row in connection.execute(query.order_by(record.batch_id, record.line))]
+    return list(map(Doubtful._make, ledger.read(query.order_by(record.batch_id, record.line))))
 
 
 @verb
@@ -75,8 +74,8 @@ def doubt_sent(
 ) -> None:
     """Put in doubt those of these records, by key and generation, that are `sending` yet. Raises `LeaseLost`."""
     now, stream = ledger.now(), ledger.stream(lease.target, source, resource_type)
-    with ledger.writing(lease) as write:
-        write(DOUBT_SENT, [(now, stream, key, generation) for key, generation in rows])
+    with ledger.writing(lease):
+        ledger.write(DOUBT_SENT, [(now, stream, key, generation) for key, generation in rows])
 
 
 def known_resources(
@@ -90,21 +89,16 @@ def known_resources(
     patients = {doubt.patient_id for doubt in doubts}
     looked_at = {(doubt.source, doubt.key, doubt.resource_id) for doubt in doubts if not doubt.is_change}
     named = sorted(patient for patient in patients if patient is not None)
-    with ledger.engine.connect() as connection:
+    with ledger.reading():
         for table in (t.record, t.former):
             c = table.c
             query = select(c.patient_id, c.source, c.key, c.resource_id).where(
                 c.target == target, c.resource_type == resource_type, c.resource_id.is_not(None)
             )
-            parts = [
-                c.patient_id.in_(named[at : at + PATIENTS_A_QUERY]) for at in range(0, len(named), PATIENTS_A_QUERY)
-            ]
-            if None in patients:
-                parts.append(c.patient_id.is_(None))
-            for part in parts:
-                for patient_id, *this in connection.execute(query.where(part)):
-                    if table is t.former or tuple(this) not in looked_at:
-                        found[patient_id].add(this[-1])
+            nobodys = ledger.read(query.where(c.patient_id.is_(None))) if None in patients else ()
+            for patient_id, *this in chain(ledger.read_of(query, c.patient_id, named), nobodys):
+                if table is t.former or tuple(this) not in looked_at:
+                    found[patient_id].add(this[-1])
     return found
 
 
@@ -119,33 +113,30 @@ def sightings(
     any more, before the attempt of this generation.
     """
     found: dict[str, tuple[datetime | None, frozenset[str] | None] | None] = {}
-    with ledger.engine.connect() as connection:
-        for doubt in doubts:
-            of = (target, resource_type, doubt.patient_id or "")
-            tried = (_before(connection, of, at) for at in (doubt.first_sent_at, doubt.first_attempt_at) if at)
-            found[doubt.key] = next((seen for seen in tried if seen), None)
+    for doubt in doubts:
+        of = (target, resource_type, doubt.patient_id or "")
+        tried = (_before(ledger, of, at) for at in (doubt.first_sent_at, doubt.first_attempt_at) if at)
+        found[doubt.key] = next((seen for seen in tried if seen), None)
     return found
 
 
 def went_without_name(ledger: LedgerAccess, target: str, resource_type: str, record: KnownRecord) -> bool:
     """True if a record was first sent to the bare interface, so that nothing at the target shows its key."""
-    with ledger.engine.connect() as connection:
-        of, at = (target, resource_type, record.patient_id or ""), record.first_attempt_at
-        return at is not None and _before(connection, of, at) is not None
+    of, at = (target, resource_type, record.patient_id or ""), record.first_attempt_at
+    return at is not None and _before(ledger, of, at) is not None
 
 
 def _before(
-    connection: Connection, of: tuple[str, str, str], at: str
+    ledger: LedgerAccess, of: tuple[str, str, str], at: str
 ) -> tuple[datetime | None, frozenset[str] | None] | None:
     """Return the last sighting of a patient before a moment; None where there is none."""
     sighting = t.sighting.c
     this = zip((sighting.target, sighting.resource_type, sighting.patient_id), of, strict=True)
     query = select(*(sighting[name] for name in Sighting._fields)).where(*(column == value for column, value in this))
-    newest = query.where(sighting.noted_at <= at).order_by(sighting.noted_at.desc()).limit(1)
-    row = connection.execute(newest).one_or_none()
-    if row is None:
+    newest = ledger.read(query.where(sighting.noted_at <= at).order_by(sighting.noted_at.desc()).limit(1))
+    if not newest:
         return None
-    seen = Sighting._make(row)
+    seen = Sighting._make(newest[0])
     ids = None if seen.ids is None else frozenset(seen.ids.split())
     since = None if seen.ahead_us is None else datetime.fromisoformat(at) + timedelta(microseconds=seen.ahead_us)
     return since, ids
@@ -160,12 +151,11 @@ def forget_sightings(ledger: LedgerAccess, target: str, resource_type: str) -> N
         .where(record.target == target, record.resource_type == resource_type, record.state.in_(states.UNDECIDED))
         .where(record.patient_id.is_not(None))
     )
-    with ledger.transaction() as connection:
-        connection.execute(
-            delete(t.sighting).where(
-                sighting.target == target,
-                sighting.resource_type == resource_type,
-                sighting.patient_id != "",
-                sighting.patient_id.not_in(undecided),
-            )
+    ledger.execute(
+        delete(t.sighting).where(
+            sighting.target == target,
+            sighting.resource_type == resource_type,
+            sighting.patient_id != "",
+            sighting.patient_id.not_in(undecided),
         )
+    )

@@ -15,7 +15,6 @@ from pipelines.ledger.rows import Intent
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import verb
 
-KEYS_A_QUERY = 400
 KEPT = """stream_id, key, batch_no, line, generation, content_hash, feed_no, state, resource_id, patient_id, source_at,
   amount_cents, attempts, http_status, first_attempt_at, finished_at, first_sent_at"""
 COLUMNS = KEPT.replace(",", "").split()
@@ -88,14 +87,14 @@ def intend_change(
     fate: of the old resource; `withdrawn` where it was taken back before.
     """
     now, stream = ledger.now(), ledger.stream(lease.target, source, resource_type)
-    with ledger.writing(lease) as write:
+    with ledger.writing(lease):
         for known, i in changes:
             this = (stream, i.key)
             place = (ledger.batch_number(lease.target, i.batch_id), i.line)
             kept_as = "kept" if known == i.generation else fate
-            write(KEEP_AND_MOVE, [(*place, *this, kept_as, now, *this, known)])
+            ledger.write(KEEP_AND_MOVE, [(*place, *this, kept_as, now, *this, known)])
             said = (i.content_hash, ledger.feed_version(i.feed_hash), *i[6:-1], i.first_attempt_at or now)
-            write(CHANGE, [(i.generation, *place, *said, i.generation, *this, known)])
+            ledger.write(CHANGE, [(i.generation, *place, *said, i.generation, *this, known)])
 
 
 @verb
@@ -107,12 +106,12 @@ def raise_generation(
     fate: of the resource that each had, which the ledger keeps knowing; None where there is none to keep.
     """
     now, number = ledger.now(), 0
-    with ledger.writing(lease) as write:
+    with ledger.writing(lease):
         for *stream, key, generation in rows:
             this = (ledger.stream(lease.target, *stream), key)
             if fate is not None:
-                write(KEEP_HERE, [(*this, fate, now, *this, generation)])
-            number += write(RAISE, [(*this, generation)])
+                ledger.write(KEEP_HERE, [(*this, fate, now, *this, generation)])
+            number += ledger.write(RAISE, [(*this, generation)])
     return number
 
 
@@ -120,16 +119,15 @@ def raise_generation(
 def restore(ledger: LedgerAccess, target: str, source: str, resource_type: str, keys: Collection[str]) -> None:
     """Make records what they were before a change that the target refused."""
     version, record, stream = t.versions.c, t.records.c, ledger.stream(target, source, resource_type)
-    with ledger.transaction() as connection:
-        for key in keys:
-            this = (version.stream_id == stream, version.key == key, version.fate.is_not(None))
-            query = select(t.versions).where(*this).order_by(version.version.desc()).limit(1)
-            before = connection.execute(query).one_or_none()
-            if before is None:
-                raise LedgerError("the ledger has nothing that the record was before")
-            values = {name: before._mapping[name] for name in COLUMNS}
-            connection.execute(update(t.records).where(record.stream_id == stream, record.key == key).values(values))
-            connection.execute(delete(t.versions).where(version.version_no == before.version_no))
+    for key in keys:
+        this = (version.stream_id == stream, version.key == key, version.fate.is_not(None))
+        found = ledger.read(select(t.versions).where(*this).order_by(version.version.desc()).limit(1))
+        if not found:
+            raise LedgerError("the ledger has nothing that the record was before")
+        before = found[0]
+        values = {name: before._mapping[name] for name in COLUMNS}
+        ledger.execute(update(t.records).where(record.stream_id == stream, record.key == key).values(values))
+        ledger.execute(delete(t.versions).where(version.version_no == before.version_no))
 
 
 # -- taking resources back
@@ -139,10 +137,10 @@ def restore(ledger: LedgerAccess, target: str, source: str, resource_type: str, 
 def intend_withdrawal(ledger: LedgerAccess, lease: Held, rows: Collection[tuple[str, str, str, int]]) -> None:
     """Commit that the resources of these records are being taken back."""
     now = ledger.now()
-    with ledger.writing(lease) as write:
+    with ledger.writing(lease):
         for *stream, key, generation in rows:
             this = (ledger.stream(lease.target, *stream), key)
-            write(KEEP_HERE, [(*this, "standing", now, *this, generation)])
+            ledger.write(KEEP_HERE, [(*this, "standing", now, *this, generation)])
 
 
 def earlier_versions(
@@ -161,22 +159,15 @@ def earlier_versions(
         former.resource_type == resource_type,
         former.fate == fate,
     )
-    with ledger.engine.connect() as connection:
-        if keys is None:
-            return [Former._make(row) for row in connection.execute(query.order_by(former.key, former.version))]
-        names, found = sorted(keys), []
-        for start in range(0, len(names), KEYS_A_QUERY):
-            some = query.where(former.key.in_(names[start : start + KEYS_A_QUERY]))
-            found += [Former._make(row) for row in connection.execute(some)]
-        return found
+    if keys is None:
+        return list(map(Former._make, ledger.read(query.order_by(former.key, former.version))))
+    return list(map(Former._make, ledger.read_of(query, former.key, sorted(keys))))
 
 
 @verb
 def withdrawn(ledger: LedgerAccess, target: str, versions: Collection[Former], fate: str = "withdrawn") -> None:
     """Note that the resources of these versions have been taken back."""
-    with ledger.transaction() as connection:
-        fates = [(fate, ledger.stream(target, v.source, v.resource_type), v.key, v.version) for v in versions]
-        ledger.execute_many(connection, FATE, fates)
+    ledger.write(FATE, [(fate, ledger.stream(target, v.source, v.resource_type), v.key, v.version) for v in versions])
 
 
 @verb
@@ -184,9 +175,8 @@ def undone(ledger: LedgerAccess, target: str, versions: Collection[Former]) -> N
     """Note that the resources of these versions have been taken back, and their records with them."""
     some, now = list(versions), ledger.now()
     of_records = [(now, ledger.stream(target, v.source, v.resource_type), v.key, v.generation) for v in some]
-    with ledger.transaction() as connection:
-        withdrawn(ledger, target, some)
-        ledger.execute_many(connection, UNDO, of_records)
+    withdrawn(ledger, target, some)
+    ledger.write(UNDO, of_records)
 
 
 def standing_again(ledger: LedgerAccess, target: str, versions: Collection[Former]) -> None:

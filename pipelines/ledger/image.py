@@ -2,10 +2,10 @@
 for a ledger that was made before it had a journal, and after a step of its schema.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Connection, Executable, Table, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.columns import metadata
@@ -20,7 +20,7 @@ NO_FACTS = (t.schema_version, t.lease, t.part, t.position, t.journal)
 class Written(Told, Protocol):
     """A ledger that takes rows."""
 
-    def transaction(self) -> Any: ...
+    def execute(self, statement: Executable, rows: Sequence[Mapping[str, Any]]) -> Any: ...
 
 
 def image_of(connection: Connection) -> Iterator[list[list[Any]]]:
@@ -48,8 +48,7 @@ def take_in(ledger: Written, table: str, columns: Sequence[str], rows: Sequence[
             f"the journal begins with a table of an earlier version ({table}): open the home once with the version that"
             " wrote it, which makes the ledger again, then with this one. Nothing was sent"
         )
-    with ledger.transaction() as connection:
-        connection.execute(metadata.tables[table].insert(), [dict(zip(columns, row, strict=True)) for row in rows])
+    ledger.execute(metadata.tables[table].insert(), [dict(zip(columns, row, strict=True)) for row in rows])
 
 
 def clear(connection: Connection) -> None:

@@ -42,27 +42,8 @@ class Replayed(Protocol):
         """The moment, as UTC text."""
 
 
-class InStep(Protocol):
-    """A journal beside the tables. Within a transaction, `catch_up` comes first and `keep` last."""
-
-    def is_begun(self, connection: Connection, /) -> bool:
-        """True if the tables have something of a journal, so that they can be read."""
-
-    def has_all(self, connection: Connection) -> bool:
-        """True if the tables have all that the journal has."""
-
-    def identity(self, connection: Connection) -> str | None:
-        """Return what only this journal has, and its copies; None before it has a first line."""
-
-    def catch_up(self, connection: Connection, ledger: Replayed) -> Position | None:
-        """Apply what the tables lack; return how far they are then. Raises `LedgerError`."""
-
-    def keep(self, connection: Connection, known: Position | None, at: str, facts: Facts, /) -> None:
-        """Keep the facts of a transaction, before it is committed."""
-
-
 class BesideFile:
-    """The journal of a ledger in a file.
+    """The journal of a ledger in a file. Within a transaction, `catch_up` comes first and `keep` last.
 
     anew: begin it with what the tables have where it is gone. first: what is done with the tables before it begins.
     """
@@ -70,17 +51,21 @@ class BesideFile:
     def __init__(self, journal: Journal, anew: bool = False, first: First = nothing_first) -> None:
         self.journal, self._anew, self._first = journal, anew, first
 
-    def is_begun(self, connection: Connection, /) -> bool:
+    def is_begun(self, connection: Connection) -> bool:
+        """True if the tables have something of a journal, so that they can be read."""
         return _position(connection) is not None
 
     def has_all(self, connection: Connection) -> bool:
+        """True if the tables have all that the journal has."""
         return self.journal.is_at(_position(connection))
 
     def identity(self, connection: Connection) -> str | None:
+        """Return what only this journal has, and its copies; None before it has a first line."""
         position = _position(connection)
         return position.journal if position else None
 
     def catch_up(self, connection: Connection, ledger: Replayed) -> Position | None:
+        """Apply what the tables lack; return how far they are then. Raises `LedgerError`."""
         position = _position(connection)
         if self.journal.is_at(position):
             return position
@@ -91,7 +76,8 @@ class BesideFile:
         _put_position(connection, position)
         return position
 
-    def keep(self, connection: Connection, known: Position | None, at: str, facts: Facts, /) -> None:
+    def keep(self, connection: Connection, known: Position | None, at: str, facts: Facts) -> None:
+        """Keep the facts of a transaction, before it is committed."""
         assert known is not None  # noqa: S101 - `catch_up` came first
         position = self.journal.append(known, at, facts)
         if self.journal.is_full(position):
@@ -153,15 +139,15 @@ class BesideFile:
 
 
 class InDatabase:
-    """The journal of a ledger on a server: a table. copies: the folder for copies of it, which are never changed.
+    """The journal of a ledger on a server: a table, as `BesideFile` is.
 
-    first: what is done with the tables before it begins.
+    copies: the folder for copies of it, which are never changed. first: what is done with the tables before it begins.
     """
 
     def __init__(self, copies: Path | None, first: First = nothing_first) -> None:
         self.copies, self._first = copies, first
 
-    def is_begun(self, _: Connection, /) -> bool:
+    def is_begun(self, _connection: Connection) -> bool:
         return False
 
     def has_all(self, connection: Connection) -> bool:
@@ -202,7 +188,7 @@ class InDatabase:
             raise LedgerError(TWO_HISTORIES)
         return _apply(connection, ledger, found)
 
-    def keep(self, connection: Connection, _: Position | None, at: str, facts: Facts, /) -> None:
+    def keep(self, connection: Connection, _known: Position | None, at: str, facts: Facts) -> None:
         """Append the facts. Numbers are taken last: a transaction that waited for rows of another has a later one."""
         connection.execute(t.journal.insert().values(at=at, facts=msgspec.json.encode(facts).decode()))
 
@@ -245,6 +231,9 @@ def _apply(connection: Connection, ledger: Replayed, lines: Iterable[tuple[int, 
     newest = "SELECT setval(pg_get_serial_sequence('journal', 'number'), max(number)) FROM journal"
     connection.execute(text(newest))
     return applied
+
+
+InStep = BesideFile | InDatabase
 
 
 def last_of(names: Iterable[str]) -> int:

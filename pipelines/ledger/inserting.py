@@ -3,22 +3,22 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Table
 from sqlalchemy.dialects import postgresql, sqlite
+
+from pipelines.ledger.access import LedgerAccess
 
 INSERTS: Mapping[str, Callable[..., Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
 
 
-def insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+def insert_new(ledger: LedgerAccess, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert the rows whose keys are not there."""
     if rows:
-        connection.execute(
-            INSERTS[connection.dialect.name](table).on_conflict_do_nothing(), [dict(row) for row in rows]
-        )
+        ledger.execute(INSERTS[ledger.engine.dialect.name](table).on_conflict_do_nothing(), rows)
 
 
-def is_inserted(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
+def is_inserted(ledger: LedgerAccess, table: Table, row: Mapping[str, Any]) -> bool:
     """Insert a row; return False if there is one of its key."""
-    statement = INSERTS[connection.dialect.name](table).values(dict(row)).on_conflict_do_nothing()
+    statement = INSERTS[ledger.engine.dialect.name](table).values(dict(row)).on_conflict_do_nothing()
     # PostgreSQL's driver counts no rows where the database makes a key.
-    return connection.execute(statement.returning(next(iter(table.primary_key)))).first() is not None
+    return ledger.execute(statement.returning(next(iter(table.primary_key)))).first() is not None

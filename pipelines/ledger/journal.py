@@ -7,13 +7,16 @@ A segment may begin with a snapshot: facts that give every row of every table, s
 
 import gzip
 import os
+import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import msgspec
 
+from pipelines.home.files import replace_whole
 from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError
 
 VERSION = 1
@@ -210,13 +213,9 @@ class Journal:
         self._closed.mkdir(mode=0o700, exist_ok=True)
         path = self._closed / f"{segment:06}.ndjson.gz"
         part = path.with_suffix(".part")
-        with self.path.open("rb") as segment_file, part.open("wb") as file:
-            with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=3, mtime=0) as packed:
-                while some := segment_file.read(1 << 20):
-                    packed.write(some)
-            os.fsync(file.fileno())
-        part.replace(path)
-        _sync_folder(self._closed)
+        with self.path.open("rb") as segment_file, _packing(part) as packed:
+            shutil.copyfileobj(segment_file, packed, 1 << 20)
+        replace_whole(part, path)
 
     def _closed_segments(self) -> list[int]:
         return [int(path.name.partition(".")[0]) for path in self._closed.glob("[0-9]*.ndjson.gz")]
@@ -231,10 +230,7 @@ class Journal:
             end = file.write(msgspec.json.encode(head) + b"\n")
             for line in lines:
                 end, number = end + file.write(line), number + 1
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self.path)
-        _sync_folder(self.path.parent)
+        replace_whole(part, self.path)
         return Position(head.journal, head.segment, number, end)
 
     def _write(self, text: bytes, at: int) -> None:
@@ -256,17 +252,14 @@ def write_copy(folder: Path, lines: Iterable[tuple[int, str, Facts]]) -> None:
     first = last = 0
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = folder / f"{uuid.uuid4().hex}.part"
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=3, mtime=0) as packed:
-            for number, at, facts in lines:
-                packed.write(_encoded(number, at, facts))
-                first, last = first or number, number
-        os.fsync(file.fileno())
-    if not last:
+    with _packing(part) as packed:
+        for number, at, facts in lines:
+            packed.write(_encoded(number, at, facts))
+            first, last = first or number, number
+    if last:
+        replace_whole(part, folder / f"{first:012}-{last:012}.ndjson.gz")
+    else:
         part.unlink()
-        return
-    part.replace(folder / f"{first:012}-{last:012}.ndjson.gz")
-    _sync_folder(folder)
 
 
 def lines_of_copy(path: Path) -> Iterator[tuple[int, Line]]:
@@ -277,6 +270,16 @@ def lines_of_copy(path: Path) -> Iterator[tuple[int, Line]]:
                 yield said.n, Line(said.at, said.facts)
     except (msgspec.MsgspecError, OSError, EOFError):
         raise LedgerError(f"{path} is damaged: restore it from a backup. Nothing was sent") from None
+
+
+@contextmanager
+def _packing(path: Path) -> Iterator[gzip.GzipFile]:
+    """Write a file, compressed to the same bytes at any time."""
+    with (
+        os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
+        gzip.GzipFile(fileobj=file, mode="wb", compresslevel=3, mtime=0) as packed,
+    ):
+        yield packed
 
 
 # -- one line
@@ -316,11 +319,3 @@ def _lines(file: BinaryIO, path: Path, position: Position, last: bool) -> Iterat
             )
         position = position._replace(number=said.n, end=position.end + len(text))
         yield Line(said.at, said.facts), position
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,11 +8,12 @@ import uuid
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
-from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Select, Table, and_, bindparam, select, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from pipelines.ledger import tables as t
@@ -206,9 +207,14 @@ class Lease(Held):
         return []
 
     def _holders(self, connection: Connection, table: Table) -> list[Holder]:
-        columns = [table.c[name] for name in Holder._fields]
-        held = select(*columns).where(table.c.target == self.target, table.c.owner != "")
-        return [Holder(*row) for row in connection.execute(held.with_for_update())]
+        return [Holder(*row) for row in connection.execute(_held(table), {"target": self.target})]
+
+
+@cache
+def _held(table: Table) -> Select[Any]:
+    """Select the holders at a target, which wait for nobody else until the transaction ends."""
+    columns = [table.c[name] for name in Holder._fields]
+    return select(*columns).where(table.c.target == bindparam("target"), table.c.owner != "").with_for_update()
 
 
 def this_process(owner: str, now: str) -> dict[str, object]:

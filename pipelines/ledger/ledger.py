@@ -3,8 +3,7 @@
 It makes an import safe to stop, repeat and resume. Bulk calls take plain tuples and commit once each.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import cache
+from collections.abc import Callable, Collection, Iterable
 
 from sqlalchemy import select, update
 
@@ -64,12 +63,12 @@ class Ledger(RejectLedger):
 
     def known(self, target: str, source: str, resource_type: str, keys: Iterable[str]) -> dict[str, KnownRecord]:
         """The newest generation of each of these keys that the ledger has, by key."""
-        found: dict[str, KnownRecord] = {}
-        with self.engine.connect() as connection:
-            for some in _parts(keys, KEYS_A_QUERY):
-                query = self._native(KNOWN.format(keys=_marks(len(some))))
-                rows = connection.exec_driver_sql(query, (target, source, resource_type, *some)).fetchall()
-                found.update((row[0], KnownRecord._make(row)) for row in rows)
+        every, found = list(keys), dict[str, KnownRecord]()
+        for start in range(0, len(every), KEYS_A_QUERY):
+            some = every[start : start + KEYS_A_QUERY]
+            query = KNOWN.format(keys=", ".join("?" * len(some)))
+            rows = self.rows(query, (target, source, resource_type, *some))
+            found.update((row[0], KnownRecord._make(row)) for row in rows)
         return found
 
     def unsettled(self, target: str, batch_id: str | None = None) -> list[KnownRecord]:
@@ -78,9 +77,7 @@ class Ledger(RejectLedger):
         query = select(*columns).where(t.record.c.target == target, t.record.c.state.in_(UNDECIDED))
         if batch_id is not None:
             query = query.where(t.record.c.batch_id == batch_id)
-        with self.engine.connect() as connection:
-            rows = connection.execute(query.order_by(t.record.c.batch_id, t.record.c.line))
-            return [KnownRecord._make(row) for row in rows]
+        return list(map(KnownRecord._make, self.read(query.order_by(t.record.c.batch_id, t.record.c.line))))
 
     @verb
     def intend(
@@ -107,10 +104,9 @@ class Ledger(RejectLedger):
             (stream, i[0], i[1], batch[i[2]], i[3], i[4], feed[i[5]], i[6], i[7], i[8], i[9] or now, i[9] or now)
             for i in intents
         ]
-        with self.transaction() as connection:
-            self._check(connection, lease)
-            self._many(connection, INTEND, rows)
-            self._many(connection, NOTE_SIGHTING, [(lease.target, resource_type, *sighting) for sighting in sightings])
+        with self.writing(lease):
+            self.write(INTEND, rows)
+            self.write(NOTE_SIGHTING, [(lease.target, resource_type, *sighting) for sighting in sightings])
 
     @verb
     def intend_again(self, lease: Held, source: str, resource_type: str, intents: Collection[Intent]) -> None:
@@ -126,10 +122,9 @@ class Ledger(RejectLedger):
         again = [
             (*place, i[4], feed[i[5]], *i[6:], *this) for place, i, this in zip(places, intents, these, strict=True)
         ]
-        with self.transaction() as connection:
-            self._check(connection, lease)
-            self._many(connection, KEEP_OUTCOME, [(*this, *place) for this, place in zip(these, places, strict=True)])
-            self._many_exactly(connection, INTEND_AGAIN, again)
+        with self.writing(lease):
+            self.write(KEEP_OUTCOME, [(*this, *place) for this, place in zip(these, places, strict=True)])
+            self.write_each(INTEND_AGAIN, again)
 
     @verb
     def settle(
@@ -145,9 +140,9 @@ class Ledger(RejectLedger):
             (state, resource, status, now, stream, key, generation)
             for key, generation, state, resource, status in outcomes
         ]
-        with self.transaction() as connection:
-            self._many_exactly(connection, SETTLE, rows)
-            self._count_run(connection, target, so_far)
+        self.write_each(SETTLE, rows)
+        if so_far:
+            self.count_run(target, so_far)
 
     @verb
     def note_repeats(
@@ -165,23 +160,19 @@ class Ledger(RejectLedger):
         moment, stream = at or self.now(), self.stream(target, source, resource_type)
         batch = self.batch_number(target, batch_id)
         rows = [(batch, stream, *r, moment, batch, stream, r.key, batch, r.line) for r in repeats]
-        with self.transaction() as connection:
-            self._many(connection, NOTE_REPEAT, rows)
+        self.write(NOTE_REPEAT, rows)
 
     def is_read_otherwise(self, target: str, batch_id: str, feed_hash: str) -> bool:
         """True if a batch has records that were read by another feed than this."""
         record = t.record.c
         here = (record.target == target, record.batch_id == batch_id, record.feed_hash != feed_hash)
-        with self.engine.connect() as connection:
-            return connection.execute(select(record.line).where(*here).limit(1)).first() is not None
+        return bool(self.read(select(record.line).where(*here).limit(1)))
 
     def keys_on(self, target: str, batch_id: str, lines: Iterable[int]) -> dict[int, str]:
         """The keys of a batch's records on these lines. The whole batch is looked through for them."""
         record = t.record.c
         here = (record.target == target, record.batch_id == batch_id, record.line.in_(list(lines)))
-        with self.engine.connect() as connection:
-            found = connection.execute(select(record.line, record.key).where(*here))
-            return {int(row.line): str(row.key) for row in found}
+        return {int(line): str(key) for line, key in self.read(select(record.line, record.key).where(*here))}
 
     def lease(self, target: str, waiting: Callable[[Holder], None] | None = None, **pace: float) -> Lease:
         """`with ledger.lease(target, waiting) as lease:` the one loader of the target; see `Lease`."""
@@ -192,19 +183,16 @@ class Ledger(RejectLedger):
         record = t.record.c
         of = (record.target == target, record.source == source, record.resource_type == resource_type)
         query = select(record.key, record.generation).where(*of, record.state == "sending")
-        with self.engine.connect() as connection:
-            return {str(row.key): int(row.generation) for row in connection.execute(query)}
+        return {str(key): int(generation) for key, generation in self.read(query)}
 
     @verb
     def doubt_sending(self, target: str) -> int:
         """Put in doubt every record that is `sending`, when nobody can be sending it any more; return how many."""
         of_target = select(t.stream.c.stream_id).where(t.stream.c.target == target)
         sending = (t.records.c.stream_id.in_(of_target), t.records.c.state == "sending")
-        with self.transaction() as connection:
-            if connection.execute(select(t.records.c.key).where(*sending).limit(1)).first() is None:
-                return 0
-            doubting = update(t.records).where(*sending).values(state="in_doubt", finished_at=self.now())
-            return connection.execute(doubting).rowcount
+        if self.value(select(t.records.c.key).where(*sending).limit(1)) is None:
+            return 0
+        return self.execute(update(t.records).where(*sending).values(state="in_doubt", finished_at=self.now())).rowcount
 
     # -- within
 
@@ -213,13 +201,3 @@ class Ledger(RejectLedger):
         batches, feeds = {i.batch_id for i in intents}, {i.feed_hash for i in intents}
         of_batches = {name: self.batch_number(target, name) for name in sorted(batches)}
         return of_batches, {name: self.feed_version(name) for name in sorted(feeds)}
-
-
-@cache
-def _marks(number: int) -> str:
-    return ", ".join("?" * number)
-
-
-def _parts(items: Iterable[str], size: int) -> Iterator[list[str]]:
-    all_items = list(items)
-    return (all_items[start : start + size] for start in range(0, len(all_items), size))

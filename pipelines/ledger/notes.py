@@ -53,8 +53,8 @@ def keep_members(ledger: LedgerAccess, lease: Held, source: str, members: Sequen
         (lease.target, source, key, generation, *group) for key, generation, group in members
     ]
     if rows:
-        with ledger.writing(lease) as write:
-            write(KEEP_MEMBER, rows)
+        with ledger.writing(lease):
+            ledger.write(KEEP_MEMBER, rows)
 
 
 def members_of(ledger: LedgerAccess, target: str, source: str, groups: Collection[Group]) -> list[Member]:

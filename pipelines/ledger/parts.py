@@ -9,12 +9,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
-from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, select, update
 
 from pipelines.ledger import tables as t
+from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import Clock, Held, Holder, Leased, LeaseLost, is_gone, this_process, utc_text
+from pipelines.ledger.ledger import Ledger
 
 BEGINNINGS = 3
 """How often a part is begun: one whose workers die again and again is left to the next run."""
@@ -38,12 +40,6 @@ class PartState(NamedTuple):
     def is_left(self) -> bool:
         """True if a worker can begin it."""
         return self.outcome is None and not self.held and self.attempts < BEGINNINGS
-
-
-class Parted(Leased, Protocol):
-    """The parts of a ledger that its parts need."""
-
-    engine: Engine
 
 
 class PartLease(Held):
@@ -82,7 +78,7 @@ class PartLease(Held):
         return told
 
 
-def lay_out(ledger: Parted, lease: Held, number: int) -> None:
+def lay_out(ledger: LedgerAccess, lease: Held, number: int) -> None:
     """Make so many parts of what is loaded under a lease of the target; they are free. Raises `LeaseLost`."""
     free = {"attempts": 0, "owner": "", "host": "", "machine": "", "pid": 0, "taken_at": "", "heartbeat_at": ""}
     with _begin(ledger) as connection:
@@ -91,7 +87,7 @@ def lay_out(ledger: Parted, lease: Held, number: int) -> None:
         connection.execute(t.part.insert(), [{"target": lease.target, "part": each, **free} for each in range(number)])
 
 
-def remove_parts(ledger: Parted, lease: Held) -> None:
+def remove_parts(ledger: LedgerAccess, lease: Held) -> None:
     """Remove the parts of a load that has ended. Raises `LeaseLost`."""
     with _begin(ledger) as connection:
         _check(connection, lease.target, lease.owner)
@@ -99,7 +95,7 @@ def remove_parts(ledger: Parted, lease: Held) -> None:
 
 
 def claim(
-    ledger: Parted,
+    ledger: Ledger,
     target: str,
     loader: str,
     clock: Clock = lambda: datetime.now(UTC),
@@ -128,12 +124,10 @@ def claim(
     return PartLease(ledger, target, number, attempts, str(ours["owner"]), clock)
 
 
-def states(ledger: Parted, target: str, clock: Clock = lambda: datetime.now(UTC)) -> list[PartState]:
+def states(ledger: LedgerAccess, target: str, clock: Clock = lambda: datetime.now(UTC)) -> list[PartState]:
     """The parts of what is loaded into a target."""
     query = select(t.part).where(t.part.c.target == target).order_by(t.part.c.part)
-    with ledger.engine.connect() as connection:
-        found = list(connection.execute(query))
-    return [_state(each, clock()) for each in found]
+    return [_state(each, clock()) for each in ledger.read(query)]
 
 
 def _state(row: Any, now: datetime) -> PartState:
@@ -142,15 +136,13 @@ def _state(row: Any, now: datetime) -> PartState:
     return PartState(row.part, row.attempts, held, row.counts, row.outcome, holder)
 
 
-def is_loaded_into(ledger: Parted, target: str, clock: Clock = lambda: datetime.now(UTC)) -> bool:
+def is_loaded_into(ledger: LedgerAccess, target: str, clock: Clock = lambda: datetime.now(UTC)) -> bool:
     """True if a loader is at work on the target, which alone makes its parts more than remains of a load."""
     query = select(*(t.lease.c[name] for name in Holder._fields)).where(t.lease.c.target == target)
-    with ledger.engine.connect() as connection:
-        found = connection.execute(query).first()
-    return found is not None and not is_gone(Holder(*found), clock())
+    return any(not is_gone(Holder(*found), clock()) for found in ledger.read(query))
 
 
-def _begin(ledger: Parted) -> AbstractContextManager[Connection]:
+def _begin(ledger: LedgerAccess) -> AbstractContextManager[Connection]:
     return ledger.engine.execution_options(writes=True).begin()
 
 

@@ -8,8 +8,6 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.states import LANDED
 
-PATIENTS_A_QUERY = 400
-
 
 def payments_made(ledger: LedgerAccess, target: str, patients: Sequence[str]) -> Iterator[tuple[str, str, int]]:
     """Yield patient, resource id and cents of each payment that was made for these patients."""
@@ -17,8 +15,5 @@ def payments_made(ledger: LedgerAccess, target: str, patients: Sequence[str]) ->
     query = select(c.patient_id, c.resource_id, c.amount_cents).where(
         c.target == target, c.resource_type == "PaymentNotice", c.state.in_(LANDED), c.resource_id.is_not(None)
     )
-    with ledger.engine.connect() as connection:
-        for at in range(0, len(patients), PATIENTS_A_QUERY):
-            some = query.where(c.patient_id.in_(patients[at : at + PATIENTS_A_QUERY]))
-            for patient, resource_id, cents in connection.execute(some):
-                yield patient, resource_id, cents or 0
+    for patient, resource_id, cents in ledger.read_of(query, c.patient_id, patients):
+        yield patient, resource_id, cents or 0

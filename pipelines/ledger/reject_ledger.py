@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Select, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.batches import BatchLedger
-from pipelines.ledger.rejects import named_rejects
+from pipelines.ledger.rejects import OPEN, named_rejects
 from pipelines.ledger.rows import Reject
 from pipelines.ledger.verbs import verb
 
@@ -43,33 +43,19 @@ class RejectLedger(BatchLedger):
     ) -> list[str]:
         """Set records aside; return their ids in order. One met again counts an attempt and gets today's reasons."""
         now = self.now()
-        with self.transaction() as connection:
-            named = named_rejects(connection, target, source, resource_type, batch_id, list(rejects), now)
-            rows = [
-                (
-                    target,
-                    name,
-                    batch_id,
-                    r.line,
-                    r.lines,
-                    source,
-                    resource_type,
-                    *r[2:4],
-                    now,
-                    now,
-                    *r[4:7],
-                    r.content_hash,
-                )
-                for name, r in named.items()
-            ]
-            reasons = [
-                (name, position, *reason[:4], int(reason.retryable), reason.line)
-                for name, r in named.items()
-                for position, reason in enumerate(r.reasons)
-            ]
-            self._many(connection, SET_ASIDE, rows)
-            self._many(connection, FORGET_REASONS, [(name,) for name in named])
-            self._many(connection, ADD_REASON, reasons)
+        named = named_rejects(self, target, source, resource_type, batch_id, list(rejects))
+        rows = [
+            (target, name, batch_id, r.line, r.lines, source, resource_type, *r[2:4], now, now, *r[4:7], r.content_hash)
+            for name, r in named.items()
+        ]
+        reasons = [
+            (name, position, *reason[:4], int(reason.retryable), reason.line)
+            for name, r in named.items()
+            for position, reason in enumerate(r.reasons)
+        ]
+        self.write(SET_ASIDE, rows)
+        self.write(FORGET_REASONS, [(name,) for name in named])
+        self.write(ADD_REASON, reasons)
         return list(named)
 
     @verb
@@ -92,23 +78,17 @@ class RejectLedger(BatchLedger):
             there: by key, the content hashes of records that the target had already. They settle that content alone.
         """
         made, answered = set(keys), set(ids)
-        with self.transaction() as connection:
-            came = self._received(connection, target)
-            opened = connection.execute(_open_rejects(target, source, resource_type))
-            closing_ids = [
-                each.reject_id
-                for each in opened
-                if each.reject_id in answered
-                or (each.source_key in made and came.get(each.batch_id, "") <= came.get(batch_id, LATEST))
-                or (each.content_hash is not None and there.get(each.source_key) == each.content_hash)
-            ]
-            self._many(connection, CLOSE_REJECT, [(batch_id, target, name) for name in closing_ids])
+        received = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
+        came = {str(name): str(at) for name, at in self.read(received)}
+        closing_ids = [
+            each.reject_id
+            for each in self.read(_open_rejects(target, source, resource_type))
+            if each.reject_id in answered
+            or (each.source_key in made and came.get(each.batch_id, "") <= came.get(batch_id, LATEST))
+            or (each.content_hash is not None and there.get(each.source_key) == each.content_hash)
+        ]
+        self.write(CLOSE_REJECT, [(batch_id, target, name) for name in closing_ids])
         return len(closing_ids)
-
-    def _received(self, connection: Connection, target: str) -> dict[str, str]:
-        """Return the time at which each batch came."""
-        query = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
-        return {str(name): str(at) for name, at in connection.execute(query)}
 
 
 def _open_rejects(target: str, source: str, resource_type: str) -> Select[Any]:
@@ -118,5 +98,5 @@ def _open_rejects(target: str, source: str, resource_type: str) -> Select[Any]:
         reject.target == target,
         reject.source == source,
         reject.resource_type == resource_type,
-        reject.state.in_(("open", "resubmitted")),
+        reject.state.in_(OPEN),
     )

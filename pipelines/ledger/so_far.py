@@ -1,4 +1,4 @@
-"""Counts of a batch that has not ended: its rows by first outcome, beside the counts of its lines."""
+"""Counts of a batch: its rows by first outcome, whatever later runs of the same file met, beside those of its lines."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,16 +10,19 @@ from pipelines.ledger.states import OUTCOMES
 LINES = (*LINE_COUNTS, "amount_received", "amount_accepted", *COPAYMENTS)
 
 
-def with_outcomes(ledger: Ledger, target: str, batch_id: str, lines: Mapping[str, Any]) -> dict[str, int]:
+def with_outcomes(
+    ledger: Ledger, target: str, batch_id: str, lines: Mapping[str, Any], all_have_one: bool = False
+) -> dict[str, int]:
     """The counts of a batch's lines, its rows by first outcome, and the cents created.
 
     A reject that a later run has sent is an accepted row by then, though its lines were counted before.
+    all_have_one: whether each row that is accepted has an outcome by now.
     """
     rows = ledger.row_counts(target, batch_id)
     outcomes = {name: rows.get(name, (0, 0)) for name in OUTCOMES}
     counts = {name: int(lines[name] or 0) for name in LINES} | {name: number for name, (number, _) in outcomes.items()}
     accepted = sum(number for number, _ in outcomes.values())
-    if accepted > counts["accepted"]:
+    if all_have_one or accepted > counts["accepted"]:
         cents = sum(cents for _, cents in outcomes.values())
         counts |= {"accepted": accepted, "rejected": counts["records"] - accepted, "amount_accepted": cents}
     return counts | {"amount_created": outcomes["created"][1]}

@@ -50,10 +50,9 @@ def undone_at(ledger: LedgerAccess, target: str, batches: Collection[str]) -> di
     """Return when each of these batches was last taken back (UTC text), where somebody has undone it."""
     decision, found = t.decision.c, dict[str, str]()
     query = select(decision.subject, decision.at).where(decision.target == target, decision.command == UNDO)
-    with ledger.engine.connect() as connection:
-        for subject, at in connection.execute(query.order_by(decision.at)):
-            if subject in batches:
-                found[subject] = at
+    for subject, at in ledger.read(query.order_by(decision.at)):
+        if subject in batches:
+            found[subject] = at
     return found
 
 
@@ -70,7 +69,7 @@ def undone_by_batch(ledger: LedgerAccess, batch_id: str | None = None) -> Counte
         record.key == version.key,
     )
     found = Counter[tuple[str, str]]()
-    with ledger.engine.connect() as connection:
+    with ledger.reading():
         for lines, *which in ((t.records,), (t.versions, t.IS_OUTCOME, ~has_record)):
             query = select(batch.target, batch.batch_id, func.count()).select_from(
                 lines.join(t.batch, lines.c.batch_no == batch.batch_no)
@@ -78,6 +77,6 @@ def undone_by_batch(ledger: LedgerAccess, batch_id: str | None = None) -> Counte
             if batch_id is not None:
                 query = query.where(batch.batch_id == batch_id)
             query = query.where(lines.c.state == "undone", *which).group_by(batch.target, batch.batch_id)
-            for target, name, number in connection.execute(query):
+            for target, name, number in ledger.read(query):
                 found[target, name] += int(number)
     return found

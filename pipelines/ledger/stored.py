@@ -20,9 +20,9 @@ from pipelines.home.batch_files import (
     is_source,
     is_what_came,
     mark_of,
-    sha256_of,
 )
 from pipelines.home.batch_log import BatchLog, Entry, History, Version, number_of
+from pipelines.home.files import sha256_of
 from pipelines.home.owning import OWNER, is_owned, own
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Folder, Store, StoreUnusable, store_at

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pipelines.client.client import PAGE, FhirClient
 from pipelines.client.comparison import same_content, taken_back
-from pipelines.client.replies import NotDone, NotSent, Refused, Reply, Unknown
+from pipelines.client.replies import NoResult, Reply
 
 Bodies = dict[str, dict[str, Any] | None]
 TOO_LARGE = 413
@@ -79,7 +79,7 @@ def _read_some(client: FhirClient, kind: str, ids: Sequence[str]) -> Bodies:
             found |= client.read_many(kind, ids)
         for resource_id in (each for each in ids if each not in found):
             found[resource_id] = client.read(kind, resource_id)
-    except (NotSent, NotDone, Refused, Unknown):
+    except NoResult:
         return found
     return found
 

@@ -19,7 +19,7 @@ from pipelines.client.client import FhirClient
 from pipelines.client.comparison import referred
 from pipelines.client.identifiers import identifier_value, values_of
 from pipelines.client.paging import every_page
-from pipelines.client.replies import NotDone, NotSent, Refused, Unknown
+from pipelines.client.replies import NoResult
 from pipelines.client.whole import whole
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.payments import payments_made
@@ -155,7 +155,7 @@ class Balances:
     def _all(self, kind: str, params: dict[str, str]) -> Iterator[Body]:
         try:
             yield from whole(every_page(self._client, kind, params, at_once=1), kind)
-        except (NotSent, NotDone, Refused, Unknown) as error:
+        except NoResult as error:
             raise BalancesUnknown(f"{kind} could not be read for the balances ({error})") from None
 
 

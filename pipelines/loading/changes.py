@@ -13,7 +13,7 @@ from typing import Any
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import TAKEN_BACK, referred, second
 from pipelines.client.pace import Attempts
-from pipelines.client.replies import NotDone, NotSent, Refused, Unknown, unusable
+from pipelines.client.replies import NoResult, NotDone, NotSent, Refused, Unknown, unusable
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.answered import Posted, Result
 from pipelines.loading.ownership import Made, Owner
@@ -79,7 +79,7 @@ class Changes:
             self._confirm()
             entries = [self._taking_back(name, known[name]) for name in going]
             written = self._client.exchange(entries, kind) if entries else []
-        except (NotSent, NotDone, Refused, Unknown, LeaseLost):
+        except (NoResult, LeaseLost):
             return {}  # one by one it is told what is wrong
         done += [name for name, each in zip(going, written, strict=True) if _status(each) == "200"]
         return {name: Posted(Result("undone", name, 200)) for name in done}
@@ -91,7 +91,7 @@ class Changes:
             asked, final = None, False
             try:
                 found = client.read_as_of(self._type, resource_id)
-            except (NotSent, NotDone, Refused, Unknown) as error:
+            except NoResult as error:
                 self._unusable = f"the target could not be used: it cannot be read ({error})"
                 break
             why = self._owner.why_not(made, found[0] if found else None)

@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, and_, exists, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.rejects import IDS_A_QUERY, OPEN
+from pipelines.ledger.rejects import OPEN
 from pipelines.ledger.rows import KnownRecord, Reason, reject_id
 from pipelines.loading.row import Row
 from pipelines.session.answers import Answers
@@ -24,9 +24,8 @@ class Ended:
 
     def __init__(self, ledger: LedgerAccess, of: Of, batch_id: str, answers: Answers) -> None:
         self._ledger, self._of, self._batch_id, self._answers = ledger, of, batch_id, answers
-        with ledger.engine.connect() as connection:
-            query = select(t.reject.c.reject_id).where(*self._ours(), t.reject.c.state.in_(list(SENTENCES))).limit(1)
-            self._none = connection.execute(query).first() is None
+        query = select(t.reject.c.reject_id).where(*self._ours(), t.reject.c.state.in_(list(SENTENCES)))
+        self._none = ledger.value(query.limit(1)) is None
 
     def reasons(self, rows: Sequence[Row], known: Mapping[str, KnownRecord]) -> dict[str, Reason]:
         """By key, why a row that could be sent is set aside instead."""
@@ -52,11 +51,7 @@ class Ended:
             )
         )
         query = select(reject.source_key, reject.state).where(*self._ours(), reject.state.in_(list(SENTENCES)))
-        with self._ledger.engine.connect() as connection:
-            for start in range(0, len(keys), IDS_A_QUERY):
-                some = keys[start : start + IDS_A_QUERY]
-                found = connection.execute(query.where(reject.source_key.in_(some), ~still_open))
-                yield from ((str(key), str(state)) for key, state in found)
+        yield from self._ledger.read_of(query.where(~still_open), reject.source_key, keys)
 
     def _ours(self) -> tuple[ColumnElement[bool], ...]:
         target, source, resource_type = self._of

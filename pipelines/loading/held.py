@@ -5,14 +5,17 @@ Derived from the ledger and the accepted rows of those batches. Without such a b
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import or_, select
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from pipelines.home.spill import batches
 from pipelines.ledger import tables as t
+from pipelines.ledger.access import Query
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
-from pipelines.ledger.states import ASKED
+from pipelines.ledger.states import ASKED, UNDECIDED
 from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files
 from pipelines.loading.loaded import Batch
 from pipelines.loading.row import Row
@@ -58,51 +61,36 @@ def _others(batch: Batch, ledger: Ledger) -> Iterator[tuple[str, bool]]:
         c.target == batch.target,
         or_(c.batch_id == batch.batch_id, (c.resource_type == batch.feed.resource) & (c.state == "running")),
     )
-    with ledger.engine.connect() as connection:
-        found = sorted((received_at, name) for received_at, name in connection.execute(query))
+    found = sorted((received_at, name) for received_at, name in ledger.read(query))
     own = next((each for each in found if each[1] == batch.batch_id), None)
     if own:
         yield from ((each[1], each < own) for each in found if each != own)
 
 
 def _open_lanes(folder: Path, ledger: Ledger, target: str, is_earlier: bool) -> set[str]:
-    """Lanes of a batch's rows in doubt; of one that is earlier and has begun, of all its rows without an outcome."""
-    done, asked = _lines(ledger, target, folder.name)
-    is_earlier = is_earlier and _has_begun(ledger, target, folder.name)
-    if not (asked or is_earlier):
+    """Lanes of a batch's rows in doubt; of one that is earlier and has begun, of all its rows without an outcome.
+
+    A batch has begun that has rows in the ledger, or a run that ended: not while it waits for its turn to load. A
+    record that was set aside has an outcome: its own, or that of the row that answers it.
+    """
+    record, repeat, reject = t.record.c, t.repeat.c, t.reject.c
+    with ledger.reading():
+        states = ledger.read(_of_batch(select(record.line, record.state), record, target, folder.name))
+        repeats = ledger.read(_of_batch(select(repeat.line), repeat, target, folder.name))
+        rejects = ledger.read(_of_batch(select(reject.line), reject, target, folder.name))
+        has_begun = states or repeats or any(run["finished_at"] for run in ledger.runs(target, folder.name))
+    asked = {line for line, state in states if state in ASKED}
+    done = {line for line, state in states if state not in UNDECIDED} | {line for (line,) in (*repeats, *rejects)}
+    is_open = is_earlier and has_begun
+    if not (asked or is_open):
         return set()
     lanes: set[str] = set()
     for path in accepted_files(folder):
         for part in batches(path, ROWS_A_LOOK, ["line", "lane"]):
             pairs = zip(part.column("line").to_pylist(), part.column("lane").to_pylist(), strict=True)
-            lanes.update(lane for line, lane in pairs if line in asked or (is_earlier and line not in done))
+            lanes.update(lane for line, lane in pairs if line in asked or (is_open and line not in done))
     return lanes
 
 
-def _has_begun(ledger: Ledger, target: str, batch_id: str) -> bool:
-    """True if a batch has rows in the ledger, or a run that ended: not while it waits for its turn to load."""
-    with ledger.engine.connect() as connection:
-        for table in (t.record, t.repeat):
-            here = (table.c.target == target, table.c.batch_id == batch_id)
-            if connection.execute(select(table.c.line).where(*here).limit(1)).first():
-                return True
-    return any(run["finished_at"] for run in ledger.runs(target, batch_id))
-
-
-def _lines(ledger: Ledger, target: str, batch_id: str) -> tuple[set[int], set[int]]:
-    """The lines of a batch's rows that have an outcome, and of those that the target was asked for without an answer.
-
-    A record that was set aside has an outcome: its own, or that of the row that answers it.
-    """
-    done, asked = set[int](), set[int]()
-    with ledger.engine.connect() as connection:
-        of_batch = (t.record.c.target == target, t.record.c.batch_id == batch_id)
-        for line, state in connection.execute(select(t.record.c.line, t.record.c.state).where(*of_batch)):
-            if state in ASKED:
-                asked.add(line)
-            elif state != "planned":
-                done.add(line)
-        for table in (t.repeat, t.reject):
-            here = (table.c.target == target, table.c.batch_id == batch_id)
-            done.update(connection.execute(select(table.c.line).where(*here)).scalars())
-    return done - asked, asked
+def _of_batch(query: Query, table: ReadOnlyColumnCollection[str, Any], target: str, batch_id: str) -> Query:
+    return query.where(table.target == target, table.batch_id == batch_id)

@@ -142,20 +142,20 @@ class Intake:
         self._book.keep(row, state)
         if record is None:
             return
-        self._book.loaded.read_otherwise += state == "unchanged" and self._judge.is_read_otherwise(row, record)
-        if state not in UNDECIDED and not self._judge.is_own(row, record):
+        self._book.loaded.read_otherwise += state == "unchanged" and self._judge.verdicts.is_read_otherwise(row, record)
+        if state not in UNDECIDED and not self._judge.verdicts.own(row, record):
             yield as_repeat(row, state, record.resource_id)
 
     def _is_of_this_load(self, row: Row, record: KnownRecord) -> bool:
         """True if a worker that had this part before made the record, from this very row."""
         since = self._batch.part.since if self._batch.part else ""
-        return bool(since) and (record.finished_at or "") >= since and self._judge.is_own(row, record)
+        return bool(since) and (record.finished_at or "") >= since and self._judge.verdicts.own(row, record)
 
     # -- rows in doubt
 
     def free(self, keys: Collection[str]) -> None:
         """Note the keys of rows in doubt that surely are not at the target: they are sent again."""
-        self._judge.resend(set(keys))
+        self._judge.verdicts.resend = set(keys)
 
     def settle_doubts_before(self) -> set[str]:
         """Look up the rows that earlier runs left in doubt, as those runs read them; return the keys that may go again.

@@ -29,20 +29,16 @@ class Judged(NamedTuple):
 
 
 class Judge:
-    """Judges the rows of a batch. resend: keys of rows in doubt that a look at the target found not to be there."""
+    """Judges the rows of a batch. verdicts: on the rows whose records are known."""
 
     def __init__(self, batch: Batch, ledger: Ledger, safe: bool, answers: Answers) -> None:
         self._batch, self._ledger = batch, ledger
-        self._verdicts = Verdicts(batch, ledger, safe, answers)
+        self.verdicts = Verdicts(batch, ledger, safe, answers)
         of = (batch.target, batch.feed.source, batch.feed.resource)
         self._ended = Ended(ledger, of, batch.batch_id, answers)
         self._origins = Origins(batch.feed.file, batch.feed.kind)
         self._undone_at: dict[str, str] = {}
         self._places: dict[str, Places] = {}
-
-    def resend(self, keys: set[str]) -> None:
-        """Note the keys of rows in doubt that surely are not at the target: they are sent again."""
-        self._verdicts.resend = keys
 
     def judge(self, rows: Sequence[Row], known: Mapping[str, KnownRecord]) -> Iterator[Judged]:
         """Yield each row with its verdict, in order. known: the records of their keys."""
@@ -56,18 +52,10 @@ class Judge:
             else:
                 yield self._judged(row, record)
 
-    def is_own(self, row: Row, record: KnownRecord) -> bool:
-        """True if a record is from this very row."""
-        return self._verdicts.own(row, record)
-
-    def is_read_otherwise(self, row: Row, record: KnownRecord) -> bool:
-        """True if an `unchanged` row has other content than its record, because the feed file changed in between."""
-        return self._verdicts.is_read_otherwise(row, record)
-
     def _judged(self, row: Row, record: KnownRecord) -> Judged:
-        verdict = self._verdicts.of(row, record)
+        verdict = self.verdicts.of(row, record)
         if verdict in SENT:
-            return Judged(self._verdicts.as_sent(verdict, row, record), record, "sent")
+            return Judged(self.verdicts.as_sent(verdict, row, record), record, "sent")
         if verdict == "taken back":
             return Judged(row, record, "aside", self._taken_back(record))
         if verdict == "changed":

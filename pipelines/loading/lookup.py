@@ -14,7 +14,7 @@ import orjson
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import fingerprint, fingerprints, moment, own_time, same_content, taken_back
 from pipelines.client.identifiers import identifier_value, values_of
-from pipelines.client.replies import NotDone, NotSent, Refused, Unknown, resources_of
+from pipelines.client.replies import NoResult, Refused, resources_of
 from pipelines.client.steps import Step
 from pipelines.client.whole import whole
 from pipelines.loading.identity import Identity
@@ -32,7 +32,6 @@ NAMED = 3
 CONDITION = "identifier="
 ROWS_A_SEARCH = 25
 """Rows that one search by identifier asks for: longer addresses are refused by some servers."""
-UNREADABLE = (NotSent, NotDone, Refused, Unknown)
 BY_ITSELF = ("QuestionnaireResponse", "Task")
 """Types that may be sent again without a person, since they can be taken back. A payment cannot."""
 
@@ -111,7 +110,7 @@ def _of_search(client: FhirClient, identity: Identity, rows: Sequence[Row]) -> d
     path = f"/{identity.resource_type}?_count={2 * len(rows)}&{CONDITION}{','.join(asked)}"
     try:
         there = [body for page in client.pages_from(path) for body in resources_of(page, identity.resource_type)]
-    except UNREADABLE as error:
+    except NoResult as error:
         if isinstance(error, Refused) and len(rows) > 1:
             return {row.key: finding for row in rows for finding in _of_search(client, identity, [row]).values()}
         return {row.key: Finding(UNCLEAR, None, f"the target could not be asked ({error})") for row in rows}
@@ -141,7 +140,7 @@ def _by_content(client: FhirClient, resource_type: str, doubts: Sequence[Doubt],
     """
     try:
         there = [body for body in of_patient_of(client, resource_type, doubts[0].row) if body.get("id") not in ours]
-    except UNREADABLE as error:
+    except NoResult as error:
         return {doubt.row.key: Finding(UNCLEAR, None, f"the target could not be asked ({error})") for doubt in doubts}
     groups: dict[Names, list[Doubt]] = defaultdict(list)
     for doubt in doubts:
@@ -268,7 +267,7 @@ def ids_before(client: FhirClient, resource_type: str, row: Row) -> str | None:
         return None
     try:
         return " ".join(str(body["id"]) for body in of_patient_of(client, resource_type, row))
-    except (*UNREADABLE, KeyError):
+    except (NoResult, KeyError):
         return None
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pipelines.client.comparison import TAKEN_BACK
-from pipelines.client.replies import NotDone, NotSent, Refused, Unknown
+from pipelines.client.replies import NoResult
 from pipelines.ledger.former import Former, earlier_versions, withdrawn
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.states import LANDED, UNDECIDED
@@ -85,7 +85,7 @@ def _there(book: Book, versions: Sequence[Former], old: Mapping[Former, Made]) -
         return {version: [] for version in versions}
     try:
         found = places(book.load.client, book.load.owner.identity, [old[version].value for version in versions])
-    except (NotSent, NotDone, Refused, Unknown):
+    except NoResult:
         return {}  # the next run takes them back
     return {version: found[old[version].value] for version in versions}
 

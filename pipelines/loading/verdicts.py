@@ -93,8 +93,7 @@ class Verdicts:
         query = select(t.reject.c.source_key).where(
             t.reject.c.target == self.batch.target, t.reject.c.reject_id.in_(ids)
         )
-        with self._ledger.engine.connect() as connection:
-            keys = set(connection.execute(query).scalars())
+        keys = {key for (key,) in self._ledger.read(query)}
         return bool(keys) and row.key not in keys
 
     def _is_older(self, row: Row, record: KnownRecord) -> bool:
@@ -107,27 +106,23 @@ class Verdicts:
         if not self._came_before:
             return False
         query = self._appearances().where(t.repeat.c.line == row.line, t.repeat.c.key == row.key)
-        with self._ledger.engine.connect() as connection:
-            seen_at = connection.execute(query).scalar()
+        seen_at = self._ledger.value(query)
         return seen_at is not None and seen_at < (record.first_attempt_at or "")
 
     def _reject_is_closed(self, row: Row) -> bool:
         if not self._has_closed:
             return False
         query = self._closed().where(t.reject.c.line == row.line, t.reject.c.source_key == row.key)
-        with self._ledger.engine.connect() as connection:
-            return connection.execute(query).first() is not None
+        return self._ledger.value(query) is not None
 
     @cached_property
     def _came_before(self) -> bool:
         """True if the ledger has rows of this file whose records belong to another file now."""
-        with self._ledger.engine.connect() as connection:
-            return connection.execute(self._appearances().limit(1)).first() is not None
+        return bool(self._ledger.read(self._appearances().limit(1)))
 
     @cached_property
     def _has_closed(self) -> bool:
-        with self._ledger.engine.connect() as connection:
-            return connection.execute(self._closed().limit(1)).first() is not None
+        return self._ledger.value(self._closed().limit(1)) is not None
 
     def _closed(self) -> Select[Any]:
         of_batch = (t.reject.c.target == self.batch.target, t.reject.c.batch_id == self.batch.batch_id)
@@ -139,13 +134,17 @@ class Verdicts:
         return select(t.repeat.c.finished_at).where(*of_batch, t.repeat.c.state != "skipped")
 
     def own(self, row: Row, record: KnownRecord) -> bool:
+        """True if a record is from this very row."""
         return record.batch_id == self.batch.batch_id and record.line == row.line
 
     def as_sent(self, verdict: str, row: Row, record: KnownRecord) -> Row:
-        """Return the row to send, by a verdict of `SENT`."""
-        return {"send": self.again, "supersede": self.in_its_place, "anew": self.anew}[verdict](row, record)
+        """Return the row to send, by a verdict of `SENT`. In the place of another it is of the next generation."""
+        if verdict == "send":
+            return self._again(row, record)
+        change = "first" if verdict == "supersede" else "anew"
+        return row._replace(generation=record.generation + 1, known=True, change=change)
 
-    def again(self, row: Row, record: KnownRecord) -> Row:
+    def _again(self, row: Row, record: KnownRecord) -> Row:
         """A known record as a row to send: with its generation and its first moment."""
         doubtful = record.state not in NOT_THERE
         stays = doubtful or record.state == "planned"
@@ -157,14 +156,6 @@ class Verdicts:
             elsewhere=stays and not self.own(row, record),
             change="again" if record.generation > 1 and self._supersedes(record.key) else "",
         )
-
-    def in_its_place(self, row: Row, record: KnownRecord) -> Row:
-        """A response that takes the place of the one that is known: of the next generation."""
-        return row._replace(generation=record.generation + 1, known=True, change="first")
-
-    def anew(self, row: Row, record: KnownRecord) -> Row:
-        """A row whose record was taken back: it is made once more, in the next generation."""
-        return row._replace(generation=record.generation + 1, known=True, change="anew")
 
     def _supersedes(self, key: str) -> bool:
         """True if an earlier version still stands, to be taken back once this one is there."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
-from pipelines.client.replies import NotDone, NotSent, Refused, Unknown
+from pipelines.client.replies import NoResult
 from pipelines.feeds.mapping.origins import Origins
 from pipelines.ledger.rows import Reason
 from pipelines.loading.answered import TOO_LARGE, Posted, Result
@@ -34,7 +34,7 @@ class Why:
         self._left -= 1
         try:
             issues = self._client.validate(self._resource_type, body)
-        except (NotSent, NotDone, Refused, Unknown):
+        except NoResult:
             self._left -= MOST // FAILURES
             return result
         return result._replace(others=_others(result.outcome, issues))

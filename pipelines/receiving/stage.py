@@ -14,8 +14,8 @@ from uuid import uuid4
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home import disk, traces
-from pipelines.home.batch import BESIDE_FILE, CONTROL, SOURCE, Received, Unreadable, is_control, shown
-from pipelines.home.files import replace_whole, to_disk
+from pipelines.home.batch import BESIDE_FILE, CONTROL, SOURCE, Received, Unreadable, batch_name, is_control, shown
+from pipelines.home.files import replace_whole, sha256_of, to_disk
 from pipelines.home.inbox import Inbox
 from pipelines.home.scratch import throwaway_folder
 from pipelines.ledger.kept import Batches
@@ -54,7 +54,7 @@ def receive(
         with throwaway_folder(home) as scratch:
             incoming = scratch / "incoming"
             sha256, read = _copy(path, incoming, inbox)
-            batch_id = f"{feed.name}-{sha256[:12]}"
+            batch_id = batch_name(feed.name, sha256)
             target = _place(batches.renew(batch_id, *BESIDE_FILE), sha256, path, name)
             control = _take_control_along(path, target, inbox)
             incoming.replace(target)
@@ -96,8 +96,7 @@ def _why(error: OSError, home: Path) -> str:
 def check_copy(received: Received) -> None:
     """Raises Unreadable when the copy in the batch is not the file that came, under whose name its rows would go."""
     try:
-        with received.path_in_batch.open("rb") as copy:
-            same = hashlib.file_digest(copy, "sha256").hexdigest() == received.sha256
+        same = sha256_of(received.path_in_batch) == received.sha256
     except OSError as error:
         raise Unreadable(f"{received.file_name}: cannot be read: {error.strerror or type(error).__name__}") from None
     if not same:

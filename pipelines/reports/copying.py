@@ -4,7 +4,6 @@ Readers follow `latest.json`, which is swapped in one step after all files of a 
 publication stays when anything fails. Versions that it names no more are removed a day after they were written.
 """
 
-import hashlib
 import json
 import logging
 import re
@@ -14,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipelines.home.files import locked
+from pipelines.home.files import locked, sha256_of
 from pipelines.home.owning import OWNER, deployment_of, own
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Held, SomebodyElse, Store, StoreUnusable
@@ -36,7 +35,7 @@ def copy_publication(store: Store, home: Path, published: Publication) -> str | 
     own(store, deployment_of(home), ANOTHER)
     with throwaway_folder(home) as folder:
         files = _as_they_are(published.path.parent, published.rows, folder)
-        hashes = {name: _sha256(path) for name, path in files.items()}
+        hashes = {name: sha256_of(path) for name, path in files.items()}
         sums = {name: {"size": path.stat().st_size, "sha256": hashes[name]} for name, path in sorted(files.items())}
         version = f"{published.published_at:%Y%m%dT%H%M%S%fZ}-{hashes['reports.duckdb'][:12]}"
         for name, path in files.items():
@@ -117,8 +116,3 @@ def _remove_old(store: Store, named: set[str], now: datetime) -> None:
             written[version] = max(at, written.get(version, at))
     old = {version for version, at in written.items() if at < now - KEPT_FOR}
     store.remove([key for key in ages if key.partition("/")[0] in old])
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

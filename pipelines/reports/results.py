@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import duckdb
 import pyarrow.parquet as pq
 
-from pipelines.client.replies import NotDone, NotSent, Refused, Unknown, next_link
+from pipelines.client.replies import NoResult, NotSent, Refused, next_link
 from pipelines.client.whole import Incomplete
 from pipelines.home import arrow
 from pipelines.home.files import locked, session
@@ -158,7 +158,7 @@ def _of_ids(client: SearchesById, ids: list[str], groups: Groups) -> list[Row]:
     """
     try:
         return _read(client, ids, groups)
-    except (NotSent, NotDone, Refused, Unknown) as error:
+    except NoResult as error:
         if isinstance(error, NotSent) or len(ids) <= SURELY_TAKEN:
             raise SweepIncomplete(f"{RESULT}s by `_id`: {error}") from None
         most = -(-len(ids) // 2) if isinstance(error, Refused) else SURELY_TAKEN

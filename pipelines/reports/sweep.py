@@ -18,7 +18,7 @@ import duckdb
 import orjson
 import pyarrow.parquet as pq
 
-from pipelines.client.replies import NotDone, NotSent, Refused, Unknown
+from pipelines.client.replies import NoResult
 from pipelines.client.whole import Incomplete
 from pipelines.home import arrow
 from pipelines.home.files import locked, replace_whole, session, write_whole
@@ -165,7 +165,7 @@ def _read_all(pages: Iterable[dict[str, Any]], part: Path, resource_type: str) -
                     size = 0
         except Incomplete:
             read.moved()
-        except (NotSent, NotDone, Refused, Unknown) as error:
+        except NoResult as error:
             raise SweepIncomplete(f"page {read.pages + 1}: {error}") from None
         writer.write_batch(arrow.batch_of_rows(rows, SWEPT))
     return read

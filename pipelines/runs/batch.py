@@ -28,7 +28,7 @@ def import_file(session: Session, waiting: Waiting, remap: bool = False) -> Resu
             waiting.feed,
             session.home,
             inbox=session.inbox,
-            batches=session.ledger.batches_in(session.home),
+            batches=session.batches,
         )
     except Unreadable as error:
         gone = not waiting.path.exists() and not waiting.path.is_symlink()

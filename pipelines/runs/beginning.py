@@ -39,8 +39,8 @@ def begin(
         raise NotPossible(
             f"{batch_id}: {what} was loaded before, and the ledger does not know that: chartferry verify --adopt"
         )
-    batch = session.ledger.batches_in(session.home).renew(batch_id)
-    session.ledger.batches_in(session.home).keep(batch_id, *SOURCE)
+    batch = session.batches.renew(batch_id)
+    session.batches.keep(batch_id, *SOURCE)
     if session.ledger.stored:  # the same bytes may have come to another machine under another name
         received = session.ledger.stored.received(batch_id) or received
     before = note_batch(session, received, feed)
@@ -60,7 +60,7 @@ def begin(
     [started_at] = (run["started_at"] for run in session.ledger.runs(target, batch_id) if run["run"] == number)
     run = Run(received, feed, number, folder, before, time.monotonic(), started_at, only, remap, taken_back)
     write_manifest(session, run, result_of(run, Validated(folder), {}, None, "running"), None)
-    session.ledger.batches_in(session.home).keep(batch_id, f"{folder.name}/*")
+    session.batches.keep(batch_id, f"{folder.name}/*")
     return run
 
 
@@ -89,7 +89,7 @@ def _run_folder(session: Session, batch: Path, number: int) -> Path:
             (batch / name).mkdir(parents=True, mode=0o700)
         except FileExistsError:
             continue
-        if session.ledger.batches_in(session.home).claim(batch.name, name):
+        if session.batches.claim(batch.name, name):
             return batch / name
         (batch / name).rmdir()
     raise FileExistsError(batch / names[-1])

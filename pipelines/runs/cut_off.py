@@ -47,12 +47,12 @@ def close_cut_off(session: Session, run: Run) -> None:
             if manifest["started_at"] == row["started_at"] and not manifest.get("ended_at"):
                 manifest |= {"state": STATE, "message": said, "counts": {name: row[name] for name in COUNTS}}
                 write_whole(folder / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
-                session.ledger.batches_in(session.home).keep(batch_id, f"{folder.name}/{MANIFEST}")
+                session.batches.keep(batch_id, f"{folder.name}/{MANIFEST}")
 
 
 def _manifests(session: Session, batch_id: str) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Folders and manifests of the batch's runs at this target."""
-    for folder in sorted(session.ledger.batches_in(session.home).folder(batch_id).glob("run-*")):
+    for folder in sorted(session.batches.folder(batch_id).glob("run-*")):
         manifest = manifest_in(folder)
         if manifest and manifest["target"] == session.target:
             yield folder, manifest

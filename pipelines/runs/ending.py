@@ -10,7 +10,7 @@ from pipelines.ledger.so_far import with_outcomes
 from pipelines.ledger.states import OUTCOMES
 from pipelines.loading.loaded import Loaded
 from pipelines.reports.newer import tell_newer
-from pipelines.runs.counting import first_outcomes, run_counts
+from pipelines.runs.counting import run_counts
 from pipelines.runs.cut_off import close_cut_off
 from pipelines.runs.manifest import write_manifest
 from pipelines.runs.run import Result, Run
@@ -72,13 +72,13 @@ def _close(session: Session, run: Run, result: Result, parts_left: bool = False)
     state = "finished" if before and not is_open else result.state
     counts: Mapping[str, int] = before or result.counts
     if state == "finished" and (before or run.only is None):
-        counts = first_outcomes(ledger, target, batch_id, counts)
+        counts = with_outcomes(ledger, target, batch_id, counts, all_have_one=True)
     elif state == "running":
         counts = with_outcomes(ledger, target, batch_id, counts)
     if before or run.only is None:
         ledger.finish_batch(target, batch_id, state, counts, before["finished_at"] if before else None)
     close_cut_off(session, run)
     write_manifest(session, run, result, utc_text(datetime.now(UTC)))
-    session.ledger.batches_in(session.home).keep(batch_id, f"{run.folder.name}/*")
+    session.batches.keep(batch_id, f"{run.folder.name}/*")
     ledger.copy_journal()
     tell_newer(session.home, ledger, target)

@@ -59,4 +59,4 @@ def _bring_others(session: Session, run: Run) -> None:
     if session.ledger.stored:
         batches = [row for row in session.ledger.batches(session.target) if row["resource_type"] == run.feed.resource]
         others = {row["batch_id"] for row in batches if row["state"] == "running"} - {run.received.batch_id}
-        session.ledger.batches_in(session.home).bring(sorted(others), "run-*/accepted.parquet", "run-*/places.json")
+        session.batches.bring(sorted(others), "run-*/accepted.parquet", "run-*/places.json")

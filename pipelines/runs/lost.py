@@ -54,7 +54,7 @@ def lost_before(session: Session, feed: Feed, batch_id: str) -> str | None:
 
 
 def _lost(session: Session) -> Iterator[LostBatch]:
-    ended, batches = session.ledger.ended_runs(session.target), session.ledger.batches_in(session.home)
+    ended, batches = session.ledger.ended_runs(session.target), session.batches
     names = batches.names()
     batches.bring(names, MANIFESTS)
     for folder in (batches.path / name for name in names):

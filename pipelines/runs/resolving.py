@@ -8,7 +8,6 @@ from pipelines.client.steps import step_for
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT
 from pipelines.home.next_publication import SHOWN_NEXT
 from pipelines.ledger.doubts import doubtful
-from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files
 from pipelines.loading.settling import settle_doubts
 from pipelines.runs.counting import recount
@@ -47,8 +46,8 @@ def resolve(session: Session, batch_id: str | None = None) -> Resolved:
     Raises `NotPossible` for a batch that the ledger does not know.
     """
     ledger, target, resolved = session.ledger, session.target, Resolved()
-    if batch_id is not None and ledger.batch(target, batch_id) is None:
-        raise NotPossible(f"{batch_id}: no such batch at this target")
+    if batch_id is not None:
+        ledger.known_batch(target, batch_id)
     with lease_of(session):
         found = doubtful(ledger, target, batch_id)
         for of in sorted({(doubt.source, doubt.resource_type, doubt.batch_id) for doubt in found}):
@@ -58,7 +57,7 @@ def resolve(session: Session, batch_id: str | None = None) -> Resolved:
                 session.connection.client,
                 target,
                 of,
-                accepted_files(session.ledger.batches_in(session.home).folder(of[2])),
+                accepted_files(session.batches.folder(of[2])),
                 step=step_for(session.connection.capabilities, of[1]),
                 settling_seconds=session.pace.settling_seconds,
             )

@@ -1,7 +1,10 @@
 """The validate stage of a run, and its rejects in the ledger."""
 
+from itertools import groupby
+from operator import attrgetter
+
 from pipelines.home import traces
-from pipelines.ledger.rejects import open_by_line
+from pipelines.ledger.rejects import open_in_batch
 from pipelines.receiving.stage import check_copy
 from pipelines.runs.manifest import write_questionnaires
 from pipelines.runs.received import validate_received
@@ -21,11 +24,12 @@ def validate_run(session: Session, run: Run) -> Validated:
 def _validated(session: Session, run: Run) -> Validated:
     check_copy(run.received)
     write_questionnaires(run.folder, session.snapshot_for(run.feed.resource).versions())
-    before = open_by_line(session.ledger, session.target, run.received.batch_id) if run.before else {}
+    opened = open_in_batch(session.ledger, session.target, run.received.batch_id) if run.before else ()
+    before = {line: " ".join(each.reject_id for each in some) for line, some in groupby(opened, attrgetter("line"))}
     validated = validate_received(session, run.received, run.feed, run.folder, run.only, before)
     write_places(run.folder, validated.places)
-    session.ledger.batches_in(session.home).keep(run.received.batch_id, f"{run.folder.name}/*")
+    session.batches.keep(run.received.batch_id, f"{run.folder.name}/*")
     for rejects in rejects_left(session, run.feed, validated):
         session.ledger.reject(session.target, run.feed.source, run.feed.resource, run.received.batch_id, rejects)
-    session.ledger.batches_in(session.home).keep(run.received.batch_id, f"{run.folder.name}/*")
+    session.batches.keep(run.received.batch_id, f"{run.folder.name}/*")
     return validated

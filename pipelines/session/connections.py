@@ -13,6 +13,7 @@ from pipelines.client.client import FhirClient
 from pipelines.client.pace import Patience, limiter_of, pace_of
 from pipelines.client.profiles import PLAIN_PROFILE, Profile, profile_for
 from pipelines.client.replies import TargetUnusable
+from pipelines.client.steps import BARE, Step, step_for
 from pipelines.client.tokens import Credentials
 from pipelines.home.files import write_whole
 from pipelines.session.bundled import STORE, Say, bundled_service, running
@@ -49,6 +50,13 @@ class Connection:
     @property
     def ours(self) -> bool:
         return self.capabilities.store_id is not None
+
+    def step(self, known_as: str, resource_type: str) -> Step:
+        """Return how records of a type were sent to the target that the ledger knows by this name.
+
+        A target that is known by its address, and shows an id now, got them without an identifier.
+        """
+        return step_for(self.capabilities, resource_type) if known_as == self.id else BARE
 
     @property
     def label(self) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
+from pipelines.client.replies import NoResult, TargetUnusable
 from pipelines.home.batch_files import MANIFESTS
 from pipelines.ledger import tables as t
 from pipelines.ledger.addresses import known_as, spelled_alike
@@ -44,9 +44,8 @@ def known_target(connection: Connection, ledger: Ledger, home: Path) -> str:
 
 def _known(ledger: Ledger) -> Known:
     """The address of each target, by what the ledger knows it by."""
-    with ledger.engine.connect() as reading:
-        found = reading.execute(select(t.target.c.target_id, t.target.c.base_url))
-        return {str(name): {str(url)} for name, url in found}
+    found = ledger.read(select(t.target.c.target_id, t.target.c.base_url))
+    return {str(name): {str(url)} for name, url in found}
 
 
 def _with_those_on_record(batches: Batches, known: Known) -> Known:
@@ -89,16 +88,15 @@ def _made(ledger: Ledger, name: str) -> list[tuple[str, str]]:
     query = select(record.resource_type, record.resource_id).where(
         record.target == name, record.resource_id.is_not(None)
     )
-    with ledger.engine.connect() as reading:
-        made = reading.execute(query.order_by(record.finished_at.desc()).limit(LOOKED_AT))
-        return [(str(kind), str(found)) for kind, found in made]
+    made = ledger.read(query.order_by(record.finished_at.desc()).limit(LOOKED_AT))
+    return [(str(kind), str(found)) for kind, found in made]
 
 
 def _has(connection: Connection, made: list[tuple[str, str]]) -> bool:
     """True if a target has any of these; also where there are none."""
     try:
         return not made or any(connection.client.read(kind, found) is not None for kind, found in made)
-    except (NotSent, NotDone, Refused, Unknown) as error:
+    except NoResult as error:
         raise TargetUnusable(
             f"{connection.base_url} was known by its address and shows the id {connection.id} now; whether it is the"
             f" same target could not be told ({error}): nothing was sent"

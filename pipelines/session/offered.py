@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.client.client import FhirClient
 from pipelines.client.profiles import ROWS_A_BUNDLE
-from pipelines.client.replies import NotDone, NotSent, Refused, Unknown, resources_of
+from pipelines.client.replies import NoResult, resources_of
 from pipelines.client.steps import DOES, Step, risk_of, step_for
 from pipelines.home.exits import ALL_LOADED, UNUSABLE
 from pipelines.session.connections import Connection
@@ -94,6 +94,6 @@ def _look_up(client: FhirClient, kind: str) -> str:
     """What a search by an identifier that no record has came to."""
     try:
         found = resources_of(client.get(f"/{kind}?_count=1&identifier={NOBODY}"), kind)
-    except (NotSent, NotDone, Refused, Unknown) as error:
+    except NoResult as error:
         return f"is not answered ({error}): rows of unclear outcome would stay in doubt"
     return "finds what it was not asked for: rows of unclear outcome would stay in doubt" if found else ANSWERED

@@ -50,7 +50,7 @@ def open_session(
             settings = {"progress": progress, "strict": strict, "pace": pace, "keep_days": keep_days, "why": why}
             settings |= {"copies_to": environ.get(COPIES) or None}
             session = Session.at(connection, home, catalog, ledger, inbox, **settings)
-            session.ledger.batches_in(session.home).agree()
+            session.batches.agree()
             yield session
         finally:
             ledger.close()

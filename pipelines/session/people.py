@@ -13,7 +13,7 @@ from typing import Any
 
 from pipelines.client.client import FhirClient
 from pipelines.client.identifiers import search_token, values_in_use, values_of
-from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown, resources_of
+from pipelines.client.replies import NoResult, NotDone, NotSent, Refused, TargetUnusable, Unknown, resources_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.mapping.missing import Listening
@@ -37,7 +37,6 @@ MERGED = Fault(NOT_ONE, "the record with this identifier was merged or is inacti
 USUAL_VALUE = "0"
 """Tells a target that refuses one value from one that refuses any."""
 AT_ONCE = 4
-UNREADABLE = (NotSent, NotDone, Refused, Unknown)
 Entry = str | Fault
 
 
@@ -80,7 +79,7 @@ class People:
                 return {value: entry for each in values for value, entry in self._search(walk, [each]).items()}
             try:
                 self._bodies(walk, [USUAL_VALUE])
-            except UNREADABLE:
+            except NoResult:
                 raise _unsearched(walk, error) from None
             return {values[0]: REFUSED_VALUE}
         except (NotSent, NotDone) as error:

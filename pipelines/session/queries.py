@@ -1,6 +1,5 @@
 """Feeds whose rows come from a database: each is asked for what is new, and its rows are a file like any other."""
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +9,8 @@ from pathlib import Path
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.query import run_query
 from pipelines.feeds.reading.since import Mark
+from pipelines.home.batch import batch_name
+from pipelines.home.files import sha256_of
 from pipelines.home.scratch import throwaway_folder
 from pipelines.session.session import Session
 from pipelines.session.waiting import Waiting
@@ -45,9 +46,8 @@ def asked(session: Session, feed: Feed, whole: bool = False) -> Iterator[Asked]:
 
 def _is_known(session: Session, feed: Feed, path: Path) -> bool:
     """True if these rows are a batch that has ended, and was read by the feed as it is."""
-    with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    batch_id = f"{feed.name}-{sha256[:12]}"
+    sha256 = sha256_of(path)
+    batch_id = batch_name(feed.name, sha256)
     row = session.ledger.batch(session.target, batch_id)
     runs = session.ledger.runs(session.target, batch_id)
     return bool(row and row["state"] == "finished" and row["file_sha256"] == sha256) and any(

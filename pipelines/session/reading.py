@@ -6,7 +6,7 @@ from typing import Any
 
 from fhir_service.interface.checking import check
 from fhir_service.interface.registry import RESOURCES
-from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
+from pipelines.client.replies import NoResult, TargetUnusable
 from pipelines.client.whole import whole
 from pipelines.reports.pages import SweepIncomplete
 from pipelines.session.connections import Connection
@@ -18,7 +18,7 @@ def reading(what: str) -> Iterator[None]:
     """Turn the failure of a read into `TargetUnusable`."""
     try:
         yield
-    except (NotSent, NotDone, Refused, Unknown, SweepIncomplete) as error:
+    except (NoResult, SweepIncomplete) as error:
         raise TargetUnusable(f"{what} could not be read from the target ({error})") from None
 
 

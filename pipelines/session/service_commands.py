@@ -14,20 +14,18 @@ from pipelines.client.replies import TargetUnusable
 
 SERVICE: tuple[str, ...] = (sys.executable, "-m", "fhir_service")
 SOME_REFUSED = 3
+NOT_LOADED = "the reference data could not be loaded"
+"""The problem of a load that failed. One that refused some records is none."""
 
 
 def copy_named_store(store: str, to: Path, environ: Mapping[str, str]) -> None:
     """Copy any store, a file's or a database's: a password in its URL shows in no list of processes."""
-    done = _command({**environ, "FHIR_SERVICE_STORE": store}, "copy", str(to))
-    if done.returncode:
-        raise TargetUnusable(f"the store could not be copied: {_said(done)}")
+    _command({**environ, "FHIR_SERVICE_STORE": store}, "the store could not be copied", "copy", str(to))
 
 
 def load_store(store: Path, reference: Path, refused: Path, environ: Mapping[str, str]) -> None:
     """A new store with this reference data; what is refused of it goes to `refused`. Raises `TargetUnusable`."""
-    done = _command(environ, "load", "--store", str(store), "--refused", str(refused), str(reference))
-    if done.returncode not in (0, SOME_REFUSED):
-        raise TargetUnusable(f"the reference data could not be loaded: {_said(done)}")
+    _command(environ, NOT_LOADED, "load", "--store", str(store), "--refused", str(refused), str(reference))
 
 
 def load_reference(
@@ -39,10 +37,8 @@ def load_reference(
     holds up no other. Gives the counts, a dict per type. Raises `TargetUnusable`.
     """
     options = ("--store", str(store), "--refused", str(refused), "--label", label, "--refuse-foreign", "--json")
-    done = _command(environ, "load", *options, *map(str, files))
-    if done.returncode not in (0, SOME_REFUSED):
-        raise TargetUnusable(f"the reference data could not be loaded: {_said(done)}")
-    counts: list[dict[str, Any]] = json.loads(done.stdout)["counts"]
+    said = json.loads(_command(environ, NOT_LOADED, "load", *options, *map(str, files)))
+    counts: list[dict[str, Any]] = said["counts"]
     return counts
 
 
@@ -60,35 +56,30 @@ def label_of(store: Path) -> str | None:
 
 def names(store: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """The names of practitioners and groups by reference, as `Practitioner/<id>`. Raises `TargetUnusable`."""
-    done = _command(environ, "names", "--store", str(store))
-    if done.returncode:
-        raise TargetUnusable(f"the names could not be read: {_said(done)}")
-    names: dict[str, str] = json.loads(done.stdout)
+    names: dict[str, str] = json.loads(_command(environ, "the names could not be read", "names", "--store", str(store)))
     return names
 
 
 def tell(store: Path, environ: Mapping[str, str], name: str, file: Path) -> None:
     """Have the store's charges or patients written to a file. Raises `TargetUnusable`."""
-    done = _command(environ, "tell", "--store", str(store), name, str(file))
-    if done.returncode:
-        raise TargetUnusable(f"the {name} could not be read: {_said(done)}")
+    _command(environ, f"the {name} could not be read", "tell", "--store", str(store), name, str(file))
 
 
 def add_client(store: Path, environ: Mapping[str, str]) -> bytes:
-    done = _command(environ, "client", "add", "--store", str(store), "--name", "importer")
-    if done.returncode:
-        raise TargetUnusable(f"no client could be made at the bundled service: {_said(done)}")
-    return done.stdout
+    """Return what the store says of a new client of the importer. Raises `TargetUnusable`."""
+    arguments = ("client", "add", "--store", str(store), "--name", "importer")
+    return _command(environ, "no client could be made at the bundled service", *arguments)
 
 
-def _command(environ: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """One of the service's own commands, to its end."""
-    return subprocess.run(  # noqa: S603 - a command of our own, no shell
+def _command(environ: Mapping[str, str], problem: str, *arguments: str) -> bytes:
+    """Run one of the service's own commands to its end; return what it prints.
+
+    Raises `TargetUnusable` if it fails: the problem, and the last line of what it complained of.
+    """
+    done = subprocess.run(  # noqa: S603 - a command of our own, no shell
         [*SERVICE, *arguments], capture_output=True, env=dict(environ), check=False, stdin=subprocess.DEVNULL
     )
-
-
-def _said(done: subprocess.CompletedProcess[bytes]) -> str:
-    """The last line of what a command complained of."""
+    if done.returncode == 0 or (problem is NOT_LOADED and done.returncode == SOME_REFUSED):
+        return done.stdout
     lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1].removeprefix("Error: ") if lines else "it said nothing"
+    raise TargetUnusable(f"{problem}: {lines[-1].removeprefix('Error: ') if lines else 'it said nothing'}")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from pipelines.client.pace import USUAL, Pace
-from pipelines.client.steps import BARE, Step, step_for
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.inbox import Inbox
 from pipelines.home.progress import Progress
 from pipelines.home.user import user_name
+from pipelines.ledger.kept import Batches
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.connections import Connection
 from pipelines.session.known_target import known_target
@@ -65,18 +65,15 @@ class Session:
         session.strict = session.strict or connection.ours
         return session
 
+    @property
+    def batches(self) -> Batches:
+        """The batches of the home: their folders, and where else their files are kept."""
+        return self.ledger.batches_in(self.home)
+
     def decide(self, command: str, subjects: Iterable[str], about: str | None = None) -> None:
         """Keep a decision by hand: the user, the moment, its subjects, and the reason where one was given."""
         why = ": ".join(said for said in (about, self.why) if said) or None
         self.ledger.note_decisions(self.target, user_name(), command, list(subjects), why)
-
-    def step(self, resource_type: str) -> Step:
-        """Return how records of a type were sent.
-
-        A target that is known by its address, and shows an id now, got them without an identifier.
-        """
-        connection = self.connection
-        return step_for(connection.capabilities, resource_type) if self.target == connection.id else BARE
 
     def shows_names(self, resource_type: str) -> bool:
         """True if what was made of a type has its records' identifiers there, and can be found by them."""
@@ -84,7 +81,7 @@ class Session:
 
     def is_safe(self, resource_type: str) -> bool:
         """True if records of a type can be sent again at once without doubling."""
-        return self.step(resource_type).repeats
+        return self.connection.step(self.target, resource_type).repeats
 
     @cached_property
     def snapshot(self) -> Snapshot:

@@ -131,10 +131,10 @@ def _without_end(session: Session) -> list[tuple[Received, str]]:
     going_on = confirmed_since(session.ledger, session.catalog, session.target)
     going_on |= {name for name, row in here.items() if row["state"] == "running"}
     found = []
-    for name in session.ledger.batches_in(session.home).names():
+    for name in session.batches.names():
         row = here.get(name)
         left = name in going_on if row else name not in known
-        if left and (received := received_before(session.ledger.batches_in(session.home).folder(name))):
+        if left and (received := received_before(session.batches.folder(name))):
             found.append((received, row["feed"] if row else name.rpartition("-")[0]))
     return sorted(found, key=lambda each: each[0].received_at)
 
@@ -142,11 +142,11 @@ def _without_end(session: Session) -> list[tuple[Received, str]]:
 def received_batches(session: Session, names: Sequence[str]) -> list[Waiting]:
     """Batches of this target whose source is here, in the order named."""
     found = []
-    session.ledger.batches_in(session.home).bring(names, *SOURCE)
+    session.batches.bring(names, *SOURCE)
     for name in names:
         row, received = (
             session.ledger.batch(session.target, name),
-            received_before(session.ledger.batches_in(session.home).path / name),
+            received_before(session.batches.path / name),
         )
         feed = session.catalog.named(row["feed"]) if row else None
         if feed and received:

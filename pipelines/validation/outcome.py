@@ -8,9 +8,9 @@ from pathlib import Path
 from pipelines.feeds.reading.chunks import Notice, Places
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True)
 class Tally:
-    """Counts and amounts, in cents, of some records of a file, to be added to `Validated`."""
+    """Counts and amounts, in cents, of some records of a file."""
 
     accepted: int = 0
     rejected: int = 0
@@ -26,7 +26,7 @@ class Tally:
 
 
 @dataclass
-class Validated:
+class Validated(Tally):
     """The result of validating a file. Amounts in cents; `accepted` includes the equal repeats of `skipped`.
 
     lines = header + not_taken + the lines of all records; records = accepted + rejected. known: doubtful records that
@@ -42,24 +42,13 @@ class Validated:
     not_taken: int = 0
     rows: int = 0
     records: int = 0
-    accepted: int = 0
-    rejected: int = 0
-    skipped: int = 0
     known: int = 0
-    amounts_rejected: int = 0
-    amount_received: int = 0
-    amount_accepted: int = 0
-    amount_skipped: int = 0
     amount_known: int = 0
-    copayments: int = 0
-    amount_copayments: int = 0
     control_mismatch: str | None = None
     over_limit: str | None = None
     known_elsewhere: str | None = None
     unconfirmed: str | None = None
     unnamed_columns: list[str] = field(default_factory=list)
-    reasons: Counter[str] = field(default_factory=Counter)
-    warnings: Counter[str] = field(default_factory=Counter)
     noticed: list[Notice] = field(default_factory=list)
     places: Places = field(default_factory=Places)
 

@@ -70,8 +70,7 @@ def _known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Val
 def _was_loaded(session: Session, batch_id: str) -> bool:
     record = t.record.c
     query = select(record.line).where(record.target == session.target, record.batch_id == batch_id).limit(1)
-    with session.ledger.engine.connect() as connection:
-        return connection.execute(query).first() is not None
+    return bool(session.ledger.read(query))
 
 
 def _many(there: int, new: Records) -> bool:
@@ -98,8 +97,7 @@ def _under_other_keys(session: Session, batch_id: str, new: Records) -> int:
         record.line.in_(by_line),
         record.state.in_(THERE),
     )
-    with session.ledger.engine.connect() as connection:
-        return len({line for line, key in connection.execute(query) if by_line[line] != key})
+    return len({line for line, key in session.ledger.read(query) if by_line[line] != key})
 
 
 def _some(accepted: Path, apart: int) -> Iterator[tuple[str, tuple[int, tuple[str, ...]]]]:

@@ -58,11 +58,7 @@ def adopt_lost(session: Session) -> Adopted:
     adopted = Adopted(left=without_feed(session))
     with lease_of(session) as lease, workbench(session.home) as db:
         lost = [(each, _waiting(session, each)) for each in lost_batches(session)]
-        for each in (
-            each
-            for each, _ in lost
-            if received_before(session.ledger.batches_in(session.home).folder(each.name)) is None
-        ):
+        for each in (each for each, _ in lost if received_before(session.batches.folder(each.name)) is None):
             note_runs(session, each)
             end_runs(session, each)
             adopted.left[each.name] = f"its rows are not here any more: {LOOK}"
@@ -87,7 +83,7 @@ def _waiting(session: Session, lost: LostBatch) -> Waiting | None:
     """The file of a batch; None where it is purged, or no feed describes it any more."""
     batch, received = (
         session.ledger.batch(session.target, lost.name),
-        received_before(session.ledger.batches_in(session.home).folder(lost.name)),
+        received_before(session.batches.folder(lost.name)),
     )
     named = batch["feed"] if batch else lost.name.rpartition("-")[0]
     feed = session.catalog.named(named)

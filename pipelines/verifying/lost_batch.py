@@ -33,8 +33,8 @@ def adopt_batch(
         end_without_load(session, run, "failed", str(error))
         raise
     batch = Batch(session.target, lost.name, run.feed, run.folder, True, session.pace)
-    step, connection = session.step(run.feed.resource), session.connection
-    to = (connection.client, connection.capabilities, step)
+    connection = session.connection
+    to = (connection.client, connection.capabilities, connection.step(session.target, run.feed.resource))
     load = Load(batch, *to, session.ledger, lease, session.progress)
     loaded = Doubting(db, load, since, _later_batches(session, run.received)).write_all()
     end_runs(session, lost)

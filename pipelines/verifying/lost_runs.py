@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.ledger.columns import COUNTS
-from pipelines.ledger.rejects import open_by_key
+from pipelines.ledger.rejects import open_in_batch
 from pipelines.ledger.states import LANDED
 from pipelines.runs.lost import NOTED, LostBatch
 from pipelines.session.session import Session
@@ -81,8 +81,10 @@ def close_answered(session: Session) -> None:
     came = {row["batch_id"]: row["received_at"] for row in batches}
     for batch in batches:
         name, of = batch["batch_id"], (session.target, batch["source"], batch["resource_type"])
-        opened = open_by_key(session.ledger, session.target, name)
-        for key, record in session.ledger.known(*of, opened).items():
+        opened = open_in_batch(session.ledger, session.target, name)
+        keys = {reject.source_key for reject in opened if reject.source_key is not None}
+        for key, record in session.ledger.known(*of, keys).items():
             answers = record.batch_id == name or came[record.batch_id] > came[name]
             if answers and record.state in LANDED:
-                session.ledger.close_rejects(*of, (), batch_id=record.batch_id, ids=opened[key])
+                ids = [reject.reject_id for reject in opened if reject.source_key == key]
+                session.ledger.close_rejects(*of, (), batch_id=record.batch_id, ids=ids)

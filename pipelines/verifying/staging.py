@@ -132,10 +132,8 @@ def stage_contents(db: duckdb.DuckDBPyConnection, session: Session, kind: str, s
     bodies = Bodies()
     batches = [row["batch_id"] for row in session.ledger.batches(session.target) if row["resource_type"] == kind]
     Filling(db, "content", CONTENT)
-    session.ledger.batches_in(session.home).bring(batches, ACCEPTED)
-    for path in (
-        path for name in batches for path in accepted_files(session.ledger.batches_in(session.home).path / name)
-    ):
+    session.batches.bring(batches, ACCEPTED)
+    for path in (path for name in batches for path in accepted_files(session.batches.path / name)):
         with Filling(db, "content", CONTENT, keep=True) as content, db.cursor() as cursor:
             for key, content_hash, body in _rows(cursor, path):
                 read = orjson.loads(body)

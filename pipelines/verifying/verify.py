@@ -14,7 +14,6 @@ from typing import Any
 import duckdb
 
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
-from pipelines.ledger.tables import NotPossible
 from pipelines.runs.leasing import lease_of
 from pipelines.runs.lost import lost_batches
 from pipelines.runs.summary import dollars
@@ -161,8 +160,8 @@ def verify_target(
 
     Raises `TargetUnusable`, and `NotPossible` for a batch that the ledger does not know.
     """
-    if batch_id is not None and session.ledger.batch(session.target, batch_id) is None:
-        raise NotPossible(f"{batch_id}: no such batch at this target")
+    if batch_id is not None:
+        session.ledger.known_batch(session.target, batch_id)
     lost = lost_batches(session)
     verified = Verified(lost=[each.name for each in lost if batch_id in (None, each.name)])
     about = {str(manifest["resource"]) for each in lost for manifest in each.manifests}
@@ -172,7 +171,7 @@ def verify_target(
         for kind in TYPES:
             if stage_records_of(db, kind) or kind in about:
                 unnamed = "SELECT count(*) FROM unnamed WHERE resource_type = $kind"
-                named = session.step(kind).named and not number(db, unnamed, {"kind": kind})
+                named = session.connection.step(session.target, kind).named and not number(db, unnamed, {"kind": kind})
                 part = not (whole or kind in about) and stage_known(db, session, kind, named)
                 if not part:
                     stage_target(db, session, kind)

@@ -13,7 +13,7 @@ import yaml
 from pipelines.cli import run as chartferry
 from pipelines.commands import supervising
 from pipelines.commands.supervising import CannotStart, Child
-from pipelines.commands.up_clinics import Ward
+from pipelines.commands.wards import Ward
 from pipelines.dagster.workplace import workplace_resource
 from pipelines.home.dagster_folder import WRITTEN_ANEW, prepare_shared_dagster
 from pipelines.home.folder import BadHome

@@ -263,7 +263,7 @@ def test_there_is_nothing_to_give_evidence_of(more, home, asked, chartferry):
     code, out, err = chartferry("evidence", *more)
     assert (code, out) == (4, "")
     assert err.splitlines()[-1] in (
-        "chartferry: nope: no such batch at this target",
+        "chartferry: nope: no such batch at this target (chartferry status lists them)",
         "chartferry: nothing to give evidence of: no file came for this target since 2099-01-01",
         "chartferry: nothing to give evidence of: no file came for this target",
     )

@@ -58,10 +58,8 @@ def test_a_reject_stands_where_it_was_seen_last_and_its_reasons_add_up(ledger):
     assert [reason.rule_id for reason in reasons_of(ledger, [one])[one]] == ["PAY-1", "PAY-2"]
     assert feeds_answered(ledger, [one, "0" * 16]) == {"payments"}
     assert open_by_batch(ledger) == {(TARGET, "a"): 2, (TARGET, "b"): 1}
-    assert [(row["line"], row["rules"]) for row in open_in_batch(ledger, TARGET, "a")] == [
-        (2, ["PAY-1", "PAY-2"]),
-        (3, ["PAY-1"]),
-    ]
+    opened = [(row.reject_id, row.line, row.source_key) for row in open_in_batch(ledger, TARGET, "a")]
+    assert opened == [(one, 2, "k1"), (two, 3, None)]
     assert targets_with_rejects(ledger) == [TARGET]
 
 

@@ -21,7 +21,7 @@ from dagster._core.storage.tags import GRPC_INFO_TAG, REPOSITORY_LABEL_TAG
 from dagster._core.test_utils import create_run_for_test
 
 from pipelines.cli import run as chartferry
-from pipelines.commands import supervising, up
+from pipelines.commands import supervising, up, wards
 from pipelines.commands.supervising import CannotStart, Child
 from pipelines.dagster import code_server
 from pipelines.dagster.attended import make_storage
@@ -180,10 +180,10 @@ def test_a_child_that_ends_is_started_anew_and_one_that_does_so_always_is_given_
 ) -> None:
     said: list[str] = []
     monkeypatch.setattr(supervising, "RESTARTS", 2)
-    monkeypatch.setattr(up, "asked_to_end", lambda *_: time.sleep(0.3))
+    monkeypatch.setattr(wards, "asked_to_end", lambda *_: time.sleep(0.3))
     toy = child(tmp_path, "print('no luck')")
     with pytest.raises(CannotStart, match="toy ends again and again: no luck"):
-        up._watch([toy], os.environ, -1, said.append, lambda: None)
+        wards.watch([wards.Ward(toy, os.environ)], -1, said.append)
     assert said == ["toy ended (no luck); starting it anew"] * 2
 
 

@@ -74,7 +74,11 @@ def test_a_late_double_of_a_row_without_a_time_is_known_by_that_of_its_first_att
 def test_a_batch_that_is_not_known_is_no_batch_that_agrees(batch, chartferry):
     """CLI-CMD-17"""
     code, out, err = chartferry("verify", "another")
-    assert (code, out, err.splitlines()) == (4, "", ["chartferry: another: no such batch at this target"])
+    assert (code, out, err.splitlines()) == (
+        4,
+        "",
+        ["chartferry: another: no such batch at this target (chartferry status lists them)"],
+    )
 
 
 @pytest.mark.by_hand

@@ -18,12 +18,17 @@ SCHEDULE = "CHARTFERRY_REPORTS_SCHEDULE"
 EVERY_HOUR = "0 * * * *"
 
 
+def cron_of(environ: Mapping[str, str]) -> str:
+    """Return the cron line by which reports are swept and published."""
+    return environ.get(SCHEDULE) or EVERY_HOUR
+
+
 def freshness(environ: Mapping[str, str]) -> dg.FreshnessPolicy:
     """Return the policy: late after the schedule's longest gap and half an hour, overdue after twice that time.
 
     The gap is the longest among the next 100 runs of the schedule.
     """
-    ticks = cron_string_iterator(datetime.now(UTC).timestamp(), environ.get(SCHEDULE) or EVERY_HOUR, "UTC")
+    ticks = cron_string_iterator(datetime.now(UTC).timestamp(), cron_of(environ), "UTC")
     gap = max(after - before for before, after in pairwise(islice(ticks, 100)))
     return dg.FreshnessPolicy.time_window(2 * gap + timedelta(hours=1), gap + timedelta(minutes=30))
 
@@ -34,14 +39,4 @@ def reports_job(names: Names) -> "UnresolvedAssetJobDefinition":
         selection=dg.AssetSelection.groups(GROUP),
         tags=names.tags,
         description="Sweeps the reports and publishes the tables.",
-    )
-
-
-def report_schedule(job: "UnresolvedAssetJobDefinition", environ: Mapping[str, str]) -> dg.ScheduleDefinition:
-    return dg.ScheduleDefinition(
-        name=job.name,
-        job=job,
-        cron_schedule=environ.get(SCHEDULE) or EVERY_HOUR,
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=f"Every hour, or as the cron line in {SCHEDULE} says.",
     )

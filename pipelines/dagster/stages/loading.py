@@ -58,7 +58,7 @@ def _load_one(session: Session, feed: Feed, batch_id: str, since: datetime) -> R
         return end(session, found.run, found.validated, load_run(session, found.run, found.validated))
     if found.result and found.result.state in (FINISHED, *NOTHING_SENT) and found.at >= since:
         return found.result
-    received = received_before(session.ledger.batches_in(session.home).folder(batch_id))
+    received = received_before(session.batches.folder(batch_id))
     return run_through(session, begin_signed(session, received, feed)) if received else None
 
 

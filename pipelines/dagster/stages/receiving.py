@@ -1,6 +1,5 @@
 """The stage `received` over the batches of a Dagster run: files of the inbox become batches."""
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,8 @@ from pipelines.dagster.workplace import Workplace
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.marks import marked_form
 from pipelines.home import traces
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import Unreadable, batch_name
+from pipelines.home.files import sha256_of
 from pipelines.home.inbox import BATCHES, Inbox
 from pipelines.ledger.kept import Batches
 from pipelines.receiving.stage import receive
@@ -70,6 +70,5 @@ def waiting_files(feed: Feed, inbox: Path, batch_ids: set[str]) -> dict[str, Pat
 
 
 def batch_id_of(feed: Feed, path: Path) -> str:
-    """Return the id of the file's batch: the feed and the first 12 digits of the file's hash."""
-    with path.open("rb") as file:
-        return f"{feed.name}-{hashlib.file_digest(file, 'sha256').hexdigest()[:12]}"
+    """Return the id of the file's batch."""
+    return batch_name(feed.name, sha256_of(path))

@@ -27,7 +27,7 @@ def validate_all(
     facts: dict[str, Validated] = {}
     for batch_id in batch_ids:
         earlier = newest(session, feed, batch_id)
-        received = received_before(session.ledger.batches_in(session.home).folder(batch_id))
+        received = received_before(session.batches.folder(batch_id))
         if received is None:
             outcome.fail(batch_id, "nothing was received")
             continue

@@ -13,7 +13,6 @@ from pipelines.feeds.files.catalog import Feed
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
-EVERY_HOUR = "30 * * * *"
 
 
 def standing_check(names: Names, feeds: Sequence[Feed]) -> dg.AssetChecksDefinition:
@@ -40,14 +39,4 @@ def standing_job(names: Names, feeds: Sequence[Feed]) -> "UnresolvedAssetJobDefi
         selection=dg.AssetSelection.checks(*(spec.key for spec in specs_of(names, feeds))),
         description="Names what is broken right now: failed batches, rows in doubt, open rejects by age, files that "
         "stay in the inbox.",
-    )
-
-
-def standing_schedule(job: "UnresolvedAssetJobDefinition") -> dg.ScheduleDefinition:
-    return dg.ScheduleDefinition(
-        name=job.name,
-        job=job,
-        cron_schedule=EVERY_HOUR,
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Every hour.",
     )

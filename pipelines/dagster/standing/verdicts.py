@@ -29,7 +29,7 @@ from pipelines.importing.expected import Unexpected
 def verdicts_of(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dict[str, dict[str, Any]]:
     """Return the arguments of each check's result by the name of the check."""
     broken = broken_in(home, environ)
-    by_feed = {check_of(feed): _verdict(feed, broken) for feed in feeds}
+    by_feed = {check_of(feed): _broken_verdict(feed, broken) for feed in feeds}
     by_feed |= {rejects_check_of(feed): _rejects_verdict(feed, broken) for feed in feeds}
     now = datetime.now(UTC)
     lain, held = lain_too_long(home / "inbox", now), waiting_now(home, environ, now)
@@ -41,57 +41,39 @@ def verdicts_of(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -
 
 
 def _waiting_verdict(held: Waiting | None) -> dict[str, Any]:
-    return {
-        "passed": held is None,
-        "severity": dg.AssetCheckSeverity.ERROR,
-        "description": held.sentence if held else None,
-        "metadata": {"files": len(held.files) if held else 0},
-    }
+    return _verdict(held and held.sentence, {"files": len(held.files) if held else 0})
 
 
 def _inbox_verdict(lain: Mapping[str, datetime]) -> dict[str, Any]:
     named = sorted(lain.items(), key=lambda each: each[1])[:NAMED]
     said = [f"{shown(name)} has lain in the inbox since {at:%Y-%m-%d %H:%M} UTC" for name, at in named]
-    return {
-        "passed": not lain,
-        "severity": dg.AssetCheckSeverity.ERROR,
-        "description": "; ".join(said) or None,
-        "metadata": {"files": len(lain)},
-    }
+    return _verdict("; ".join(said), {"files": len(lain)})
 
 
-def _verdict(feed: Feed, broken: Mapping[str, Broken]) -> dict[str, Any]:
+def _broken_verdict(feed: Feed, broken: Mapping[str, Broken]) -> dict[str, Any]:
     found = broken.get(feed.name, Broken())
-    return {
-        "passed": not found.broken,
-        "severity": dg.AssetCheckSeverity.ERROR,
-        "description": "; ".join(found.sentences()) or None,
-        "metadata": _numbers(found),
-    }
+    return _verdict("; ".join(found.sentences()), _numbers(found))
 
 
 def _as_expected(feed: Feed, unexpected: Mapping[str, Unexpected]) -> dict[str, Any]:
     found = unexpected.get(feed.name, Unexpected())
-    return {
-        "passed": not found.sentences(),
-        "severity": dg.AssetCheckSeverity.WARN,
-        "description": "; ".join(found.sentences()) or None,
-        "metadata": {"is_late": bool(found.late), "files_unusual": len(found.unusual)},
-    }
+    numbers = {"is_late": bool(found.late), "files_unusual": len(found.unusual)}
+    return _verdict("; ".join(found.sentences()), numbers, dg.AssetCheckSeverity.WARN)
 
 
 def _rejects_verdict(feed: Feed, broken: Mapping[str, Broken]) -> dict[str, Any]:
     found = broken.get(feed.name, Broken())
     columns = [("age", "string", "Since the record was first set aside."), ("rejects", "int", "Open rejects.")]
-    return {
-        "passed": found.open_rejects() is None,
-        "severity": dg.AssetCheckSeverity.WARN,
-        "description": found.open_rejects(),
-        "metadata": {
-            "rejects_open": found.rejects.total(),
-            "rejects_by_age": metadata.table(columns, list(found.rejects.items())),
-        },
-    }
+    by_age = metadata.table(columns, list(found.rejects.items()))
+    numbers = {"rejects_open": found.rejects.total(), "rejects_by_age": by_age}
+    return _verdict(found.open_rejects(), numbers, dg.AssetCheckSeverity.WARN)
+
+
+def _verdict(
+    said: str | None, numbers: Mapping[str, Any], severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
+) -> dict[str, Any]:
+    """Return a verdict: that all is well if nothing is said against it."""
+    return {"passed": not said, "severity": severity, "description": said or None, "metadata": dict(numbers)}
 
 
 def _numbers(found: Broken) -> metadata.Metadata:

@@ -65,6 +65,4 @@ def anything_left(ledger: Ledger, home: Path, catalog: Catalog) -> bool:
 
 def somebody_loads(ledger: Ledger, now: datetime) -> bool:
     """True if a loader has given a sign of life."""
-    with ledger.engine.connect() as connection:
-        beats = connection.execute(select(t.lease.c.heartbeat_at)).scalars()
-        return any(beat > utc_text(now - SILENCE) for beat in beats)
+    return any(beat > utc_text(now - SILENCE) for (beat,) in ledger.read(select(t.lease.c.heartbeat_at)))

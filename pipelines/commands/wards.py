@@ -1,0 +1,125 @@
+"""The processes under the eyes of a supervisor: started together, started anew where one ends, and stopped."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from pipelines.commands.supervising import CannotStart, Child, Say, asked_to_end
+from pipelines.home.logs import rotate
+from pipelines.session.clinics import Clinic
+
+WAITS_FOR_CLINICS_SECONDS = 120.0
+"""How long Dagster's pages wait for the slowest clinic at the start."""
+READY_WITHIN_SECONDS = 600.0
+LONGEST_PAUSE = 60.0
+
+
+@dataclass
+class Ward:
+    """A process of a clinic, or one that all share, under the supervisor's eyes.
+
+    clinic: None for a process that all share: without it nothing goes on. due: when it is started anew. ailing: that it
+    ended again and again, and has not lived long since.
+    """
+
+    child: Child
+    environ: Mapping[str, str]
+    clinic: Clinic | None = None
+    due: float | None = None
+    ailing: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.clinic.name}: {self.child.name}" if self.clinic else self.child.name
+
+    def start(self, say: Say) -> None:
+        """Start the process. That of a clinic whose home has vanished is tried again later. Raises CannotStart."""
+        self.due = None
+        try:
+            self.child.start(self.environ)
+        except OSError as error:
+            said = f"{self.name} cannot be started: {error.filename or 'a process'}: {error.strerror}"
+            if self.clinic is None:
+                raise CannotStart(said) from None
+            say(f"{said}; trying again in {LONGEST_PAUSE:.0f} s; the other clinics go on")
+            self.due = time.monotonic() + LONGEST_PAUSE
+
+    def is_settled(self) -> bool:
+        """True if the process is ready, or has ended, or is tried again later."""
+        return self.due is not None or self.child.ended() or self.child.ready()
+
+    def look(self, say: Say) -> None:
+        """Start the process anew if it ended, that of a clinic after a pause. Raises CannotStart."""
+        if self.due is not None:
+            if time.monotonic() >= self.due:
+                self.start(say)
+            return
+        if rotate(self.child.log):
+            self.child.began = 0
+        if self.child.ended():
+            self._ended(say)
+
+    def _ended(self, say: Say) -> None:
+        words, often = self.child.last_words(), self.child.restarts_too_often()
+        self.child.stop()
+        if often and self.clinic is None:
+            raise CannotStart(f"{self.name} ends again and again: {words}")
+        self.ailing = often or (self.ailing and not self.child.lived_long())
+        pause = LONGEST_PAUSE if self.ailing else 0.0
+        when = f"starting it anew in {pause:.0f} s; the other clinics go on" if self.ailing else "starting it anew"
+        say(f"{self.name} ended ({words}); {when}")
+        self.due = time.monotonic() + pause
+
+
+def stop(groups: Sequence[Sequence[Ward]]) -> None:
+    """Stop groups of processes side by side, those of a group from the last to the first."""
+
+    def stop_one_by_one(group: Sequence[Ward]) -> None:
+        for ward in reversed(group):
+            ward.child.stop()
+
+    with ThreadPoolExecutor(len(groups)) as threads:
+        list(threads.map(stop_one_by_one, groups))
+
+
+def start(wards: Sequence[Ward], wakes: int, say: Say) -> bool:
+    """Start processes and wait until each is ready; False if a signal came first.
+
+    A process of a clinic that ends, or is late, is waited for no longer: the others go on. Raises CannotStart for one
+    that all share.
+    """
+    for ward in wards:
+        ward.start(say)
+    began = time.monotonic()
+    while waiting := [ward for ward in wards if not ward.is_settled()]:
+        if asked_to_end(wakes, 0.2):
+            return False
+        _check_shared(wards)
+        shared, late = [ward for ward in waiting if ward.clinic is None], time.monotonic() - began
+        if shared and late > READY_WITHIN_SECONDS:
+            raise CannotStart(f"{shared[0].name} does not answer: {shared[0].child.last_words()}")
+        if not shared and late > WAITS_FOR_CLINICS_SECONDS:
+            for ward in waiting:
+                say(f"{ward.name} does not answer yet ({ward.child.last_words()}); the other clinics go on")
+            break
+    _check_shared(wards)
+    return True
+
+
+def _check_shared(wards: Sequence[Ward]) -> None:
+    for ward in wards:
+        if ward.clinic is None and ward.child.ended():
+            raise CannotStart(f"{ward.name} did not start: {ward.child.last_words()}")
+
+
+def watch(wards: Sequence[Ward], wakes: int, say: Say, looks: Sequence[Callable[[], None]] = ()) -> None:
+    """Start processes anew that end by themselves, until a signal arrives. Raises CannotStart.
+
+    looks: are called once a second.
+    """
+    while not asked_to_end(wakes, 1.0):
+        for look in looks:
+            look()
+        for ward in wards:
+            ward.look(say)
