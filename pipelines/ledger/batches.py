@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, Select, Table, and_, bindparam, case, func, select, update
+from sqlalchemy import Row, Select, and_, bindparam, func, select, update
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from pipelines.ledger import tables as t
@@ -74,13 +74,12 @@ class BatchLedger(LedgerAccess):
     @verb
     def reopen_batch(self, target: str, batch_id: str) -> None:
         """A batch that had ended is `running` while rows of it are sent, so that a killed run leaves it so."""
-        self._change(t.batch, {"target": target, "batch_id": batch_id}, state="running")
+        self._change("batch", {"target": target, "batch_id": batch_id}, state="running")
 
     @verb
     def count_batch(self, target: str, batch_id: str, counts: Mapping[str, int | None]) -> None:
         """Note what a batch has come to that has not ended."""
-        this = (t.batch.c.target == target, t.batch.c.batch_id == batch_id, t.batch.c.state == "running")
-        self.execute(update(t.batch).where(*this).values(counts))
+        self._set("batch", {"target": target, "batch_id": batch_id, "state": "running"}, counts)
 
     @verb
     def finish_batch(
@@ -95,9 +94,8 @@ class BatchLedger(LedgerAccess):
 
         A batch that was finished before keeps the time when it was. finished_at: that of one that was reopened since.
         """
-        finished = case((t.batch.c.state == "finished", t.batch.c.finished_at), else_=finished_at or self.now())
-        this = {"target": target, "batch_id": batch_id}
-        self._change(t.batch, this, state=state, finished_at=finished, **_held(counts or {}))
+        this, finished = {"target": target, "batch_id": batch_id}, finished_at or self.now()
+        self._change("batch", this, state=state, finished_at=finished, **_held(counts or {}))
 
     @verb
     def start_run(self, target: str, batch_id: str, **values: Any) -> int:
@@ -114,8 +112,8 @@ class BatchLedger(LedgerAccess):
     @verb
     def count_run(self, target: str, so_far: SoFar) -> None:
         """Note what a run under way has come to, for whoever looks, or for good should it be killed."""
-        this = (target, so_far.batch_id, so_far.run)
-        self.write(_counting(tuple(so_far.counts)), [(*_held(so_far.counts).values(), *this)])
+        this = {"target": target, "batch_id": so_far.batch_id, "run": so_far.run}
+        self._set("run", this, _held(so_far.counts))
 
     @verb
     def finish_run(
@@ -134,7 +132,7 @@ class BatchLedger(LedgerAccess):
         finished_at: that of one that is known again.
         """
         ended = {"state": state, "message": message, "finished_at": finished_at or self.now()}
-        self._change(t.run, {"target": target, "batch_id": batch_id, "run": run}, **ended, **_held(counts))
+        self._change("run", {"target": target, "batch_id": batch_id, "run": run}, **ended, **_held(counts))
 
     @verb
     def cut_off_run(self, target: str, batch_id: str, run: int, state: str, message: str) -> None:
@@ -218,10 +216,13 @@ class BatchLedger(LedgerAccess):
         query = select(t.decision).order_by(t.decision.c.at, t.decision.c.subject)
         return _dicts(self.read(query if target is None else query.where(t.decision.c.target == target)))
 
-    def _change(self, table: Table, this: Mapping[str, str | int], **values: Any) -> None:
-        changing = update(table).where(*(table.c[name] == value for name, value in this.items())).values(values)
-        if self.execute(changing).rowcount != 1:
-            raise LedgerError(f"the ledger has no such {table.name}: {this['batch_id']}")
+    def _change(self, table: str, this: Mapping[str, str | int], **values: Any) -> None:
+        if self._set(table, this, values) != 1:
+            raise LedgerError(f"the ledger has no such {table}: {this['batch_id']}")
+
+    def _set(self, table: str, these: Mapping[str, str | int], values: Mapping[str, Any]) -> int:
+        """Set columns of the rows that have these values; return how many rows there are."""
+        return self.write(_setting(table, tuple(values), tuple(these)), [(*values.values(), *these.values())])
 
 
 def _dicts(rows: Iterable[Row[Any]]) -> list[dict[str, Any]]:
@@ -278,6 +279,11 @@ def _decision_id(number: int, subject: str) -> str:
 
 
 @cache
-def _counting(names: tuple[str, ...]) -> str:
-    """Return the statement as a text: every commit of a load counts, and compiling it costs more than running it."""
-    return f"UPDATE run SET {', '.join(f'{name} = ?' for name in names)} WHERE target = ? AND batch_id = ? AND run = ?"
+def _setting(table: str, columns: tuple[str, ...], keys: tuple[str, ...]) -> str:
+    """Return the statement as a text: every commit of a load counts, and to make it takes longer than to execute it.
+
+    A batch that was finished keeps the time when it was.
+    """
+    kept = "CASE WHEN state = 'finished' THEN finished_at ELSE ? END" if table == "batch" else "?"
+    sets = ", ".join(f"{name} = {kept if name == 'finished_at' else '?'}" for name in columns)
+    return f"UPDATE {table} SET {sets} WHERE {' AND '.join(f'{name} = ?' for name in keys)}"
