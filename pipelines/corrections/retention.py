@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -36,8 +37,7 @@ def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | N
     """Purge a home without its target: at each target that has the batch."""
     if not has_ledger(home, environ):
         raise NotPossible(f"{home}: no ledger here")
-    ledger = open_ledger(home, environ)
-    try:
+    with closing(open_ledger(home, environ)) as ledger:
         targets = [row["target"] for row in ledger.batches() if row["batch_id"] == batch_id]
         if not targets:
             raise NotPossible(f"{batch_id}: no such batch")
@@ -46,8 +46,6 @@ def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | N
             batches.remove(batch_id)  # what another machine was just putting to the store
             return f"{batch_id}: its source rows are gone already: there is nothing to remove"
         purge(home, ledger, targets[0], batch_id, user_name(), why)
-    finally:
-        ledger.close()
     return f"{batch_id}: its source rows are removed"
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -27,8 +28,7 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
     """The batches, or one of them; None when there is no such batch or no ledger yet."""
     if not has_ledger(home, environ):
         return None
-    ledger = open_ledger(home, environ)
-    try:
+    with closing(open_ledger(home, environ)) as ledger:
         batches = [_as_of_now(ledger, row) for row in ledger.batches() if batch_id in (None, row["batch_id"])]
         under_way = sorted({row["target"] for row in batches if row["state"] == "running"})
         parts = [part for target in under_way for part in parts_under_way(ledger, target, datetime.now(UTC))]
@@ -58,8 +58,6 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
             "parts": parts,
             "manifest": _manifest(ledger.batches_in(home).renew(str(batch_id), MANIFESTS)),
         }
-    finally:
-        ledger.close()
 
 
 def _as_of_now(ledger: Ledger, batch: dict[str, Any]) -> dict[str, Any]:

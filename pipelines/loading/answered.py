@@ -84,10 +84,18 @@ def _read_some(client: FhirClient, kind: str, ids: Sequence[str]) -> Bodies:
     return found
 
 
+def made(reply: Reply) -> Result:
+    """The result of a row whose resource was made."""
+    return Result("created", reply.resource_id, reply.status)
+
+
+def refused(reply: Reply) -> Result:
+    """The result of a row that was refused."""
+    return Result("refused", None, reply.status, reply.outcome)
+
+
 def settled(reply: Reply) -> Result | None:
     """The result of a reply that settles a row; None for one that does not."""
     if reply.kind == "created":
-        return Result("created", reply.resource_id, reply.status)
-    if reply.kind == "refused" or reply.status == TOO_LARGE:
-        return Result("refused", None, reply.status, reply.outcome)
-    return None
+        return made(reply)
+    return refused(reply) if reply.kind == "refused" or reply.status == TOO_LARGE else None

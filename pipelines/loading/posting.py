@@ -8,7 +8,7 @@ from pipelines.client.pace import Attempts
 from pipelines.client.replies import Failed, NotDone, NotSent, Refused, Reply, Unknown, unusable
 from pipelines.client.steps import BARE, Step
 from pipelines.ledger.lease import LeaseLost
-from pipelines.loading.answered import TOO_LARGE, Posted, Result, existing, read_back
+from pipelines.loading.answered import TOO_LARGE, Posted, Result, existing, made, read_back, refused
 from pipelines.loading.identity import Identity
 from pipelines.loading.row import Row, dated
 from pipelines.loading.sending import UNKNOWN_TRIES
@@ -35,10 +35,10 @@ def post(
         asked, final = None, False
         try:
             reply = client.create(resource_type, body, condition)
-            result = _made(reply) if reply.kind == "created" else _found(client, resource_type, body, reply, unsure)
+            result = made(reply) if reply.kind == "created" else _found(client, resource_type, body, reply, unsure)
             return Posted(result or Result("in_doubt"))
         except Refused as error:
-            return Posted(_refused(error.reply))
+            return Posted(refused(error.reply))
         except Unknown as error:
             safe = condition is not None and (step.repeats or isinstance(error, Failed))
             if not safe or attempts.number >= UNKNOWN_TRIES:
@@ -48,7 +48,7 @@ def post(
             problem, asked, final = str(error), error.retry_after, error.final
         except NotDone as error:
             if error.reply.status == TOO_LARGE:
-                return Posted(_refused(error.reply))
+                return Posted(refused(error.reply))
             problem, asked = str(error), error.reply.retry_after
         if not attempts.next(asked, final):
             state = "in_doubt" if unsure else "planned"
@@ -70,11 +70,3 @@ def _as_sent(resource_type: str, row: Row, step: Step, identity: Identity | None
 def _found(client: FhirClient, resource_type: str, body: str, reply: Reply, unsure: bool) -> Result | None:
     """The result of a conditional create that found a resource; None where that cannot be read."""
     return existing(resource_type, body, reply, read_back(client, resource_type, [reply.resource_id or ""]), unsure)
-
-
-def _made(reply: Reply) -> Result:
-    return Result("created", reply.resource_id, reply.status)
-
-
-def _refused(reply: Reply) -> Result:
-    return Result("refused", None, reply.status, reply.outcome)

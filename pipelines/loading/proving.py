@@ -13,7 +13,7 @@ from pipelines.client.client import FhirClient
 from pipelines.client.creates import conditional_bundle
 from pipelines.client.replies import NotDone, NotSent, Refused, Reply, Unknown, settled
 from pipelines.client.steps import Step
-from pipelines.loading.answered import Posted, Result
+from pipelines.loading.answered import Posted, Result, made
 from pipelines.loading.book import Book
 from pipelines.loading.identity import Identity
 from pipelines.loading.row import Row
@@ -75,7 +75,7 @@ def _under(condition: str, step: Step, client: FhirClient, identity: Identity, r
         return "kept" if isinstance(error, Refused) else ""
     except Unknown:
         return Result("in_doubt")
-    return "kept" if reply.kind == "existed" else Result("created", reply.resource_id, reply.status)
+    return "kept" if reply.kind == "existed" else made(reply)
 
 
 def _reply(step: Step, client: FhirClient, resource_type: str, body: str, condition: str) -> Reply:

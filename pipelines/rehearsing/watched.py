@@ -2,9 +2,10 @@
 
 import json
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from sqlalchemy import Engine
@@ -13,8 +14,8 @@ from pipelines.home.spill import Writer
 from pipelines.ledger.in_step import InStep
 from pipelines.ledger.lease import Clock
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rows import Outcome, Reject, Repeat, SoFar
 
+R = TypeVar("R")
 EVENTS = pa.schema(
     {
         "n": pa.int64(),
@@ -42,38 +43,24 @@ class Watched(Ledger):
             yield
         self._events = None
 
-    def _tell(self, line: int | None, key: str | None, state: str, status: int | None = None, why: str = "") -> None:
+    def tell(self, name: str, arguments: list[Any], act: Callable[[], R]) -> R:
+        done = super().tell(name, arguments, act)
         with self._turn:
             if self._events:
-                self._events.add(self._events.count, line, key, state, status, why or None)
+                for event in _events(name, arguments):
+                    self._events.add(self._events.count, *event)
+        return done
 
-    def settle(
-        self, target: str, source: str, resource_type: str, outcomes: Iterable[Outcome], so_far: SoFar | None = None
-    ) -> None:
-        told = list(outcomes)
-        super().settle(target, source, resource_type, told, so_far)
-        for each in told:
-            self._tell(None, each.key, each.state, each.http_status)
 
-    def note_repeats(
-        self,
-        target: str,
-        source: str,
-        resource_type: str,
-        batch_id: str,
-        repeats: Iterable[Repeat],
-        at: str | None = None,
-    ) -> None:
-        told = list(repeats)
-        super().note_repeats(target, source, resource_type, batch_id, told, at)
-        for each in told:
-            self._tell(each.line, each.key, each.state)
-
-    def reject(
-        self, target: str, source: str, resource_type: str, batch_id: str, rejects: Iterable[Reject]
-    ) -> list[str]:
-        told = list(rejects)
-        for each in told:
-            state = "refused" if each.stage == "load" else "rejected"
-            self._tell(each.line, each.source_key, state, None, json.dumps([list(reason) for reason in each.reasons]))
-        return super().reject(target, source, resource_type, batch_id, told)
+def _events(name: str, arguments: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Yield line, key, state, status and reasons of each row that a fact tells of."""
+    match name, arguments:
+        case "settle", [_, _, _, outcomes, *_]:
+            yield from ((None, each.key, each.state, each.http_status, None) for each in outcomes)
+        case "note_repeats", [_, _, _, _, repeats, *_]:
+            yield from ((each.line, each.key, each.state, None, None) for each in repeats)
+        case "reject", [_, _, _, _, rejects]:
+            for each in rejects:
+                state = "refused" if each.stage == "load" else "rejected"
+                reasons = json.dumps([list(reason) for reason in each.reasons])
+                yield each.line, each.source_key, state, None, reasons

@@ -7,6 +7,7 @@ is printed: of an unexpected error only its class.
 import os
 import sys
 import threading
+from contextlib import closing
 from dataclasses import replace
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -28,9 +29,7 @@ BROKEN = 70
 
 def work(order: Order) -> None:
     """Load parts as long as one is free and the target can be used. Raises `LedgerError`."""
-    ledger = Ledger.open(order.ledger)
-    client = order.client()
-    try:
+    with closing(Ledger.open(order.ledger)) as ledger, closing(order.client()) as client:
         while lease := claim(ledger, order.batch.target, order.loader, ends_all=ends_all):
             with lease:
                 part = Part(lease.number, order.parts, order.since if lease.attempts > 1 else "")
@@ -40,9 +39,6 @@ def work(order: Order) -> None:
                 lease.done(found.as_text())
             if found.loaded.unusable:
                 return
-    finally:
-        client.close()
-        ledger.close()
 
 
 def _end_with(pipe: int) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -93,23 +93,17 @@ def _connected(
     profile = profile_for(capabilities.name, home / TARGETS)
     pace = pace_of(environ)
     pace = replace(pace, per_second=pace.per_second or profile.file.per_second)
-    client = FhirClient(base_url, credentials, before_each=limiter_of(pace), profile=profile.file)
-    try:
+    with closing(FhirClient(base_url, credentials, before_each=limiter_of(pace), profile=profile.file)) as client:
         vendor = environ.get("FHIR_SERVICE_VENDOR") or Site.vendor
         customer = environ.get("FHIR_SERVICE_CUSTOMER") or Site.customer
         site = Site((capabilities.url or base_url).rstrip("/"), vendor, customer)
         yield Connection(client, capabilities, client.base_url, site, bundled, profile=profile, credentials=credentials)
-    finally:
-        client.close()
 
 
 def _capabilities(base_url: str, credentials: Credentials) -> Capabilities:
     """What the target says of itself. Raises `TargetUnusable`."""
-    client = FhirClient(base_url, credentials)
-    try:
+    with closing(FhirClient(base_url, credentials)) as client:
         return client.capabilities()
-    finally:
-        client.close()
 
 
 LOOK_SECONDS = 10.0
@@ -123,13 +117,11 @@ def target_now(home: Path, environ: Mapping[str, str]) -> str | None:
     url = environ.get("FHIR_BASE_URL", "").rstrip("/") or running(home / STORE)
     if url is None:
         return None
-    client = FhirClient(url, Credentials(), patience=Patience(attempts=1), timeout=LOOK_SECONDS)
-    try:
-        return client.capabilities().store_id or client.base_url
-    except TargetUnusable:
-        return None
-    finally:
-        client.close()
+    with closing(FhirClient(url, Credentials(), patience=Patience(attempts=1), timeout=LOOK_SECONDS)) as client:
+        try:
+            return client.capabilities().store_id or client.base_url
+        except TargetUnusable:
+            return None
 
 
 # -- the importer's client of the bundled service
@@ -147,11 +139,9 @@ def _own_credentials(home: Path, environ: Mapping[str, str], anew: bool) -> Cred
 
 
 def _admits(base_url: str, credentials: Credentials) -> bool:
-    client = FhirClient(base_url, credentials)
-    try:
-        client.check_access()
-    except TargetUnusable:
-        return False
-    finally:
-        client.close()
+    with closing(FhirClient(base_url, credentials)) as client:
+        try:
+            client.check_access()
+        except TargetUnusable:
+            return False
     return True

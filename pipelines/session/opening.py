@@ -1,7 +1,7 @@
 """Open the ledger of a home, and a session at the target that the environment names."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -41,19 +41,18 @@ def open_session(
     if lacking := traces.start(environ):
         progress.say(lacking)
     catalog = home_catalog(home, environ, feed_folders)
-    with connect(home, environ, insecure, progress.say) as connection:
-        ledger = open_ledger(home, environ, anew)
-        try:
-            if taken := ledger.take_up_journal(home):
-                progress.say(f"the ledger was older than the copies of its journal, which had {taken:,} more lines")
-            inbox = Inbox.of(home, environ)
-            settings = {"progress": progress, "strict": strict, "pace": pace, "keep_days": keep_days, "why": why}
-            settings |= {"copies_to": environ.get(COPIES) or None}
-            session = Session.at(connection, home, catalog, ledger, inbox, **settings)
-            session.batches.agree()
-            yield session
-        finally:
-            ledger.close()
+    with (
+        connect(home, environ, insecure, progress.say) as connection,
+        closing(open_ledger(home, environ, anew)) as ledger,
+    ):
+        if taken := ledger.take_up_journal(home):
+            progress.say(f"the ledger was older than the copies of its journal, which had {taken:,} more lines")
+        inbox = Inbox.of(home, environ)
+        settings = {"progress": progress, "strict": strict, "pace": pace, "keep_days": keep_days, "why": why}
+        settings |= {"copies_to": environ.get(COPIES) or None}
+        session = Session.at(connection, home, catalog, ledger, inbox, **settings)
+        session.batches.agree()
+        yield session
 
 
 def open_ledger(home: Path, environ: Mapping[str, str], anew: bool = False) -> Ledger:

@@ -141,14 +141,13 @@ def _without_end(session: Session) -> list[tuple[Received, str]]:
 
 def received_batches(session: Session, names: Sequence[str]) -> list[Waiting]:
     """Batches of this target whose source is here, in the order named."""
-    found = []
     session.batches.bring(names, *SOURCE)
-    for name in names:
-        row, received = (
-            session.ledger.batch(session.target, name),
-            received_before(session.batches.path / name),
-        )
-        feed = session.catalog.named(row["feed"]) if row else None
-        if feed and received:
-            found.append(Waiting(received.path_in_batch, feed, received))
-    return found
+    found = (waiting_in(session, session.batches.path / name) for name in names)
+    return [each for each in found if each]
+
+
+def waiting_in(session: Session, folder: Path) -> Waiting | None:
+    """The file in a batch's folder, with its feed; None if it is purged, or no feed describes it any more."""
+    row, received = session.ledger.batch(session.target, folder.name), received_before(folder)
+    feed = session.catalog.named(row["feed"] if row else folder.name.rpartition("-")[0])
+    return Waiting(received.path_in_batch, feed, received) if feed and received else None

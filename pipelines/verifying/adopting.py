@@ -16,7 +16,7 @@ from pipelines.runs.leasing import lease_of
 from pipelines.runs.lost import LOOK, LostBatch, lost_batches
 from pipelines.runs.resolving import resolve
 from pipelines.session.session import Session
-from pipelines.session.waiting import Waiting, without_feed
+from pipelines.session.waiting import Waiting, waiting_in, without_feed
 from pipelines.verifying.lost_batch import adopt_batch
 from pipelines.verifying.lost_runs import close_answered, end_runs, note_runs
 from pipelines.verifying.staging import workbench
@@ -57,7 +57,7 @@ def adopt_lost(session: Session) -> Adopted:
     """Take into the ledger what it lost, and settle what can be told of it. Raises `TargetUnusable`."""
     adopted = Adopted(left=without_feed(session))
     with lease_of(session) as lease, workbench(session.home) as db:
-        lost = [(each, _waiting(session, each)) for each in lost_batches(session)]
+        lost = [(each, waiting_in(session, session.batches.folder(each.name))) for each in lost_batches(session)]
         for each in (each for each, _ in lost if received_before(session.batches.folder(each.name)) is None):
             note_runs(session, each)
             end_runs(session, each)
@@ -77,17 +77,6 @@ def adopt_lost(session: Session) -> Adopted:
         counts["adopted"] += len(settled.adopted)
         counts["in_doubt"] = len(settled.left)
     return adopted
-
-
-def _waiting(session: Session, lost: LostBatch) -> Waiting | None:
-    """The file of a batch; None where it is purged, or no feed describes it any more."""
-    batch, received = (
-        session.ledger.batch(session.target, lost.name),
-        received_before(session.batches.folder(lost.name)),
-    )
-    named = batch["feed"] if batch else lost.name.rpartition("-")[0]
-    feed = session.catalog.named(named)
-    return Waiting(received.path_in_batch, feed, received) if feed and received else None
 
 
 def _newest_first(found: Sequence[tuple[LostBatch, Waiting]]) -> list[tuple[LostBatch, Waiting]]:
