@@ -154,7 +154,7 @@ def test_a_file_that_looks_new_is_not_read_by_the_sensor(tmp_path: Path, monkeyp
         path.write_text(json.dumps(PATIENT) + "\n")
         assert practice.run("load_reference").success
         os.utime(path, ns=(1, 1))
-        monkeypatch.setattr(reference, "_sha256", read)
+        monkeypatch.setattr(reference, "sha256_of", read)
         practice.tick("inbox")
         [request] = practice.tick("inbox").run_requests or ()
         assert request.job_name == "load_reference"
