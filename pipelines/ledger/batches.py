@@ -112,7 +112,7 @@ class BatchLedger(LedgerAccess):
     @verb
     def count_run(self, target: str, so_far: SoFar) -> None:
         """Note what a run under way has come to, for whoever looks, or for good should it be killed."""
-        this = {"target": target, "batch_id": so_far.batch_id, "run": so_far.run}
+        this: dict[str, str | int] = {"target": target, "batch_id": so_far.batch_id, "run": so_far.run}
         self._set("run", this, _held(so_far.counts))
 
     @verb

@@ -41,7 +41,7 @@ def verdicts_of(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -
 
 
 def _waiting_verdict(held: Waiting | None) -> dict[str, Any]:
-    return _verdict(held and held.sentence, {"files": len(held.files) if held else 0})
+    return _verdict(held.sentence if held else None, {"files": len(held.files) if held else 0})
 
 
 def _inbox_verdict(lain: Mapping[str, datetime]) -> dict[str, Any]:
