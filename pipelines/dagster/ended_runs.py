@@ -16,6 +16,5 @@ def ended_runs(ledger: Ledger, since: str, most: int) -> list[tuple[str, Ended, 
     same = (batch.target == run.target) & (batch.batch_id == run.batch_id)
     query = select(run.finished_at, run.target, run.batch_id, run.run, batch.feed).join(t.batch, same)
     query = query.where(run.finished_at > since, run.state.in_((FINISHED, *NOTHING_SENT)))
-    with ledger.engine.connect() as connection:
-        rows = connection.execute(query.order_by(run.finished_at, run.batch_id).limit(most)).all()
+    rows = ledger.read(query.order_by(run.finished_at, run.batch_id).limit(most))
     return [(at, (target, batch_id, number), feed) for at, target, batch_id, number, feed in rows]

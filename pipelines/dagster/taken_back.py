@@ -30,8 +30,7 @@ def taken_back_since(ledger: Ledger, before: Mapping[str, int] | None, now: date
     """Return what is taken back of the batches that somebody has undone of late. before: of the last look, if any."""
     decision, since = t.decision.c, utc_text(now - LONGEST) if before is not None else ""
     undone = select(decision.target, decision.subject).where(decision.command == UNDO, decision.at > since).distinct()
-    with ledger.engine.connect() as connection:
-        found = connection.execute(undone.order_by(decision.target, decision.subject)).all()
+    found = ledger.read(undone.order_by(decision.target, decision.subject))
     return {f"{target} {batch_id}": undone_by_batch(ledger, batch_id)[target, batch_id] for target, batch_id in found}
 
 
