@@ -1,0 +1,230 @@
+"""`audit verify`: what was changed, cut off or removed since it was written, and what is whole."""
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fhir_service.__main__ import main
+from fhir_service.chain import ChainedFile, Head, examine, files_of
+from tests.conftest import Running
+from tests.support.bodies import send, task
+
+READ = b'{"interaction":"read","type":"Task"}'
+
+
+def audit_of(running: Running) -> Path:
+    return running.service.audit.path
+
+
+def verify(path: Path, *former: Path | str) -> Result:
+    environment = {"FHIR_SERVICE_AUDIT": str(path), "FHIR_SERVICE_STORE": "unused"}
+    return CliRunner(env=environment).invoke(main, ["audit", "verify", *map(str, former)])
+
+
+def written(path: Path, *numbers: int) -> None:
+    """A process that adds a record for each number, and ends."""
+    file = ChainedFile(path)
+    for number in numbers:
+        file.append([b'{"n":%d}' % number], keep=True)
+    file.close()
+
+
+def lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def test_whole_chains_are_told_as_whole(fresh_service: Running) -> None:
+    """EXTRA-OPS-07: records of one request are chained one by one too."""
+    fresh_service.client.get("/Task")
+    send(fresh_service.client, [{"resource": task(n), "request": {"method": "POST", "url": "Task"}} for n in range(3)])
+    done = verify(audit_of(fresh_service))
+    assert done.exit_code == 0, done.output
+    assert re.search(r": 4 records; ends with [0-9a-f]{64}\nnothing wrong\n\Z", done.output)
+
+
+def change(path: Path, at: int) -> None:
+    found = lines(path)
+    found[at] = re.sub(rb'"n":\d', b'"n":0', found[at])
+    path.write_bytes(b"".join(found))
+
+
+def remove(path: Path, at: int) -> None:
+    found = lines(path)
+    del found[at]
+    path.write_bytes(b"".join(found))
+
+
+def cut(path: Path, at: int) -> None:
+    found = lines(path)
+    found[at] = found[at][:9] + (b"\n" if at + 1 < len(found) else b"")
+    path.write_bytes(b"".join(found))
+
+
+def swap(path: Path, at: int) -> None:
+    found = lines(path)
+    found[at - 1], found[at] = found[at], found[at - 1]
+    path.write_bytes(b"".join(found))
+
+
+def add(path: Path, at: int) -> None:
+    found = lines(path)
+    path.write_bytes(b"".join([*found[:at], b'{"n":9}\n', *found[at:]]))
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("damage", [change, remove, cut, swap, add])
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_what_was_cut_changed_or_removed_is_found(
+    tmp_path: Path, damage: Callable[[Path, int], None], at: int, goes_on: bool
+) -> None:
+    """EXTRA-OPS-07: at the beginning, in the middle, and at the end; also where the service went on behind it."""
+    path = tmp_path / "audit.ndjson"
+    written(path, 1, 2)
+    written(path, 3, 4)
+    assert verify(path).exit_code == 0
+    if damage in (change, swap) and at in (0, 3):
+        at += 1  # the marks of the two openings hold nothing to change
+    before = path.read_bytes()
+    damage(path, at)
+    assert path.read_bytes() != before
+    if goes_on:
+        written(path, 5)
+    done = verify(path)
+    assert done.exit_code == 4, done.output
+    assert "WRONG" in done.output
+
+
+def test_a_file_that_was_written_anew_with_its_head_lacks_the_hash_that_was_noted(tmp_path: Path) -> None:
+    """EXTRA-OPS-07: a shorter chain holds by itself."""
+    path = tmp_path / "audit.ndjson"
+    written(path, 1, 2)
+    noted = verify(path).output.partition("ends with ")[2][:64]
+    written(path, 3)
+    assert verify(path, "--noted", noted).exit_code == 0
+    path.unlink()
+    path.with_name("audit.ndjson.head").unlink()
+    written(path, 1)
+    assert verify(path).exit_code == 0
+    done = verify(path, "--noted", noted)
+    assert done.exit_code == 4
+    assert f"WRONG  no line has the hash {noted}" in done.output
+
+
+def test_a_hash_that_was_noted_is_found_as_people_write_it(tmp_path: Path) -> None:
+    """EXTRA-OPS-07: and of an audit without a record, and of a file that was moved away."""
+    path = tmp_path / "audit.ndjson"
+
+    def last() -> str:
+        return verify(path).output.partition("ends with ")[2][:64]
+
+    path.touch()
+    nothing = last()
+    assert verify(path, "--noted", nothing).exit_code == 0
+    written(path, 1, 2)
+    noted = last()
+    for given in (noted.upper(), f" {noted} ", nothing):
+        assert verify(path, "--noted", given).exit_code == 0
+    for no_hash in (noted[:12], f"{noted}0", "", "audit"):
+        done = verify(path, "--noted", no_hash)
+        assert done.exit_code == 2
+        assert "is no hash" in done.output
+    path.rename(tmp_path / "former.ndjson")
+    written(path, 3)
+    for former in ((), (tmp_path / "former.ndjson",)):
+        assert "which was noted" not in verify(path, "--noted", noted, *former).output
+    assert verify(path, "--noted", noted, tmp_path / "former.ndjson").exit_code == 0
+
+
+def test_a_file_or_a_head_that_is_gone_is_found(tmp_path: Path) -> None:
+    """EXTRA-OPS-07."""
+    path = tmp_path / "audit.ndjson"
+    written(path, 1, 2)
+    head = path.with_name("audit.ndjson.head")
+    kept = head.read_bytes()
+    head.unlink()
+    assert verify(path).exit_code == 4
+    head.write_bytes(kept)
+    assert verify(path).exit_code == 0
+    path.unlink()
+    assert verify(path).exit_code == 4
+    written(path, 3)
+    assert verify(path).exit_code == 4
+
+
+def test_a_new_file_carries_the_head_of_the_one_before(tmp_path: Path) -> None:
+    """EXTRA-OPS-07: files that were moved away are verified with it, moved while a process writes or not."""
+    path, first, second = tmp_path / "audit.ndjson", tmp_path / "audit.1", tmp_path / "audit.2"
+    written(path, 1, 2)
+    path.rename(first)
+    file = ChainedFile(path)
+    file.append([b'{"n":3}'], keep=True)
+    path.rename(second)
+    file.append([b'{"n":4}'], keep=True)
+    assert [record["n"] for record in map(json.loads, lines(path)) if "n" in record] == [4]
+    assert verify(path, first, second).exit_code == 0
+    assert verify(path).exit_code == 4
+    assert verify(path, second).exit_code == 4
+    remove(second, 1)
+    assert verify(path, first, second).exit_code == 4
+
+
+def test_lines_from_before_the_chain_count_as_unchained(tmp_path: Path) -> None:
+    path = tmp_path / "audit.ndjson"
+    path.write_bytes(b'{"n":1}\n{"n":2}\n{"n":3')
+    written(path, 4, 5)
+    done = verify(path)
+    assert done.exit_code == 0
+    assert "2 records, 2 from before the chain" in done.output
+    assert "notice  line 3 has no end" in done.output
+
+
+def test_a_line_that_a_kill_cut_off_costs_no_other(tmp_path: Path) -> None:
+    """The record after it is found, and the chain goes on over it."""
+    path = tmp_path / "audit.ndjson"
+    written(path, 1, 2)
+    with path.open("ab") as file:
+        file.write(b'{"n":3,"pa')
+    written(path, 4)
+    assert [record["n"] for record in map(json.loads, lines(path)[:3] + lines(path)[4:]) if "n" in record] == [1, 2, 4]
+    done = verify(path)
+    assert done.exit_code == 0
+    assert "notice  line 4 has no end" in done.output
+
+
+def test_each_process_has_a_file_and_a_chain_of_its_own(tmp_path: Path) -> None:
+    """One after another they take the same file; at the same time the second takes another, and both are read."""
+    path = tmp_path / "audit.ndjson"
+    one, two = ChainedFile(path), ChainedFile(path)
+    for number in range(3):
+        one.append([b'{"time":"%d","by":1}' % (2 * number)], keep=True)
+        two.append([b'{"time":"%d","by":2}' % (2 * number + 1)], keep=True)
+    assert files_of(path) == [path, tmp_path / "audit.2.ndjson"]
+    assert [len(lines(found)) for found in files_of(path)] == [4, 4]
+    shown = CliRunner(env={"FHIR_SERVICE_AUDIT": str(path), "FHIR_SERVICE_STORE": "x"}).invoke(main, ["audit"])
+    assert [json.loads(line)["by"] for line in shown.output.splitlines()] == [1, 2, 1, 2, 1, 2]
+    assert verify(path).exit_code == 0
+    remove(tmp_path / "audit.2.ndjson", 2)
+    assert verify(path).exit_code == 4
+
+
+def test_the_chain_costs_one_write_for_a_group(tmp_path: Path) -> None:
+    """However many records a request leaves, they go out in one write."""
+    calls: list[int] = []
+
+    def counted(file: int, data: bytes) -> int:
+        calls.append(len(data))
+        return os.write(file, data)
+
+    file = ChainedFile(tmp_path / "audit.ndjson", counted)
+    file.flush()
+    calls.clear()
+    file.append([READ] * 500, keep=True)
+    assert len(calls) == 1
+    assert Head.of(tmp_path / "audit.ndjson") == Head(
+        (tmp_path / "audit.ndjson").stat().st_size, examine(files_of(tmp_path / "audit.ndjson"), [])[0].ends
+    )
