@@ -232,10 +232,13 @@ def _stage_words(db: duckdb.DuckDBPyConnection, folder: Path, home: Path) -> lis
 
 
 def _stage_checks(db: duckdb.DuckDBPyConnection, batches: Path, target: str) -> None:
-    """Stage what runs checked answers by, as `checked_form`; nothing where no questionnaire has a former form."""
+    """Stage what runs checked answers by, as `checked_form`, as far as that is a known content of a form.
+
+    Others are older than the first sweep, or were named by another version of this program.
+    """
     ids = [batch_id for (batch_id,) in db.execute(ANSWERS_OF_TARGET).fetchall()]
     db.register("rows", checked_by(batches, target, ids))
-    db.execute("CREATE TEMP TABLE checked_form AS FROM rows")
+    db.execute("CREATE TEMP TABLE checked_form AS FROM rows SEMI JOIN known_form USING (questionnaire_id, content)")
     db.unregister("rows")
 
 

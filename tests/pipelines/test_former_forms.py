@@ -82,7 +82,8 @@ def shown(world: World) -> list[tuple[Any, ...]]:
 
 
 def test_answers_to_a_form_that_was_replaced_keep_their_own_columns_words_and_values(world: World) -> None:
-    carry_over(world, "QuestionnaireResponse", {"r1": (START, answers("a1", "a2"))})
+    batch = carry_over(world, "QuestionnaireResponse", {"r1": (START, answers("a1", "a2"))})
+    checked_by(world, batch, form("Of before the first sweep?"))
     replaced(world)
     world.publish()
     world.responses = [of_others("theirs", world.time + timedelta(hours=1))]
