@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from fhir_service.settings import SettingError, Settings
-from tests.service.test_contention import authorized
+from tests.service.test_contention_deaths import authorized
 from tests.support import loopback
 from tests.support.commands import command, environment
 from tests.support.postgres import Postgres

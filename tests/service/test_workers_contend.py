@@ -13,7 +13,8 @@ import pytest
 
 from fhir_service.checks import check_store
 from tests.conftest import WORLD, running
-from tests.service.test_contention import authorized, made
+from tests.service.test_contention import made
+from tests.service.test_contention_deaths import authorized
 from tests.service.test_postgresql import BALANCE, command_output
 from tests.service.test_workers import supervised
 from tests.support import loopback

@@ -18,7 +18,8 @@ from sqlalchemy import make_url
 from fhir_service import workers
 from fhir_service.checks import check_store
 from tests.conftest import WORLD, running
-from tests.service.test_contention import authorized, made
+from tests.service.test_contention import made
+from tests.service.test_contention_deaths import authorized
 from tests.service.test_postgresql import command_output
 from tests.service.test_workers import supervised, until
 from tests.support import loopback
