@@ -251,7 +251,10 @@ class LedgerAccess:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Have the reads of this thread within see one state: that of the transaction that it is in, else of now."""
+        """Have the reads of this thread share a connection: that of the transaction that it is in, else one of its own.
+
+        So they see one state of a ledger in a file, whatever others write meanwhile.
+        """
         within = self._within
         if outer := getattr(within, "connection", None) or getattr(within, "reader", None):
             yield outer

@@ -159,3 +159,29 @@ def test_a_ledger_that_is_held_while_a_command_is_at_work_is_told_as_that(home, 
         code, out, err = chartferry("verify")
     assert (code, out) == (6, "")
     assert "the ledger could not be read or written: database is locked: another process writes to it" in err
+
+
+def test_reads_within_see_one_state_and_those_of_a_transaction_what_it_has_written(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with closing(Ledger.open(path)) as ledger, closing(Ledger.open(path)) as other:
+        with ledger.reading():
+            assert ledger.batches() == []
+            other.start_batch(TARGET, "payments-a")
+            assert ledger.batches() == []
+        assert [batch["batch_id"] for batch in ledger.batches()] == ["payments-a"]
+        with ledger.transaction():
+            ledger.start_batch(TARGET, "payments-b")
+            assert ledger.batch(TARGET, "payments-b")
+            assert other.batch(TARGET, "payments-b") is None
+
+
+def test_what_was_compiled_for_one_ledger_in_a_file_serves_the_others(tmp_path: Path) -> None:
+    """Sensors open a ledger each minute: what they ask is not compiled each time."""
+
+    def use(name: str) -> set[object]:
+        with closing(Ledger.open(tmp_path / name)) as ledger:
+            ledger.note_target(TARGET, "http://127.0.0.1")
+            assert ledger.batches(TARGET) == []
+        return set(database._COMPILED)
+
+    assert use("one.db") == use("two.db") != set()
