@@ -4,6 +4,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import combinations
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.reports.pseudonymous import Study, key_of, set_key
+from pipelines.reports.pseudonymous import Study, key_of, set_key, shown
 from pipelines.reports.publication import PublicationError
 from pipelines.reports.publish_pseudonymous import publish_pseudonymous
 from pipelines.reports.sweep import kept
@@ -358,6 +359,16 @@ def of_view(world: World, *columns: dict[str, Any]) -> None:
     (world.home / "views").mkdir()
     path = world.home / "views" / "of_home.view.json"
     path.write_text(json.dumps(view | {"select": [{"column": list(columns)}]}))
+
+
+def test_remarks_on_a_table_are_not_shown() -> None:
+    """They may count few people."""
+    table = replace(
+        next(each for each in report_tables() if each.name == "observation"), remarks=("2 are of another.",)
+    )
+    [left] = shown([table])
+    assert table.described.endswith("2 are of another.")
+    assert left.described == table.comment
 
 
 def test_of_a_view_without_kinds_nothing_is_shown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
