@@ -271,6 +271,7 @@ def race_twice(store: Store) -> None:
     assert now.content == f"again {second}".encode()
 
 
+@pytest.mark.on_both
 def test_of_a_hundred_swaps_at_once_one_wins(store: Store) -> None:
     race_twice(store)
 

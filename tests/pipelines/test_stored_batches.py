@@ -1,20 +1,14 @@
 """Batches at a store: machines that share ledger and store, and no disk, go on with each other's batches."""
 
 import json
-import multiprocessing
 import os
 import shutil
-import signal
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-from unittest.mock import patch
 
 import pytest
 
-from pipelines.cli import run
 from pipelines.dagster.stages.loading import load_all
 from pipelines.dagster.stages.outcome import Outcome
 from pipelines.dagster.stages.receiving import batch_id_of, receive_all
@@ -24,21 +18,13 @@ from pipelines.home import stores
 from pipelines.home.batch import SOURCE
 from pipelines.home.batch_files import MANIFESTS
 from pipelines.home.stores import StoreUnusable, store_at
-from pipelines.loading.book import Book
 from pipelines.session.opening import open_session
-from tests.pipelines.test_importer_kills import PRELOADED
-from tests.support.azurite import AZURITE, NO_AZURITE, azurite
-from tests.support.machines import ROWS, Machines, a_batch, amounts, batches_at, has_rows, rows_at
+from tests.support.machines import ROWS, a_batch, amounts, batches_at, has_rows, rows_at
 
 pytest.importorskip("obstore", reason="the extra `cluster` is not installed")
-CHILDREN = multiprocessing.get_context("forkserver")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def preloaded() -> None:
-    CHILDREN.set_forkserver_preload([*PRELOADED, "tests.pipelines.test_stored_batches"])
-
-
+@pytest.mark.on_both
 def test_of_many_that_add_to_a_log_at_once_all_do(place, tmp_path):
     """SCALE-03: one after another, without a gap."""
     machines = [batches_at(place, tmp_path / str(number)) for number in range(12)]
@@ -52,6 +38,7 @@ def test_of_many_that_add_to_a_log_at_once_all_do(place, tmp_path):
     assert batches_at(place, tmp_path / "last").names() == ["b-1"]
 
 
+@pytest.mark.on_both
 def test_rows_that_come_again_while_they_are_purged_stay(place, tmp_path, monkeypatch):
     """SCALE-03: the purge comes between the content and the entry that names it."""
     one, two = (batches_at(place, tmp_path / name) for name in ("one", "two"))
@@ -120,25 +107,6 @@ def test_dagster_has_each_stage_on_a_machine_of_its_own(machines, target):
         assert "total" in str(facts[batch_id].result.message)
         assert len(session.ledger.runs(session.target, batch_id)) == 1
     assert amounts(target) == [1.0, 2.0]
-
-
-@pytest.mark.long
-@pytest.mark.skipif(AZURITE is None, reason=NO_AZURITE)
-def test_a_server_that_speaks_azures_protocol_keeps_batches(home, target, postgres, tmp_path, monkeypatch, capsys):
-    """SCALE-03"""
-    assert home.exists()
-    with azurite(tmp_path / "azurite", "batches") as environ, postgres.database() as url:
-        for name, value in {**environ, "CHARTFERRY_LEDGER": url, "CHARTFERRY_BATCHES": "az://batches/pre"}.items():
-            monkeypatch.setenv(name, value)
-        machines = Machines(tmp_path / "machines", "az://batches/pre", capsys)
-        for step in (2, 5, 9, 14):
-            shutil.rmtree(machines.folder, ignore_errors=True)
-            goes_on(machines, target, step, after=bool(step % 2))
-        machines.put("one", ROWS.replace("k", "o").partition("o3")[0])
-        batch = machines.asked("one", "import")["batches"][0]["batch_id"]
-        assert machines.does("two", "purge", batch)[0] == 0
-        store = store_at(machines.place)
-        assert not has_rows(store, batch)
 
 
 def test_a_machine_goes_on_with_what_another_left(machines, target):
@@ -289,7 +257,7 @@ def test_a_ledger_is_made_again_from_the_copies_of_its_journal_at_the_store(mach
     ("wrong", "said"),
     [
         (500, "it answers with an error (500)"),
-        (503, "it answers with an error (503)"),
+        pytest.param(503, "it answers with an error (503)", marks=pytest.mark.long),
         (403, "it refuses these credentials (403)"),
         (404, "there is no such bucket or container"),
         ("expired", "these credentials have expired"),
@@ -299,7 +267,7 @@ def test_a_ledger_is_made_again_from_the_copies_of_its_journal_at_the_store(mach
     ],
 )
 def test_a_store_that_fails_is_one_sentence_and_nothing_is_lost(machines, target, bucket, monkeypatch, wrong, said):
-    """SCALE-03: at whatever write; once it is well again, every row is there once."""
+    """SCALE-03: at whatever write, each of them where it is lost or cut; then every row is there once."""
     monkeypatch.setattr(stores, "SECONDS_OF_A_REQUEST", 1)
     monkeypatch.setattr(stores, "TRIES", 1)
     machines.put("one")
@@ -316,7 +284,7 @@ def test_a_store_that_fails_is_one_sentence_and_nothing_is_lost(machines, target
 
     for name in ("put", "swap"):
         monkeypatch.setattr(stores.Bucket, name, failing(getattr(stores.Bucket, name)))
-    for step in (3, 7) if wrong == "silent" else (1, 2, 3, 4, 5, 7, 10, 13):
+    for step in (1, 2, 3, 4, 5, 7, 10, 13) if wrong in ("lost", "cut") else (3, 7):
         calls, steps = 0, step
         code, out, err = machines.does("one", "import")
         bucket.wrong, steps = None, 0
@@ -376,103 +344,3 @@ def test_a_slow_store_keeps_batches(machines, target, bucket):
 
 def unusable(*_: object) -> None:
     raise StoreUnusable("it refuses these credentials (403)")
-
-
-def an_import(home: str, environ: dict[str, str], step: int, after: bool) -> None:
-    os.environ.update(environ)
-    for number in (1, 2):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
-    calls = 0
-
-    def dying(function: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*arguments: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls == step and not after:
-                os.kill(os.getpid(), signal.SIGKILL)
-            found = function(*arguments)
-            if calls == step:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return found
-
-        return counted
-
-    for kind in (stores.Folder, stores.Bucket):
-        for name in ("put", "swap"):
-            setattr(kind, name, dying(getattr(kind, name)))
-    os._exit(run(["--home", home, "import"]))
-
-
-def an_import_that_dies_in_its_load(home: str, environ: dict[str, str]) -> None:
-    os.environ.update(environ)
-    for number in (1, 2):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
-    settle = Book._settle
-
-    def dying(book: Book, results: Any) -> None:
-        if results:
-            os.kill(os.getpid(), signal.SIGKILL)
-        settle(book, results)
-
-    patch.object(Book, "_settle", dying).start()
-    os._exit(run(["--home", home, "import"]))
-
-
-@pytest.mark.parametrize("machines", ["folder"], indirect=True)
-def test_rows_that_a_killed_machine_sent_are_settled_by_another_without_sending(machines, target):
-    """SCALE-03, LEDGER-01: what it validated was kept before the ledger had its rows."""
-    target.additions = False
-    machines.put("one")
-    about = (str(machines.home("one")), dict(os.environ))
-    child = CHILDREN.Process(target=an_import_that_dies_in_its_load, args=about)
-    child.start()
-    child.join(120)
-    assert child.exitcode == -signal.SIGKILL
-    machines.loses("one")
-    sent = len(amounts(target))
-    resolved = machines.asked("two", "doubts", "resolve")
-    assert sent
-    assert len(resolved["adopted"]) == sent
-    assert len(amounts(target)) == sent
-    assert machines.asked("three", "import")["exit_code"] == 3
-    assert amounts(target) == [1.0, 2.0]
-
-
-def killed_at(machines: Machines, name: str, step: int, after: bool) -> bool:
-    """Import on a machine that is killed at a write to the store; False if there are not that many."""
-    child = CHILDREN.Process(target=an_import, args=(str(machines.home(name)), dict(os.environ), step, after))
-    child.start()
-    child.join(120)
-    return child.exitcode == -signal.SIGKILL
-
-
-def goes_on(machines: Machines, target, step: int, after: bool) -> bool:
-    """Kill a machine at a write, go on with another, and let all agree; False if there are not that many writes."""
-    file = machines.put("one")
-    killed = killed_at(machines, "one", step, after)
-    if file.exists():
-        assert machines.asked("one", "import")["exit_code"] == 3
-    machines.loses("one")
-    done = machines.asked("two", "import")
-    assert done["exit_code"] in (0, 3)
-    assert amounts(target) == [1.0, 2.0]
-    machines.loses("two")
-    assert machines.asked("three", "verify")["differences"] == []
-    _, out, _ = machines.does("three", "rejects", "export", "--json")
-    assert [each["rejects"] for each in json.loads(out)["files"]] == [1]
-    return killed
-
-
-@pytest.mark.parametrize("machines", ["folder"], indirect=True)
-@pytest.mark.parametrize("step", [3, 6, 12])
-def test_whoever_is_killed_at_a_write_another_machine_finishes(machines, target, step):
-    """SCALE-03, LEDGER-01"""
-    assert goes_on(machines, target, step, after=step % 2 == 0)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("step", range(1, 25))
-def test_whoever_is_killed_at_any_write_another_machine_finishes(machines, target, step, after):
-    """SCALE-03, LEDGER-01: at each write to the store, before it and after it."""
-    goes_on(machines, target, step, after)

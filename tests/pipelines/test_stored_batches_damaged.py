@@ -273,6 +273,7 @@ def out_of_reach(*_: object) -> None:
 
 
 @FOLDER
+@pytest.mark.crossed
 @pytest.mark.parametrize("damage", ["changed", "gone"])
 @pytest.mark.parametrize("name", ["payments.csv", "payments-2.csv"])
 def test_the_same_file_mends_what_is_damaged_at_the_store(machines, target, damage, name):

@@ -14,11 +14,11 @@ import pytest
 SEED = "seed"
 """The parameter that chooses how a test's law is tried."""
 SEEDS_OF = 8
-GROUNDS = ("postgresql", "bare", "duckdb", "sqlite", "with additions")
+GROUNDS = ("postgresql", "bare", "bucket", "duckdb", "sqlite", "with additions", "folder")
 """What a file's tests run on, by the ids of the parameter that says so.
 
 A file with one case alone has it on the first that it can: of databases the one that several write to at once, of
-targets the one that can be given a record twice.
+targets the one that can be given a record twice, of stores the one that is asked over a network.
 """
 Case = tuple[int, ...]
 """Which value a test has of each parameter, as numbers."""
