@@ -12,18 +12,26 @@ WAYS = {
     "batch": {"says": ["batch", "conditional"]},
     "transaction": {"says": ["transaction", "conditional"]},
 }
-OF_OTHERS = pytest.mark.parametrize(
-    "at", [WAYS["batch"], WAYS["transaction"]], ids=["batch", "transaction"], indirect=True
-)
+
+
+def of_others(first: str, then: str) -> pytest.MarkDecorator:
+    """Targets of another make, one of which `make test-all` alone tries."""
+    both = [pytest.param(WAYS[first], id=first), pytest.param(WAYS[then], id=then, marks=pytest.mark.long)]
+    return pytest.mark.parametrize("at", both, indirect=True)
+
+
+BY_BATCH, BY_TRANSACTION = of_others("batch", "transaction"), of_others("transaction", "batch")
+"""Bundles are made smaller and larger by one code, so that each test has one way and the next the other."""
 
 
 @pytest.fixture
 def at(tmp_path, request, monkeypatch):
-    """Work at a target that takes 0.4 seconds a row, one bundle after another."""
+    """Work at a target that takes two seconds a row, one bundle of at most a hundred after another."""
     monkeypatch.setattr(bundles, "LINES", 1)
+    monkeypatch.setattr(bundles, "ROWS_A_BUNDLE", 100)
     with serving(FakeTarget(**request.param)) as target:
         work = Work(tmp_path, target)
-        target.seconds_a_row = 0.4
+        target.seconds_a_row = 2
         work.client.clock, work.client.timeout = lambda: target.seconds, 60
         yield work
         work.close()
@@ -42,68 +50,69 @@ def keys(work):
 def test_the_bundled_service_gets_what_was_late_again_in_parts(at, done):
     """LEDGER-01"""
     at.target.late_is_done = done
-    assert at.run(rows(1200)).counts == {"created": 1200}
-    assert at.target.late == [500]
-    assert max(at.target.sizes[done:]) <= 150, "what is taken without haste is followed by as much, not by more"
+    assert at.run(rows(240)).counts == {"created": 240}
+    assert at.target.late == [100]
+    assert max(at.target.sizes[done:]) <= 30, "what is taken without haste is followed by as much, not by more"
     at.agree()
 
 
-@OF_OTHERS
+@BY_BATCH
 def test_what_was_late_and_is_there_is_adopted_and_the_rest_goes_in_smaller_bundles(at):
     """LEDGER-01, TARGET-03"""
-    loaded = at.run(rows(1200))
-    assert (loaded.unusable, loaded.counts) == (None, {"created": 700, "adopted": 500})
-    assert at.target.late == [500]
+    loaded = at.run(rows(240))
+    assert (loaded.unusable, loaded.counts) == (None, {"created": 140, "adopted": 100})
+    assert at.target.late == [100]
     at.agree()
 
 
-@OF_OTHERS
+@BY_TRANSACTION
 def test_what_was_late_and_is_not_there_goes_in_a_small_bundle_after_the_settling_time(at):
     """LEDGER-01, TARGET-03: so that it is not late again and again."""
     at.target.late_is_done = False
-    loaded = at.run(rows(1200))
-    assert (loaded.unusable, loaded.counts) == (None, {"created": 700, "in_doubt": 500})
-    assert at.run(rows(1200)).counts["in_doubt"] == 500
-    assert not at.run(rows(1200), settling=0).counts["in_doubt"]
-    assert at.target.late == [500]
-    assert keys(at) == sorted(row[2] for row in rows(1200))
+    some = rows(160)
+    loaded = at.run(some)
+    assert (loaded.unusable, loaded.counts) == (None, {"created": 60, "in_doubt": 100})
+    assert at.run(some).counts["in_doubt"] == 100
+    assert not at.run(some, settling=0).counts["in_doubt"]
+    assert at.target.late == [100]
+    assert keys(at) == sorted(row[2] for row in some)
     at.agree()
 
 
-@OF_OTHERS
+@BY_BATCH
 def test_bundles_grow_again_once_answers_come_quickly(at):
     at.target.sizes = Growing(at.target)
-    assert not at.run(rows(5000)).counts["in_doubt"]
-    assert at.target.late == [500]
-    assert at.target.sizes[-2] == 500
+    assert not at.run(rows(1000)).counts["in_doubt"]
+    assert at.target.late == [100]
+    assert at.target.sizes[-2] == 100
     at.agree()
 
 
-@OF_OTHERS
+@BY_TRANSACTION
 def test_what_a_pace_waits_before_a_request_keeps_no_bundle_small(at, monkeypatch):
     def wait():
         at.target.seconds += 20
 
     at.target.sizes = Growing(at.target)
     monkeypatch.setattr(at.client, "_before_each", wait)
-    assert not at.run(rows(5000)).counts["in_doubt"]
-    assert at.target.sizes[-2] == 500
+    assert not at.run(rows(1000)).counts["in_doubt"]
+    assert at.target.sizes[-2] == 100
     at.agree()
 
 
-@OF_OTHERS
+@BY_BATCH
 def test_bundles_do_not_swing_about_a_size_that_was_late(at, monkeypatch):
     """TARGET-03: where time grows steeply, half of it is quick enough, and all of it never is."""
 
     def is_late(handler, entries):
-        seconds = 70 * (len(entries) / 500) ** 3
+        seconds = 70 * (len(entries) / 100) ** 3
         handler.target.seconds += min(seconds, 60)
         handler.target.late += [len(entries)] * (seconds > 60)
         return seconds > 60
 
     monkeypatch.setattr(Handler, "is_late", is_late)
-    assert at.run(rows(3000)).unusable is None
-    assert at.target.late == [500]
+    assert at.run(rows(600)).unusable is None
+    assert at.target.late == [100]
     at.agree()
 
 
@@ -116,14 +125,14 @@ class Growing(list[int]):
 
     def append(self, size):
         super().append(size)
-        self.target.seconds_a_row = 0.4 if len(self) < 6 else 0.01
+        self.target.seconds_a_row = 2 if len(self) < 6 else 0.05
 
 
-@OF_OTHERS
+@BY_TRANSACTION
 def test_a_target_that_never_answers_a_write_in_time_is_left_alone(at):
     at.run(rows(2))
     at.target.seconds_a_row, at.target.late_is_done = 90, False
-    loaded = at.run([payment(n, patient=f"p{n}") for n in range(2, 3000)], "payments-2")
+    loaded = at.run([payment(n, patient=f"p{n}") for n in range(2, 600)], "payments-2")
     assert "no clear answer, again and again" in loaded.unusable
     assert len(at.target.late) < 20
 
@@ -140,13 +149,13 @@ def test_a_row_counts_once_whatever_comes_of_it_in_one_load(at):
     at.agree()
 
 
-@OF_OTHERS
+@BY_BATCH
 def test_what_is_said_to_be_late_at_once_makes_no_bundle_smaller(at):
     """TARGET-03: a gateway without its server."""
     at.target.seconds_a_row = 0
     at.target.faulty, at.target.faults = (lambda body: len(body.get("entry", ())) > 1), [Said(504, HTML)]
-    first = at.run(rows(1200))
-    assert (first.unusable, first.counts) == (None, {"created": 700, "in_doubt": 500})
-    assert [size for size in at.target.sizes if size > 1] == [500, 198]
-    assert at.run(rows(1200), settling=0).counts == {"unchanged": 700, "created": 500}
+    first = at.run(rows(160))
+    assert (first.unusable, first.counts) == (None, {"created": 60, "in_doubt": 100})
+    assert [size for size in at.target.sizes if size > 1] == [58]
+    assert at.run(rows(160), settling=0).counts == {"unchanged": 60, "created": 100}
     at.agree()

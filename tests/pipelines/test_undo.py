@@ -13,9 +13,11 @@ from pipelines.home import disk
 from pipelines.home.exits import INTERRUPTED
 from pipelines.home.next_publication import SHOWN_NEXT
 from pipelines.ledger.tables import LedgerError
+from pipelines.loading import bundles
 from tests.support.commands import totals_close
 from tests.support.exports import payments, tasks
 from tests.support.ledgers import decisions
+from tests.support.publishing import PAGED
 
 
 @pytest.mark.parametrize("additions", [True, False])
@@ -51,32 +53,39 @@ def test_undo_takes_tasks_back_and_again_loads_them_anew(home, target, asked, ch
     assert [each[:2] for each in decisions(home)] == [("undo", batch), ("undo", batch), ("import --again", batch)]
 
 
-def test_undo_goes_in_bundles_where_the_target_takes_them(home, target, asked):
-    """CLI-CMD-10: two requests for each 500; what has changed meanwhile, or is gone, goes by itself."""
-    tasks(home, *(f"k{number}" for number in range(1_100)))
+@pytest.fixture
+def few_a_bundle(monkeypatch):
+    """Lets 50 rows be as many as a bundle may have."""
+    monkeypatch.setattr(bundles, "ROWS_A_BUNDLE", 50)
+    monkeypatch.setattr(undoing, "ROWS_A_BUNDLE", 50)
+
+
+def test_undo_goes_in_bundles_where_the_target_takes_them(home, target, asked, few_a_bundle):
+    """CLI-CMD-10: two requests for each bundle; what has changed meanwhile, or is gone, goes by itself."""
+    tasks(home, *(f"k{number}" for number in range(110)))
     batch = asked("import")["batches"][0]["batch_id"]
     ids = list(target.stored)
     target.stored[ids[0]]["status"] = "cancelled"
     del target.stored[ids[1]]
     before, sizes = target.writes, len(target.sizes)
     found = asked("undo", batch)
-    assert (found["exit_code"], found["taken"], found["not_taken"]) == (0, 1_100, 0)
+    assert (found["exit_code"], found["taken"], found["not_taken"]) == (0, 110, 0)
     assert {body["status"] for body in target.of("Task")} == {"cancelled"}
-    assert (target.writes - before, target.sizes[sizes:]) == (6, [500, 498, 500, 500, 100, 100])
+    assert (target.writes - before, target.sizes[sizes:]) == (6, [50, 48, 50, 50, 10, 10])
     assert asked("verify")["exit_code"] == 0
 
 
-def test_undo_goes_in_transactions_where_the_target_takes_no_others(home, target, asked):
+def test_undo_goes_in_transactions_where_the_target_takes_no_others(home, target, asked, few_a_bundle):
     """CLI-CMD-10: a transaction of which one is refused does nothing, and its resources go one by one."""
     target.additions, target.promised = False, ["transaction", "conditional"]
-    tasks(home, *(f"k{number}" for number in range(1_100)))
+    tasks(home, *(f"k{number}" for number in range(110)))
     batch = asked("import")["batches"][0]["batch_id"]
     del target.stored[list(target.stored)[1]]
     sizes, puts = len(target.sizes), target.puts
     found = asked("undo", batch)
-    assert (found["exit_code"], found["taken"], found["not_taken"]) == (0, 1_100, 0)
+    assert (found["exit_code"], found["taken"], found["not_taken"]) == (0, 110, 0)
     assert {body["status"] for body in target.of("Task")} == {"cancelled"}
-    assert (target.sizes[sizes:], target.puts - puts) == ([500, 500, 500, 100, 100], 1_099)
+    assert (target.sizes[sizes:], target.puts - puts) == ([50, 50, 50, 10, 10], 109)
     assert asked("verify")["exit_code"] == 0
 
 
@@ -164,7 +173,7 @@ def test_undo_lists_payments_as_not_to_be_taken_back(home, target, asked, chartf
     assert chartferry("undo", "none")[0] == 4
 
 
-@pytest.mark.publishes
+@pytest.mark.publishes(*PAGED)
 def test_an_undo_is_told_by_the_page_the_tables_and_the_status(home, asked, chartferry):
     """CLI-CMD-10: nobody who looks believes that its records are there."""
     tasks(home, "k1", "k2")
@@ -192,7 +201,7 @@ AS_CREATED = "until the next publication the tables have the records as created"
     ("failure", "code", "said"),
     [
         (KeyboardInterrupt, 130, "stopped"),
-        (FULL, 0, f"not published: {disk.FULL}; {AS_CREATED}"),
+        pytest.param(FULL, 0, f"not published: {disk.FULL}; {AS_CREATED}", marks=pytest.mark.long),
         (LedgerError("not published: a sum is wrong"), 0, f"not published: a sum is wrong; {AS_CREATED}"),
     ],
 )
