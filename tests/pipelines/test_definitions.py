@@ -233,11 +233,14 @@ def test_a_file_that_could_not_be_received_is_asked_for_again_and_imported(
         assert practice.batch(str(again.partition_key))["state"] == "finished"
 
 
-@pytest.mark.parametrize("stages", [("received", "validated", "loaded"), ("loaded",)])
+@pytest.mark.parametrize("stages", [pytest.param(STAGES, marks=pytest.mark.long), STAGES[-1:]])
 def test_failed_partitions_go_well_in_a_backfill_once_the_reason_is_gone(
     practice: Practice, stages: tuple[str, ...]
 ) -> None:
-    """A backfill takes its partitions in one run, of all stages or the last. The feed's limit had stopped them."""
+    """A backfill takes its partitions in one run, of all stages or the last. The feed's limit had stopped them.
+
+    `make test` has the one of all stages with the file of copayments, below.
+    """
     feed = practice.home / "feeds" / "till.toml"
     feed.parent.mkdir(exist_ok=True)
     columns = "".join(f'{name} = "{name}"\n' for name in ("payment_id", "patient_id", "amount", "paid_on"))
@@ -337,6 +340,7 @@ def test_a_publication_comes_with_the_verdicts_on_what_is_broken(
 def test_a_broken_report_file_holds_up_no_import_and_is_named(
     practice: Practice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    publish_only(monkeypatch)
     shutil.copytree(sql_folder(), tmp_path / "sql")
     (tmp_path / "sql" / "odd.sql").write_text("SELECT 1\n")
     (tmp_path / "sql" / "even.sql").write_text(

@@ -9,27 +9,20 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import dagster as dg
 import duckdb
 import pytest
-from sqlalchemy.exc import IntegrityError
 
 from pipelines.cli import run as chartferry
 from pipelines.dagster import alerts
-from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.dagster.waiting import waiting_now
-from pipelines.definitions import build_definitions
-from pipelines.feeds.files.catalog import load_feeds
-from pipelines.home.dagster_folder import prepare_dagster_home
 from tests.support import loopback
 from tests.support.clinic_feed import lay_clinic
 from tests.support.commands import forget_settings, load, run, serving
-from tests.support.fake_target import FakeTarget
 from tests.support.publishing import publish_only
 
 PLACES = re.compile(
@@ -178,6 +171,7 @@ def leaks(home: Path, *texts: str) -> dict[str, set[str]]:
 # -- by the command, into the bundled service
 
 
+AGAIN = "import --again"
 Told = dict[str, str]
 """What each command printed, by its words."""
 
@@ -201,6 +195,11 @@ def errors_to(log: Path) -> Iterator[None]:
         finally:
             os.dup2(before, 2)
             os.close(before)
+
+
+def told_of(batch: Path) -> str:
+    """The name of the file of a batch."""
+    return next((batch / "source").iterdir()).name
 
 
 @pytest.fixture(scope="module")
@@ -227,6 +226,9 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, T
                 tell(told, "status", batch, home=home)
             tell(told, "rejects", "export", "--out", home / "batches" / "export", home=home)
             tell(told, "rejects", "retry", home=home)
+            [undone] = [path.name for path in (home / "batches").glob("tasks-*") if told_of(path) == "tasks-1.csv"]
+            tell(told, "undo", undone, home=home)
+            tell(told, *AGAIN.split(), undone, home=home)
             patch.undo()
             forget_settings(patch)
             for words in ("import --json", "status", "doubts", "verify", "evidence", "feeds check", "metrics"):
@@ -269,6 +271,9 @@ def test_the_marked_rows_did_come_through_and_were_set_aside(imported: tuple[Pat
     assert (home / "metrics.prom").exists()
     assert list((home / "evidence").glob("*.html"))
     assert '"event": "batch_failed"' in told["alerts"]
+    undone, again = (next(text for words, text in told.items() if words.startswith(each)) for each in ("undo", AGAIN))
+    assert "1 taken back" in undone
+    assert "1 to be loaded anew" in again
 
 
 def test_no_marker_is_printed(imported: tuple[Path, Told]) -> None:
@@ -304,93 +309,3 @@ def test_only_the_owner_can_open_what_the_commands_made(imported: tuple[Path, To
     published = {name for name in modes if of_analysts.fullmatch(name)}
     assert {modes[name] for name in published} == {0o444}
     assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077 and name not in published} == {}
-
-
-# -- by the command and by Dagster, into a target that loses answers, with faults in the middle of a stage
-
-CRASHES: dict[str, tuple[str, Callable[[str], Exception]]] = {
-    "receive": ("pipelines.runs.batch.receive", OSError),
-    "validate": ("pipelines.runs.received.validate", ValueError),
-    "validate, deeper": ("pipelines.ledger.ledger.Ledger.reject", KeyError),
-    "load": ("pipelines.runs.loading.load", RuntimeError),
-    "load, deeper": (
-        "pipelines.ledger.ledger.Ledger.settle",
-        lambda text: IntegrityError(text, {"key": text}, ValueError(text)),
-    ),
-    "publish": ("pipelines.reports.publish.page_of", duckdb.ConversionException),
-}
-"""Where a fault of ours strikes, and the exception, whose text holds a value of a row."""
-
-
-def strike(patch: pytest.MonkeyPatch, where: str) -> None:
-    place, make = CRASHES[where]
-
-    def struck(*_: object, **__: object) -> None:
-        raise make(f"could not convert {mark('crash')}") from ValueError(mark("cause"))
-
-    patch.setattr(place, struck)
-
-
-ROWS = (
-    f"{TASKS}\n"
-    f"t1,p1,{mark('text')},requested,d1,d1,2026-05-01,{mark('label')},{mark('comment')},d1,2026-01-01T00:00:00Z\n"
-    f"t2,p1,{mark('text')},{mark('shifted')},d1,,,,,,\n"
-    f"t3,p1,{mark('refused')},requested,d1,,,,,,\n"
-    f"t4,p1,{mark('doubtful')},requested,d1,,,,,,\n"
-)
-
-
-def lay_snares(home: Path, target: FakeTarget) -> None:
-    """A file with a good, a rejected, a refused and a doubtful row, and one that cannot be read."""
-    (home / "inbox" / "tasks-1.csv").write_text(ROWS, encoding="utf-8")
-    (home / "inbox" / "tasks-2.csv.gz").write_bytes(f"no gzip {mark('nogzip')}".encode())
-    target.additions = False
-    target.faults = ["", "", "lost_after"]
-    target.refuse = lambda body: mark("refused") in str(body)
-
-
-@pytest.mark.parametrize("where", ["nowhere", *CRASHES])
-def test_a_failure_of_the_command_tells_no_value(
-    where: str, home: Path, target: FakeTarget, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """REPORT-25: one line with the class and the place of a fault, whatever its text holds."""
-    lay_snares(home, target)
-    with pytest.MonkeyPatch.context() as patch:
-        if where != "nowhere":
-            strike(patch, where)
-        code = chartferry(["--home", str(home), "import"])
-    assert code
-    chartferry(["--home", str(home), "import"])
-    chartferry(["--home", str(home), "doubts"])
-    assert target.stored, "the rows did travel"
-    assert leaks(home, *capfd.readouterr()) == {}
-
-
-@pytest.mark.parametrize(
-    "where",
-    ["nowhere", *(pytest.param(each, marks=() if each == "load, deeper" else pytest.mark.long) for each in CRASHES)],
-)
-def test_a_failure_under_dagster_tells_no_value(
-    where: str, home: Path, target: FakeTarget, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """REPORT-25: neither its event log nor what it prints."""
-    lay_snares(home, target)
-    if "deeper" in where:  # what strikes is no publication
-        publish_only(monkeypatch, "import_row", "reject_reason", "payment", "task")
-    monkeypatch.setenv("DAGSTER_HOME", str(prepare_dagster_home(home)))
-    environ = {**os.environ, "CHARTFERRY_HOME": str(home)}
-    repository = build_definitions(environ).get_repository_def()
-    feed = next(feed for feed in load_feeds().feeds if feed.name == "tasks")
-    with dg.DagsterInstance.from_config(os.environ["DAGSTER_HOME"]) as instance, pytest.MonkeyPatch.context() as patch:
-        if where in CRASHES:
-            strike(patch, where)
-        for file in sorted((home / "inbox").iterdir()):
-            batch = batch_id_of(feed, file)
-            instance.add_dynamic_partitions("tasks batches", [batch])
-            job = repository.get_job("import_tasks")
-            job.execute_in_process(instance=instance, partition_key=batch, raise_on_error=False)
-        done = repository.get_job("refresh_reports").execute_in_process(instance=instance, raise_on_error=False)
-        assert done.success == (where != "publish")
-        assert instance.get_run_records()
-    assert list((home / "dagster").rglob("*.db"))
-    assert leaks(home, *capfd.readouterr()) == {}

@@ -107,8 +107,8 @@ class Practice:
             ledger.close()
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """`chartferry` over this home, as a process."""
-        return command("pipelines.cli", *arguments, environ=self.environ)
+        """`chartferry` over this home, as a process, which publishes no tables."""
+        return command("tests.support.unpublished", *arguments, environ=self.environ)
 
 
 def repository_of(environ: Mapping[str, str]) -> dg.RepositoryDefinition:

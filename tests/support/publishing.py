@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,9 +22,10 @@ from pipelines.reports.publication import Publication
 from pipelines.reports.publish import publish
 from pipelines.reports.results import sweep_results
 from pipelines.reports.sweep import Sweep, sweep
-from pipelines.reports.tables import ReportTable, report_tables
+from pipelines.reports.tables import ReportTable, readable_tables, report_tables
 from pipelines.reports.truths import TOTALS
 from pipelines.reports.words import keep_names
+from tests.support.unpublished import MODULES
 
 TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000001"
 OF = ("default", "PaymentNotice")
@@ -118,12 +119,12 @@ def publish_only(patch: pytest.MonkeyPatch, *names: str, wide: bool = False) -> 
     """
     wanted = closure({"diagnostic_report", "import_batch", *names, *(WIDE if wide else ())})
 
-    def tables(home: Path) -> list[ReportTable]:
-        return [each for each in report_tables(home) if each.name in wanted or each.name not in OURS]
+    def few(read: Callable[[Path], list[ReportTable]]) -> Callable[[Path], list[ReportTable]]:
+        return lambda home: [each for each in read(home) if each.name in wanted or each.name not in OURS]
 
-    patch.setattr("pipelines.reports.making.report_tables", tables)
+    patch.setattr("pipelines.reports.making.report_tables", few(report_tables))
     if "pipelines.dagster.reports.assets" in sys.modules:  # it takes seconds to import
-        patch.setattr("pipelines.dagster.reports.assets.readable_tables", tables)
+        patch.setattr("pipelines.dagster.reports.assets.readable_tables", few(readable_tables))
     if not wide:
         patch.setattr("pipelines.reports.making.response_tables", lambda *_: [])
     if not wanted.issuperset(PAGED):
@@ -134,11 +135,7 @@ def publish_only(patch: pytest.MonkeyPatch, *names: str, wide: bool = False) -> 
 
 def publish_nothing(patch: pytest.MonkeyPatch) -> None:
     """Let imports, retries and undos publish nothing, for tests that look at no table."""
-    for module in (
-        "retry",
-        "undoing",
-        "closing",
-    ):  # last the one that they import it from, when they are first imported
+    for module in MODULES:
         patch.setattr(f"pipelines.importing.{module}.publish_into", lambda *_: None)
 
 

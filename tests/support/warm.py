@@ -22,7 +22,9 @@ from typing import Any
 
 BIN = Path(sys.executable).parent
 COMMANDS = {str(BIN / name) for name in ("chartferry", "fhir-service")}
-MODULES = {"pipelines.cli", "fhir_service", "tests.support.dying", "tests.faults.service"}
+MODULES = {
+    *("pipelines.cli", "fhir_service", "tests.support.dying", "tests.support.unpublished", "tests.faults.service"),
+}
 """Programs that are run with `python -m`."""
 APART = ("pipelines.cli", "pipelines.definitions", "pipelines.dagster", "fhir_service.__main__")
 """Not imported: run as programs, or needed by no command that tests start."""

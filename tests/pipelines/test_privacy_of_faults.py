@@ -1,0 +1,117 @@
+"""Faults of ours in the middle of a stage, at a target that loses answers, tell no value of a row.
+
+By the command and by Dagster: the markers and the places of patient data are those of `test_privacy`.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import duckdb
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from pipelines.cli import run as chartferry
+from pipelines.dagster.stages.receiving import batch_id_of
+from pipelines.definitions import build_definitions
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.home.dagster_folder import prepare_dagster_home
+from tests.pipelines.test_privacy import TASKS, leaks, mark
+from tests.support.fake_target import FakeTarget
+from tests.support.publishing import publish_only
+
+CRASHES: dict[str, tuple[str, Callable[[str], Exception]]] = {
+    "receive": ("pipelines.runs.batch.receive", OSError),
+    "validate": ("pipelines.runs.received.validate", ValueError),
+    "validate, deeper": ("pipelines.ledger.ledger.Ledger.reject", KeyError),
+    "load": ("pipelines.runs.loading.load", RuntimeError),
+    "load, deeper": (
+        "pipelines.ledger.ledger.Ledger.settle",
+        lambda text: IntegrityError(text, {"key": text}, ValueError(text)),
+    ),
+    "publish": ("pipelines.reports.publish.page_of", duckdb.ConversionException),
+}
+"""Where a fault of ours strikes, and the exception, whose text holds a value of a row."""
+
+
+def strike(patch: pytest.MonkeyPatch, where: str) -> None:
+    place, make = CRASHES[where]
+
+    def struck(*_: object, **__: object) -> None:
+        raise make(f"could not convert {mark('crash')}") from ValueError(mark("cause"))
+
+    patch.setattr(place, struck)
+
+
+ROWS = (
+    f"{TASKS}\n"
+    f"t1,p1,{mark('text')},requested,d1,d1,2026-05-01,{mark('label')},{mark('comment')},d1,2026-01-01T00:00:00Z\n"
+    f"t2,p1,{mark('text')},{mark('shifted')},d1,,,,,,\n"
+    f"t3,p1,{mark('refused')},requested,d1,,,,,,\n"
+    f"t4,p1,{mark('doubtful')},requested,d1,,,,,,\n"
+)
+
+
+def lay_snares(home: Path, target: FakeTarget) -> None:
+    """A file with a good, a rejected, a refused and a doubtful row, and one that cannot be read."""
+    (home / "inbox" / "tasks-1.csv").write_text(ROWS, encoding="utf-8")
+    (home / "inbox" / "tasks-2.csv.gz").write_bytes(f"no gzip {mark('nogzip')}".encode())
+    target.additions = False
+    target.faults = ["", "", "lost_after"]
+    target.refuse = lambda body: mark("refused") in str(body)
+
+
+@pytest.mark.parametrize("where", ["nowhere", *CRASHES])
+def test_a_failure_of_the_command_tells_no_value(
+    where: str, home: Path, target: FakeTarget, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """REPORT-25: one line with the class and the place of a fault, whatever its text holds."""
+    lay_snares(home, target)
+    with pytest.MonkeyPatch.context() as patch:
+        if where != "nowhere":
+            strike(patch, where)
+        code = chartferry(["--home", str(home), "import"])
+    assert code
+    chartferry(["--home", str(home), "import"])
+    chartferry(["--home", str(home), "doubts"])
+    assert target.stored, "the rows did travel"
+    assert leaks(home, *capfd.readouterr()) == {}
+
+
+@pytest.mark.parametrize(
+    "where",
+    [pytest.param(each, marks=() if each == "load, deeper" else pytest.mark.long) for each in CRASHES],
+)
+def test_a_failure_under_dagster_tells_no_value(
+    where: str, home: Path, target: FakeTarget, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """REPORT-25: neither its event log nor what it prints; nor do the runs before it, that nothing strikes."""
+    lay_snares(home, target)
+    if "deeper" in where:  # what strikes is no publication
+        publish_only(monkeypatch, "import_row", "reject_reason", "payment", "task")
+    monkeypatch.setenv("DAGSTER_HOME", str(prepare_dagster_home(home)))
+    environ = {**os.environ, "CHARTFERRY_HOME": str(home)}
+    repository = build_definitions(environ).get_repository_def()
+    feed = next(feed for feed in load_feeds().feeds if feed.name == "tasks")
+    with dg.DagsterInstance.from_config(os.environ["DAGSTER_HOME"]) as instance, pytest.MonkeyPatch.context() as patch:
+
+        def import_files() -> None:
+            for file in sorted((home / "inbox").glob("*.*")):
+                batch = batch_id_of(feed, file)
+                instance.add_dynamic_partitions("tasks batches", [batch])
+                job = repository.get_job("import_tasks")
+                job.execute_in_process(instance=instance, partition_key=batch, raise_on_error=False)
+
+        import_files()
+        stored = len(target.stored)
+        assert stored, "the rows did travel"
+        strike(patch, where)
+        (home / "inbox" / "tasks-3.csv").write_text(ROWS.replace("\nt", "\nagain-t"), encoding="utf-8")
+        import_files()
+        assert (len(target.stored) > stored) == (where in ("load, deeper", "publish"))
+        done = repository.get_job("refresh_reports").execute_in_process(instance=instance, raise_on_error=False)
+        assert done.success == (where != "publish")
+        assert instance.get_run_records()
+    assert list((home / "dagster").rglob("*.db"))
+    assert leaks(home, *capfd.readouterr()) == {}
