@@ -6,10 +6,12 @@ import sys
 import pytest
 
 from pipelines.feeds.files.catalog import FeedError, load_feed
+from pipelines.feeds.reading.readers import reader_of
 from tests.pipelines.feeds.test_packed import zipped
 from tests.pipelines.feeds.test_quotes import accepted, rejected
 from tests.pipelines.test_rejects import Practice, one
 from tests.pipelines.test_validate import rows, validated
+from tests.support.peaks import peak_of
 
 FEED = """
 kind = "payments"
@@ -120,7 +122,22 @@ def test_fields_that_cannot_be_are_said(changed, said, tmp_path):
         load_feed(tmp_path / "till.toml")
 
 
-@pytest.mark.parametrize("many", [100_000, pytest.param(200_000, marks=pytest.mark.long)])
+def test_lines_are_read_some_at_a_time(tmp_path, monkeypatch):
+    """The law of the next one, by what is in use at once."""
+    monkeypatch.setattr("pipelines.feeds.reading.chunks.CHUNK", 500)
+    (tmp_path / "till.toml").write_text(FEED.replace("{more}", ""))
+    feed, peaks = load_feed(tmp_path / "till.toml"), []
+    for number in (2_000, 10_000):
+        (tmp_path / "till.txt").write_text("".join(line(str(n)) for n in range(number)))
+        with reader_of(tmp_path / "till.txt", "till.txt", feed) as reader:
+            found = []
+            peaks.append(peak_of(lambda: found.extend(len(chunk.rows) for chunk in reader.chunks())))  # noqa: B023
+        assert sum(found) == number
+    assert peaks[1] < 2 * peaks[0]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("many", [100_000, 200_000])
 def test_many_lines_need_no_more_memory_than_some(many, tmp_path):
     needed = []
     for number in (many // 10, many):

@@ -25,6 +25,7 @@ ABOVE = PAYMENTS + rows("R1", "R2")
 NAMES = "names columns otherwise than the header does"
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize(
     "below",
     [
@@ -76,6 +77,7 @@ HEADERS = {
 }
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("header", HEADERS)
 @pytest.mark.parametrize("size", [2, 3, 2_000])
 def test_words_in_all_columns_of_values_begin_another_table_of_payments(
@@ -112,6 +114,7 @@ OF_NAMES = {
 }
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("case", OF_NAMES)
 @pytest.mark.parametrize("size", [2, 2_000])
 def test_where_ids_are_words_a_header_is_told_by_amount_and_day_and_no_key(
@@ -172,6 +175,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("below", OTHERS)
 @pytest.mark.parametrize("size", [3, 2_000])
 def test_rows_of_other_forms_below_a_row_of_words_are_of_another_table(
@@ -186,6 +190,7 @@ def test_rows_of_other_forms_below_a_row_of_words_are_of_another_table(
     assert all(message.startswith(f"line 4 {NAMES}") for message in told)
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("size", [2, 3, 2_000])
 def test_a_row_of_words_below_a_blank_line_begins_another_table(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -311,8 +311,9 @@ def test_formats_of_the_helper_are_those_of_the_tests() -> None:
     assert FORMATS[MRN] == '"MRN-"0'
 
 
-def test_calamine_is_imported_where_a_workbook_is_read_and_nowhere_else() -> None:
-    code = "import sys, pipelines.cli, pipelines.definitions; print({'pandas', 'python_calamine'} & {*sys.modules})"
+@pytest.mark.parametrize("program", ["cli", pytest.param("definitions", marks=pytest.mark.long)])
+def test_calamine_is_imported_where_a_workbook_is_read_and_nowhere_else(program: str) -> None:
+    code = f"import sys, pipelines.{program}; print({{'pandas', 'python_calamine'}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
