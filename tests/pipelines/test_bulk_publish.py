@@ -31,7 +31,7 @@ def bulk(world: World, day: int, *others: str) -> dict[str, Any]:
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     made = World(tmp_path)
-    made.publish()
+    made.read()
     made.ledger.close()
     return made
 

@@ -16,6 +16,8 @@ from pipelines.ledger.ledger import Ledger
 from tests.conftest import running
 from tests.support.commands import OUTCOMES, forget_settings, resources
 from tests.support.payers import paid, payments, practice
+from tests.support.publishing import publish_nothing as publish_nothing_here
+from tests.support.unpublished import publish_nothing
 
 PATIENTS = 4
 PAYMENTS = 120
@@ -42,11 +44,13 @@ def service(request, tmp_path):
         yield found
 
 
-def an_import(home, environ):
+def an_import(home, environ, publishing):
     os.environ.update(environ)
     with open(os.devnull, "w") as nothing:  # noqa: PTH123 - a device
         os.dup2(nothing.fileno(), 1)
         os.dup2(nothing.fileno(), 2)
+    if not publishing:
+        publish_nothing()
     os._exit(run(["--home", str(home), "import"]))
 
 
@@ -63,8 +67,11 @@ def source(home, name, chosen):
     return wanted
 
 
-def killed_and_ended(service, home, monkeypatch, capsys, seed, kills):
-    """One run: the importer killed `kills` times at random moments, then left to its end."""
+def killed_and_ended(service, home, monkeypatch, capsys, seed, kills, publishing=False):
+    """One run: the importer killed `kills` times at random moments, then left to its end.
+
+    publishing: whether it publishes what it imported, where it may be killed too.
+    """
     chosen = random.Random(seed)
     credentials = service.service.auth.add_client(f"importer {home.name} {seed}")
     environ = {
@@ -74,11 +81,13 @@ def killed_and_ended(service, home, monkeypatch, capsys, seed, kills):
         "CHARTFERRY_SETTLING_SECONDS": "0",
     }
     forget_settings(monkeypatch)
+    if not publishing:
+        publish_nothing_here(monkeypatch)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     wanted = source(home, f"s{seed}", chosen)
     for _ in range(kills):
-        child = CHILDREN.Process(target=an_import, args=(home, environ))
+        child = CHILDREN.Process(target=an_import, args=(home, environ, publishing))
         child.start()
         ends = time.monotonic() + 20
         while child.is_alive() and not (home / "ledger.db").exists() and time.monotonic() < ends:
@@ -134,4 +143,4 @@ def test_a_killed_importer_leaves_store_ledger_and_source_in_agreement(service, 
 @pytest.mark.parametrize("seed", range(100, 140))
 def test_the_same_at_many_more_moments(service, tmp_path, monkeypatch, capsys, seed):
     """LEDGER-01, LEDGER-05, EXTRA-05"""
-    killed_and_ended(service, tmp_path / "home", monkeypatch, capsys, seed, kills=1 + seed % 5)
+    killed_and_ended(service, tmp_path / "home", monkeypatch, capsys, seed, 1 + seed % 5, publishing=True)

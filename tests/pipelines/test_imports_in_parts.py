@@ -1,7 +1,6 @@
 """Whole imports by several workers: as one process would, also where one of them is killed or has no outcome."""
 
 import json
-import sys
 from collections import Counter, defaultdict
 from contextlib import closing
 from typing import Any
@@ -16,6 +15,7 @@ from pipelines.runs import parts as in_parts
 from pipelines.runs import watching, workers
 from tests.support.commands import OUTCOMES
 from tests.support.dying_worker import STEPS
+from tests.support.starting import warm
 
 HEADER = "payment_id,patient_id,amount,paid_on"
 PATIENTS = 40
@@ -65,7 +65,7 @@ def test_workers_load_what_one_process_would(home, target, asked, small) -> None
     (home / "inbox" / "payments-again.csv").write_text(
         (next((home / "batches").glob("payments-*/source/*"))).read_text() + "\n"
     )
-    again = asked("import", "--workers", 2)["batches"][0]
+    again = asked("import")["batches"][0]
     assert (again["counts"]["unchanged"], again["counts"]["created"]) == (ROWS, 0)
     assert len(target.stored) == ROWS
 
@@ -101,8 +101,7 @@ def test_a_worker_killed_at_each_step_loses_and_doubles_nothing(
     """SCALE-02, LEDGER-01"""
     target.additions = not bare
     mark = tmp_path / "died"
-    program = (sys.executable, "-m", "tests.support.dying_worker", step, str(mark))
-    monkeypatch.setattr(workers, "PROGRAM", program)
+    monkeypatch.setattr(workers, "PROGRAM", warm("tests.support.dying_worker", step, mark))
     monkeypatch.setenv("CHARTFERRY_SETTLING_SECONDS", "0")
     cents = export(home)
     done = asked("import", "--workers", 2)["batches"][0]
@@ -120,8 +119,7 @@ def test_workers_over_one_ledger_on_a_server_agree_too(
     home, target, asked, small, monkeypatch, tmp_path, postgres, step
 ) -> None:
     """SCALE-02, LEDGER-20: what they wrote side by side is made again from the journal's copies, row for row."""
-    program = (sys.executable, "-m", "tests.support.dying_worker", step, str(tmp_path / "died"))
-    monkeypatch.setattr(workers, "PROGRAM", program)
+    monkeypatch.setattr(workers, "PROGRAM", warm("tests.support.dying_worker", step, tmp_path / "died"))
     cents = export(home)
     with postgres.database() as url, postgres.database() as empty:
         monkeypatch.setenv("CHARTFERRY_LEDGER", url)

@@ -15,10 +15,12 @@ import pytest
 from pipelines.cli import run
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import FeedError, load_feed
+from pipelines.feeds.reading.queried import QueriedReader
 from pipelines.feeds.reading.query import run_query
 from pipelines.feeds.reading.since import NOT_ISO, Mark, Newest, NoMark, since
 from pipelines.home.batch import Unreadable
 from tests.pipelines.test_rejects import Practice, one
+from tests.support.peaks import peak_of
 
 FEED = """
 kind = "payments"
@@ -56,6 +58,12 @@ class Till:
     def do(self, statement, *rows):
         with closing(sqlite3.connect(self.path)) as database, database:
             database.executemany(statement, rows) if rows else database.execute(statement)
+
+    def fill(self, number):
+        """As many payments as this, with a long note each, in place of those that were there."""
+        self.do("delete from payments")
+        numbers = f"with recursive n(i) as (select 1 union all select i + 1 from n where i < {number})"
+        self.do(f"insert into payments {numbers} select i, 'p1', 1.5, '2026-03-01', printf('%0500d', i) from n")
 
     def add(self, *rows):
         self.do("insert into payments values (?, ?, ?, ?, '')", *rows)
@@ -266,14 +274,30 @@ print(most_memory() >> 10)
 """
 
 
-@pytest.mark.parametrize(("many", "more"), [(30_000, 15), pytest.param(200_000, 50, marks=pytest.mark.long)])
+def test_rows_are_handed_on_some_at_a_time(till, tmp_path, monkeypatch):
+    """The law of the next one, by what is in use at once."""
+    monkeypatch.setattr("pipelines.feeds.reading.query.ROWS_AT_ONCE", 50)
+    monkeypatch.setattr("pipelines.feeds.reading.chunks.CHUNK", 50)
+    feed, to, peaks = load_feed(till.feed), tmp_path / "rows", []
+    for rows in (400, 4_000):
+        till.fill(rows)
+
+        def read(rows=rows):
+            assert run_query(feed, to, None, datetime.now(UTC)).rows == rows
+            with QueriedReader(to, "till.rows", feed.file) as reader:
+                assert sum(len(chunk.rows) for chunk in reader.chunks()) == rows
+
+        peaks.append(peak_of(read))
+    assert peaks[1] < 2 * peaks[0]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("many", "more"), [(30_000, 15), (200_000, 50)])
 def test_many_rows_need_no_more_memory_than_some(many, more, till, tmp_path):
     """Rows are handed on some thousand at a time."""
     needed = []
     for rows in (many // 10, many):
-        till.do("delete from payments")
-        numbers = f"with recursive n(i) as (select 1 union all select i + 1 from n where i < {rows})"
-        till.do(f"insert into payments {numbers} select i, 'p1', 1.5, '2026-03-01', printf('%0500d', i) from n")
+        till.fill(rows)
         asked = [sys.executable, "-c", READ, str(till.feed), str(tmp_path / "rows"), str(rows)]
         needed.append(int(subprocess.run(asked, capture_output=True, text=True, check=True).stdout))
     assert needed[1] < needed[0] + (more << 10)

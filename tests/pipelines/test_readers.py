@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pandas as pd
@@ -51,20 +50,22 @@ def parquet(published: Publication, table: ReportTable) -> Path:
     return published.path.parent / "parquet" / f"{table.name}.parquet"
 
 
-def rows_of(published: Publication, table: ReportTable) -> list[tuple[Any, ...]]:
+@pytest.fixture(scope="module")
+def db(published: Publication) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The published file, opened once."""
     with duckdb.connect(published.path, read_only=True) as db:
         db.execute("SET TimeZone = 'UTC'")
-        return db.table(table.name).fetchall()
+        yield db
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_duckdb_pandas_and_polars_read_the_same_rows(name: str, published: Publication) -> None:
+def test_duckdb_pandas_and_polars_read_the_same_rows(
+    name: str, published: Publication, db: duckdb.DuckDBPyConnection
+) -> None:
     """REPORT-01, REPORT-02"""
-    table = TABLES[name]
-    rows, path = rows_of(published, table), parquet(published, table)
-    assert duckdb.read_parquet(str(path)).fetchall() == rows
-    with duckdb.connect(published.path, read_only=True) as db:
-        assert db.table(name).pl().rows() == pl.read_parquet(path).rows() == rows
+    rows, path = db.table(name).fetchall(), parquet(published, TABLES[name])
+    assert db.read_parquet(str(path)).fetchall() == rows
+    assert db.table(name).pl().rows() == pl.read_parquet(path).rows() == rows
     frame = pd.read_parquet(path)
     cells = frame.astype(object).where(frame.notna(), None)
     assert [tuple(row) for row in cells.itertuples(index=False, name=None)] == rows

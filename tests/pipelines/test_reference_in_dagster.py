@@ -105,7 +105,7 @@ def test_what_was_loaded_since_a_backup_is_loaded_again_after_the_store_was_put_
         assert looks_new(practice.home) == []
 
 
-@pytest.mark.parametrize("name", ["", "Care Plan", "Patient  "])
+@pytest.mark.parametrize("name", ["", "Care Plan", pytest.param("Patient  ", marks=pytest.mark.long)])
 def test_a_record_without_a_readable_type_is_refused_with_file_and_line_and_imports_go_on(
     tmp_path: Path, name: str
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from pipelines.feeds.files.catalog import load_feeds
 from tests.support.ledgers import read_ledger
+from tests.support.publishing import publish_nothing
 
 HERE = Path(__file__).parent
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
@@ -74,7 +75,13 @@ def one(files):
 # -- export
 
 
-@pytest.mark.parametrize("case", EXPORTS)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(each, marks=[pytest.mark.long] * (each in ("payments_csv_gz", "till_windows_1252")))
+        for each in EXPORTS
+    ],
+)
 def test_rejects_are_exported_as_they_came_with_id_and_reasons(case, practice):
     """CLI-CMD-04: byte for byte, refused rows and whole answers records included.
 
@@ -256,12 +263,14 @@ def test_a_row_that_is_refused_once_its_reject_was_closed_is_open_again(practice
 
 
 @pytest.mark.publishes("reject", "payment_reconciliation")
-def test_a_refused_row_that_is_refused_again_is_the_same_reject(practice):
+def test_a_refused_row_that_is_refused_again_is_the_same_reject(practice, monkeypatch):
     """CLI-CMD-05, LEDGER-07"""
     practice.target.refuse = lambda body: body["amount"]["value"] > 2
-    practice.take(HEADER + "k1,p1,5.00,2026-01-01,\n")
-    text = one(practice.export())
-    code, found = practice.take(text.replace("5.00", "4.00"), "less.csv")
+    with monkeypatch.context() as patched:
+        publish_nothing(patched)
+        practice.take(HEADER + "k1,p1,5.00,2026-01-01,\n")
+        text = one(practice.export())
+        code, found = practice.take(text.replace("5.00", "4.00"), "less.csv")
     assert (code, found["totals"]["refused"]) == (3, 1)
     assert practice.rejects() == {"k1": ("open", 2)}
     assert practice.take(text.replace("5.00", "2.00"), "even less.csv")[0] == 0

@@ -102,10 +102,14 @@ def test_responses_of_others_are_counted_beside_those_of_the_import(world: World
     assert b"SECRET" not in done.path.read_bytes()
 
 
-def test_free_text_of_others_is_published_only_where_the_home_says_so(world: World) -> None:
+def test_free_text_of_others_is_published_only_where_the_home_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.responses = [response("theirs", STORY)]
     (world.home / "reports.toml").write_text("publish_free_text = true\n")
-    world.publish()
+    with monkeypatch.context() as patched:
+        publish_only(patched, "answer")
+        world.publish()
     assert world.rows("SELECT text FROM answer ORDER BY position") == [("SECRET",), ("1931-07-09",)]
     (world.home / "reports.toml").write_text("")
     done = world.publish()
@@ -145,13 +149,13 @@ def test_responses_are_read_whole_once_a_day_and_in_between_as_they_change(world
 
     world.is_dated = True
     world.responses = [response("a", **at("2026-03-01T09:30:00Z")), response("b", **at("2026-03-01T08:00:00Z"))]
-    world.publish()
+    world.read()
     assert ("QuestionnaireResponse", None) in world.asked
     world.responses = [response("c", **at("2026-03-01T10:00:00Z"))]
     world.publish()
     assert ("QuestionnaireResponse", {"_lastUpdated": "ge2026-03-01T08:30:00Z"}) in world.asked
     assert world.rows("SELECT resource_id FROM questionnaire_response") == [("a",), ("b",), ("c",)]
-    world.publish()
+    world.read()
     assert ("QuestionnaireResponse", {"_lastUpdated": "ge2026-03-01T09:00:00Z"}) in world.asked
     world.time += timedelta(days=1)
     world.publish()
@@ -162,7 +166,7 @@ def test_responses_are_read_whole_once_a_day_and_in_between_as_they_change(world
 @pytest.mark.usefixtures("few")
 def test_a_target_that_cannot_be_asked_for_changes_is_read_once_a_day(world: World) -> None:
     world.responses = [response("a")]
-    world.publish()
+    world.read()
     world.responses = [response("b")]
     world.publish()
     assert world.rows("SELECT resource_id FROM questionnaire_response") == [("a",)]

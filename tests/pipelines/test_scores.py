@@ -114,32 +114,29 @@ def test_our_scores_count_the_questions_that_validation_misses(tmp_path: Path) -
 
 
 def test_an_incomplete_score_has_no_band_and_is_in_no_course_of_a_patient(world: World) -> None:
-    world.questionnaires = [panel("PHQ-2", *FREQUENCY)]
+    """So is one with an option that the score does not know."""
+    world.questionnaires = [panel("PHQ-2", *FREQUENCY, "LA-refused")]
     both: dict[str, str | float] = {"44250-9": "LA6571-9", "44255-8": "LA6570-1"}
     found = scores(
         world,
         response(both, of="PHQ-2", day=0),
         response({"44250-9": "LA6571-9"}, of="PHQ-2", day=3),
         response(both | {"44255-8": "LA6568-5"}, of="PHQ-2", day=10),
+        response(both | {"44250-9": "LA-refused"}, of="PHQ-2", day=12),
     )
     assert found == [
         ("PHQ-2", 5.0, True, 0, "positive"),
         ("PHQ-2", 3.0, False, 1, None),
         ("PHQ-2", 3.0, True, 0, "positive"),
+        ("PHQ-2", 2.0, False, 1, None),
     ]
     course = "SELECT number, response_id, value, previous_value, change, days_since_previous FROM score_by_patient"
     assert world.rows(course) == [(1, "id-r1", 5.0, None, None, None), (2, "id-r3", 3.0, 5.0, -2.0, 10)]
 
 
-def test_an_option_that_the_score_does_not_know_leaves_it_incomplete(world: World) -> None:
-    world.questionnaires = [panel("PHQ-2", *FREQUENCY, "LA-refused")]
-    answers: dict[str, str | float] = {"44250-9": "LA-refused", "44255-8": "LA6570-1"}
-    assert scores(world, response(answers, of="PHQ-2")) == [("PHQ-2", 2.0, False, 1, None)]
-
-
 OWN = """
-name = "Well-being"
-questionnaires = ["Form"]
+name = "Well-being by {method}"
+questionnaires = ["Form {method}"]
 method = "{method}"
 questions = ["a", "b", "pain"]
 reversed = ["b"]
@@ -175,15 +172,16 @@ ADDED: dict[str, tuple[tuple[dict[str, str | float], tuple[Any, ...]], ...]] = {
 }
 
 
-@pytest.mark.parametrize("method", ADDED)
-def test_a_practices_own_score_has_reversed_questions_gaps_and_bands(world: World, method: str) -> None:
+def test_a_practices_own_score_has_reversed_questions_gaps_and_bands(world: World) -> None:
     choices = [option("no"), option("some"), option("much")]
-    world.questionnaires = [
-        questionnaire("q1", question("a", choices), question("b", choices), {"linkId": "pain", "type": "decimal"})
+    items = question("a", choices), question("b", choices), {"linkId": "pain", "type": "decimal"}
+    world.questionnaires = [questionnaire(method, *items, name=f"Form {method}") for method in ADDED]
+    for method in ADDED:
+        own_score(world, OWN.format(method=method), f"{method}.toml")
+    given = [response(answers, of=method) for method, added in ADDED.items() for answers, _ in added]
+    assert scores(world, *given) == [
+        (f"Well-being by {method}", *expected) for method, added in ADDED.items() for _, expected in added
     ]
-    own_score(world, OWN.format(method=method))
-    given = [response(answers) for answers, _ in ADDED[method]]
-    assert scores(world, *given) == [("Well-being", *expected) for _, expected in ADDED[method]]
 
 
 def test_what_a_questionnaire_declares_is_added_up_and_goes_before_the_file(world: World) -> None:

@@ -60,13 +60,15 @@ def task(status: str, **more: Any) -> dict[str, Any]:
     return {"status": status, "requester": {"reference": "Practitioner/d9"}, **more}
 
 
-def change(world: World, number: int, status: str) -> None:
-    """A later file that changes the task `k1` in place."""
-    batch = f"tasks-{number:012d}"
+def change(world: World, key: str, number: int, status: str) -> None:
+    """A later file that changes a task in place."""
+    batch = f"tasks-{key[1:]}{number:011d}"
     world.begin(batch, of=TASKS)
     with world.ledger.lease(TARGET) as lease:
-        intend_change(world.ledger, lease, *TASKS, [(1, Intent("k1", 1, batch, 2, f"h{number}", "f1", "p1"))], "kept")
-        world.ledger.settle(TARGET, *TASKS, [Outcome("k1", 1, "updated", "id-k1", 200)])
+        intend_change(
+            world.ledger, lease, *TASKS, [(1, Intent(key, 1, batch, 2, f"h{key}{number}", "f1", "p1"))], "kept"
+        )
+        world.ledger.settle(TARGET, *TASKS, [Outcome(key, 1, "updated", f"id-{key}", 200)])
     world.run(batch, {"lines": 1, "records": 1, "accepted": 1, "updated": 1}, of=TASKS)
     folder = world.home / "batches" / batch / "run-1"
     folder.mkdir(parents=True)
@@ -74,32 +76,35 @@ def change(world: World, number: int, status: str) -> None:
     pq.write_table(pa.table({"line": [2], "body": [body]}), folder / "accepted.parquet")
 
 
-@pytest.mark.parametrize(
-    ("statuses", "completed_by"),
-    [
-        (["completed"], None),
-        (["requested", "completed"], 1),
-        (["requested", "completed", "completed"], 1),
-        (["completed", "requested", "completed"], 2),
-        (["requested", "completed", "requested"], None),
-    ],
-)
+STATUSES: list[tuple[list[str], int | None]] = [
+    (["completed"], None),
+    (["requested", "completed"], 1),
+    (["requested", "completed", "completed"], 1),
+    (["completed", "requested", "completed"], 2),
+    (["requested", "completed", "requested"], None),
+]
+"""What a task is in one file after another, and which of them completed it."""
+
+
 def test_a_task_shows_when_the_import_completed_and_last_changed_it(
-    world: World, monkeypatch: pytest.MonkeyPatch, statuses: list[str], completed_by: int | None
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_only(monkeypatch, "task")
-    carry_over(world, "Task", {"k1": (None, task(statuses[0]))})
+    carry_over(world, "Task", {f"k{n}": (None, task(statuses[0])) for n, (statuses, _) in enumerate(STATUSES)})
     times = [world.time]
-    for number, status in enumerate(statuses[1:], 1):
+    for number in (1, 2):
         world.time += timedelta(days=1)
-        change(world, number, status)
+        for n, (statuses, _) in enumerate(STATUSES):
+            if number < len(statuses):
+                change(world, f"k{n}", number, statuses[number])
         times.append(world.time)
     world.publish()
-    [(completed, last)] = world.rows("SELECT completed_at, last_changed_at FROM task")
-    assert times[-1] - last < timedelta(hours=1)
-    assert (completed is None) == (completed_by is None)
-    if completed_by is not None:
-        assert timedelta() <= times[completed_by] - completed < timedelta(hours=1)
+    found = world.rows("SELECT completed_at, last_changed_at FROM task ORDER BY source_key")
+    for (completed, last), (statuses, completed_by) in zip(found, STATUSES, strict=True):
+        assert timedelta() <= times[len(statuses) - 1] - last < timedelta(hours=1), statuses
+        assert (completed is None) == (completed_by is None), statuses
+        if completed_by is not None:
+            assert timedelta() <= times[completed_by] - completed < timedelta(hours=1), statuses
 
 
 def test_a_task_shows_its_labels_and_whose_time_it_has(world: World) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from tests.support.commands import MINUTES, environment
 from tests.support.starting import commands_in
 
@@ -48,8 +50,12 @@ def assert_printed(shown: str, said: str) -> None:
     assert re.fullmatch(pattern, found), f"the document says\n{said}\nand it is\n{found}"
 
 
+@pytest.mark.long
 def test_the_tutorial_does_what_it_says_and_leaves_no_reject_open(tmp_path: Path) -> None:
-    """CLI-CMD-14, CLI-CMD-15, FEED-FILE-08, CLI-CMD-05: from an export never seen to a chart without open rejects."""
+    """CLI-CMD-14, CLI-CMD-15, FEED-FILE-08, CLI-CMD-05: from an export never seen to a chart without open rejects.
+
+    `make test` has each of its commands in the tests of that command, and its feed file below.
+    """
     for name in ("data", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
     path = os.pathsep.join([str(commands_in(tmp_path / "bin")), os.environ["PATH"]])

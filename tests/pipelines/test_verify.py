@@ -220,7 +220,7 @@ def test_an_older_copy_of_the_ledger_sends_nothing_twice(batch, home, target, as
     assert target.stored == before
 
 
-@pytest.mark.parametrize("older", [True, False], ids=["of yesterday", "lost"])
+@pytest.mark.parametrize("older", [pytest.param(True, marks=pytest.mark.long), False], ids=["of yesterday", "lost"])
 def test_no_other_file_goes_to_a_bare_target_while_the_ledger_is_behind(older, home, target, asked):
     """CLI-CMD-17, LEDGER-01: the next export holds rows that a batch sent of which the ledger knows nothing."""
     target.additions = False

@@ -181,6 +181,12 @@ def _ends(theirs: ExitStack, wanted: File, place: int, mode: str) -> tuple[int, 
     return their, open(ours, mode, encoding=None if "b" in mode else "utf-8")  # noqa: PTH123 - a descriptor
 
 
+def warm(module: str, *words: object) -> tuple[str, ...]:
+    """How a program is started from the warm process by whoever starts it truly: `python -m MODULE WORDS`."""
+    launched = (*LAUNCHER, warm_process()) if CAN_FORK else ()
+    return (*launched, sys.executable, "-m", module, *map(str, words))
+
+
 @cache
 def warm_process() -> str:
     """The address of the warm process of this one, which ends with it."""

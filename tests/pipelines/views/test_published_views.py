@@ -262,7 +262,10 @@ def test_the_views_that_come_with_it_describe_every_column() -> None:
     assert all(view.description for view in views)
 
 
-@pytest.mark.parametrize("kind", ["PaymentNotice", "QuestionnaireResponse", "Task"])
+@pytest.mark.parametrize(
+    "kind",
+    [*(pytest.param(kind, marks=pytest.mark.long) for kind in ("PaymentNotice", "QuestionnaireResponse")), "Task"],
+)
 def test_a_view_is_published_of_what_others_write_too(world: World, kind: str) -> None:
     """VIEW-02: what is gone is left out, and a type that was never read gives a table without rows."""
     put(world, ID, resource=kind)
