@@ -267,8 +267,11 @@ def test_a_response_that_names_a_canonical_url_is_of_that_questionnaire(world: W
     asked = [question("mood", "choice", "low")]
     world.questionnaires = [questionnaire(f"Form {n}", *asked, of=f"q{n}") | more for n, more in enumerate(urls, 1)]
     named = {"r1": "http://x.org/one", "r2": "http://x.org/two", "r3": "http://x.org/two|3"}
-    given = {key: (START, {"questionnaire": url, "item": [coded("mood", "low")]}) for key, url in named.items()}
-    carry_over(world, "QuestionnaireResponse", given)
+    carry_over(
+        world,
+        "QuestionnaireResponse",
+        {key: (START, {"questionnaire": url, "item": [coded("mood", "low")]}) for key, url in named.items()},
+    )
     world.publish()
     found = world.rows("SELECT response_id, questionnaire_id, option_display FROM answer ORDER BY ALL")
     assert found == [(f"id-r{n}", f"q{n}", "In words low") for n in (1, 2, 3)]

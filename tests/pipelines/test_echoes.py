@@ -5,7 +5,8 @@ But for the words of a refusal, which the ledger keeps and nothing else does.
 
 import pytest
 
-from tests.pipelines.test_privacy import ROWS, leaks, mark
+from tests.pipelines.test_privacy import leaks, mark
+from tests.pipelines.test_privacy_of_faults import ROWS
 from tests.support.fake_target import Said
 
 ECHO = mark("echo")

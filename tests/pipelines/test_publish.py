@@ -239,7 +239,7 @@ def test_payments_are_reconciled_per_patient_and_day_to_the_cent(world: World, m
     ]
 
 
-@pytest.mark.parametrize("rejects", [2, 1_500])
+@pytest.mark.parametrize("rejects", [pytest.param(2, marks=pytest.mark.long), 1_500])
 def test_amounts_that_nobody_can_have_meant_are_published(
     world: World, rejects: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,7 +130,7 @@ def test_lines_are_read_some_at_a_time(tmp_path, monkeypatch):
     for number in (2_000, 10_000):
         (tmp_path / "till.txt").write_text("".join(line(str(n)) for n in range(number)))
         with reader_of(tmp_path / "till.txt", "till.txt", feed) as reader:
-            found = []
+            found: list[int] = []
             peaks.append(peak_of(lambda: found.extend(len(chunk.rows) for chunk in reader.chunks())))  # noqa: B023
         assert sum(found) == number
     assert peaks[1] < 2 * peaks[0]
