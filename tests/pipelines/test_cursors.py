@@ -14,6 +14,7 @@ from pipelines.dagster.inbox.seen import Seen
 from pipelines.dagster.unfinished import tries
 from pipelines.definitions import build_definitions
 from pipelines.ledger.ledger import Ledger
+from tests.support.publishing import few_tables
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
 OF_NO_SENSOR = ["x", "[]", "7", "null", '"text"', '{"a": 1}', '{"asked": 5}', '{"asked": [[1, 1e999, "m"]]}', "[" * 10]
@@ -36,7 +37,8 @@ def test_every_sensor_looks_again_after_somebody_wrote_its_cursor(tmp_path: Path
     with closing(Ledger.open(tmp_path / "ledger.db")):
         pass
     environ = {"CHARTFERRY_HOME": str(tmp_path), "CHARTFERRY_ALERT_COMMAND": "true"}
-    repository = build_definitions(environ).get_repository_def()
+    with few_tables():
+        repository = build_definitions(environ).get_repository_def()
     with dg.DagsterInstance.ephemeral() as instance:
         context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
         result = repository.get_sensor_def(name)(context)

@@ -21,6 +21,7 @@ from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import Feed, load_feeds
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reject
+from tests.support.publishing import few_tables
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
 ROWS = "payment_id,patient_id,amount,paid_on\nA1,p1,10.00,2026-01-05\n"
@@ -50,7 +51,8 @@ class Sensor:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.repository = build_definitions({"CHARTFERRY_HOME": str(home)}).get_repository_def()
+        with few_tables():
+            self.repository = build_definitions({"CHARTFERRY_HOME": str(home)}).get_repository_def()
         self.instance = dg.DagsterInstance.ephemeral()
         self.cursor: str | None = None
         self.said = ""

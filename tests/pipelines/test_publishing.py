@@ -10,6 +10,7 @@ from dagster._core.events import DagsterEvent, DagsterEventType, StepMaterializa
 from pipelines.dagster.names import ONE_HOME
 from pipelines.dagster.publishing import NAME
 from pipelines.definitions import build_definitions
+from tests.support.publishing import publish_only
 
 REFERENCE, SWEEP, PUBLISHED = ONE_HOME.reference, ONE_HOME.sweep, ONE_HOME.published
 LOADED, BATCH = dg.AssetKey(["payments", "loaded"]), "payments-1"
@@ -50,7 +51,9 @@ class Publishing:
 
 
 @pytest.fixture
-def publishing(tmp_path: Path) -> Iterator[Publishing]:
+def publishing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publishing]:
+    """A Dagster with few tables: of each it would note that a run is to make it."""
+    publish_only(monkeypatch)
     with dg.DagsterInstance.ephemeral() as instance:
         yield Publishing(instance, tmp_path)
 

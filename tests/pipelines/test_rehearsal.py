@@ -172,7 +172,7 @@ def test_it_reads_from_a_service_that_runs(home, chartferry):
         code, _, _ = chartferry("rehearse")
         assert code == 3
         assert (home / "service.duckdb.run").read_bytes() == note
-        code, out, _ = chartferry("import", "--json")
+    code, out, _ = chartferry("import", "--json")
     assert json.loads(out)["totals"]["created"] == 1
 
 

@@ -133,6 +133,14 @@ def publish_only(patch: pytest.MonkeyPatch, *names: str, wide: bool = False) -> 
     patch.setattr("pipelines.reports.truths.TOTALS", held)
 
 
+@contextmanager
+def few_tables() -> Iterator[None]:
+    """Let definitions of Dagster that are made meanwhile have few tables: of sixty they take twice as long."""
+    with pytest.MonkeyPatch.context() as patch:
+        publish_only(patch)
+        yield
+
+
 def publish_nothing(patch: pytest.MonkeyPatch) -> None:
     """Let imports, retries and undos publish nothing, for tests that look at no table."""
     for module in MODULES:
