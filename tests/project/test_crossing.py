@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.crossing import _cases, _later, covering, on_one_ground_each
+from tests.support.crossing import _cases, _later, covering, every_second, on_one_ground_each
 
 
 @pytest.mark.parametrize("sizes", [(1,), (7,), (2, 2), (300, 2), (2, 11, 3), (1, 5), (40, 40)])
@@ -61,6 +61,11 @@ def test_one_case_alone_runs_where_there_are_others_at_once_or_doubles(one: str)
 def test_what_runs_on_one_thing_alone_is_kept() -> None:
     cases: list[tuple[tuple[str, ...], tuple[str, ...]]] = [((), ("a",)), ((), ("b",)), (("bare",), ("c",))]
     assert on_one_ground_each(cases) == set(cases)
+
+
+def test_of_two_tests_each_tries_every_second_value_and_both_try_all() -> None:
+    kept = [[each.values for each in every_second("abc", first) if not each.marks] for first in (0, 1)]
+    assert kept == [[("a",), ("c",)], [("b",)]]
 
 
 def test_values_that_come_together_are_one_parameter() -> None:

@@ -5,8 +5,10 @@ on, such as both databases, a case has one in `make test`, and the file's next c
 cases has both; a case has all of them where it is marked `on_both`.
 """
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -22,6 +24,12 @@ targets the one that can be given a record twice, of stores the one that is aske
 """
 Case = tuple[int, ...]
 """Which value a test has of each parameter, as numbers."""
+
+
+def every_second(values: Iterable[object], first: int = 0) -> list[Any]:
+    """Parameters of examples that are alike: `make test` tries every second one, the others those with `first` 1."""
+    marks = (() if place % 2 == first else pytest.mark.long for place in itertools.count())
+    return [pytest.param(value, marks=mark) for value, mark in zip(values, marks, strict=False)]
 
 
 def leave_for_long(items: Sequence[pytest.Item]) -> None:
