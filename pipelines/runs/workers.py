@@ -14,7 +14,7 @@ CLOSING_SECONDS = 10.0
 """For which a worker is waited for whose parts are done."""
 END_SECONDS = 120.0
 """For which a worker may write down what it has, once it is to end."""
-PROGRAM = (sys.executable, "-m", "pipelines.runs.worker")
+PROGRAM: tuple[str, ...] = (sys.executable, "-m", "pipelines.runs.worker")
 
 
 class Workers:

@@ -3,7 +3,6 @@
 The host with the runs is killed with its disk in the middle of a load; a third one takes its place.
 """
 
-import os
 import random
 import socket
 import subprocess
@@ -18,15 +17,15 @@ import httpx
 import psycopg
 import pytest
 import yaml
-from sqlalchemy import make_url
 
 from pipelines.home.dagster_folder import DAGSTER_YAML
 from tests.conftest import running
-from tests.faults.test_hosts import until
-from tests.support.commands import environment, resources
+from tests.support.commands import resources
+from tests.support.deployments import database, psycopg_address, reached, settings
 from tests.support.fake_s3 import fake_bucket
 from tests.support.hosts import CAN, LACKING, Host, Network, network
 from tests.support.payers import paid, payments, practice
+from tests.support.standing import until
 
 pytest.importorskip("obstore", reason="the extra `cluster` is not installed")
 pytest.importorskip("dagster_postgres", reason="the extra `cluster` is not installed")
@@ -102,32 +101,22 @@ def hosts(postgres, tmp_path: Path) -> Iterator[tuple[Dagster, Any, Any, Any]]:
         postgres.database() as storage,
         network(tmp_path) as joined,
     ):
-        at, database = make_url(ledger), make_url(storage).database
-        credentials = service.service.auth.add_client("importer")
-        port = joined.serve(path=f"{at.query['host']}/.s.PGSQL.5432")
-        server = f"tests@{joined.address}:{port}"
-        environ = environment(
-            **{
-                **bucket.environ(),
-                "AWS_ENDPOINT": f"http://{joined.address}:{joined.serve(int(bucket.url.rpartition(':')[2]))}",
-            },
-            PATH=os.environ["PATH"],
-            FHIR_BASE_URL=f"http://{joined.address}:{joined.serve(int(service.url.rpartition(':')[2]))}",
-            FHIR_CLIENT_ID=credentials["client_id"],
-            FHIR_CLIENT_SECRET=credentials["client_secret"],
-            CHARTFERRY_LEDGER=f"postgresql+psycopg://{server}/{at.database}",
-            CHARTFERRY_BATCHES="s3://bucket/batches",
+        client = service.service.auth.add_client("importer")
+        environ = settings(
+            joined,
+            reached(joined, service.url),
+            client,
+            bucket,
+            ledger,
             CHARTFERRY_INBOX="s3://bucket/exports",
             CHARTFERRY_REQUESTS_PER_SECOND="2",
-            CHARTFERRY_INSECURE="yes",
-            CHARTFERRY_SETTLING_SECONDS="0",
-            DAGSTER_POSTGRES_URL=f"postgresql+psycopg2://{server}/{database}",
+            DAGSTER_POSTGRES_URL=f"postgresql+psycopg2://{database(joined, storage)}",
             DAGSTER_DISABLE_TELEMETRY="yes",
         )
         (logs := tmp_path / "logs").mkdir()
         with ExitStack() as processes:
             made = Dagster(joined, environ, processes, logs)
-            yield made, service.client, bucket, f"postgresql://tests@/{at.database}?host={at.query['host']}"
+            yield made, service.client, bucket, psycopg_address(ledger)
 
 
 def test_a_host_that_is_killed_in_a_load_is_replaced_by_one_with_an_empty_disk(hosts) -> None:

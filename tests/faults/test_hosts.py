@@ -1,26 +1,25 @@
 """Hosts that share no disk import with workers: one is killed with its disk, one is cut off and comes back."""
 
 import json
-import os
 import random
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import make_url
 
 from tests.conftest import running
-from tests.support.commands import environment, resources
+from tests.support.commands import resources
+from tests.support.deployments import psycopg_address, reached, settings
 from tests.support.fake_s3 import fake_bucket
 from tests.support.hosts import CAN, LACKING, Host, Network, network
 from tests.support.payers import HEADER, Paid, paid, payments, practice
+from tests.support.standing import until
 
 pytest.importorskip("obstore", reason="the extra `cluster` is not installed")
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not CAN, reason=LACKING)]
@@ -86,37 +85,10 @@ def deployment(postgres, tmp_path: Path) -> Iterator[Deployment]:
         postgres.database() as url,
         network(tmp_path) as joined,
     ):
-        at = make_url(url)
-        credentials = service.service.auth.add_client("importer")
-        sockets = f"{at.query['host']}/.s.PGSQL.5432"
-        there = {
-            name: f"{joined.address}:{port}"
-            for name, port in (
-                ("target", joined.serve(int(service.url.rpartition(":")[2]))),
-                ("bucket", joined.serve(int(bucket.url.rpartition(":")[2]))),
-                ("ledger", joined.serve(path=sockets)),
-            )
-        }
-        environ = environment(
-            **{**bucket.environ(), "AWS_ENDPOINT": f"http://{there['bucket']}"},
-            FHIR_BASE_URL=f"http://{there['target']}",
-            FHIR_CLIENT_ID=credentials["client_id"],
-            FHIR_CLIENT_SECRET=credentials["client_secret"],
-            CHARTFERRY_LEDGER=f"postgresql+psycopg://tests@{there['ledger']}/{at.database}",
-            CHARTFERRY_BATCHES="s3://bucket/batches",
-            CHARTFERRY_INSECURE="yes",
-            CHARTFERRY_SETTLING_SECONDS="0",
-            CHARTFERRY_REQUESTS_PER_SECOND="2",
-        )
-        ledger = f"postgresql://tests@/{at.database}?host={at.query['host']}"
-        yield Deployment(joined, {**environ, "PATH": os.environ["PATH"]}, ledger, service.client)
-
-
-def until(is_so: Callable[[], Any], what: str, seconds: float = SECONDS) -> None:
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, what
-        time.sleep(0.2)
+        client = service.service.auth.add_client("importer")
+        target = reached(joined, service.url)
+        environ = settings(joined, target, client, bucket, url, CHARTFERRY_REQUESTS_PER_SECOND="2")
+        yield Deployment(joined, environ, psycopg_address(url), service.client)
 
 
 WORKERS = ("import", "--insecure", "--workers", "2")
