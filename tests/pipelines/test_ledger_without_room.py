@@ -1,9 +1,10 @@
-"""A ledger's PostgreSQL that takes no more connections, or has no more locks: one sentence, nothing lost or double."""
+"""A ledger's PostgreSQL without connections or locks, or that crashes: one sentence, and nothing is lost or double."""
 
 from contextlib import ExitStack
 
 import pytest
 
+from pipelines.ledger.database import NO_ANSWER
 from pipelines.ledger.ledger import Ledger
 from tests.support.exports import payments
 from tests.support.postgres import running_server
@@ -69,6 +70,38 @@ def test_a_server_without_locks_is_told_as_that(home, target, chartferry, asked,
             code, _, err = chartferry("import")
             assert code in (0, 6)  # connections that are there may do without
             assert "Traceback" not in err
+        asked("import")
+        assert amounts(target) == [1.0, 2.0]
+        assert asked("verify")["differences"] == []
+
+
+@pytest.mark.crossed
+@pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
+@pytest.mark.parametrize("step", ["intend", "settle"])
+def test_a_server_that_crashes_in_a_load_is_told_as_that(home, target, chartferry, asked, monkeypatch, step, additions):
+    """SCALE-03, LEDGER-01: behind what it has committed, and before what is to be committed next."""
+    target.additions = additions
+    monkeypatch.setenv("CHARTFERRY_SETTLING_SECONDS", "0")
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))
+    with running_server() as server, server.database() as url:
+        monkeypatch.setenv("CHARTFERRY_LEDGER", url)
+        done, crashes = getattr(Ledger, step), [server.restart]
+
+        def and_then_it_crashes(*arguments, **options):
+            result = done(*arguments, **options)
+            for crash in crashes:
+                crashes.remove(crash)
+                crash()
+            return result
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Ledger, step, and_then_it_crashes)
+            code, out, err = chartferry("import")
+        assert not crashes
+        assert "Traceback" not in err
+        if code not in (0, 5):
+            assert code == 6
+            assert NO_ANSWER in out + err
         asked("import")
         assert amounts(target) == [1.0, 2.0]
         assert asked("verify")["differences"] == []
