@@ -109,7 +109,8 @@ def test_a_failure_under_dagster_tells_no_value(
         strike(patch, where)
         (home / "inbox" / "tasks-3.csv").write_text(ROWS.replace("\nt", "\nagain-t"), encoding="utf-8")
         import_files()
-        assert (len(target.stored) > stored) == (where in ("load, deeper", "publish"))
+        # Dagster takes files in by a step of its own, which a fault of the command's does not strike.
+        assert (len(target.stored) > stored) == (where in ("receive", "load, deeper", "publish"))
         done = repository.get_job("refresh_reports").execute_in_process(instance=instance, raise_on_error=False)
         assert done.success == (where != "publish")
         assert instance.get_run_records()
