@@ -51,13 +51,16 @@ def scores_of_home(
     home: Path, questionnaires: pa.Table, questions: pa.Table, options: pa.Table
 ) -> tuple[Scores, list[str]]:
     """Return the rules of a home as they apply, and what readers of the scores must know. Raises `BrokenTable`."""
-    files = score_files(home)
-    met = scores_of(files, questionnaires, questions, options)
-    return met, list(unknown_questionnaires(files, questionnaires))
+    return scores_of(score_files(home), questionnaires, questions, options)
 
 
-def scores_of(files: Iterable[ScoreFile], questionnaires: pa.Table, questions: pa.Table, options: pa.Table) -> Scores:
-    """Return the rules as they apply to these questionnaires. Raises `BrokenTable` for one of the home that cannot."""
+def scores_of(
+    files: Iterable[ScoreFile], questionnaires: pa.Table, questions: pa.Table, options: pa.Table
+) -> tuple[Scores, list[str]]:
+    """Return the rules as they apply to these questionnaires, and a sentence for each name that none of them has.
+
+    Raises `BrokenTable` for a rule of the home whose options lack values.
+    """
     asked: dict[str, list[Row]] = {}
     for question in questions.to_pylist():
         asked.setdefault(question["questionnaire_id"], []).append(question)
@@ -69,56 +72,62 @@ def scores_of(files: Iterable[ScoreFile], questionnaires: pa.Table, questions: p
     for each in known:
         rows.band.extend((each.name, float(band["from"]), band["label"]) for band in each.bands)
     met: dict[str, list[_Here]] = {}
+    there: list[_Here] = []
     for questionnaire in questionnaires.to_pylist():
         here = _Here(questionnaire, asked.get(questionnaire["questionnaire_id"], []), chosen)
+        there.append(here)
         of_files = [each for each in known if not here.names.isdisjoint(each.questionnaires)]
         for each in of_files or here.declared():
             here.apply(each, rows)
             met.setdefault(each.file, []).append(here)
-    for each in known:
-        if each.file in met and not each.is_ours:
-            _refuse_unknown(each, met[each.file])
-    return Scores(*(arrow.table_of_rows(part, schema) for part, schema in zip(rows, SCHEMAS, strict=True)))
+    of_home = [each for each in known if not each.is_ours]
+    unknown = [
+        said
+        for each in of_home
+        for said in (*_unknown_questionnaires(each, there), *_unknown_questions(each, met.get(each.file, ())))
+    ]
+    tables = (arrow.table_of_rows(part, schema) for part, schema in zip(rows, SCHEMAS, strict=True))
+    return Scores(*tables), unknown
 
 
-def unknown_questionnaires(files: Iterable[ScoreFile], questionnaires: pa.Table) -> Iterator[str]:
-    """Yield a sentence for each questionnaire that a file of the home names, and the target neither has nor had."""
-    known = [_Here(each, (), {}).names for each in questionnaires.to_pylist()]
-    names = sorted({str(each["name"] or each["questionnaire_id"]) for each in questionnaires.to_pylist()})
-    for each in files:
-        for name in () if each.is_ours or not known else each.questionnaires:
-            if not any(name in of_one for of_one in known):
-                yield (
-                    f"{each.file}: the score {each.name} is of the questionnaire {name}, "
-                    f"and the target has none with that id, name or code: it has {_listed(names)}."
-                )
+def _unknown_questionnaires(rule: ScoreFile, there: Sequence["_Here"]) -> Iterator[str]:
+    """Yield a sentence for each questionnaire that a rule names, and the target neither has nor had."""
+    for name in rule.questionnaires if there else ():
+        if not any(name in each.names for each in there):
+            yield (
+                f"{rule.file}: the score {rule.name} is of the questionnaire {name}, and the target has none with that "
+                f"id, name or code: it has {_listed(sorted({str(each.name or each.own_id) for each in there}))}."
+            )
 
 
-def _refuse_unknown(rule: ScoreFile, of: Sequence["_Here"]) -> None:
-    """Raise `BrokenTable` for a question or an option that none of a score's questionnaires has."""
+def _unknown_questions(rule: ScoreFile, of: Sequence["_Here"]) -> Iterator[str]:
+    """Yield a sentence for each question or option that a rule names, and none of its questionnaires has.
+
+    The target may have taken it away: the score is made of the others.
+    """
+    if not of:
+        return
     named = {"questions": rule.questions, "reversed": rule.reversed, "question_values": rule.question_values}
     counted = [here.question(name) for here in of for name in rule.questions]
+    links = dict.fromkeys(each["link_id"] for here in of for each in here.questions if each["type"] not in NO_QUESTION)
     for setting, names in {**named, "rest_is_zero_after": rule.rest_is_zero_after}.items():
         for name in names:
             where = f"{rule.file}: `{setting}` of the score {rule.name} names the question {name}"
             found = [question for here in of if (question := here.question(name))]
             if not found:
-                links = _listed(
-                    dict.fromkeys(
-                        each["link_id"] for here in of for each in here.questions if each["type"] not in NO_QUESTION
-                    )
-                )
-                raise BrokenTable(f"{where}, and {of[-1].own_id} has none of that linkId or code: it has {links}")
-            if not any(each in counted for each in found):
-                raise BrokenTable(f"{where}, which is none of its `questions`: {_listed(rule.questions)}")
+                yield f"{where}, and {of[-1].own_id} has none of that linkId or code: it has {_listed(links)}."
+            elif not any(each in counted for each in found):
+                yield f"{where}, which is none of its `questions`: {_listed(rule.questions)}."
     for name, last in rule.rest_is_zero_after.items():
         options = [each for here in of for each in here.options_of(name)]
         codes = {code for each in options for code in _codes(each["system"], each["code"])}
-        if lost := next((each for each in last if each not in codes), None):
-            raise BrokenTable(
-                f"{rule.file}: `rest_is_zero_after` of the score {rule.name} names the option {lost} of {name}, "
-                f"which has {_listed(dict.fromkeys(each['code'] for each in options))}"
-            )
+        has = _listed(dict.fromkeys(each["code"] for each in options if each["code"]))
+        for option in last if any(here.question(name) for here in of) else ():
+            if option not in codes:
+                yield (
+                    f"{rule.file}: `rest_is_zero_after` of the score {rule.name} names the option {option} of {name}, "
+                    f"which has {has}."
+                )
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -201,7 +201,8 @@ FROM known INNER JOIN merged AS state USING (report_id) ANTI JOIN swept USING (r
 
 FORMER = """
 SELECT known.report_id, known.content_hash, known.body, from_at,
-    CASE WHEN known.gone_at IS NULL THEN greatest(from_at, $last) ELSE from_at END AS seen_at, $started AS until_at
+    CASE WHEN known.gone_at IS NULL THEN greatest(from_at, $last::TIMESTAMPTZ) ELSE from_at END AS seen_at,
+    $started AS until_at
 FROM (SELECT *, coalesce(changed_at, first_seen_at) AS from_at FROM known) AS known
 INNER JOIN swept USING (report_id)
 WHERE swept.content_hash <> known.content_hash"""
@@ -220,8 +221,10 @@ def _keep_former(db: duckdb.DuckDBPyConnection, folder: Path, started: datetime)
     sweep began). After a kill some of it may be there twice.
     """
     before, merged = folder / BEFORE, folder / "before.part"
-    last = json.loads((folder / FILES[QUESTIONNAIRE][1]).read_text())["started_at"]
-    replaced = db.sql(FORMER, params={"started": started, "last": datetime.fromisoformat(last)})
+    figures = folder / FILES[QUESTIONNAIRE][1]
+    # A kill may have come before the figures of the first sweep: then it is known since when it was there, and no more.
+    last = datetime.fromisoformat(json.loads(figures.read_text())["started_at"]) if figures.exists() else None
+    replaced = db.sql(FORMER, params={"started": started, "last": last})
     former = replaced.union(db.read_parquet(str(before))) if before.exists() else replaced
     former.write_parquet(str(merged), compression="zstd")
     replace_whole(merged, before)

@@ -171,6 +171,13 @@ def test_a_form_that_came_back_is_the_form_that_it_was(world: World) -> None:
     assert world.rows("SELECT questionnaire_id FROM questionnaire_response") == [("q1",)]
 
 
+def test_a_first_sweep_that_a_kill_left_without_its_figures_does_not_stop_the_next(world: World) -> None:
+    replaced(world)
+    (folder_of(world.home, TARGET) / "questionnaires.json").unlink()
+    world.publish()
+    assert world.rows("SELECT questionnaire_id FROM questionnaire ORDER BY 1") == [("q1",), ("q1~1",)]
+
+
 ANSWERS = "response_id,patient_id,questionnaire,question,answer_code\n"
 
 

@@ -242,22 +242,6 @@ VALID = 'name = "Own"\nquestionnaires = ["q1"]\nquestions = ["a"]\n'
             VALID.replace('"a"', '"story"'),
             "scores/own.toml: the question story of the questionnaire q1 is answered in words: leave it out",
         ),
-        (
-            VALID.replace('"a"', '"b"'),
-            "scores/own.toml: `questions` of the score Own names the question b, and q1 has none of that linkId or ",
-        ),
-        (
-            VALID + 'reversed = ["b"]\n[values]\nno = 0\nyes = 1',
-            "scores/own.toml: `reversed` of the score Own names the question b, and q1 has none of that linkId or ",
-        ),
-        (
-            VALID + 'reversed = ["story"]\n[values]\nno = 0\nyes = 1',
-            "scores/own.toml: `reversed` of the score Own names the question story, which is none of its `questions`",
-        ),
-        (
-            VALID + '[values]\nno = 0\nyes = 1\n[rest_is_zero_after]\na = ["never"]',
-            "scores/own.toml: `rest_is_zero_after` of the score Own names the option never of a, which has no, yes",
-        ),
     ],
 )
 def test_a_score_that_cannot_be_made_is_said_in_one_sentence_and_the_last_publication_stays(
@@ -284,6 +268,54 @@ def test_a_questionnaire_that_the_target_does_not_have_is_said_wherever_scores_a
     assert done.remarks == [f"score: {said}"]
     [(comment,)] = world.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'score'")
     assert comment.endswith(said)
+
+
+VALUES = "\n[values]\nno = 0\nyes = 1"
+OTHER = "names the question b, and q1 has none of that linkId or code: it has a, story."
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "score"),
+    [
+        (VALID.replace('"a"', '"a", "b"') + VALUES, f"`questions` of the score Own {OTHER}", (1, False, 1)),
+        (
+            VALID.replace('"a"', '"a", "b"') + "missing_allowed = 1" + VALUES,
+            f"`questions` of the score Own {OTHER}",
+            (2, True, 1),
+        ),
+        (VALID + 'reversed = ["b"]' + VALUES, f"`reversed` of the score Own {OTHER}", (1, True, 0)),
+        (
+            VALID + 'reversed = ["story"]' + VALUES,
+            "`reversed` of the score Own names the question story, which is none of its `questions`: a.",
+            (1, True, 0),
+        ),
+        (
+            VALID + VALUES + '\n[rest_is_zero_after]\na = ["never"]',
+            "`rest_is_zero_after` of the score Own names the option never of a, which has no, yes.",
+            (1, True, 0),
+        ),
+    ],
+)
+def test_a_name_that_no_questionnaire_has_is_told_and_the_score_is_made_without_it(
+    world: World, text: str, said: str, score: tuple[Any, ...]
+) -> None:
+    items = question("a", [option("no"), option("yes")]), {"linkId": "story", "type": "text"}
+    world.questionnaires = [questionnaire("q1", *items)]
+    own_score(world, text)
+    carry_over(world, "QuestionnaireResponse", {"r1": response({"a": "yes"})})
+    assert world.publish().remarks == [f"score: scores/own.toml: {said}"]
+    assert world.rows("SELECT value, complete, missing FROM score") == [score]
+
+
+def test_a_question_that_the_target_took_away_stops_no_publication(world: World) -> None:
+    a, b = question("a", [option("no", 0)]), question("b", [option("no", 0)])
+    world.questionnaires = [questionnaire("q1", a, b)]
+    own_score(world, VALID.replace('"a"', '"a", "b"'))
+    assert world.publish().remarks == []
+    world.time += timedelta(days=1)
+    world.questionnaires = [questionnaire("q1", a)]
+    said = "`questions` of the score Own names the question b, and q1 has none of that linkId or code: it has a."
+    assert world.publish().remarks == [f"score: scores/own.toml: {said}"]
 
 
 def test_two_files_of_one_score_are_named(world: World) -> None:
