@@ -16,5 +16,6 @@ def discard_in(home: Path, environ: Mapping[str, str], ids: Sequence[str], why: 
     if not has_ledger(home, environ):
         return None, ["no ledger here"]
     with closing(open_ledger(home, environ)) as ledger:
+        ledger.take_up_journal(home)
         wrong = discard(ledger, list(dict.fromkeys(ids)), user_name(), why)
     return (None if wrong else len(set(ids))), [f"{name}: {NOT_OPEN[state]}" for name, state in wrong.items()]

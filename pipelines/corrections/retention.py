@@ -38,6 +38,7 @@ def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | N
     if not has_ledger(home, environ):
         raise NotPossible(f"{home}: no ledger here")
     with closing(open_ledger(home, environ)) as ledger:
+        ledger.take_up_journal(home)
         targets = [row["target"] for row in ledger.batches() if row["batch_id"] == batch_id]
         if not targets:
             raise NotPossible(f"{batch_id}: no such batch")

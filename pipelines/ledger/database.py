@@ -178,10 +178,13 @@ def _use_log(connection: sqlite3.Connection) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """A transaction that will write takes the lock at once: it waits for others here, and never fails halfway."""
+    """A transaction that will write takes the lock at once: it waits for others here, and never fails halfway.
+
+    busy_timeout: an option of one that waits less; its connection waits less from then on, and is to be disposed of.
+    """
     options = connection.get_execution_options()
     writes = options.get("writes", False)
-    if "busy_timeout" in options:
+    if writes and "busy_timeout" in options:
         connection.exec_driver_sql(f"PRAGMA busy_timeout={min(options['busy_timeout'], int(SQLITE['busy_timeout']))}")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 

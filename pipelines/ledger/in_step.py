@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, func, select, text
 
 from pipelines.ledger import tables as t
+from pipelines.ledger.columns import metadata
 from pipelines.ledger.image import clear, image_of, is_empty
 from pipelines.ledger.journal import Facts, Journal, Line, Position, SegmentMissing, lines_of_copy, write_copy
 from pipelines.ledger.tables import LedgerError
@@ -25,6 +26,10 @@ TWO_HISTORIES = (
 POSITION = 'SELECT journal, segment, number, "end" FROM position'
 MOVE = 'UPDATE position SET journal = ?, segment = ?, number = ?, "end" = ?'
 """Read and set the position of a ledger in a file, with each of its transactions."""
+NUMBERED = [
+    (table.name, column.name) for table in metadata.sorted_tables if (column := table.autoincrement_column) is not None
+]
+"""Tables of a server that number their rows, and the column: what is put in by its number moves no sequence."""
 First = Callable[[Connection], None]
 
 
@@ -177,19 +182,23 @@ class InDatabase:
     def take_up(self, connection: Connection, ledger: Replayed, copies: Sequence[Path]) -> int:
         """Apply what copies have beyond the tables, which were restored from a backup; return how many lines.
 
-        Raises `LedgerError` where the copies do not have the journal's last line.
+        Raises `LedgerError` where the last line that both would have is not the same in both.
         """
-        _lock(connection, "EXCLUSIVE")
-        last = connection.execute(select(t.journal).order_by(t.journal.c.number.desc()).limit(1)).one_or_none()
-        if last is None or last.number >= last_of(path.name for path in copies):
-            return 0
-        found = _lines_of(copies, beyond=last.number - 1)
-        if next(found, None) != (last.number, Line(last.at, msgspec.json.decode(last.facts))):
+        newest, end = select(func.max(t.journal.c.number)), last_of(path.name for path in copies)
+        if end > (connection.execute(newest).scalar() or 0):
+            _lock(connection, "EXCLUSIVE")
+        shared = min(end, connection.execute(newest).scalar() or 0)
+        own = connection.execute(select(t.journal).where(t.journal.c.number == shared)).one_or_none()
+        found = _lines_of(copies, beyond=shared - 1)
+        if own is None or next(found, None) != (shared, Line(own.at, msgspec.json.decode(own.facts))):
             raise LedgerError(TWO_HISTORIES)
         return _apply(connection, ledger, found)
 
     def keep(self, connection: Connection, _known: Position | None, at: str, facts: Facts) -> None:
-        """Append the facts. Numbers are taken last: a transaction that waited for rows of another has a later one."""
+        """Append the facts. One transaction at a time, from here to its commit, so that whoever sees a number, or has
+        it in a backup, has all before it.
+        """
+        _lock(connection, "SHARE ROW EXCLUSIVE")
         connection.execute(t.journal.insert().values(at=at, facts=msgspec.json.encode(facts).decode()))
 
     def copy(self, connection: Connection) -> None:
@@ -228,8 +237,9 @@ def _apply(connection: Connection, ledger: Replayed, lines: Iterable[tuple[int, 
         ledger.replay(line)
         facts = msgspec.json.encode(line.facts).decode()
         connection.execute(t.journal.insert().values(number=number, at=line.at, facts=facts))
-    newest = "SELECT setval(pg_get_serial_sequence('journal', 'number'), max(number)) FROM journal"
-    connection.execute(text(newest))
+    for table, column in NUMBERED:
+        newest = f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), max({column})) FROM {table}"
+        connection.exec_driver_sql(newest)
     return applied
 
 

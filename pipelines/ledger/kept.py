@@ -17,9 +17,9 @@ COPY = re.compile(r"[0-9]+-([0-9]+)\.ndjson\.gz")
 
 
 def copies_beyond(names: Iterable[str], number: int) -> list[str]:
-    """Return the names of copies of a journal that hold a line or later ones, in order; none if that is the last."""
+    """Return the names of copies of a journal that hold a line or later ones, in order; else that of the newest."""
     last = {name: int(found[1]) for name in sorted(names) if (found := COPY.fullmatch(name))}
-    return [name for name, at in last.items() if at >= number] if max(last.values(), default=0) > number else []
+    return [name for name, at in last.items() if at >= min(number, max(last.values()))]
 
 
 class Batches:
@@ -71,7 +71,7 @@ class Batches:
 
     @contextmanager
     def journal_beyond(self, number: int) -> Iterator[list[Path]]:
-        """Yield the copies of the ledger's journal that hold a line or later ones, if there are later ones."""
+        """Yield the copies of the ledger's journal that `copies_beyond` names."""
         names = (path.name for path in (self.path / JOURNAL).glob("*"))
         yield [self.path / JOURNAL / name for name in copies_beyond(names, number)]
 

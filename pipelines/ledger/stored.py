@@ -205,9 +205,12 @@ class Logs:
                 self._store.put(f"{JOURNAL}/{path.name}", path)
 
     def fetch_journal(self, number: int, folder: Path) -> list[Path]:
-        """Fetch the copies of the journal that `copies_beyond` names to a folder."""
+        """Fetch the copies of the journal that `copies_beyond` names to a folder. Raises `LedgerError`."""
         names = copies_beyond(self._store.names(f"{JOURNAL}/"), number)
-        return [folder / name for name in names if self._store.fetch(f"{JOURNAL}/{name}", folder / name)]
+        for name in names:
+            if not self._store.fetch(f"{JOURNAL}/{name}", folder / name):
+                raise LedgerError(f"{JOURNAL}/{name} was removed from beside the batches just now. Nothing was sent")
+        return [folder / name for name in names]
 
     def of(self, batch_id: str) -> BatchLog:
         """Return the log of a batch, as far as it was read."""

@@ -107,6 +107,14 @@ def test_who_only_reads_a_ledger_does_not_wait_for_who_writes_to_it(tmp_path: Pa
             assert ledger.batches("http://t") == []
 
 
+def test_who_writes_waits_for_a_minute_in_a_ledger_that_was_opened_before_too(tmp_path: Path) -> None:
+    """Opening alone waits less, and leaves no connection that does."""
+    for _ in range(2):
+        with closing(Ledger.open(tmp_path / "ledger.db")) as ledger, ledger.engine.connect() as connection:
+            assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 60_000
+            ledger.note_target("urn:t", "http://t")
+
+
 def test_a_new_ledger_that_another_process_keeps_locked_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

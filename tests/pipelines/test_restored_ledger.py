@@ -5,6 +5,7 @@ from contextlib import closing
 
 import psycopg
 import pytest
+from sqlalchemy import event
 
 from pipelines.home.stores import store_at
 from pipelines.ledger.ledger import Ledger
@@ -133,3 +134,64 @@ def test_an_empty_database_beside_batches_of_a_lost_one_is_refused_and_made_agai
         assert rows() == before
         imported(machines, machine, THIRD)
         is_whole(machines, target)
+
+
+def test_numbers_of_the_journal_are_in_the_order_of_commits(postgres):
+    """LEDGER-20: so that a backup that has a line has all before it. Nobody takes a number until the last is there."""
+    with postgres.database() as url, closing(Ledger.open(url)) as ledger:
+        taken = []
+
+        def look(_):
+            with psycopg.connect(plain(url)) as other, pytest.raises(psycopg.errors.LockNotAvailable):
+                other.execute("LOCK TABLE journal IN ROW EXCLUSIVE MODE NOWAIT")
+            taken.append(True)
+
+        ledger.note_target("urn:t", "http://t")
+        event.listen(ledger.engine, "commit", look)
+        ledger.note_target("urn:u", "http://u")
+        assert taken
+
+
+def test_a_ledger_of_another_history_is_told_even_where_it_is_as_long_as_the_copies_or_longer(
+    machines, target, yesterday
+):
+    """LEDGER-20"""
+    imported(machines, "one", FIRST)
+    restore = yesterday()
+    imported(machines, "two", SECOND)
+    restore()
+    with closing(Ledger.open(os.environ["CHARTFERRY_LEDGER"])) as ledger:
+        for number in range(100):
+            ledger.note_target(f"urn:{number}", "http://other")
+    machines.put("three", THIRD)
+    code, _, err = machines.does("three", "import")
+    assert code == 6
+    assert "are not of one history" in err
+    assert amounts(target) == [1.0, 2.0]
+
+
+def test_a_decision_by_hand_is_put_behind_what_the_copies_have(machines, target, yesterday):
+    """LEDGER-20: a command without a target takes them up too, before it writes."""
+    imported(machines, "one", FIRST)
+    restore = yesterday()
+    imported(machines, "two", SECOND)
+    restore()
+    assert machines.does("three", "rejects", "discard", "nothing", "--why", "x")[0] != 0
+    assert imported(machines, "three", THIRD) == 1
+    is_whole(machines, target)
+
+
+def test_a_ledger_that_began_with_an_image_goes_on_after_it_was_made_again(postgres, tmp_path):
+    """LEDGER-20: what is put in by its number leaves the server's own numbering behind it."""
+    with postgres.database() as url, postgres.database() as new:
+        with closing(Ledger.open(url, journal=False)) as ledger:
+            about = {"feed": "f", "source": "s", "resource_type": "PaymentNotice"}
+            for batch in ("b1", "b2"):
+                ledger.start_batch("t", batch, **about)
+            ledger.stream("t", "s", "PaymentNotice")
+        with closing(Ledger.open(url, copies=tmp_path)) as ledger:
+            ledger.copy_journal()
+        with closing(Ledger.open(new, copies=tmp_path)) as ledger:
+            assert ledger.start_batch("t", "b3", **about)
+            assert ledger.stream("t", "s", "Task") != ledger.stream("t", "s", "PaymentNotice")
+            assert [row["batch_id"] for row in ledger.batches("t")] == ["b1", "b2", "b3"]
