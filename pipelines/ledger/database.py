@@ -59,6 +59,11 @@ REFUSALS = {
 }
 
 
+CONNECTION_ENDED = ("08", "57P")
+"""How a server's codes begin that say the connection has ended, or that it is about to end."""
+OTHER_ANSWER = "its server has ended this with the error {}: see its log, and start the same command again"
+
+
 def open_engine(url: str | Path) -> Engine:
     """An engine over the ledger at `url` (a SQLAlchemy URL, or an SQLite file's path), its tables made when missing.
 
@@ -101,7 +106,9 @@ def why(error: SQLAlchemyError) -> str:
     """
     said = getattr(error, "orig", None)
     if isinstance(error, OperationalError) and not isinstance(said, sqlite3.Error):
-        return SAID_BY_SERVERS.get(str(said).rpartition(" ")[2], NO_ANSWER)
+        code = str(said).rpartition(" ")[2]
+        is_no_answer = code == "None" or code.startswith(CONNECTION_ENDED)
+        return SAID_BY_SERVERS.get(code) or (NO_ANSWER if is_no_answer else OTHER_ANSWER.format(code))
     if not isinstance(said, sqlite3.Error):
         return type(error).__name__
     if "locked" in str(said):

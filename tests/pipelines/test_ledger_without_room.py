@@ -3,8 +3,9 @@
 from contextlib import ExitStack
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
-from pipelines.ledger.database import NO_ANSWER
+from pipelines.ledger.database import NO_ANSWER, why
 from pipelines.ledger.ledger import Ledger
 from tests.support.exports import payments
 from tests.support.postgres import running_server
@@ -73,6 +74,21 @@ def test_a_server_without_locks_is_told_as_that(home, target, chartferry, asked,
         asked("import")
         assert amounts(target) == [1.0, 2.0]
         assert asked("verify")["differences"] == []
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("OperationalError None", NO_ANSWER),
+        ("AdminShutdown 57P01", NO_ANSWER),
+        ("ConnectionFailure 08006", NO_ANSWER),
+        ("DeadlockDetected 40P01", "the error 40P01"),
+        ("DiskFull 53100", "the error 53100"),
+    ],
+)
+def test_a_server_is_told_not_to_answer_only_where_it_does_not(said: str, told: str):
+    """SCALE-03: by the code that goes on of its error."""
+    assert told in why(OperationalError("", None, Exception(said)))
 
 
 @pytest.mark.crossed
