@@ -4,7 +4,7 @@ Answers given before belong to the form before. Where that asked something else,
 tables, `<id>~<n>`, and a response is of the form that it was checked by, or that was there when it was made.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,13 +20,13 @@ from pipelines.ledger.manifests import run_of
 from pipelines.reports.content_names import content_name
 from pipelines.reports.forms import NO_QUESTION, SIGN, Asked, ask_alike, with_options
 from pipelines.reports.sweep import BEFORE
-from pipelines.reports.words import ADDRESSES, addresses_of, rows_of
+from pipelines.reports.words import ADDRESSES, addresses_of, canonical_of, rows_of
 
 TEXT, TIME = pa.string(), pa.timestamp("us", "UTC")
 KNOWN = pa.schema([("questionnaire_id", TEXT), *((f"{name}_at", TIME) for name in ("first_seen", "changed", "gone"))])
 FORM = pa.schema(
     [
-        *((name, TEXT) for name in ("questionnaire_id", "form_id", "content")),
+        *((name, TEXT) for name in ("named", "questionnaire_id", "form_id", "content")),
         *((f"{name}_at", TIME) for name in ("from", "seen")),
     ]
 )
@@ -51,7 +51,8 @@ class Forms(NamedTuple):
     """The questionnaires of the tables, former forms among them.
 
     bodies: id and JSON. known: their times. form: of those with former forms, each content, with the form that its
-    responses are of, and when it surely was there. address: what names each in responses.
+    responses are of, and when it surely was there; once by the questionnaire's id, and once by its url and version.
+    address: what names each in responses.
     """
 
     bodies: Sequence[tuple[str, str]]
@@ -65,22 +66,20 @@ def forms_in(db: duckdb.DuckDBPyConnection, folder: Path, swept: duckdb.DuckDBPy
     present = swept.project(PRESENT).order("report_id").fetchall()
     bodies = [(name, body) for name, body, *_ in present]
     times = [(name, *moments) for name, _, *moments in present]
-    address, form = addresses_of(bodies), list[tuple[Any, ...]]()
     former = _former(db, folder / BEFORE)
-    for name, body, _, changed, _ in present:
+    was = [(each.questionnaire_id, each.body) for each in reversed(former)]
+    # Former addresses stay those of their questionnaire, unless another has them now.
+    address, form = addresses_of(was) | addresses_of(bodies), list[tuple[Any, ...]]()
+    addresses = _addresses(address, [*bodies, *was])
+    for name, body, first_seen, changed, _ in present:
         contents = [each for each in former if each.questionnaire_id == name]
         numbered = list(_numbered([*contents, Content(name, body, changed, None)]))
         apart = [(form_id, content) for form_id, content in numbered if form_id != name]
-        for form_id, content in reversed(numbered):
-            versions = [each for each in addresses_of([(form_id, content.body)]) if "|" in each[:-1]]
-            if apart and form_id == name:
-                address |= {each: f"{name}{SIGN}0" for each in versions if address.get(each, name) == name}
-            address |= {each: form_id for each in versions if each not in address}
         bodies += {form_id: content.body for form_id, content in apart}.items()
         times += {form_id: (form_id, each.since, None, each.until) for form_id, each in apart}.values()
         if apart:
-            form += _rows(numbered)
-    tables = (arrow.table_of_rows(*each) for each in ((times, KNOWN), (form, FORM), (list(address.items()), ADDRESSES)))
+            form += _rows(numbered, first_seen, address)
+    tables = (arrow.table_of_rows(*each) for each in ((times, KNOWN), (form, FORM), (addresses, ADDRESSES)))
     return Forms(bodies, *tables)
 
 
@@ -89,17 +88,34 @@ def _former(db: duckdb.DuckDBPyConnection, path: Path) -> list[Content]:
     return [Content(*row) for row in rows]
 
 
+def _addresses(address: Mapping[str, str], bodies: Iterable[tuple[str, str]]) -> list[tuple[str, str, bool]]:
+    """Return the rows of `ADDRESSES`, those of other versions among them."""
+    of_url: dict[str, set[str]] = {}
+    for name, body in bodies:
+        if url := canonical_of(body)[0]:
+            of_url.setdefault(url, set()).add(name)
+    others = [(f"{url}|", address[url], len(names) == 1) for url, names in of_url.items()]
+    return [*((each, name, True) for each, name in address.items()), *others]
+
+
 def _numbered(contents: Sequence[Content]) -> Iterator[tuple[str, Content]]:
-    """Yield each content, the present one last, with the form that it is: what asks alike is one form."""
-    name, asked = contents[-1].questionnaire_id, _asked(contents)
-    forms = [(name, asked[-1])]
-    for content, questions in zip(contents[:-1], asked, strict=False):
-        form_id = next((known for known, others in forms if ask_alike(others, questions)), None)
-        if form_id is None:
-            form_id = f"{name}{SIGN}{len(forms)}"
-            forms.append((form_id, questions))
-        yield form_id, content
-    yield name, contents[-1]
+    """Yield each content, the present one last, with the form that it is: what asks alike is one form.
+
+    Forms are numbered as they came, so that a number stays; the present one has the questionnaire's id.
+    """
+    forms: list[list[Sequence[Asked]]] = []
+    places: list[int] = []
+    for questions in _asked(contents):
+        alike = (n for n, others in enumerate(forms) if all(ask_alike(each, questions) for each in others))
+        place = next(alike, len(forms))
+        if place == len(forms):
+            forms.append([])
+        if questions not in forms[place]:
+            forms[place].append(questions)
+        places.append(place)
+    for place, content in zip(places, contents, strict=True):
+        name = content.questionnaire_id
+        yield name if place == places[-1] else f"{name}{SIGN}{place + 1}", content
 
 
 def _asked(contents: Sequence[Content]) -> list[Sequence[Asked]]:
@@ -112,12 +128,19 @@ def _asked(contents: Sequence[Content]) -> list[Sequence[Asked]]:
     return [found.get(str(place), ()) for place in range(len(contents))]
 
 
-def _rows(numbered: Sequence[tuple[str, Content]]) -> Iterator[tuple[Any, ...]]:
+def _rows(
+    numbered: Sequence[tuple[str, Content]], first_seen: int, address: Mapping[str, str]
+) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of `FORM`. Responses may be older than the first sweep, which found the first content."""
     for place, (form_id, each) in enumerate(numbered):
         model = check(RESOURCES["Questionnaire"], parse_json(each.body), Site(), needs=()).model
         content = content_name(model) if model else None
-        yield each.questionnaire_id, form_id, content, each.since if place else None, each.seen
+        is_first = place == 0 and each.since is not None and each.since <= first_seen
+        row = each.questionnaire_id, form_id, content, None if is_first else each.since, each.seen
+        yield each.questionnaire_id, *row
+        version = "|".join(filter(None, canonical_of(each.body)))
+        if "|" in version and address.get(version) == each.questionnaire_id:
+            yield version, *row
 
 
 def checked_by(batches: Path, target: str, ids: Iterable[str]) -> pa.Table:

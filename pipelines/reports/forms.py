@@ -24,11 +24,12 @@ def id_at_target(form_id: str) -> str:
 
 
 class Option(NamedTuple):
-    """An option of a question."""
+    """An option of a question. value: what it declares to count for in a score."""
 
     system: str | None
     code: str | None
     display: str | None
+    value: float | None = None
 
 
 class Asked(NamedTuple):

@@ -109,16 +109,26 @@ OTHERS = {
 """By relation that staging reads: the type of the resources that were read from the target."""
 READ = ("sweep", *OTHERS)
 RULE = pa.schema([(name, pa.string()) for name in ("rule_id", "sentence", "basis", "advice")])
-QUESTIONNAIRE_OF = """
-    CREATE TEMP MACRO questionnaire_of(said) AS coalesce(
+NAMING = (
+    # FHIR's ids alone: `said` is a text of others, which may say anything.
+    """CREATE TEMP MACRO fhir_id(said) AS CASE WHEN regexp_full_match(said, '[A-Za-z0-9.-]{1,64}') THEN said END""",
+    # By the address, else by the place at the target.
+    """CREATE TEMP MACRO questionnaire_of(said) AS coalesce(
         (SELECT any_value(questionnaire_id) FROM known_address WHERE address = said),
         (SELECT any_value(questionnaire_id) FROM known_address
-            WHERE address = split_part(said, '|', 1) || '|' AND contains(said, '|')),
-        reference_id(split_part(said, '|', 1), 'Questionnaire'))"""
-"""The questionnaire that a response names: by its address, else by its place at the target.
-
-With `~` behind its id if it names a version that is not known, with `~0` if that is the present one of several.
-"""
+            WHERE address = split_part(said, '|', 1) || '|' AND contains(said, '|') AND is_one),
+        fhir_id(reference_id(split_part(said, '|', 1), 'Questionnaire')),
+        (SELECT any_value(questionnaire_id) FROM known_address
+            WHERE address = split_part(said, '|', 1) || '|' AND contains(said, '|')))""",
+    # Empty unless another version than the known ones is named; false if several questionnaires may have had it.
+    """CREATE TEMP MACRO is_other_version(said) AS CASE WHEN said NOT IN (SELECT address FROM known_address) THEN
+        (SELECT any_value(is_one) FROM known_address
+            WHERE address = split_part(said, '|', 1) || '|' AND contains(said, '|')) END""",
+    # What `known_form` has the contents by that a response may be of.
+    """CREATE TEMP MACRO named_of(said) AS
+        CASE WHEN said IN (SELECT named FROM known_form) THEN said ELSE questionnaire_of(said) END""",
+)
+"""Macros for the questionnaire that a response names."""
 
 
 OF_TARGET = """
@@ -197,7 +207,8 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_pa
     stage_told(db, sweep.path.parent, with_patients)
     remarks = _stage_words(db, sweep.path.parent, home)
     _stage_checks(db, batches, sweep.target)
-    db.execute(QUESTIONNAIRE_OF)
+    for macro in NAMING:
+        db.execute(macro)
     for name, select in staging_selects().items():
         db.execute(f"CREATE TEMP TABLE {name} AS {select}")
     db.unregister("sent")

@@ -41,7 +41,8 @@ OPTIONS = pa.schema(
         ("declared_value", pa.float64()),
     ]
 )
-ADDRESSES = pa.schema([(name, pa.string()) for name in ("address", "questionnaire_id")])
+ADDRESSES = pa.schema([("address", pa.string()), ("questionnaire_id", pa.string()), ("is_one", pa.bool_())])
+"""A url with `|` behind it is that of another version than the known ones. is_one: one questionnaire alone has it."""
 NAMED = pa.schema([(name, pa.string()) for name in ("resource_type", "id", "name")])
 
 
@@ -85,25 +86,25 @@ def rows_of(bodies: Iterable[tuple[str, str]]) -> tuple[pa.Table, pa.Table, pa.T
 def addresses_of(bodies: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return what names questionnaires in responses where that is no place: canonical urls, alone or with a version.
 
-    With each its id. A url with `|` behind it is that of an unknown version, whose questionnaire is not known: it has
-    the id of another version, with `~`.
-
-    bodies: id and JSON. Of several with one url, one without a version has the url alone, else the first.
+    With each its id. bodies: id and JSON. Of several with one url, one without a version has the url alone, else the
+    first.
     """
     found: dict[str, str] = {}
     versioned: dict[str, str] = {}
     for questionnaire_id, body in bodies:
-        read = orjson.loads(body)
-        url, version = _text(read.get("url")), _text(read.get("version"))
+        url, version = canonical_of(body)
         if url and version:
             found.setdefault(f"{url}|{version}", questionnaire_id)
             versioned.setdefault(url, questionnaire_id)
         elif url:
             found.setdefault(url, questionnaire_id)
-    unknown = {f"{url}|": f"{of}~" for url, of in versioned.items()} | {
-        f"{each}|": of for each, of in found.items() if "|" not in each
-    }
-    return versioned | found | unknown
+    return versioned | found
+
+
+def canonical_of(body: str) -> tuple[str | None, str | None]:
+    """Return the canonical url of a questionnaire, and its version."""
+    read = orjson.loads(body)
+    return _text(read.get("url")), _text(read.get("version"))
 
 
 def _items(questionnaire: Mapping[str, Any]) -> Iterator[tuple[str | None, dict[str, Any]]]:

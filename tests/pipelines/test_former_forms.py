@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fhir_service.interface.checking import check
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
+from pipelines.ledger.lease import utc_text
+from pipelines.ledger.rows import Intent, Outcome
 from pipelines.reports.content_names import content_name
 from pipelines.reports.sweep import folder_of
 from tests.support.exports import put
@@ -56,8 +60,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     made.ledger.close()
 
 
-def checked_by(world: World, batch: str, questionnaire: dict[str, Any]) -> None:
-    """Write down what the run of a batch checked its answers by."""
+def checked_by(world: World, batch: str, questionnaire: dict[str, Any], run: int = 1) -> None:
+    """Write down what a run of a batch checked its answers by."""
     model = check(RESOURCES["Questionnaire"], questionnaire, Site(), needs=()).model
     assert model
     manifest: dict[str, Any] = {
@@ -67,7 +71,7 @@ def checked_by(world: World, batch: str, questionnaire: dict[str, Any]) -> None:
         "feed_hash": "f1",
     }
     manifest |= {"resource": "QuestionnaireResponse", "questionnaires": {"q1": content_name(model)}}
-    (world.home / "batches" / batch / "run-1" / "manifest.json").write_text(json.dumps(manifest))
+    (world.home / "batches" / batch / f"run-{run}" / "manifest.json").write_text(json.dumps(manifest))
 
 
 def replaced(world: World, new: dict[str, Any] = NEW) -> None:
@@ -167,8 +171,123 @@ def test_a_form_that_came_back_is_the_form_that_it_was(world: World) -> None:
     swept.write_bytes(before)
     replaced(world, OLD)
     world.publish()
-    assert world.rows("SELECT questionnaire_id FROM questionnaire ORDER BY 1") == [("q1",), ("q1~1",)]
+    assert world.rows("SELECT questionnaire_id FROM questionnaire ORDER BY 1") == [("q1",), ("q1~2",)]
     assert world.rows("SELECT questionnaire_id FROM questionnaire_response") == [("q1",)]
+
+
+def test_a_former_form_keeps_its_number_whatever_comes_back(world: World) -> None:
+    """OLD is the first form, NEW the second, and the third is there now."""
+    world.publish()
+    for new in (NEW, OLD, form("Sad?", "Hungry?")):
+        world.time += timedelta(days=1)
+        world.questionnaires = [new]
+        world.publish()
+    asked = "SELECT questionnaire_id, text FROM question WHERE link_id = 'a2' ORDER BY 1"
+    assert world.rows(asked) == [("q1", "Hungry?"), ("q1~1", "Tired?"), ("q1~2", "In pain?")]
+
+
+def named(world: World, *addresses: str) -> str:
+    """Import a response to each address; return the batch."""
+    given = {f"r{n}": (START, answers("a1", "a2", questionnaire=each)) for n, each in enumerate(addresses, 1)}
+    return carry_over(world, "QuestionnaireResponse", given)
+
+
+def of_forms(world: World) -> list[tuple[str, str | None]]:
+    return world.rows("SELECT resource_id, questionnaire_id FROM questionnaire_response ORDER BY 1")
+
+
+@pytest.mark.parametrize("url", ["http://chart/Questionnaire/q1", URL])
+def test_another_version_than_the_known_one_is_of_the_questionnaire_where_nothing_was_replaced(
+    world: World, url: str
+) -> None:
+    world.questionnaires = [OLD | {"url": url, "version": "2"}]
+    named(world, f"{url}|1", f"{url}|2", url)
+    assert world.publish().remarks == []
+    assert of_forms(world) == [(f"id-r{n}", "q1") for n in (1, 2, 3)]
+    assert world.rows("SELECT count(*), sum(value) FROM score") == [(3, 6)]
+
+
+def test_another_version_of_a_url_that_several_questionnaires_have_is_told(world: World) -> None:
+    first, second = ({"id": f"q{n}", "url": URL, "version": str(n)} for n in (1, 2))
+    world.questionnaires = [OLD | first, OLD | second]
+    named(world, f"{URL}|1", f"{URL}|2", f"{URL}|3")
+    done = world.publish()
+    assert of_forms(world) == [("id-r1", "q1"), ("id-r2", "q2"), ("id-r3", None)]
+    told = "1 response names Mood (q1), and which of its versions was answered is not known: "
+    assert done.remarks == [f"response_mood: {told}the answers are in `answer`, and not here."]
+
+
+def test_a_text_of_others_in_the_place_of_an_id_is_in_no_table_and_no_remark(world: World) -> None:
+    replaced(world)
+    texts = ("Jane Roe 1970~", "Jane Roe 1971", "q1~1", "q1~", "q-3")
+    world.responses = [
+        of_others(f"r{n}", START, questionnaire=f"http://c/Questionnaire/{text}") for n, text in enumerate(texts, 1)
+    ]
+    done = world.publish()
+    found = [None, None, None, None, "q-3"]
+    assert of_forms(world) == [(f"r{n}", each) for n, each in enumerate(found, 1)]
+    assert done.remarks == []
+    assert world.rows("SELECT count(*) FROM duckdb_tables() WHERE comment LIKE '%Jane%'") == [(0,)]
+
+
+def test_contents_of_one_version_are_told_apart_by_what_the_run_checked(world: World) -> None:
+    about = {"url": URL, "version": "1"}
+    world.questionnaires = [OLD | about]
+    batch = named(world, f"{URL}|1", URL)
+    checked_by(world, batch, OLD | about)
+    replaced(world, NEW | about)
+    world.publish()
+    assert of_forms(world) == [("id-r1", "q1~1"), ("id-r2", "q1~1")]
+    checked_by(world, batch, NEW | about)
+    world.publish()
+    assert of_forms(world) == [("id-r1", "q1"), ("id-r2", "q1")]
+
+
+@pytest.mark.parametrize(("new", "form_id"), [(NEW, "q1~1"), (OLD, "q1")])
+def test_an_address_that_a_questionnaire_had_still_names_it(world: World, new: dict[str, Any], form_id: str) -> None:
+    world.questionnaires = [OLD | {"url": URL}]
+    checked_by(world, named(world, URL, f"{URL}|7"), OLD | {"url": URL})
+    replaced(world, new | {"url": f"{URL}/2"})
+    world.publish()
+    assert of_forms(world) == [("id-r1", form_id), ("id-r2", form_id)]
+
+
+@pytest.mark.parametrize(("own", "form_id"), [(1, "q1~1"), (2, "q1")])
+def test_a_response_is_of_the_run_that_made_its_record(world: World, own: int, form_id: str) -> None:
+    of, batch = ("default", "QuestionnaireResponse"), "answers-0123456789ab"
+    world.begin(batch, of=of)
+    for run, content in ((1, OLD), (2, NEW)):
+        number = world.ledger.start_run(TARGET, batch, feed_hash="f1", rules_version="1")
+        if run == own:
+            with world.ledger.lease(TARGET) as lease:
+                intent = Intent("r1", 1, batch, 2, "h-r1", "f1", "p1", utc_text(START), None)
+                world.ledger.intend(lease, *of, [intent])
+                world.ledger.settle(TARGET, *of, [Outcome("r1", 1, "created", "id-r1", 201)])
+        world.ledger.finish_run(TARGET, batch, number, state="finished", counts={})
+        folder = world.home / "batches" / batch / f"run-{run}"
+        folder.mkdir(parents=True)
+        body = json.dumps({"resourceType": "QuestionnaireResponse"} | answers("a1", "a2"))
+        pq.write_table(pa.table({"line": [2], "body": [body]}), folder / "accepted.parquet")
+        checked_by(world, batch, content, run)
+    world.ledger.finish_batch(TARGET, batch, "finished", {})
+    replaced(world)
+    world.publish()
+    assert of_forms(world) == [("id-r1", form_id)]
+
+
+def test_a_first_content_that_had_changed_before_it_was_kept_is_not_that_of_the_beginning(world: World) -> None:
+    """A home of the version before kept no former content: what came before the second is not known."""
+    world.publish()
+    world.responses = [of_others("first", world.time)]
+    world.publish()
+    world.responses = []
+    replaced(world)
+    world.publish()
+    (folder_of(world.home, TARGET) / "questionnaires_before.parquet").unlink()
+    replaced(world, form("Sad?", "Hungry?"))
+    world.responses = [of_others("first", START)]
+    world.publish()
+    assert of_forms(world) == [("first", None)]
 
 
 def test_a_first_sweep_that_a_kill_left_without_its_figures_does_not_stop_the_next(world: World) -> None:
