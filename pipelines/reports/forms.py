@@ -4,6 +4,8 @@ Nothing is known of a question's meaning but its code, its words and its options
 are not put together.
 """
 
+import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +23,11 @@ SIGN = "~"
 def id_at_target(form_id: str) -> str:
     """Return the id that a form has at the target, or had."""
     return form_id.partition(SIGN)[0]
+
+
+_KEPT = "-.,%"
+_NO_SIGN = re.compile(r"(?<![0-9])[.,]|[.,](?![0-9])|-(?![0-9])|(?<=[^\W\d_])-")
+"""Points that are in no number, and dashes before none or behind a letter."""
 
 
 class Option(NamedTuple):
@@ -90,5 +97,10 @@ def _agree(one: str | None, other: str | None) -> bool:
 
 
 def _plain(text: str | None) -> str:
-    """Return the letters and digits of a text: blanks, marks and capitals change no meaning."""
-    return "".join(filter(str.isalnum, (text or "").casefold()))
+    """Return the letters, digits and symbols of a text: blanks, other marks and capitals change no meaning.
+
+    A sign or a point of a number is kept. A text without any of these is returned as it is.
+    """
+    said = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text or "").casefold())
+    signs = _NO_SIGN.sub("", said)
+    return "".join(each for each in signs if unicodedata.category(each)[0] in "LMNS" or each in _KEPT) or said

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.reports.forms import Asked, Option, ask_alike
 from pipelines.reports.publication import PublicationError
 from tests.support.publishing import START, World, carry_over, publish_only
 
@@ -258,6 +259,22 @@ def test_a_question_is_one_in_two_versions_if_code_words_and_options_say_so(
     done = world.publish()
     assert columns(world, "response_mood") == ["questionnaire_id", "mood", *([] if are_one else ["mood_2"])]
     assert bool(done.remarks) is not are_one
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are_one"),
+    [
+        *[(one, other, False) for one, other in (("< 5", "> 5"), ("≤ 5", "≥ 5"), ("+", "++"), ("-1", "1"))],
+        *[(one, other, False) for one, other in (("🙂", "🙁"), ("1.5", "15"), ("1-2", "12"), ("5 %", "5"))],
+        *[(one, other, False) for one, other in (("...", "?"), ("की", "का"), ("Temp > 38?", "Temp < 38?"))],
+        *[(one, other, True) for one, other in (("Sad?", " sad "), ("Straße", "STRASSE"), ("At 38.", "at 38"))],
+        *[(one, other, True) for one, other in (("Caf\u00e9?", "Cafe\u0301"), ("Follow-up: PHQ-9", "follow up PHQ9"))],
+    ],
+)
+def test_signs_that_carry_a_meaning_are_compared_and_others_are_not(one: str, other: str, are_one: bool) -> None:
+    said = [Asked("1", text, "choice", False) for text in (one, other)]
+    offered = [Asked("1", "Which?", "choice", False, options=(Option(OWN, "x", text),)) for text in (one, other)]
+    assert [ask_alike([first], [second]) for first, second in (said, offered)] == [are_one] * 2
 
 
 @pytest.mark.usefixtures("few")
