@@ -19,6 +19,8 @@ from pipelines.home import arrow
 from pipelines.ledger.manifests import run_of
 from pipelines.reports.content_names import content_name
 from pipelines.reports.forms import NO_QUESTION, SIGN, Asked, ask_alike, with_options
+from pipelines.reports.score_files import ScoreFile, score_files
+from pipelines.reports.scores import counted_in
 from pipelines.reports.sweep import BEFORE
 from pipelines.reports.words import ADDRESSES, addresses_of, canonical_of, rows_of
 
@@ -61,8 +63,13 @@ class Forms(NamedTuple):
     address: pa.Table
 
 
-def forms_in(db: duckdb.DuckDBPyConnection, folder: Path, swept: duckdb.DuckDBPyRelation) -> Forms:
-    """Return the questionnaires that the target has or had. folder: that of the sweep; swept: what it found."""
+def forms_in(db: duckdb.DuckDBPyConnection, folder: Path, swept: duckdb.DuckDBPyRelation, home: Path) -> Forms:
+    """Return the questionnaires that the target has or had.
+
+    folder: that of the sweep; swept: what it found. home: its scores may count in two contents otherwise, which are
+    different forms then. Raises `BrokenTable` for a rule of a score.
+    """
+    files = score_files(home)
     present = swept.project(PRESENT).order("report_id").fetchall()
     bodies = [(name, body) for name, body, *_ in present]
     times = [(name, *moments) for name, _, *moments in present]
@@ -73,7 +80,7 @@ def forms_in(db: duckdb.DuckDBPyConnection, folder: Path, swept: duckdb.DuckDBPy
     addresses = _addresses(address, [*bodies, *was])
     for name, body, first_seen, changed, _ in present:
         contents = [each for each in former if each.questionnaire_id == name]
-        numbered = list(_numbered([*contents, Content(name, body, changed, None)]))
+        numbered = list(_numbered([*contents, Content(name, body, changed, None)], files))
         apart = [(form_id, content) for form_id, content in numbered if form_id != name]
         bodies += {form_id: content.body for form_id, content in apart}.items()
         times += {form_id: (form_id, each.since, None, each.until) for form_id, each in apart}.values()
@@ -98,34 +105,51 @@ def _addresses(address: Mapping[str, str], bodies: Iterable[tuple[str, str]]) ->
     return [*((each, name, True) for each, name in address.items()), *others]
 
 
-def _numbered(contents: Sequence[Content]) -> Iterator[tuple[str, Content]]:
+def _numbered(contents: Sequence[Content], files: Sequence[ScoreFile]) -> Iterator[tuple[str, Content]]:
     """Yield each content, the present one last, with the form that it is: what asks alike is one form.
 
-    Forms are numbered as they came, so that a number stays; the present one has the questionnaire's id.
+    A form has the number of its first content, so that a number stays; the present one has the questionnaire's id.
     """
-    forms: list[list[Sequence[Asked]]] = []
-    places: list[int] = []
-    for questions in _asked(contents):
-        alike = (n for n, others in enumerate(forms) if all(ask_alike(each, questions) for each in others))
-        place = next(alike, len(forms))
-        if place == len(forms):
-            forms.append([])
-        if questions not in forms[place]:
-            forms[place].append(questions)
-        places.append(place)
-    for place, content in zip(places, contents, strict=True):
+    found: list[_Questions] = []
+    forms: dict[int, list[_Questions]] = {}
+    numbers: list[int] = []
+    for questions in _asked(contents, files):
+        if questions not in found:
+            found.append(questions)
+        alike = (number for number, others in forms.items() if all(map(questions.is_asked_as, others)))
+        number = next(alike, found.index(questions) + 1)
+        forms.setdefault(number, []).append(questions)
+        numbers.append(number)
+    for number, content in zip(numbers, contents, strict=True):
         name = content.questionnaire_id
-        yield name if place == places[-1] else f"{name}{SIGN}{place + 1}", content
+        yield name if number == numbers[-1] else f"{name}{SIGN}{number}", content
 
 
-def _asked(contents: Sequence[Content]) -> list[Sequence[Asked]]:
+class _Questions(NamedTuple):
+    """The questions of a content, and the linkIds of those that a score of a file counts."""
+
+    asked: Sequence[Asked]
+    counted: frozenset[str]
+
+    def is_asked_as(self, other: "_Questions") -> bool:
+        return self == other or (self.counted == other.counted and ask_alike(other.asked, self.asked))
+
+
+def _asked(contents: Sequence[Content], files: Sequence[ScoreFile]) -> list[_Questions]:
     """Return the questions of each content."""
-    _, questions, options = rows_of((str(place), content.body) for place, content in enumerate(contents))
+    tables = rows_of((str(place), content.body) for place, content in enumerate(contents))
+    questionnaires, questions, options = (each.to_pylist() for each in tables)
     of_question = ("questionnaire_id", "link_id", "text", "type", "repeats", "code_system", "code")
-    of_option = ("questionnaire_id", "link_id", "system", "code", "display")
-    asked = [[each[name] for name in of_question] for each in questions.to_pylist() if each["type"] not in NO_QUESTION]
-    found = with_options(asked, ([each[name] for name in of_option] for each in options.to_pylist()))
-    return [found.get(str(place), ()) for place in range(len(contents))]
+    of_option = ("questionnaire_id", "link_id", "system", "code", "display", "declared_value")
+    asked = [[each[name] for name in of_question] for each in questions if each["type"] not in NO_QUESTION]
+    found = with_options(asked, ([each[name] for name in of_option] for each in options))
+    own = {"questionnaire_id": contents[-1].questionnaire_id}
+    read = [
+        (each | own, [question for question in questions if question["questionnaire_id"] == each["questionnaire_id"]])
+        for each in questionnaires
+    ]
+    counted = counted_in(files, read)
+    return [_Questions(found.get(str(place), ()), each) for place, each in enumerate(counted)]
 
 
 def _rows(

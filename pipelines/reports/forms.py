@@ -68,10 +68,31 @@ class Asked(NamedTuple):
 
 
 def ask_alike(one: Iterable[Asked], other: Iterable[Asked]) -> bool:
-    """True if no linkId that two forms share asks another thing, or takes another kind of answer."""
-    known = {each.link_id: each for each in one}
-    shared = ((known[each.link_id], each) for each in other if each.link_id in known)
-    return all(each.type == before.type and each.is_asked_as(before) for before, each in shared)
+    """True if no linkId that two forms share asks another thing, takes another kind of answer, or counts otherwise.
+
+    False for forms that share no linkId.
+    """
+    was, now = ({each.link_id: each for each in form} for form in (one, other))
+    shared = [(was[link_id], now[link_id]) for link_id in was if link_id in now]
+    valued = [{link_id for link_id, each in form.items() if _declared(each)} for form in (was, now)]
+    return (
+        valued[0] == valued[1]
+        and (bool(shared) or not was or not now)
+        and all(before.type == each.type and each.is_asked_as(before) for before, each in shared)
+        and not any(_counts_otherwise(before, each) for before, each in shared)
+    )
+
+
+def _declared(asked: Asked) -> Mapping[tuple[str | None, str | None], float]:
+    """Return the values that options declare."""
+    return {each[:2]: each.value for each in asked.options if each.value is not None}
+
+
+def _counts_otherwise(one: Asked, other: Asked) -> bool:
+    """True if an option of both declares another value, or none, in one of them."""
+    both = {each[:2] for each in one.options} & {each[:2] for each in other.options}
+    values = [_declared(each) for each in (one, other)]
+    return any(values[0].get(option) != values[1].get(option) for option in both)
 
 
 def with_options(questions: Iterable[Row], options: Iterable[Row]) -> Mapping[str, list[Asked]]:

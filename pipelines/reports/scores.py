@@ -90,6 +90,17 @@ def scores_of(
     return Scores(*tables), unknown
 
 
+def counted_in(files: Iterable[ScoreFile], contents: Sequence[tuple[Row, Sequence[Row]]]) -> list[frozenset[str]]:
+    """Return the linkIds that the scores of files count in each content of one questionnaire.
+
+    contents: each with its questions. A file that names one of them is of all.
+    """
+    there = [_Here(questionnaire, questions, {}) for questionnaire, questions in contents]
+    rules = [each for each in files if any(not here.names.isdisjoint(each.questionnaires) for here in there)]
+    named = {name for rule in rules for name in rule.questions}
+    return [frozenset(found["link_id"] for name in named if (found := here.question(name))) for here in there]
+
+
 def _unknown_questionnaires(rule: ScoreFile, there: Sequence["_Here"]) -> Iterator[str]:
     """Yield a sentence for each questionnaire that a rule names, and the target neither has nor had."""
     for name in rule.questionnaires if there else ():
@@ -103,8 +114,9 @@ def _unknown_questionnaires(rule: ScoreFile, there: Sequence["_Here"]) -> Iterat
 def _unknown_questions(rule: ScoreFile, of: Sequence["_Here"]) -> Iterator[str]:
     """Yield a sentence for each question or option that a rule names, and none of its questionnaires has.
 
-    The target may have taken it away: the score is made of the others.
+    The target may have taken it away: the score is made of the others. Former forms, which may have it, do not count.
     """
+    of = [here for here in of if here.id == here.own_id] or of
     if not of:
         return
     named = {"questions": rule.questions, "reversed": rule.reversed, "question_values": rule.question_values}

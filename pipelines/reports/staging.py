@@ -224,7 +224,7 @@ def _stage_words(db: duckdb.DuckDBPyConnection, folder: Path, home: Path) -> lis
     """
     swept = folder / FILES[QUESTIONNAIRE][0]
     known = db.read_parquet(str(swept)) if swept.exists() else db.sql(NO_SWEEP)
-    forms = forms_in(db, folder, known)
+    forms = forms_in(db, folder, known, home)
     questionnaires, questions, options = rows_of(forms.bodies)
     db.register("swept", forms.known)
     db.register("rows", questionnaires)

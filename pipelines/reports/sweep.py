@@ -204,8 +204,8 @@ SELECT known.report_id, known.content_hash, known.body, from_at,
     CASE WHEN known.gone_at IS NULL THEN greatest(from_at, $last::TIMESTAMPTZ) ELSE from_at END AS seen_at,
     $started AS until_at
 FROM (SELECT *, coalesce(changed_at, first_seen_at) AS from_at FROM known) AS known
-INNER JOIN swept USING (report_id)
-WHERE swept.content_hash <> known.content_hash"""
+LEFT JOIN swept USING (report_id)
+WHERE swept.content_hash <> known.content_hash OR (swept.report_id IS NULL AND known.gone_at IS NULL)"""
 
 GROUPS: dict[str, Any] = {
     "compression": "zstd",
@@ -215,10 +215,10 @@ GROUPS: dict[str, Any] = {
 
 
 def _keep_former(db: duckdb.DuckDBPyConnection, folder: Path, started: datetime) -> None:
-    """Keep what questionnaires were that this sweep found to be replaced under their ids.
+    """Keep what questionnaires were that this sweep found to be replaced under their ids, or gone.
 
     Columns beside those of a sweep: from_at and seen_at (since and until when it surely was there), until_at (when this
-    sweep began). After a kill some of it may be there twice.
+    sweep began). What is gone may come back as another. After a kill some of it may be there twice.
     """
     before, merged = folder / BEFORE, folder / "before.part"
     figures = folder / FILES[QUESTIONNAIRE][1]
@@ -243,7 +243,7 @@ def keep(
         (db.read_parquet(str(final)) if final.exists() else db.sql(NOTHING_KNOWN)).create_view("known")
         db.execute(MERGE, {"started": started, "whole": whole})
         [(new, changed, gone, back)] = db.execute(COUNT_CHANGES).fetchall()
-        if changed and keeps_former:
+        if (changed or gone) and keeps_former:
             _keep_former(db, final.parent, started)
         if new or changed or gone or back or not final.exists():
             db.sql(WITH_BODIES).write_parquet(str(merged), **GROUPS)

@@ -1,5 +1,5 @@
--- table questionnaire: One row per questionnaire that the target has or had, as the last sweep found it. Where other
---   content under its id asks other questions by its linkIds, the former form is a questionnaire of its own, which its
+-- table questionnaire: One row per questionnaire that the target has or had, as the last sweep found it. Where
+--   other content under its id asks or counts otherwise, the former form is a questionnaire of its own, which its
 --   responses are of: it has ~ and a number behind the id.
 -- inputs: known_questionnaire, known_question
 -- key: questionnaire_id

@@ -26,9 +26,9 @@ ORDINAL = "http://hl7.org/fhir/StructureDefinition/ordinalValue"
 URL = "http://forms.example/mood"
 
 
-def form(*texts: str, value: float = 1, **more: Any) -> dict[str, Any]:
-    extension = [{"url": ORDINAL, "valueDecimal": value}]
-    option = {"valueCoding": {"system": LOINC, "code": "low", "display": "Low", "extension": extension}}
+def form(*texts: str, value: float | None = 1, **more: Any) -> dict[str, Any]:
+    declared = {} if value is None else {"extension": [{"url": ORDINAL, "valueDecimal": value}]}
+    option = {"valueCoding": {"system": LOINC, "code": "low", "display": "Low"} | declared}
     items = [
         {"linkId": f"a{place}", "type": "choice", "text": text, "answerOption": [option]}
         for place, text in enumerate(texts, 1)
@@ -148,17 +148,84 @@ def test_a_response_that_names_a_version_is_of_that_version(world: World) -> Non
 
 
 @pytest.mark.parametrize(
-    "new", [form("Sad?", "Tired?", "In pain?"), form("SAD", "Tired?"), form("Sad?"), OLD | {"title": "Mood today"}]
+    "new",
+    [
+        *(form(*texts, value=None) for texts in (("Sad?", "Tired?", "In pain?"), ("SAD", "Tired?"), ("Sad?",))),
+        form("Sad?", "Tired?", value=None, title="Mood today"),
+    ],
 )
 def test_a_form_that_asks_nothing_else_by_its_linkids_stays_one_questionnaire(
     world: World, new: dict[str, Any]
 ) -> None:
+    world.questionnaires = [form("Sad?", "Tired?", value=None)]
     carry_over(world, "QuestionnaireResponse", {"r1": (START, answers("a1", "a2"))})
     replaced(world, new)
     done = world.publish()
     assert world.rows("SELECT questionnaire_id FROM questionnaire") == [("q1",)]
     assert world.rows("SELECT count(*) FROM response_mood WHERE a1 = 'low'") == [(1,)]
     assert not done.remarks
+
+
+def other_links(questionnaire: dict[str, Any]) -> dict[str, Any]:
+    items = [each | {"linkId": each["linkId"].replace("a", "b")} for each in questionnaire["item"]]
+    return questionnaire | {"item": items}
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        form("Sad?"),
+        form("Sad?", "Tired?", "In pain?"),
+        form("Sad?", "Tired?", value=9),
+        form("Sad?", "Tired?", value=None),
+        other_links(OLD),
+    ],
+)
+def test_a_score_of_former_answers_stays_as_it_was(world: World, new: dict[str, Any]) -> None:
+    batch = carry_over(world, "QuestionnaireResponse", {"r1": (START, answers("a1", "a2"))})
+    checked_by(world, batch, OLD)
+    replaced(world, new)
+    world.publish()
+    assert world.rows("SELECT questionnaire_id, value, complete, missing FROM score") == [("q1~1", 2, True, 0)]
+    assert world.rows("SELECT a1, a2 FROM response_mood") == [("low", "low")]
+
+
+def test_a_score_of_a_file_keeps_former_answers_where_a_question_that_it_counts_was_taken_away(world: World) -> None:
+    (world.home / "scores").mkdir()
+    rule = 'name = "Own"\nquestionnaires = ["Mood"]\nquestions = ["a1", "a2"]\n[values]\nlow = 3\n'
+    (world.home / "scores" / "own.toml").write_text(rule)
+    old, now = form("Sad?", "Tired?", "Why?", value=None), form("Sad?", value=None)
+    world.questionnaires = [old]
+    checked_by(world, carry_over(world, "QuestionnaireResponse", {"r1": (START, answers("a1", "a2"))}), old)
+    replaced(world, form("Sad?", "Tired?", value=None))
+    world.publish()
+    assert world.rows("SELECT questionnaire_id, value, complete FROM score") == [("q1", 6, True)]
+    replaced(world, now)
+    done = world.publish()
+    assert world.rows("SELECT questionnaire_id, value, complete FROM score") == [("q1~1", 6, True)]
+    said = "scores/own.toml: `questions` of the score Own names the question a2, and q1 has none of that linkId or code"
+    assert done.remarks == [f"score: {said}: it has a1."]
+
+
+def test_answers_to_a_form_that_was_gone_and_came_back_as_another_are_of_the_former(world: World) -> None:
+    world.publish()
+    world.responses = [of_others("early", world.time)]
+    world.publish()
+    world.publish()
+    world.questionnaires = [NEW | {"id": "q9", "name": "Other"}]
+    world.time += timedelta(days=1)
+    world.publish()
+    world.questionnaires.append(NEW)
+    world.time += timedelta(days=1)
+    world.publish()
+    assert of_forms(world) == [("early", "q1~1")]
+
+
+def test_the_name_of_a_content_stays_the_same(world: World) -> None:
+    """Manifests of earlier imports have it: where another field is read, name it without, or keep both."""
+    model = check(RESOURCES["Questionnaire"], OLD, Site(), needs=()).model
+    assert model
+    assert content_name(model) == "ea6c719d1fd6"
 
 
 def test_a_form_that_came_back_is_the_form_that_it_was(world: World) -> None:
@@ -188,7 +255,9 @@ def test_a_former_form_keeps_its_number_whatever_comes_back(world: World) -> Non
 
 def named(world: World, *addresses: str) -> str:
     """Import a response to each address; return the batch."""
-    given = {f"r{n}": (START, answers("a1", "a2", questionnaire=each)) for n, each in enumerate(addresses, 1)}
+    given: dict[str, tuple[datetime | None, dict[str, Any]]] = {
+        f"r{n}": (START, answers("a1", "a2", questionnaire=each)) for n, each in enumerate(addresses, 1)
+    }
     return carry_over(world, "QuestionnaireResponse", given)
 
 
