@@ -7,6 +7,7 @@ are not put together.
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 SHARED_CODES = ("http://loinc.org", "http://snomed.info/sct")
@@ -117,6 +118,7 @@ def _agree(one: str | None, other: str | None) -> bool:
     return not one or not other or one == other
 
 
+@lru_cache(maxsize=20_000)
 def _plain(text: str | None) -> str:
     """Return the letters, digits and symbols of a text: blanks, other marks and capitals change no meaning.
 
