@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
-from sqlalchemy import Connection, func, select, text
+from sqlalchemy import Connection, select, text
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.columns import metadata
@@ -30,6 +30,7 @@ NUMBERED = [
     (table.name, column.name) for table in metadata.sorted_tables if (column := table.autoincrement_column) is not None
 ]
 """Tables of a server that number their rows, and the column: what is put in by its number moves no sequence."""
+JOURNAL = (t.journal.name, t.journal.c.number.name)
 First = Callable[[Connection], None]
 
 
@@ -173,6 +174,7 @@ class InDatabase:
             return None
         if is_empty(connection) and self._files():
             _apply(connection, ledger, _lines_of(self._files(), beyond=0))
+            _go_on(connection, NUMBERED)
         else:
             self._first(connection)
             for facts in list(image_of(connection)):
@@ -182,17 +184,18 @@ class InDatabase:
     def take_up(self, connection: Connection, ledger: Replayed, copies: Sequence[Path]) -> int:
         """Apply what copies have beyond the tables, which were restored from a backup; return how many lines.
 
-        Raises `LedgerError` where the last line that both would have is not the same in both.
+        Raises `LedgerError` where the copies do not have the journal's last line.
         """
-        newest, end = select(func.max(t.journal.c.number)), last_of(path.name for path in copies)
-        if end > (connection.execute(newest).scalar() or 0):
-            _lock(connection, "EXCLUSIVE")
-        shared = min(end, connection.execute(newest).scalar() or 0)
-        own = connection.execute(select(t.journal).where(t.journal.c.number == shared)).one_or_none()
-        found = _lines_of(copies, beyond=shared - 1)
-        if own is None or next(found, None) != (shared, Line(own.at, msgspec.json.decode(own.facts))):
+        _lock(connection, "EXCLUSIVE")
+        last = connection.execute(select(t.journal).order_by(t.journal.c.number.desc()).limit(1)).one_or_none()
+        if last is None or last.number >= last_of(path.name for path in copies):
+            return 0
+        found = _lines_of(copies, beyond=last.number - 1)
+        if next(found, None) != (last.number, Line(last.at, msgspec.json.decode(last.facts))):
             raise LedgerError(TWO_HISTORIES)
-        return _apply(connection, ledger, found)
+        applied = _apply(connection, ledger, found)
+        _go_on(connection, [JOURNAL])  # of other tables no row was put in by its number
+        return applied
 
     def keep(self, connection: Connection, _known: Position | None, at: str, facts: Facts) -> None:
         """Append the facts. One transaction at a time, from here to its commit, so that whoever sees a number, or has
@@ -237,10 +240,16 @@ def _apply(connection: Connection, ledger: Replayed, lines: Iterable[tuple[int, 
         ledger.replay(line)
         facts = msgspec.json.encode(line.facts).decode()
         connection.execute(t.journal.insert().values(number=number, at=line.at, facts=facts))
-    for table, column in NUMBERED:
+    return applied
+
+
+def _go_on(connection: Connection, numbered: Iterable[tuple[str, str]]) -> None:
+    """Let tables number their rows behind those that they have. Nobody else may be putting any in: numbers of theirs
+    would be given again.
+    """
+    for table, column in numbered:
         newest = f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), max({column})) FROM {table}"
         connection.exec_driver_sql(newest)
-    return applied
 
 
 InStep = BesideFile | InDatabase

@@ -17,9 +17,9 @@ COPY = re.compile(r"[0-9]+-([0-9]+)\.ndjson\.gz")
 
 
 def copies_beyond(names: Iterable[str], number: int) -> list[str]:
-    """Return the names of copies of a journal that hold a line or later ones, in order; else that of the newest."""
+    """Return the names of copies of a journal that hold a line or later ones, in order; none if that is the last."""
     last = {name: int(found[1]) for name in sorted(names) if (found := COPY.fullmatch(name))}
-    return [name for name, at in last.items() if at >= min(number, max(last.values()))]
+    return [name for name, at in last.items() if at >= number] if max(last.values(), default=0) > number else []
 
 
 class Batches:

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from fhir_service.interface.checking import check
-from fhir_service.interface.json_text import parse_json
+from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from pipelines.home import arrow
@@ -157,14 +157,21 @@ def _rows(
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of `FORM`. Responses may be older than the first sweep, which found the first content."""
     for place, (form_id, each) in enumerate(numbered):
-        model = check(RESOURCES["Questionnaire"], parse_json(each.body), Site(), needs=()).model
-        content = content_name(model) if model else None
         is_first = place == 0 and each.since is not None and each.since <= first_seen
-        row = each.questionnaire_id, form_id, content, None if is_first else each.since, each.seen
+        row = each.questionnaire_id, form_id, _name_of(each.body), None if is_first else each.since, each.seen
         yield each.questionnaire_id, *row
         version = "|".join(filter(None, canonical_of(each.body)))
         if "|" in version and address.get(version) == each.questionnaire_id:
             yield version, *row
+
+
+def _name_of(body: str) -> str | None:
+    """Return the short name of a content; None of one that the interface does not read."""
+    try:
+        model = check(RESOURCES["Questionnaire"], parse_json(body), Site(), needs=()).model
+    except Malformed:
+        return None
+    return content_name(model) if model else None
 
 
 def checked_by(batches: Path, target: str, ids: Iterable[str]) -> pa.Table:
