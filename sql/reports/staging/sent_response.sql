@@ -71,7 +71,7 @@ SELECT
     given.named_id,
     CASE
         WHEN given.named_id IN (SELECT known_form.questionnaire_id FROM known_form) THEN known.form_id
-        WHEN given.is_other_version IS DISTINCT FROM FALSE THEN given.named_id
+        WHEN coalesce(given.is_other_version, TRUE) THEN given.named_id
     END AS questionnaire_id,
     given.answered
 FROM given
