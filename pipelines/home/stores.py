@@ -26,7 +26,7 @@ READ_ONLY = 0o444
 BLOCK = 1 << 20
 SECONDS_OF_A_REQUEST, SECONDS_OF_CONNECTING = 60, 5
 TRIES, SECONDS_OF_TRIES = 3, 60
-ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "AZURE_STORAGE_USE_EMULATOR")
+ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "AZURE_STORAGE_USE_EMULATOR", "GOOGLE_ALLOW_HTTP")
 STATUS = re.compile(r"status code: ([345][0-9]{2})\b")
 EXPIRED = re.compile(r"<Code>(ExpiredToken|TokenRefreshRequired)</Code>")
 """In an answer: that credentials were good once. S3 says so with a status of 400."""

@@ -17,7 +17,7 @@ from pipelines.home.stores import Bucket, Held, SomebodyElse, Store, StoreUnusab
 from pipelines.reports import copying
 from pipelines.reports.copying import copy_publication
 from pipelines.reports.publication import Publication
-from tests.support.azurite import AZURITE, NO_AZURITE, azurite
+from tests.support.emulated import SERVERS, Served, emulated
 from tests.support.fake_s3 import FakeBucket
 
 pytest.importorskip("obstore", reason="the extra `cluster` is not installed")
@@ -284,16 +284,14 @@ def test_of_a_hundred_creates_at_once_in_a_local_store_one_wins(tmp_path: Path) 
 
 
 @pytest.mark.long
-@pytest.mark.skipif(AZURITE is None, reason=NO_AZURITE)
-def test_of_a_hundred_swaps_at_once_one_wins_at_a_server_that_speaks_azures_protocol(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("scheme", "serve"), SERVERS)
+def test_of_a_hundred_swaps_at_once_one_wins_at_a_server_that_speaks_a_clouds_protocol(
+    scheme: str, serve: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a publication goes there whole, also a file of many parts."""
-    with azurite(tmp_path / "azurite", "copies") as environ:
-        for name, value in environ.items():
-            monkeypatch.setenv(name, value)
-        store = store_at("az://copies/pre")
-        race_twice(store_at("az://copies/race"))
+    with emulated(serve, tmp_path / "served", "copies", monkeypatch):
+        store = store_at(f"{scheme}://copies/pre")
+        race_twice(store_at(f"{scheme}://copies/race"))
         made = publication(tmp_path, 0)
         (tmp_path / "published" / "reports.duckdb").write_bytes(os.urandom(12_000_000))
         version = copy_publication(store, tmp_path, made)
@@ -301,5 +299,8 @@ def test_of_a_hundred_swaps_at_once_one_wins_at_a_server_that_speaks_azures_prot
         assert held
         assert held.content == (tmp_path / "published" / "reports.duckdb").read_bytes()
         assert latest(store)["version"] == version
-        with pytest.raises(StoreUnusable, match="az://nobody/x: there is no such bucket or container"):
-            store_at("az://nobody/x").put("a", a_file_in(tmp_path))
+        later = copy_publication(store, tmp_path, publication(tmp_path, 1))
+        assert latest(store)["before"] == [version]
+        assert {key.partition("/")[0] for key in store.ages()} == {"_owner.json", "latest.json", version, later}
+        with pytest.raises(StoreUnusable, match=f"{scheme}://nobody/x: there is no such bucket or container"):
+            store_at(f"{scheme}://nobody/x").put("a", a_file_in(tmp_path))

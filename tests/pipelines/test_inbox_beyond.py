@@ -19,6 +19,7 @@ from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home import objects, stores
 from pipelines.home.objects import ObjectInbox
 from pipelines.home.stores import StoreUnusable
+from tests.support.emulated import SERVERS, Served, emulated
 from tests.support.exports import PAYMENTS
 from tests.support.fake_s3 import FakeBucket
 from tests.support.machines import amounts
@@ -376,3 +377,33 @@ def test_an_object_with_a_time_that_lies_ahead_waits_for_a_second_look(beyond, t
     found = inbox.look({}, early, 10.0)
     assert (list(found.ready), len(found.still)) == ([], 1)
     assert list(inbox.look(found.still, early, 10.0).ready) == ["payments-1.csv"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("scheme", "serve"), SERVERS)
+def test_each_object_of_a_server_that_speaks_a_clouds_protocol_is_taken_once(
+    scheme: str, serve: Served, home, target, asked, tmp_path, monkeypatch
+):
+    """SCALE-03: of more names than a page has, with control totals, and again where it was put again."""
+    assert home.exists()
+    place = f"{scheme}://exports/in/box"
+    monkeypatch.setenv("CHARTFERRY_INBOX", place)
+    monkeypatch.setattr("pipelines.importing.objects.QUIET", timedelta(0))
+    with emulated(serve, tmp_path / "served", "exports", monkeypatch):
+        store = stores.store_at(place)
+
+        def put(name: str, text: str) -> None:
+            (tmp_path / "file").write_text(text)
+            store.put(name, tmp_path / "file")
+
+        for number in range(1, 13):
+            put(f"payments-{number}.csv", f"{PAYMENTS}k{number},p1,{number}.00,2026-03-01,\n")
+        put("payments-1.csv.control.json", json.dumps({"rows": 1}))
+        put("deeper/payments-99.csv", f"{PAYMENTS}k99,p1,99.00,2026-03-01,\n")
+        done = asked("import")
+        assert ({state for _, state in states(done)}, done["exit_code"]) == ({"finished"}, 0)
+        assert asked("import")["batches"] == []
+        assert amounts(target) == [float(number) for number in range(1, 13)]
+        put("payments-2.csv", f"{PAYMENTS}k2,p1,2.00,2026-03-01,\nk13,p1,13.00,2026-03-01,\n")
+        [again] = asked("import")["batches"]
+        assert (again["counts"]["created"], again["counts"]["unchanged"]) == (1, 1)

@@ -16,7 +16,7 @@ from pipelines.home import stores
 from pipelines.home.stores import store_at
 from pipelines.loading.book import Book
 from tests.pipelines.test_importer_kills import PRELOADED
-from tests.support.azurite import AZURITE, NO_AZURITE, azurite
+from tests.support.emulated import SERVERS, Served, emulated
 from tests.support.machines import ROWS, Machines, amounts, has_rows
 
 pytest.importorskip("obstore", reason="the extra `cluster` is not installed")
@@ -129,14 +129,17 @@ def test_whoever_is_killed_at_any_write_another_machine_finishes(machines, targe
 
 
 @pytest.mark.long
-@pytest.mark.skipif(AZURITE is None, reason=NO_AZURITE)
-def test_a_server_that_speaks_azures_protocol_keeps_batches(home, target, postgres, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("scheme", "serve"), SERVERS)
+def test_a_server_that_speaks_a_clouds_protocol_keeps_batches(
+    scheme: str, serve: Served, home, target, postgres, tmp_path, monkeypatch, capsys
+):
     """SCALE-03"""
     assert home.exists()
-    with azurite(tmp_path / "azurite", "batches") as environ, postgres.database() as url:
-        for name, value in {**environ, "CHARTFERRY_LEDGER": url, "CHARTFERRY_BATCHES": "az://batches/pre"}.items():
-            monkeypatch.setenv(name, value)
-        machines = Machines(tmp_path / "machines", "az://batches/pre", capsys)
+    place = f"{scheme}://batches/pre"
+    with emulated(serve, tmp_path / "served", "batches", monkeypatch), postgres.database() as url:
+        monkeypatch.setenv("CHARTFERRY_LEDGER", url)
+        monkeypatch.setenv("CHARTFERRY_BATCHES", place)
+        machines = Machines(tmp_path / "machines", place, capsys)
         for step in (2, 5, 9, 14):
             shutil.rmtree(machines.folder, ignore_errors=True)
             goes_on(machines, target, step, after=bool(step % 2))

@@ -1,0 +1,26 @@
+"""Servers that speak the protocols of Azure's and Google's object stores, where they are installed."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.azurite import AZURITE, NO_AZURITE, azurite
+from tests.support.google_bucket import GCS_TESTBENCH, NO_GCS, google_bucket
+
+Served = Callable[[Path, str], AbstractContextManager[dict[str, str]]]
+
+SERVERS = [
+    pytest.param("az", azurite, marks=pytest.mark.skipif(AZURITE is None, reason=NO_AZURITE), id="azure"),
+    pytest.param("gs", google_bucket, marks=pytest.mark.skipif(GCS_TESTBENCH is None, reason=NO_GCS), id="google"),
+]
+
+
+@contextmanager
+def emulated(serve: Served, folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Serve a container or bucket of the name, where the environment says it is."""
+    with serve(folder, name) as environ:
+        for variable, value in environ.items():
+            monkeypatch.setenv(variable, value)
+        yield

@@ -1,0 +1,46 @@
+"""A server that speaks Google Cloud Storage's protocol.
+
+Google's `storage-testbench`, which is at no registry: `pip install git+https://github.com/googleapis/storage-testbench`
+into an environment of its own, whose Python `GCS_TESTBENCH` names.
+"""
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+GCS_TESTBENCH = os.environ.get("GCS_TESTBENCH")
+NO_GCS = "no storage-testbench of Google's: GCS_TESTBENCH names a Python that has it"
+
+
+@contextmanager
+def google_bucket(folder: Path, name: str) -> Iterator[dict[str, str]]:
+    """Serve a bucket; yield the variables by which obstore finds it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = Path(__file__).with_name("google_served.py")
+    folder.mkdir()
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen([str(GCS_TESTBENCH), "-P", program, str(port), name], stdout=log, stderr=log) as server,
+    ):
+        try:
+            _until_it_listens(port, server)
+            url = f"http://127.0.0.1:{port}"
+            yield {"GOOGLE_BASE_URL": url, "GOOGLE_BEARER_TOKEN": "planted-token", "GOOGLE_ALLOW_HTTP": "true"}
+        finally:
+            server.terminate()
+
+
+def _until_it_listens(port: int, server: subprocess.Popen[bytes]) -> None:
+    for _ in range(600):
+        with socket.socket() as tried:
+            if tried.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert server.poll() is None, "the testbench has ended"
+        time.sleep(0.1)
+    raise AssertionError("the testbench does not listen")
