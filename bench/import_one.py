@@ -30,7 +30,9 @@ from pipelines.session.session import Session
 
 
 class Memory(threading.Thread):
-    """Looks now and then at what this process and its helpers have in use together, shared libraries in each."""
+    """Looks now and then at what this process and its helpers have in use together. What a helper shares with others,
+    as the pages of libraries, is counted once: with this process.
+    """
 
     EVERY = 0.25
 
@@ -42,7 +44,8 @@ class Memory(threading.Thread):
         this = psutil.Process()
         while True:
             with suppress(psutil.NoSuchProcess):
-                self._seen = max(self._seen, sum(one.memory_info().rss for one in (this, *this.children())))
+                helpers = sum(one.memory_full_info().uss for one in this.children())
+                self._seen = max(self._seen, this.memory_info().rss + helpers)
             time.sleep(self.EVERY)
 
     def peak_bytes(self) -> int:
