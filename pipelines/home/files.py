@@ -91,4 +91,4 @@ def _opened(database: Path | None, settings: dict[str, str | bool | int]) -> "Du
         return in_memory.open_in_memory(settings)
     import duckdb  # as in `in_memory`
 
-    return duckdb.connect(str(database), config=dict(settings))
+    return in_memory.silent(duckdb.connect(str(database), config=dict(settings)))

@@ -11,4 +11,10 @@ def open_in_memory(settings: Mapping[str, str | bool | int]) -> "DuckDBPyConnect
     """Return a connection to a new database in memory, with these settings of DuckDB."""
     import duckdb  # a helper process that only checks chunks does without it
 
-    return duckdb.connect(":memory:", config=dict(settings))
+    return silent(duckdb.connect(":memory:", config=dict(settings)))
+
+
+def silent(database: "DuckDBPyConnection") -> "DuckDBPyConnection":
+    """Let no bars be drawn for queries of some seconds: for a process that was started by `python -c`, as those of
+    Dagster's runs are, DuckDB would draw them on its output."""
+    return database.execute("SET enable_progress_bar = false")
