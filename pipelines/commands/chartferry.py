@@ -35,6 +35,7 @@ COMMANDS: tuple[click.Command, ...] = (
     tables.reports,
     serving.metrics,
     serving.up,
+    serving.serve,
     serving.clinic,
     feeds.feeds,
     questionnaires.questionnaire,

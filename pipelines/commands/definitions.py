@@ -3,7 +3,7 @@
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,17 @@ Stamp = tuple[tuple[str, int, int], ...]
 """Name, size and time of each file that the definitions are made of."""
 
 
-def write_workspace(path: Path, locations: Mapping[str, Path]) -> None:
-    """Write the file that tells Dagster's processes where the code servers are. locations: the socket of each."""
-    servers = [{"socket": str(socket), "location_name": name} for name, socket in locations.items()]
+def write_workspace(path: Path, locations: Mapping[str, Path | tuple[str, int]]) -> None:
+    """Write the file that tells Dagster's processes where the code servers are.
+
+    locations: the socket of each, or its host and port.
+    """
+    servers = [{**_where(at), "location_name": name} for name, at in locations.items()]
     write_whole(path, yaml.safe_dump({"load_from": [{"grpc_server": server} for server in servers]}).encode())
+
+
+def _where(at: Path | tuple[str, int]) -> dict[str, str | int]:
+    return {"socket": str(at)} if isinstance(at, Path) else {"host": at[0], "port": at[1]}
 
 
 def stamp_of(home: Path, environ: Mapping[str, str]) -> Stamp:
@@ -55,7 +62,7 @@ class Reloading:
     """Reloads the definitions when their files have changed and two looks in a row found them the same.
 
     stamp: returns the stamp now. reload: reloads in a thread of its own, and returns a sentence for the user. It raises
-    httpx.HTTPError if the pages do not answer, and is tried again.
+    httpx.HTTPError or OSError if nobody answers, and is tried again.
     """
 
     stamp: Callable[[], Stamp]
@@ -79,7 +86,7 @@ class Reloading:
     def _reload(self, now: Stamp) -> None:
         try:
             said = self.reload()
-        except httpx.HTTPError:
+        except (httpx.HTTPError, OSError):
             return
         self.loaded = now
         self.say(said)
@@ -96,8 +103,16 @@ def told(answer: Mapping[str, Any]) -> str:
     """Return a sentence for the answer to a reload."""
     found = (answer.get("data") or {}).get("reloadRepositoryLocation") or {}
     error = found if "message" in found else found.get("locationOrLoadError") or {}
-    if found and "message" not in error:
+    return sentence_of([] if found and "message" not in error else [error.get("message", "no answer"), *_causes(error)])
+
+
+def _causes(error: Mapping[str, Any]) -> list[str]:
+    return [each["message"] for each in error.get("causes") or []]
+
+
+def sentence_of(reasons: Sequence[str]) -> str:
+    """Return a sentence for the end of a reload. reasons: it failed for the last of these; empty if it did not."""
+    if not reasons:
         return "feeds and views were read anew"
-    reasons = [error.get("message", "no answer"), *(each["message"] for each in error.get("causes") or [])]
     reason = CLASS_OF_OURS.sub("", reasons[-1].strip())
     return f"feeds and views cannot be used, and nothing is imported until they are mended: {reason}"

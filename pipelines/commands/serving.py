@@ -1,4 +1,4 @@
-"""The commands that run until Ctrl-C, `up` and `metrics --serve`; and `clinic`, for one home of several."""
+"""The commands that run until Ctrl-C, `up`, `serve` and `metrics --serve`; and `clinic`, for one home of several."""
 
 import os
 import sys
@@ -10,6 +10,7 @@ import click
 from pipelines.commands.common import Options, as_text, insecure_option
 from pipelines.home.dagster_folder import CLINIC, INSECURE
 from pipelines.home.exits import ALL_LOADED, UNUSABLE
+from pipelines.session.code_servers import CODE_SERVER
 
 
 @click.command(short_help="The import's figures for Prometheus.")
@@ -67,8 +68,7 @@ def up(options: Options, port: int | None, web_port: int | None, clinics: Path |
             "--clinics: its file says the feeds and the port of each clinic: leave out --feeds and --port"
         )
     web = running.WEB_PORT if web_port is None else web_port
-    feeds = os.pathsep.join([*(str(path.resolve()) for path in options.feeds), os.environ.get("CHARTFERRY_FEEDS", "")])
-    environ = {**os.environ, "CHARTFERRY_FEEDS": feeds.strip(os.pathsep)} | ({INSECURE: "yes"} if insecure else {})
+    environ = _environ(options, insecure)
     try:
         if clinics:
             from pipelines.commands.up_clinics import up_clinics
@@ -77,6 +77,34 @@ def up(options: Options, port: int | None, web_port: int | None, clinics: Path |
         else:
             running.up(options.home, environ, running.SERVICE_PORT if port is None else port, web, click.echo)
     except (CannotStart, BadClinics) as error:
+        click.echo(f"chartferry: {error}", err=True)
+        return UNUSABLE
+    return ALL_LOADED
+
+
+def _environ(options: Options, insecure: bool) -> dict[str, str]:
+    """Return the environment of the processes of a home, with what the options say."""
+    feeds = os.pathsep.join([*(str(path.resolve()) for path in options.feeds), os.environ.get("CHARTFERRY_FEEDS", "")])
+    return {**os.environ, "CHARTFERRY_FEEDS": feeds.strip(os.pathsep)} | ({INSECURE: "yes"} if insecure else {})
+
+
+@click.command(short_help="Runs the imports of a Dagster on another host, until Ctrl-C.")
+@click.argument("address", metavar="[HOST:PORT]", envvar=CODE_SERVER)
+@click.option("--port", type=click.IntRange(0, 65535), envvar="CHARTFERRY_SERVICE_PORT", help="Of a bundled service.")
+@insecure_option
+@click.pass_obj
+def serve(options: Options, address: str, port: int | None, insecure: bool) -> int:
+    """Serves this home to Dagster's pages and daemon on another host, which reach it at HOST:PORT.
+
+    Its runs are processes of this host, until Ctrl-C. What ends by itself is started anew. The port has no login: let
+    nobody reach it but that host. For a clinic of a file HOST:PORT is its code_server, unless you name another.
+    """
+    from pipelines.commands.serve_code import serve as running
+    from pipelines.commands.supervising import CannotStart
+
+    try:
+        running(options.home, _environ(options, insecure), address, port or 0, click.echo)
+    except CannotStart as error:
         click.echo(f"chartferry: {error}", err=True)
         return UNUSABLE
     return ALL_LOADED

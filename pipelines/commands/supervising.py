@@ -29,7 +29,8 @@ class CannotStart(Exception):
 class Child:
     """A supervised process.
 
-    url: answers with status 200 once it is ready. socket: is there once it is ready. comes_first: the others need it.
+    url: answers with status 200 once it is ready. socket: is there once it is ready. listens: host and port that take
+    connections once it is ready. comes_first: the others need it.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Child:
     url: str | None = None
     socket: Path | None = None
     comes_first: bool = False
+    listens: tuple[str, int] | None = None
     process: subprocess.Popen[bytes] | None = None
     began: int = 0
     starts: list[float] = field(default_factory=list)
@@ -59,6 +61,8 @@ class Child:
         return self.process is not None and self.process.poll() is not None
 
     def ready(self) -> bool:
+        if self.listens:
+            return no_answer(*self.listens) is None
         if self.url is None:
             return self.socket is None or self.socket.is_socket()
         try:
@@ -131,6 +135,28 @@ def free(port: int, option: str, variable: str) -> int:
                 f"port {port} of {LOOPBACK} cannot be used ({error.strerror}): name another by {option} or {variable}"
             ) from None
         return int(tried.getsockname()[1])
+
+
+def no_answer(host: str, port: int, seconds: float = 5.0) -> str | None:
+    """Return why nothing takes connections at an address, or None if something does."""
+    try:
+        socket.create_connection((host.strip("[]"), port), seconds).close()
+    except OSError as error:
+        return error.strerror or "it timed out"
+    return None
+
+
+def check_own(host: str, port: int) -> None:
+    """Raise CannotStart if this machine cannot listen at an address."""
+    try:
+        [(family, _, _, _, at), *_] = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        with socket.socket(family) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(at)
+    except OSError as error:
+        raise CannotStart(
+            f"{host}:{port} cannot be listened at ({error.strerror}): name an address of this host"
+        ) from None
 
 
 @contextmanager

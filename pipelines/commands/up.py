@@ -78,8 +78,10 @@ def code_server(socket: Path, log: Path) -> Child:
     return Child("code server", (*ATTENDED, "code", DEFINITIONS, str(socket)), log, socket=socket, comes_first=True)
 
 
-def pages_and_daemon(folder: Path, locations: Mapping[str, Path], port: int) -> list[Child]:
-    """Return Dagster's web server and daemon. locations: the socket of each code server, by the name of its location.
+def pages_and_daemon(folder: Path, locations: Mapping[str, Path | tuple[str, int]], port: int) -> list[Child]:
+    """Return Dagster's web server and daemon.
+
+    locations: the socket of each code server, or its host and port, by the name of its location.
 
     The file that names the sockets is in the home, since a process that is restarted reads it again: a system may
     remove old files of `/tmp`.

@@ -1,7 +1,8 @@
 """The supervisor of `chartferry up --clinics`: one Dagster for several clinics, each with processes of its own.
 
 A clinic has a code server, which holds its definitions and its runs, and a bundled service where it names no target.
-What fails of one clinic is started anew, at last once a minute, and holds up no other.
+What fails of one clinic is started anew, at last once a minute, and holds up no other. That of a clinic on another host
+is started there; here it is only looked at.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,14 +10,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pipelines.commands.code_servers import Watched, environment_for, workspace_of
 from pipelines.commands.definitions import Reloading, reload, stamp_of
 from pipelines.commands.supervising import LOOPBACK, Say, alone, free, signals
 from pipelines.commands.up import REFERENCE, code_server, pages_and_daemon, service
 from pipelines.commands.wards import Ward, start, stop, watch
-from pipelines.home.dagster_folder import dagster_environment, prepare_shared_dagster
+from pipelines.home.dagster_folder import check_at_server, dagster_environment, prepare_shared_dagster
+from pipelines.home.dagster_server import POSTGRES, problem_of
 from pipelines.home.folder import make_private
 from pipelines.home.preparing import prepare_home
-from pipelines.session.clinics import BadClinics, Clinic, read_clinics, shared_environment
+from pipelines.session.clinics import BadClinics, Clinic, read_clinics, read_code_servers, shared_environment
+from pipelines.session.code_servers import CodeServer
 
 
 def up_clinics(home: Path, file: Path, environ: Mapping[str, str], web_port: int, say: Say) -> None:
@@ -25,36 +29,51 @@ def up_clinics(home: Path, file: Path, environ: Mapping[str, str], web_port: int
     home: of the deployment, with Dagster's own folder. web_port: 0 means any free port.
     """
     home, clinics = home.resolve(), read_clinics(file, environ)
+    elsewhere = read_code_servers(file)
     shared = shared_environment(file, environ)
     _apart_from(home, clinics)
+    if problem := problem_of(shared):
+        raise BadClinics(problem)
     make_private(home)
     for clinic in clinics:
         prepare_home(clinic.home)
-    folder, without = prepare_shared_dagster(home, {clinic.name: clinic.runs for clinic in clinics})
+    shares = {clinic.name: clinic.runs for clinic in clinics} | {each.clinic: each.runs for each in elsewhere}
+    folder = _dagster(home, shares, bool(shared.get(POSTGRES)), say)
+    if elsewhere:
+        check_at_server(folder)
     with ExitStack() as stack:
-        for each, of_home in ((folder, home), *((clinic.home / "dagster", clinic.home) for clinic in clinics)):
-            stack.enter_context(alone(each, of_home))
-        if without:
-            say(f"{folder / 'dagster.yaml'} gives no share to {', '.join(without)}: remove it to have it written anew")
+        for locked, of_home in ((folder, home), *((clinic.home / "dagster", clinic.home) for clinic in clinics)):
+            stack.enter_context(alone(locked, of_home))
         runtime = Path(stack.enter_context(TemporaryDirectory(prefix="chartferry-")))
         port = free(web_port, "--web-port", "CHARTFERRY_WEB_PORT")
         sockets = {clinic.name: runtime / f"{clinic.name}.sock" for clinic in clinics}
         taken = {port, *(clinic.port for clinic in clinics)}
         of_clinics = [_of_clinic(clinic, sockets[clinic.name], home, taken) for clinic in clinics]
         wards = [ward for group in of_clinics for ward in group]
-        common = {**dagster_environment(home, shared), "CHARTFERRY_HOME": str(home)}
-        for_all = [Ward(child, common) for child in pages_and_daemon(folder, sockets, port)]
+        common = {**environment_for(elsewhere), **dagster_environment(home, shared), "CHARTFERRY_HOME": str(home)}
+        for_all = [
+            Ward(child, common) for child in pages_and_daemon(folder, {**sockets, **workspace_of(elsewhere)}, port)
+        ]
         pages = f"http://{LOOPBACK}:{port}"
-        reloads = [_reloading(clinic, pages, say) for clinic in clinics]
+        looks = [_reloading(clinic, pages, say).look for clinic in clinics]
+        looks += [Watched(each, say).look for each in elsewhere]
         wakes = stack.enter_context(signals())
         stack.callback(stop, of_clinics)
         stack.callback(stop, [for_all])
         say("starting ...")
         if start(wards, wakes, say) and start(for_all, wakes, say):
-            _tell(clinics, wards, pages, say)
-            watch([*wards, *for_all], wakes, say, [reloading.look for reloading in reloads])
+            _tell(clinics, elsewhere, wards, pages, say)
+            watch([*wards, *for_all], wakes, say, looks)
         say("stopping ...")
     say("stopped")
+
+
+def _dagster(home: Path, shares: Mapping[str, int], is_at_server: bool, say: Say) -> Path:
+    """Return Dagster's folder of the deployment, with its settings."""
+    folder, without = prepare_shared_dagster(home, shares, is_at_server)
+    if without:
+        say(f"{folder / 'dagster.yaml'} gives no share to {', '.join(without)}: remove it to have it written anew")
+    return folder
 
 
 def _apart_from(home: Path, clinics: Sequence[Clinic]) -> None:
@@ -91,10 +110,14 @@ def _reloading(clinic: Clinic, pages: str, say: Say) -> Reloading:
     )
 
 
-def _tell(clinics: Sequence[Clinic], wards: Sequence[Ward], pages: str, say: Say) -> None:
+def _tell(
+    clinics: Sequence[Clinic], elsewhere: Sequence[CodeServer], wards: Sequence[Ward], pages: str, say: Say
+) -> None:
     say(f"{'Dagster':9} {pages}")
     for clinic in clinics:
         urls = [ward.child.url for ward in wards if ward.clinic == clinic and ward.child.url]
         target = urls[0].rpartition("/")[0] if urls else clinic.environ["FHIR_BASE_URL"]
         say(f"{clinic.name:9} {clinic.home}  (inbox, feeds, batches, published and logs; its target is {target})")
+    for server in elsewhere:
+        say(f"{server.clinic:9} {server.address}  (its code server, on the host of its home)")
     say("Ctrl-C ends all of it")

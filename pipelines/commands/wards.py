@@ -79,7 +79,7 @@ def stop(groups: Sequence[Sequence[Ward]]) -> None:
         for ward in reversed(group):
             ward.child.stop()
 
-    with ThreadPoolExecutor(len(groups)) as threads:
+    with ThreadPoolExecutor(len(groups) or 1) as threads:  # a deployment may have all clinics elsewhere
         list(threads.map(stop_one_by_one, groups))
 
 

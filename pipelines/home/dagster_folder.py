@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from pipelines.home.dagster_server import POSTGRES, at_server, is_on_disk
 from pipelines.home.folder import BadHome
 
 FEED_TAG = "chartferry/feed"
@@ -31,6 +32,7 @@ WRITTEN_ONCE = "# Written once by chartferry, when this file was missing; change
 WRITTEN_ANEW = (
     "# Written by chartferry up --clinics at each start, from the file of clinics. To keep changes, remove this line."
 )
+WRITTEN_FOR_OTHERS = "# Written by chartferry serve at each start. To keep changes, remove this line."
 LOOKS_THAT_MAY_WAIT = 3
 """Sensors of a clinic that ask its target, and wait where that is silent."""
 
@@ -127,17 +129,15 @@ def prepare_dagster_home(home: Path) -> Path:
     return folder
 
 
-def prepare_shared_dagster(home: Path, shares: Mapping[str, int]) -> tuple[Path, list[str]]:
+def prepare_shared_dagster(home: Path, shares: Mapping[str, int], is_at_server: bool = False) -> tuple[Path, list[str]]:
     """Write the settings of a Dagster that clinics share, unless the operator took them over.
 
-    shares: how many runs each clinic may have under way. Return the folder, and the clinics that the operator's own
-    settings give no share. Raises BadHome.
+    shares: how many runs each clinic may have under way. is_at_server: its storage is in PostgreSQL. Return the folder,
+    and the clinics that the operator's own settings give no share. Raises BadHome.
     """
     folder = home / "dagster"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _write_anew(folder, WRITTEN_ANEW, shared_settings(shares, is_at_server))
     settings = folder / "dagster.yaml"
-    if not settings.exists() or settings.read_bytes().startswith(WRITTEN_ANEW.encode()):
-        _write(folder, shared_settings(shares))
     limits: Any = _settings(folder)
     for name in ("concurrency", "runs", "tag_concurrency_limits"):
         limits = (limits.get(name) or {}) if isinstance(limits, dict) else limits
@@ -150,11 +150,32 @@ def prepare_shared_dagster(home: Path, shares: Mapping[str, int]) -> tuple[Path,
     return folder, sorted(name for name in shares if name not in given)
 
 
-def shared_settings(shares: Mapping[str, int]) -> str:
+def prepare_served_dagster(home: Path) -> Path:
+    """Write the settings of a code server whose Dagster is on another host, unless the operator took them over.
+
+    They are apart from those by which `up` runs a Dagster of this home. Raises BadHome if they keep its storage here.
+    """
+    folder = home / "dagster" / "served"
+    _write_anew(folder, WRITTEN_FOR_OTHERS, at_server(yaml.safe_load(DAGSTER_YAML)))
+    check_at_server(folder)
+    return folder
+
+
+def check_at_server(folder: Path) -> None:
+    """Raise BadHome if these settings of Dagster keep its storage on this disk, which other hosts do not have."""
+    if is_on_disk(_settings(folder)):
+        raise BadHome(
+            f"{folder / 'dagster.yaml'}: Dagster's storage is on this disk, which other hosts do not have: "
+            f"set {POSTGRES} on each host"
+        )
+
+
+def shared_settings(shares: Mapping[str, int], is_at_server: bool = False) -> dict[str, Any]:
     """Return Dagster's settings for several clinics: runs, looks of sensors and loads of one take nothing from another.
 
     Each clinic has a pool of its own for its loads, of the default size. There is no limit of all: runs that somebody
-    starts by hand from the page of an asset have no tag of a clinic, and would hold up the others.
+    starts by hand from the page of an asset have no tag of a clinic, and would hold up the others. Runs are started
+    side by side, as a host that is gone lets the daemon wait.
     """
     said: Any = yaml.safe_load(DAGSTER_YAML)
     runs = said["concurrency"]["runs"]
@@ -163,7 +184,18 @@ def shared_settings(shares: Mapping[str, int]) -> str:
         {"key": CLINIC_TAG, "value": clinic, "limit": limit} for clinic, limit in shares.items()
     ]
     said["sensors"]["num_workers"] = LOOKS_THAT_MAY_WAIT * len(shares) + said["sensors"]["num_workers"]
-    return f"{WRITTEN_ANEW}\n{yaml.safe_dump(said, sort_keys=False)}"
+    if not is_at_server:
+        return dict(said)
+    said["run_queue"] |= {"dequeue_use_threads": True, "dequeue_num_workers": sum(shares.values())}
+    return at_server(said)
+
+
+def _write_anew(folder: Path, first_line: str, said: Mapping[str, Any]) -> None:
+    """Write settings, unless a file is there that no longer begins with this line."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    settings = folder / "dagster.yaml"
+    if not settings.exists() or settings.read_bytes().startswith(first_line.encode()):
+        _write(folder, f"{first_line}\n{yaml.safe_dump(said, sort_keys=False)}")
 
 
 def _write(folder: Path, text: str) -> None:

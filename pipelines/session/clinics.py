@@ -1,6 +1,7 @@
 """A deployment of several clinics: the file that describes them, and the environment that each of them gets.
 
-A clinic has a home, feeds, a target, secrets and limits of its own. Its processes see none of another's.
+A clinic has a home, feeds, a target, secrets and limits of its own. Its processes see none of another's. A clinic with
+a code server is on another host: of it the pages and the daemon need its name, that address and its limit alone.
 """
 
 import os
@@ -14,6 +15,7 @@ from typing import Any
 
 from pipelines.home.dagster_folder import CLINIC, INSECURE, is_set
 from pipelines.home.preparing import INBOX
+from pipelines.session.code_servers import CODE_SERVER, CodeServer, host_of, problems_of_code_server
 from pipelines.session.named import NAMES, BadTarget, named_target
 
 PLAIN = re.compile(r"[a-z][a-z0-9]{0,29}")
@@ -21,6 +23,7 @@ VARIABLE, PREFIX = re.compile(r"[A-Z][A-Z0-9_]*"), re.compile(r"[A-Z][A-Z0-9_]*_
 KEYS: Mapping[str, type] = {
     "name": str,
     "home": str,
+    "code_server": str,
     "feeds": list,
     "target": str,
     "environment": str,
@@ -33,6 +36,7 @@ SET_ELSEWHERE = {
     "FHIR_BASE_URL": "target",
     "CHARTFERRY_HOME": "home",
     "CHARTFERRY_FEEDS": "feeds",
+    CODE_SERVER: "code_server",
     CLINIC: "name",
 }
 """Settings that have a key of their own, which is the only way to say them."""
@@ -44,7 +48,7 @@ OF_SOME_CLINIC = ("_FHIR_CLIENT_SECRET", "_FHIR_TOKEN")
 """How secrets of clinics end that the file does not name, such as those of one that was taken out."""
 OF_ALL = ("CHARTFERRY_COPIES", "CHARTFERRY_BATCHES", "CHARTFERRY_INBOX")
 """Settings that name a place for all clinics: each has its own below it."""
-OF_ONE_HOME = ("CHARTFERRY_HOME", "CHARTFERRY_FEEDS", "CHARTFERRY_LEDGER", CLINIC)
+OF_ONE_HOME = ("CHARTFERRY_HOME", "CHARTFERRY_FEEDS", "CHARTFERRY_LEDGER", CODE_SERVER, CLINIC)
 """Settings of the deployment's own environment that no clinic may share with another."""
 
 
@@ -69,9 +73,9 @@ class Clinic:
 
 
 def read_clinics(file: Path, environ: Mapping[str, str], only: str | None = None) -> list[Clinic]:
-    """Return the clinics that a file describes. Raises BadClinics.
+    """Return the clinics of a file that run on this host: those without a code server. Raises BadClinics.
 
-    environ: of the deployment. only: the name of the one that is checked and returned.
+    environ: of the deployment. only: the name of the one that is checked and returned, with a code server or without.
     """
     said = _said(file)
     prefixes = [each["environment"] for each in said if PREFIX.fullmatch(str(each.get("environment")))]
@@ -87,7 +91,14 @@ def read_clinics(file: Path, environ: Mapping[str, str], only: str | None = None
         _check_keys(f"{file.name}: clinic {clinic.get('name', at)}", clinic)
     _check_apart(file, said)
     common = without_clinics(environ, prefixes)
-    return [_clinic(file, clinic, environ, common) for clinic in said]
+    here = [clinic for clinic in said if only or "code_server" not in clinic]
+    return [_clinic(file, clinic, environ, common) for clinic in here]
+
+
+def read_code_servers(file: Path) -> list[CodeServer]:
+    """Return the code servers of the file's clinics on other hosts, once `read_clinics` has checked it."""
+    said = [clinic for clinic in _said(file) if "code_server" in clinic]
+    return [CodeServer(each["name"], each["code_server"], each.get("runs", USUAL_RUNS)) for each in said]
 
 
 def without_clinics(environ: Mapping[str, str], prefixes: Sequence[str]) -> dict[str, str]:
@@ -131,11 +142,13 @@ def _problems(said: Mapping[str, Any]) -> Iterator[str]:
             yield f"{key}: there is no such key ({', '.join(KEYS)})"
         elif not isinstance(value, KEYS[key]) or isinstance(value, bool):
             yield f"{key}: is not of the right kind ({KEYS[key].__name__})"
-    for key in ("name", "home"):
-        if not said.get(key):
-            yield f"has no {key}"
+    if not said.get("name"):
+        yield "has no name"
+    if not said.get("home") and "code_server" not in said:
+        yield "has no home"
     if not PLAIN.fullmatch(said["name"]):
         yield "name: is no plain name: up to 30 small letters and digits, a letter first"
+    yield from problems_of_code_server(said)
     if not 1 <= said.get("runs", USUAL_RUNS) <= MOST_RUNS:
         yield f"runs: is not from 1 to {MOST_RUNS}"
     if not 0 <= said.get("port", 0) <= 65535:
@@ -167,18 +180,22 @@ def _check_apart(file: Path, said: Sequence[Mapping[str, Any]]) -> None:
         if one["name"] == other["name"]:
             raise BadClinics(f"{file.name}: two clinics have the name {one['name']}")
     for one, other in permutations(said, 2):
-        homes = (_beside(file, one["home"]), _beside(file, other["home"]))
         both = f"{file.name}: clinics {one['name']} and {other['name']}"
+        if "code_server" in one and one["code_server"] == other.get("code_server"):
+            raise BadClinics(f"{both} have one code server, {one['code_server']}: each needs its own")
+        if "environment" in one and other.get("environment", "").startswith(one["environment"]):
+            raise BadClinics(
+                f"{both}: their variables begin alike, with {one['environment']}: each needs a prefix of its own"
+            )
+        if not one.get("home") or not other.get("home") or host_of(one) != host_of(other):
+            continue  # what they have there is on different disks
+        homes = (_beside(file, one["home"]), _beside(file, other["home"]))
         if one.get("port") and one["port"] == other.get("port"):
             raise BadClinics(f"{both} have one port, {one['port']}: each needs its own")
         if homes[0] == homes[1]:
             raise BadClinics(f"{both} have one home, {homes[0]}: each needs its own")
         if homes[0] in homes[1].parents:
             raise BadClinics(f"{both}: the home of one lies in that of the other, {homes[0]}: each needs its own")
-        if "environment" in one and other.get("environment", "").startswith(one["environment"]):
-            raise BadClinics(
-                f"{both}: their variables begin alike, with {one['environment']}: each needs a prefix of its own"
-            )
 
 
 def _beside(file: Path, name: str) -> Path:
@@ -191,8 +208,10 @@ def _beside(file: Path, name: str) -> Path:
 
 def _clinic(file: Path, said: Mapping[str, Any], environ: Mapping[str, str], common: Mapping[str, str]) -> Clinic:
     """Return a clinic with its environment. Raises BadClinics."""
-    name, home = said["name"], _beside(file, said["home"])
-    where = f"{file.name}: clinic {name}"
+    name, where = said["name"], f"{file.name}: clinic {said['name']}"
+    if not said.get("home"):
+        raise BadClinics(f"{where}: has no home here: run this on the host of its code server, {said['code_server']}")
+    home = _beside(file, said["home"])
     if not home.is_dir():  # made here, a home whose disk is not mounted would begin with an empty ledger
         raise BadClinics(f"{where}: home: {home} is not there: make the folder, or mount it")
     if not (home / INBOX).is_dir():
@@ -209,6 +228,7 @@ def _clinic(file: Path, said: Mapping[str, Any], environ: Mapping[str, str], com
     places = {each: f"{common[each].rstrip('/')}/{name}" for each in OF_ALL if common.get(each)}
     settings = {**common, **places, **said.get("settings", {}), **own, **target}
     settings |= {"CHARTFERRY_HOME": str(home), CLINIC: name}
+    settings |= {CODE_SERVER: said["code_server"]} if "code_server" in said else {}
     settings |= {"CHARTFERRY_FEEDS": os.pathsep.join(map(str, feeds))} if feeds else {}
     bundled = not any(settings.get(each) for each in NAMES)
     if not bundled:

@@ -18,7 +18,7 @@ from pipelines.dagster.workplace import workplace_resource
 from pipelines.home.dagster_folder import WRITTEN_ANEW, prepare_shared_dagster
 from pipelines.home.folder import BadHome
 from pipelines.home.ticks import note_tick
-from pipelines.session.clinics import BadClinics, Clinic, read_clinics, shared_environment
+from pipelines.session.clinics import KEYS, BadClinics, Clinic, read_clinics, shared_environment
 from tests.support.clinics import TWO, clinics_file
 from tests.support.commands import forget_settings, run
 
@@ -58,7 +58,7 @@ TARGET = 'target = "https://chart.example.org/fhir"\n'
         (TWO + "feeds = [1]\n", "clinic south: feeds: is not a list of folders"),
         (
             TWO + 'colour = "red"\n',
-            "clinic south: colour: there is no such key (name, home, feeds, target, environment, runs, port, settings)",
+            f"clinic south: colour: there is no such key ({', '.join(KEYS)})",
         ),
         (TWO + "runs = true\n", "clinic south: runs: is not of the right kind (int)"),
         (TWO + "runs = 0\n", "clinic south: runs: is not from 1 to 100"),

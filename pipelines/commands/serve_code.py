@@ -1,0 +1,83 @@
+"""The supervisor of `chartferry serve`: the code server of a home whose Dagster, pages and daemon, is on another host.
+
+The runs of the home are processes of its code server, so that its target, its secrets and its files stay on this host.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from pipelines.commands.definitions import DEFINITIONS, RELOADED_WITHIN_SECONDS, Reloading, sentence_of, stamp_of
+from pipelines.commands.supervising import CannotStart, Child, Say, alone, check_own, free, signals
+from pipelines.commands.up import ATTENDED, REFERENCE, service
+from pipelines.commands.wards import Ward, start, stop, watch
+from pipelines.home.dagster_folder import CLINIC, INSECURE, dagster_environment, is_set, prepare_served_dagster
+from pipelines.home.dagster_server import problem_of
+from pipelines.home.preparing import prepare_home
+from pipelines.session.clinics import Clinic
+from pipelines.session.code_servers import CODE_SERVER, EVERY, host_and_port
+from pipelines.session.named import NAMES, named_target
+
+RELOAD = (sys.executable, "-m", "pipelines.dagster.reload")
+
+
+def serve(home: Path, environ: Mapping[str, str], address: str, service_port: int, say: Say) -> None:
+    """Run the code server of a home until SIGINT or SIGTERM. Raises CannotStart, BadHome and BadTarget.
+
+    address: HOST:PORT at which it listens. service_port: of the bundled service, if the home names no target; 0 is any.
+    """
+    at = host_and_port(address)
+    if not at:
+        raise CannotStart(f"{address!r} is no address: HOST:PORT, as 10.0.0.5:4000")
+    if problem := problem_of(environ):
+        raise CannotStart(problem)
+    home = home.resolve()
+    prepare_home(home)
+    folder = prepare_served_dagster(home)
+    environ = {**dagster_environment(home, environ), "DAGSTER_HOME": str(folder)}
+    is_bundled = not any(environ.get(name) for name in NAMES)
+    if not is_bundled:
+        named_target(environ, is_set(environ, INSECURE))
+    name = environ.get(CLINIC)
+    clinic = Clinic(name, home, environ, is_bundled) if name else None
+    with ExitStack() as stack:
+        stack.enter_context(alone(home / "dagster", home))
+        check_own(*at)
+        log = home / "dagster" / "code-server.log"
+        children = [Child("code server", (*ATTENDED, "code", DEFINITIONS, address), log, listens=at)]
+        if is_bundled:
+            (home / REFERENCE).mkdir(mode=0o700, exist_ok=True)
+            children.insert(0, service(home, free(service_port, "--port", "CHARTFERRY_SERVICE_PORT")))
+        wards = [Ward(child, environ, clinic) for child in children]
+        reloading = Reloading(lambda: stamp_of(home, environ), lambda: reload(*at, environ), say)
+        wakes = stack.enter_context(signals())
+        stack.callback(stop, [wards])
+        say("starting ...")
+        if start(wards, wakes, say):
+            for each in children:
+                if each.url:
+                    say(f"{each.name:11} {each.url.rpartition('/')[0]}")
+            said = environ.get(CODE_SERVER) or address
+            say(f"{'code server':11} {address}  (pages and daemon on another host reach it as {said})")
+            say(f"{'home':11} {home}  (inbox, feeds, batches, published and logs)")
+            say("Ctrl-C ends all of it")
+            watch(wards, wakes, say, [reloading.look])
+        say("stopping ...")
+    say("stopped")
+
+
+def reload(host: str, port: int, environ: Mapping[str, str]) -> str:
+    """Have the code server at an address of this host read its definitions anew; pages and daemon see it by themselves.
+
+    Return a sentence that tells the result. Raises OSError if the code server does not answer.
+    """
+    host = EVERY.get(host, host)
+    command = (*RELOAD, f"{host}:{port}", str(RELOADED_WITHIN_SECONDS))
+    own = {**environ, "no_grpc_proxy": host.strip("[]")}
+    asked = subprocess.run(command, env=own, capture_output=True, check=False)  # noqa: S603 - our own, no shell
+    if asked.returncode:
+        raise ConnectionError("the code server does not answer")
+    return sentence_of(json.loads(asked.stdout))

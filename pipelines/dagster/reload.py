@@ -1,0 +1,36 @@
+"""Asks a code server on a port to read its definitions anew: run as a program with `HOST:PORT` and a number of seconds.
+
+It prints the reasons for which the new definitions cannot be used as JSON, an empty list where they can. It ends with 1
+if the code server does not answer.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+
+from dagster._core.errors import DagsterUserCodeUnreachableError
+from dagster._grpc.client import DagsterGrpcClient
+from dagster._serdes import deserialize_value
+from dagster_shared.error import SerializableErrorInfo
+
+
+def reload(address: str, seconds: int) -> list[str]:
+    """Reload the definitions; return why they cannot be used, from the outermost error to its cause."""
+    host, _, port = address.rpartition(":")
+    client = DagsterGrpcClient(port=int(port), host=host)
+    client.reload_code(timeout=seconds)
+    found = deserialize_value(client.list_repositories())
+    return list(_reasons(found)) if isinstance(found, SerializableErrorInfo) else []
+
+
+def _reasons(error: SerializableErrorInfo | None) -> Iterator[str]:
+    while error:
+        yield error.message
+        error = error.cause
+
+
+if __name__ == "__main__":
+    try:
+        print(json.dumps(reload(sys.argv[1], int(sys.argv[2]))))
+    except DagsterUserCodeUnreachableError:
+        sys.exit(1)

@@ -1,0 +1,249 @@
+"""Clinics whose code server is on another host: what their file may say, and what reaches pages, daemon and host."""
+
+import json
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines.cli import run as chartferry
+from pipelines.commands import serve_code
+from pipelines.commands.code_servers import Watched, environment_for, workspace_of
+from pipelines.commands.definitions import write_workspace
+from pipelines.commands.supervising import CannotStart, Child, check_own
+from pipelines.commands.wards import stop
+from pipelines.dagster.names import Names
+from pipelines.home.dagster_folder import (
+    WRITTEN_FOR_OTHERS,
+    check_at_server,
+    prepare_served_dagster,
+    prepare_shared_dagster,
+)
+from pipelines.home.dagster_server import problem_of
+from pipelines.home.folder import BadHome
+from pipelines.session.clinics import BadClinics, read_clinics, read_code_servers, shared_environment
+from pipelines.session.code_servers import CodeServer
+from tests.support.clinics import TWO, clinics_file
+from tests.support.commands import forget_settings
+
+FAR = '[[clinic]]\nname = "far"\ncode_server = "10.0.0.5:4000"\n'
+STORAGE = {"DAGSTER_POSTGRES_URL": "postgresql+psycopg2://dagster@db/dagster"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        *(
+            (
+                f'[[clinic]]\nname = "far"\ncode_server = "{address}"\n',
+                f"clinic far: code_server: {address!r} is no address: HOST:PORT, as 10.0.0.5:4000",
+            )
+            for address in ("", "10.0.0.5", ":4000", "a b:1", "h:0", "h:65536", "h:١", "http://h:4000", "fd00::5:4000")
+        ),
+        (
+            FAR.replace("10.0.0.5", "0.0.0.0"),  # noqa: S104 - nothing listens at it
+            "clinic far: code_server: nobody reaches 0.0.0.0: name the address of its host",
+        ),
+        ('[[clinic]]\nname = "far"\ncode_server = 4000\n', "clinic far: code_server: is not of the right kind (str)"),
+        (
+            FAR + 'target = "https://chart.example.org/fhir"\n',
+            "clinic far: target: is of no use without home: say it in the file on the clinic's host",
+        ),
+        (
+            FAR + FAR.replace('"far"', '"near"'),
+            "clinics far and near have one code server, 10.0.0.5:4000: each needs its own",
+        ),
+        (
+            FAR + 'home = "north"\n' + FAR.replace('"far"', '"near"').replace("4000", "4001") + 'home = "north"\n',
+            "clinics far and near have one home, {}/north: each needs its own",
+        ),
+        (FAR + '[clinic.settings]\nCHARTFERRY_CODE_SERVER = "h:1"\n', "clinic far: settings: is of no use without"),
+        (
+            FAR + 'home = "north"\n[clinic.settings]\nCHARTFERRY_CODE_SERVER = "h:1"\n',
+            "clinic far: settings: CHARTFERRY_CODE_SERVER: is said by code_server",
+        ),
+    ],
+)
+def test_a_code_server_that_cannot_be_used_is_one_clear_sentence(tmp_path: Path, text: str, said: str) -> None:
+    """SCALE-04"""
+    with pytest.raises(BadClinics) as raised:
+        read_clinics(clinics_file(tmp_path, text), {})
+    assert str(raised.value).startswith(f"clinics.toml: {said.format(tmp_path)}")
+
+
+def test_homes_of_one_name_are_apart_on_different_hosts(tmp_path: Path) -> None:
+    """SCALE-04: each host has a disk of its own, and none of these homes is looked at here."""
+    near = FAR.replace('"far"', '"near"').replace("10.0.0.5", "[fd00::6]")
+    file = clinics_file(tmp_path, FAR + 'home = "/srv/home"\n' + near + 'home = "/srv/home"\nruns = 5\n')
+    assert read_clinics(file, {}) == []
+    assert read_code_servers(file) == [CodeServer("far", "10.0.0.5:4000", 2), CodeServer("near", "[fd00::6]:4000", 5)]
+
+
+def test_one_file_may_serve_all_hosts_and_a_clinic_gets_its_own_alone(tmp_path: Path) -> None:
+    """SCALE-04: the pages' host starts nothing for it, and its own host has the settings that the file says."""
+    text = TWO.replace('home = "south"', 'home = "south"\ncode_server = "south.internal:4000"\nenvironment = "S_"')
+    environ = {"S_FHIR_TOKEN": "t", "S_FHIR_CLIENT_ID": "c", **STORAGE}
+    file = clinics_file(tmp_path, text + 'target = "https://south.example.org/fhir"\n')
+    assert [clinic.name for clinic in read_clinics(file, environ)] == ["north"]
+    assert shared_environment(file, environ) == STORAGE
+    [south] = read_clinics(file, environ, only="south")
+    assert south.environ == {
+        **STORAGE,
+        "FHIR_BASE_URL": "https://south.example.org/fhir",
+        "FHIR_TOKEN": "t",
+        "FHIR_CLIENT_ID": "c",
+        "CHARTFERRY_HOME": str(tmp_path / "south"),
+        "CHARTFERRY_CLINIC": "south",
+        "CHARTFERRY_CODE_SERVER": "south.internal:4000",
+    }
+    with pytest.raises(
+        BadClinics, match=r"clinic far: has no home here: run this on the host of its code server, 10\.0\.0\.5:4000$"
+    ):
+        read_clinics(clinics_file(tmp_path, FAR), {}, only="far")
+
+
+def test_the_workspace_names_sockets_of_this_host_and_addresses_of_others(tmp_path: Path) -> None:
+    """SCALE-04: under the names of the clinics, which no proxy of the environment gets between."""
+    far = [CodeServer("far", "10.0.0.5:4000", 2), CodeServer("east", "[fd00::6]:4001", 2)]
+    write_workspace(tmp_path / "workspace.yaml", {"north": tmp_path / "north.sock", **workspace_of(far)})
+    assert yaml.safe_load((tmp_path / "workspace.yaml").read_text())["load_from"] == [
+        {"grpc_server": {"socket": str(tmp_path / "north.sock"), "location_name": "north"}},
+        {"grpc_server": {"host": "10.0.0.5", "port": 4000, "location_name": "far"}},
+        {"grpc_server": {"host": "[fd00::6]", "port": 4001, "location_name": "east"}},
+    ]
+    assert environment_for(far) == {"no_grpc_proxy": "10.0.0.5,fd00::6"}
+    assert environment_for([]) == {}
+    stop([])  # such as where all clinics are on other hosts
+    assert Names("far").partition("payments-1") == "far/payments-1"
+
+
+def test_hosts_of_one_dagster_have_its_storage_in_postgresql(tmp_path: Path) -> None:
+    """SCALE-04: and no path of one host reaches another. An operator may take the settings over."""
+    for folder in (prepare_shared_dagster(tmp_path / "all", {"far": 3}, True)[0], prepare_served_dagster(tmp_path)):
+        said = yaml.safe_load((folder / "dagster.yaml").read_text())
+        assert said["storage"] == {"postgres": {"postgres_url": {"env": "DAGSTER_POSTGRES_URL"}}}
+        assert said["local_artifact_storage"]["config"] == {"base_dir": {"env": "DAGSTER_HOME"}}
+        assert said["compute_logs"]["class"] == "NoOpComputeLogManager"
+    assert folder == tmp_path / "dagster" / "served"
+    settings = folder / "dagster.yaml"
+    own = "storage: {postgres: {postgres_url: {env: OWN}}}\n"
+    settings.write_text(own)
+    prepare_served_dagster(tmp_path)
+    assert settings.read_text() == own
+    settings.write_text(WRITTEN_FOR_OTHERS)
+    prepare_served_dagster(tmp_path)
+    assert settings.read_text() != WRITTEN_FOR_OTHERS
+    folder, _ = prepare_shared_dagster(tmp_path / "all", {"far": 3})
+    on_disk = (
+        f"^{folder / 'dagster.yaml'}: Dagster's storage is on this disk, .*: set DAGSTER_POSTGRES_URL on each host$"
+    )
+    with pytest.raises(BadHome, match=on_disk):
+        check_at_server(folder)
+    for text in ("", "storage: {}", "storage: {sqlite: {base_dir: x}}"):
+        (folder / "dagster.yaml").write_text(text)
+        with pytest.raises(BadHome, match=on_disk):
+            check_at_server(folder)
+    for text in ("storage: {mysql: {}}", "storage: {custom: {module: m, class: OfOurs}}"):
+        (folder / "dagster.yaml").write_text(text)
+        check_at_server(folder)
+
+
+def test_an_address_of_the_storage_that_dagster_does_not_take_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SCALE-04: with another driver each event of a run would fail."""
+    assert problem_of({}) is None
+    assert problem_of(STORAGE) is None
+    said = "DAGSTER_POSTGRES_URL begins with no postgresql+psycopg2://, which is what Dagster's storage takes"
+    assert problem_of({"DAGSTER_POSTGRES_URL": "postgresql://dagster:secret@db/dagster"}) == said
+    monkeypatch.setattr("pipelines.home.dagster_server.find_spec", lambda name: None)
+    assert problem_of(STORAGE) == (
+        "DAGSTER_POSTGRES_URL needs dagster-postgres, which is not installed: pip install 'chartferry[cluster]'"
+    )
+
+
+def test_the_commands_say_it_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SCALE-04: before anything is started."""
+    forget_settings(monkeypatch)
+    file = clinics_file(tmp_path, FAR)
+
+    def said(*words: str) -> tuple[int, str]:
+        return chartferry([*words]), capsys.readouterr().err
+
+    storage = "Dagster's storage is on this disk, which other hosts do not have: set DAGSTER_POSTGRES_URL on each host"
+    all_of_it = ("--home", str(tmp_path / "all"), "up", "--clinics", str(file))
+    assert said(*all_of_it) == (6, f"chartferry: {tmp_path}/all/dagster/dagster.yaml: {storage}\n")
+    monkeypatch.setenv("DAGSTER_POSTGRES_URL", "postgresql://db")
+    assert said(*all_of_it)[1].startswith("chartferry: DAGSTER_POSTGRES_URL begins with no ")
+    north = ("--home", str(tmp_path / "north"), "serve")
+    assert said(*north, "127.0.0.1:4000")[1].startswith("chartferry: DAGSTER_POSTGRES_URL begins with no ")
+    monkeypatch.setenv("DAGSTER_POSTGRES_URL", STORAGE["DAGSTER_POSTGRES_URL"])
+    assert said(*north, "4000") == (6, "chartferry: '4000' is no address: HOST:PORT, as 10.0.0.5:4000\n")
+    elsewhere = "192.0.2.1:4000 cannot be listened at (Cannot assign requested address): name an address of this host"
+    assert said(*north, "192.0.2.1:4000") == (6, f"chartferry: {elsewhere}\n")
+    code, usage = said(*north)
+    assert (code, "Missing argument '[HOST:PORT]'" in usage) == (2, True)
+    monkeypatch.setenv("FHIR_BASE_URL", "https://chart.example.org/fhir")
+    assert said(*north, "127.0.0.1:4000")[1].startswith("chartferry: set FHIR_CLIENT_ID and FHIR_CLIENT_SECRET ")
+
+
+def test_a_code_server_is_ready_once_it_listens_and_its_port_is_its_own(tmp_path: Path) -> None:
+    """SCALE-04: Dagster's server would share a port with that of another clinic."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        child = Child("code server", (), tmp_path / "log", listens=("127.0.0.1", port))
+        assert child.ready()
+        with pytest.raises(CannotStart, match="Address already in use"):
+            check_own("127.0.0.1", port)
+    assert not child.ready()
+    check_own("127.0.0.1", port)
+
+
+def test_a_code_server_that_is_out_of_reach_is_told_once_and_so_is_its_return() -> None:
+    """SCALE-04: the pages go on for the other clinics."""
+    said: list[str] = []
+    server = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{server.getsockname()[1]}"
+    watched = Watched(CodeServer("far", address, 2), said.append)
+    watched.look_once()
+    assert said == []
+    server.close()
+    watched.look()
+    watched.look()  # not due
+    assert watched.thread
+    watched.thread.join()
+    watched.look_once()
+    away = f"far: its code server at {address} does not answer (Connection refused); its imports wait; "
+    assert said == [f"{away}the other clinics go on"]
+    with socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))):
+        watched.look_once()
+    assert said[1:] == [f"far: its code server at {address} answers again"]
+
+
+def test_changed_feeds_are_read_anew_by_the_code_server_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SCALE-04: the pages are on another host. A code server that does not answer is asked again later."""
+    asked: list[tuple[object, ...]] = []
+    answers = [(1, b""), (0, b"[]"), (0, json.dumps(["Error loading", "a.toml: no key"]).encode())]
+
+    def answered(command: tuple[str, ...], **given: object) -> "subprocess.CompletedProcess[bytes]":
+        environ = given["env"]
+        assert isinstance(environ, dict)
+        asked.append((*command[3:], environ["no_grpc_proxy"]))
+        code, out = answers[len(asked) - 1]
+        return subprocess.CompletedProcess(command, code, out, b"")
+
+    monkeypatch.setattr(subprocess, "run", answered)
+    with pytest.raises(OSError, match="does not answer"):
+        serve_code.reload("0.0.0.0", 4000, os.environ)  # noqa: S104 - nothing listens at it
+    assert serve_code.reload("10.0.0.5", 4000, {}) == "feeds and views were read anew"
+    assert serve_code.reload("[::]", 4000, {}) == (
+        "feeds and views cannot be used, and nothing is imported until they are mended: a.toml: no key"
+    )
+    assert asked == [
+        ("127.0.0.1:4000", "120", "127.0.0.1"),
+        ("10.0.0.5:4000", "120", "10.0.0.5"),
+        ("[::1]:4000", "120", "::1"),
+    ]
