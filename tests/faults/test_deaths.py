@@ -70,7 +70,10 @@ def killed_on_the_way(mortal, home, victim, what, number):
     assert outcome.wrong + disagreements(importer, target, source, set()) == []
 
 
-@pytest.mark.parametrize(("victim", "what"), [("service", "load"), ("both", "load"), ("importer", "undo")])
+@pytest.mark.parametrize(
+    ("victim", "what"),
+    [("service", "load"), pytest.param("both", "load", marks=pytest.mark.long), ("importer", "undo")],
+)
 def test_store_ledger_and_source_agree_after_a_death(mortal, tmp_path, victim, what):
     """LEDGER-01, LEDGER-05, EXTRA-05"""
     killed_on_the_way(mortal, tmp_path / "home", victim, what, VICTIMS.index(victim))

@@ -18,10 +18,8 @@ OF_CELLS = [each for each in product((WITH_ADDITIONS, BARE), OPERATIONS) if each
 TURNS = [[each for each in OF_CELLS if each[1] == operation] for operation in OPERATIONS]
 FEW = [of[turn % len(of)] for turn, of in enumerate(TURNS)]
 """Each operation, at one target or the other in turn."""
-SOME = [
-    Cell(*each, tuple(MOMENTS)[(2 * turn + later) % len(MOMENTS)]) for turn, each in enumerate(FEW) for later in (0, 1)
-]
-"""Of these two moments each, from where the last one's end, so that each moment occurs."""
+SOME = [Cell(*FEW[turn % len(FEW)], moment) for turn, moment in enumerate(MOMENTS)]
+"""Each moment at the next of these in turn."""
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from pipelines.ledger.ledger import Ledger
 from tests.support.exports import QUESTIONS, TASKS, payments, put, tasks
 from tests.support.fake_target import Said, outcome
 from tests.support.ledgers import keep_ledger, lose_ledger, lose_tables
+from tests.support.publishing import publish_nothing
 
 ANSWERS = "response_id,patient_id,questionnaire,question,answer_text\n"
 both = pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
@@ -143,18 +144,25 @@ def test_what_was_taken_back_is_not_made_again_by_itself(home, target, asked, ad
 
 
 @pytest.mark.publishes("import_row")
-def test_status_counts_what_was_taken_back_as_the_tables_do_also_where_the_decision_is_lost(home, asked, chartferry):
+def test_status_counts_what_was_taken_back_as_the_tables_do_also_where_the_decision_is_lost(
+    home, asked, chartferry, monkeypatch
+):
     """CLI-CMD-10, CLI-CMD-17: of two files the second has a record of the first once more."""
-    tasks(home, "k1", "k2")
-    batch = asked("import")["batches"][0]["batch_id"]
-    put(home, "tasks-2.csv", TASKS + "".join(f"{key},p1,call {key},requested,a\n" for key in ("k2", "k3")))
-    asked("import")
-    asked("undo", batch)
+    with monkeypatch.context() as patched:
+        publish_nothing(patched)
+        tasks(home, "k1", "k2")
+        batch = asked("import")["batches"][0]["batch_id"]
+        put(home, "tasks-2.csv", TASKS + "".join(f"{key},p1,call {key},requested,a\n" for key in ("k2", "k3")))
+        asked("import")
+        asked("undo", batch)
+    asked("reports")
     told = [told_back(home, chartferry)]
     lose_ledger(home)
-    asked("verify", "--adopt")
-    asked("import", "--again", batch)
-    asked("undo", batch)
+    with monkeypatch.context() as patched:
+        publish_nothing(patched)
+        asked("verify", "--adopt")
+        asked("import", "--again", batch)
+        asked("undo", batch)
     lose_ledger(home)
     assert asked("verify", "--adopt")["batches"][batch]["taken_back"]
     asked("reports")

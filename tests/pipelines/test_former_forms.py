@@ -1,7 +1,7 @@
 """A questionnaire that the target replaced under its id: answers belong to the form that they were given to."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -60,23 +60,29 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     made.ledger.close()
 
 
-def checked_by(world: World, batch: str, questionnaire: dict[str, Any], run: int = 1) -> None:
-    """Write down what a run of a batch checked its answers by."""
+def name_of(questionnaire: dict[str, Any]) -> str:
+    """The name that a questionnaire's content has in manifests."""
     model = check(RESOURCES["Questionnaire"], questionnaire, Site(), needs=()).model
     assert model
+    return content_name(model)
+
+
+def checked_by(world: World, batch: str, *questionnaires: dict[str, Any], run: int = 1) -> None:
+    """Write down what a run of a batch checked its answers by."""
     manifest: dict[str, Any] = {
         "target": TARGET,
         "started_at": "2026-03-01T12:00:00.000000Z",
         "source": "default",
         "feed_hash": "f1",
     }
-    manifest |= {"resource": "QuestionnaireResponse", "questionnaires": {"q1": content_name(model)}}
+    contents = {each["id"]: name_of(each) for each in questionnaires}
+    manifest |= {"resource": "QuestionnaireResponse", "questionnaires": contents}
     (world.home / "batches" / batch / f"run-{run}" / "manifest.json").write_text(json.dumps(manifest))
 
 
 def replaced(world: World, new: dict[str, Any] = NEW) -> None:
-    """Publish the questionnaire as it is; a day later another is in its place."""
-    world.publish()
+    """Read the questionnaire as it is, as a publication does; a day later another is in its place."""
+    world.read()
     world.time += timedelta(days=1)
     world.questionnaires = [new]
 
@@ -147,23 +153,33 @@ def test_a_response_that_names_a_version_is_of_that_version(world: World) -> Non
     assert "1 response names Mood (q1), and which of its versions was answered is not known" in done.remarks[1]
 
 
-@pytest.mark.parametrize(
-    "new",
-    [
-        *(form(*texts, value=None) for texts in (("Sad?", "Tired?", "In pain?"), ("SAD", "Tired?"), ("Sad?",))),
-        form("Sad?", "Tired?", value=None, title="Mood today"),
-    ],
-)
-def test_a_form_that_asks_nothing_else_by_its_linkids_stays_one_questionnaire(
-    world: World, new: dict[str, Any]
-) -> None:
-    world.questionnaires = [form("Sad?", "Tired?", value=None)]
-    carry_over(world, "QuestionnaireResponse", {"r1": (START, answers("a1", "a2"))})
-    replaced(world, new)
-    done = world.publish()
-    assert world.rows("SELECT questionnaire_id FROM questionnaire") == [("q1",)]
-    assert world.rows("SELECT count(*) FROM response_mood WHERE a1 = 'low'") == [(1,)]
-    assert not done.remarks
+def each_of_its_own(forms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Forms as those of as many questionnaires: q1 and Mood 1, and so on."""
+    return [each | {"id": f"q{n}", "name": f"{each['name']} {n}"} for n, each in enumerate(forms, 1)]
+
+
+def replaced_at_once(world: World, old: dict[str, Any], new: Sequence[dict[str, Any]]) -> list[str]:
+    """Publish an answer to each of as many questionnaires, which were replaced since; return the wide tables."""
+    world.questionnaires = each_of_its_own([old] * len(new))
+    there: dict[str, tuple[datetime | None, dict[str, Any]]] = {
+        f"r{n}": (START, answers("a1", "a2", questionnaire=f"http://chart/Questionnaire/{each['id']}"))
+        for n, each in enumerate(world.questionnaires)
+    }
+    checked_by(world, carry_over(world, "QuestionnaireResponse", there), *world.questionnaires)
+    world.read()
+    world.time += timedelta(days=1)
+    world.questionnaires = each_of_its_own(new)
+    world.publish()
+    return [f"response_mood_{n}" for n in range(1, len(new) + 1)]
+
+
+def test_a_form_that_asks_nothing_else_by_its_linkids_stays_one_questionnaire(world: World) -> None:
+    new = [form(*texts, value=None) for texts in (("Sad?", "Tired?", "In pain?"), ("SAD", "Tired?"), ("Sad?",))]
+    new.append(form("Sad?", "Tired?", value=None, title="Mood today"))
+    tables = replaced_at_once(world, form("Sad?", "Tired?", value=None), new)
+    assert world.rows("SELECT questionnaire_id FROM questionnaire ORDER BY 1") == [("q1",), ("q2",), ("q3",), ("q4",)]
+    assert [world.rows(f"SELECT count(*) FROM {each} WHERE a1 = 'low'") for each in tables] == [[(1,)]] * 4
+    assert not world.published.remarks
 
 
 def other_links(questionnaire: dict[str, Any]) -> dict[str, Any]:
@@ -171,23 +187,14 @@ def other_links(questionnaire: dict[str, Any]) -> dict[str, Any]:
     return questionnaire | {"item": items}
 
 
-@pytest.mark.parametrize(
-    "new",
-    [
-        form("Sad?"),
-        form("Sad?", "Tired?", "In pain?"),
-        form("Sad?", "Tired?", value=9),
-        form("Sad?", "Tired?", value=None),
-        other_links(OLD),
-    ],
-)
-def test_a_score_of_former_answers_stays_as_it_was(world: World, new: dict[str, Any]) -> None:
-    batch = carry_over(world, "QuestionnaireResponse", {"r1": (START, answers("a1", "a2"))})
-    checked_by(world, batch, OLD)
-    replaced(world, new)
-    world.publish()
-    assert world.rows("SELECT questionnaire_id, value, complete, missing FROM score") == [("q1~1", 2, True, 0)]
-    assert world.rows("SELECT a1, a2 FROM response_mood") == [("low", "low")]
+def test_scores_of_former_answers_stay_as_they_were(world: World) -> None:
+    """A question fewer or more, another value or none, other linkIds: one questionnaire each."""
+    new = [form("Sad?"), form("Sad?", "Tired?", "In pain?"), form("Sad?", "Tired?", value=9)]
+    new += [form("Sad?", "Tired?", value=None), other_links(OLD)]
+    tables = replaced_at_once(world, OLD, new)
+    asked = "SELECT questionnaire_id, value, complete, missing FROM score ORDER BY 1"
+    assert world.rows(asked) == [(f"q{n}~1", 2, True, 0) for n in range(1, 6)]
+    assert [world.rows(f"SELECT a1, a2 FROM {each}") for each in tables] == [[("low", "low")]] * 5
 
 
 def test_a_score_of_a_file_keeps_former_answers_where_a_question_that_it_counts_was_taken_away(world: World) -> None:
@@ -208,13 +215,13 @@ def test_a_score_of_a_file_keeps_former_answers_where_a_question_that_it_counts_
 
 
 def test_answers_to_a_form_that_was_gone_and_came_back_as_another_are_of_the_former(world: World) -> None:
-    world.publish()
+    world.read()
     world.responses = [of_others("early", world.time)]
-    world.publish()
-    world.publish()
+    world.read()
+    world.read()
     world.questionnaires = [NEW | {"id": "q9", "name": "Other"}]
     world.time += timedelta(days=1)
-    world.publish()
+    world.read()
     world.questionnaires.append(NEW)
     world.time += timedelta(days=1)
     world.publish()
@@ -223,9 +230,7 @@ def test_answers_to_a_form_that_was_gone_and_came_back_as_another_are_of_the_for
 
 def test_the_name_of_a_content_stays_the_same(world: World) -> None:
     """Manifests of earlier imports have it: where another field is read, name it without, or keep both."""
-    model = check(RESOURCES["Questionnaire"], OLD, Site(), needs=()).model
-    assert model
-    assert content_name(model) == "ea6c719d1fd6"
+    assert name_of(OLD) == "ea6c719d1fd6"
 
 
 def test_a_form_that_came_back_is_the_form_that_it_was(world: World) -> None:
@@ -234,7 +239,7 @@ def test_a_form_that_came_back_is_the_form_that_it_was(world: World) -> None:
     replaced(world)
     swept = folder_of(world.home, TARGET) / "questionnaires.parquet"
     before = swept.read_bytes()
-    world.publish()
+    world.read()
     swept.write_bytes(before)
     replaced(world, OLD)
     world.publish()
@@ -343,7 +348,7 @@ def test_a_response_is_of_the_run_that_made_its_record(world: World, own: int, f
         folder.mkdir(parents=True)
         body = json.dumps({"resourceType": "QuestionnaireResponse"} | answers("a1", "a2"))
         pq.write_table(pa.table({"line": [2], "body": [body]}), folder / "accepted.parquet")
-        checked_by(world, batch, content, run)
+        checked_by(world, batch, content, run=run)
     world.ledger.finish_batch(TARGET, batch, "finished", {})
     replaced(world)
     world.publish()
@@ -352,12 +357,12 @@ def test_a_response_is_of_the_run_that_made_its_record(world: World, own: int, f
 
 def test_a_first_content_that_had_changed_before_it_was_kept_is_not_that_of_the_beginning(world: World) -> None:
     """A home of the version before kept no former content: what came before the second is not known."""
-    world.publish()
+    world.read()
     world.responses = [of_others("first", world.time)]
-    world.publish()
+    world.read()
     world.responses = []
     replaced(world)
-    world.publish()
+    world.read()
     (folder_of(world.home, TARGET) / "questionnaires_before.parquet").unlink()
     replaced(world, form("Sad?", "Hungry?"))
     world.responses = [of_others("first", START)]

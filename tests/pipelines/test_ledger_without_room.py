@@ -93,7 +93,7 @@ def test_a_server_is_told_not_to_answer_only_where_it_does_not(said: str, told: 
 
 @pytest.mark.crossed
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
-@pytest.mark.parametrize("step", ["intend", "settle"])
+@pytest.mark.parametrize("step", ["settle", pytest.param("intend", marks=pytest.mark.long)])
 def test_a_server_that_crashes_in_a_load_is_told_as_that(home, target, chartferry, asked, monkeypatch, step, additions):
     """SCALE-03, LEDGER-01: behind what it has committed, and before what is to be committed next."""
     target.additions = additions

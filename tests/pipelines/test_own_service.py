@@ -14,6 +14,7 @@ import pytest
 from pipelines.session.bundled import bundled_service
 from tests.conftest import small_world
 from tests.pipelines.test_cli import put, summary
+from tests.support.alive import lives
 from tests.support.commands import totals_close
 from tests.support.ledgers import read_ledger
 from tests.support.starting import start
@@ -65,8 +66,9 @@ def test_the_bundled_service_ends_when_its_command_is_killed(own):
         assert service["url"] == url
         holder.kill()
     ends = time.monotonic() + 20
-    while Path(f"/proc/{service['pid']}").exists() and time.monotonic() < ends:
+    while lives(service["pid"]) and time.monotonic() < ends:
         time.sleep(0.05)
+    assert not lives(service["pid"])
     assert not (own / "service.duckdb.run").exists()
 
 

@@ -258,7 +258,7 @@ def run_commands(made: Everything) -> None:
         (again / name).write_text(text)
     for line in f"{COMMANDS}\n{LAST[made.up]}".splitlines():
         made.tell("chartferry", "--home", made.home, *line.format(home=made.home, undone=undone, again=again).split())
-    for batch in batches:
+    for batch in batches if made.up else batches[::3]:
         made.tell("chartferry", "--home", made.home, "status", batch)
 
 

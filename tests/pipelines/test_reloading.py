@@ -13,6 +13,7 @@ import yaml
 
 from pipelines.commands import up as running
 from pipelines.commands.definitions import DEFINITIONS, Reloading, stamp_of, told
+from tests.support.alive import lives
 from tests.support.commands import load
 from tests.support.payers import practice
 from tests.support.standing import Standing, standing, until
@@ -142,7 +143,7 @@ SERVED = """if True:
     [
         ("newest.kill()", -signal.SIGKILL, "The process that holds the definitions ended.\n", ""),
         pytest.param("older.kill()", 0, "", "stays\n", marks=pytest.mark.long),
-        (STOP, 0, "", "stays\n"),
+        pytest.param(STOP, 0, "", "stays\n", marks=pytest.mark.long),
     ],
     ids=["the newest ends", "an older one ends", "the newest ends after a stop was asked for"],
 )
@@ -155,13 +156,6 @@ def test_a_code_server_whose_definitions_process_ended_ends_with_all_its_runs(
     older, told_later = done.stdout.split("\n", 1)
     assert (done.returncode, done.stderr, told_later) == (code, said, stays)
     until(lambda: not lives(int(older)), "the end of the older process")
-
-
-def lives(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def jobs(up: Standing) -> list[str]:

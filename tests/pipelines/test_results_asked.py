@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
+import duckdb
 import pytest
 
 from pipelines.client.capabilities import capabilities_of
@@ -14,11 +15,14 @@ from pipelines.client.replies import Late, NotDone, NotSent, Refused, Reply, Unk
 from pipelines.reports.included import INCLUDE, sweep_including, with_results
 from pipelines.reports.pages import SweepIncomplete
 from pipelines.reports.publish import publish
-from pipelines.reports.results import sweep_results
-from pipelines.reports.sweep import kept, sweep
+from pipelines.reports.results import RESULT, sweep_results
+from pipelines.reports.sweep import FILES, folder_of, kept, sweep
 from pipelines.session.sweeping import reports_swept
 from tests.support.publishing import TARGET, Target, World, publish_only, report
 from tests.support.results import report_of, result
+
+MANY = 1_000
+"""Results, which take the publication of a test a second."""
 
 
 @pytest.fixture
@@ -72,14 +76,21 @@ class Paged(Target):
 
 
 def swept(world: World, target: Target, count: int, length: int) -> list[str]:
-    """Publish one report with so many results, whose ids are so long, and read them from a target anew."""
+    """Publish one report with so many results, whose ids are so long, and read them from a target anew.
+
+    Few of them are published: those that are read lie in a file until then.
+    """
     names = [f"{number:0{length}}" for number in range(count)]
     world.reports, world.results = [report_of("r1", *names)], [result(name) for name in names]
     world.read()
     target.resources = world.results
     assert sweep_results(target, world.home, TARGET) == count
-    world.publish()
-    assert world.rows("SELECT count(*) FROM observation") == [(count,)]
+    if count < MANY:
+        world.publish()
+        assert world.rows("SELECT count(*) FROM observation") == [(count,)]
+    file = folder_of(world.home, TARGET) / FILES[RESULT][0]
+    there = duckdb.read_parquet(str(file)).filter("gone_at IS NULL").project("report_id").fetchall()
+    assert sorted(there) == [(name,) for name in names]
     return names
 
 

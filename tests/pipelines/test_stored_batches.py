@@ -256,14 +256,14 @@ def test_a_ledger_is_made_again_from_the_copies_of_its_journal_at_the_store(mach
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (500, "it answers with an error (500)"),
+        pytest.param(500, "it answers with an error (500)", marks=pytest.mark.long),
         pytest.param(503, "it answers with an error (503)", marks=pytest.mark.long),
         (403, "it refuses these credentials (403)"),
-        (404, "there is no such bucket or container"),
-        ("expired", "these credentials have expired"),
+        pytest.param(404, "there is no such bucket or container", marks=pytest.mark.long),
+        pytest.param("expired", "these credentials have expired", marks=pytest.mark.long),
         ("lost", "it does not answer, or the connection to it was lost"),
-        ("cut", "it does not answer, or the connection to it was lost"),
-        ("silent", "it does not answer, or the connection to it was lost"),
+        pytest.param("cut", "it does not answer, or the connection to it was lost", marks=pytest.mark.long),
+        pytest.param("silent", "it does not answer, or the connection to it was lost", marks=pytest.mark.long),
     ],
 )
 def test_a_store_that_fails_is_one_sentence_and_nothing_is_lost(machines, target, bucket, monkeypatch, wrong, said):

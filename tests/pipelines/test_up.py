@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
-import psutil
 import pytest
 from dagster._core.execution.retries import auto_reexecution_should_retry_run
 from dagster._core.storage.tags import GRPC_INFO_TAG, REPOSITORY_LABEL_TAG
@@ -31,6 +30,7 @@ from pipelines.home.logs import rotate
 from pipelines.session import service_commands
 from pipelines.session.named import BadTarget
 from tests.support import loopback
+from tests.support.alive import lives
 from tests.support.commands import forget_settings
 from tests.support.standing import PATIENCE_SECONDS, addresses, gone, processes_of, running_up, until
 
@@ -239,8 +239,9 @@ def test_lost_runs_are_given_up_once_the_daemon_is_heard_or_after_a_while_and_ag
 def test_what_an_attended_process_started_ends_with_it_when_nobody_attends_any_more() -> None:
     """CLI-CMD-13: so that no run goes on when `up` itself was killed."""
     program = """if True:
-        import subprocess, sys, time
+        import signal, subprocess, sys, time
         from pipelines.dagster.attended import attended
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where the tests run in the background
         with attended():
             print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid, flush=True)
             time.sleep(600)"""
@@ -248,10 +249,10 @@ def test_what_an_attended_process_started_ends_with_it_when_nobody_attends_any_m
     with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as process:
         assert process.stdin
         assert process.stdout
-        started = psutil.Process(int(process.stdout.readline()))
+        started = int(process.stdout.readline())
         process.stdin.close()
         assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
-    until(lambda: not started.is_running() or started.status() == psutil.STATUS_ZOMBIE, "the end of what it started")
+    until(lambda: not lives(started), "the end of what it started")
 
 
 @pytest.mark.long

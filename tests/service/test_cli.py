@@ -143,7 +143,7 @@ def test_a_second_service_over_a_store_names_the_first(served):
         b"nonsense\r\n\r\n",
         b"GET /Task HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
         b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 20_000 + b"\r\n",
+        pytest.param(b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 20_000 + b"\r\n", marks=pytest.mark.long),  # five seconds
         b"GET / HTTP/1.1\r\nx: " + b"y" * 100_000,
         b"GET /" + b"y" * 100_000,
     ],

@@ -36,12 +36,12 @@ def pages(service: Running, query: str) -> list[list[Any]]:
 @pytest.mark.parametrize(
     "query",
     [
-        "_sort=due-date",
+        pytest.param("_sort=due-date", marks=pytest.mark.long),
         pytest.param("_sort=-due-date", marks=pytest.mark.long),
         "_sort=-due-date&status=requested",
         "_sort=_id",
         pytest.param("", marks=pytest.mark.long),
-        "status=requested",
+        pytest.param("status=requested", marks=pytest.mark.long),
     ],
 )
 def test_a_page_far_from_the_beginning_is_the_one_that_sorting_everything_gives(

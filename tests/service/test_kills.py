@@ -22,6 +22,8 @@ from tests.support.starting import start
 
 PHASES = ("waiting", "rules", "append", "commit", "committed", "answering", "catching up", "caught up")
 RARE = ("catching up", "caught up")
+BRIEFLY = ("waiting", "commit", "answering", "caught up")
+"""Those of `make test`, whose test of batches has two others."""
 """Phases that come once in 500 writes, or when the service has a rest."""
 CLIENTS = 6
 
@@ -76,12 +78,21 @@ def killed_under_load(store: Path, headers: dict[str, str], phase: str, number: 
     return load
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize(
+    "phase", [phase if phase in BRIEFLY else pytest.param(phase, marks=pytest.mark.long) for phase in PHASES]
+)
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, phase: str) -> None:
     survives(tmp_path, phase, 1 if phase in RARE else random.Random(phase).randint(3, 25))
 
 
-@pytest.mark.parametrize(("phase", "stored"), [("rules", 0), ("append", 0), ("commit", 0), ("committed", 40)])
+@pytest.mark.parametrize(
+    ("phase", "stored"),
+    [
+        *(pytest.param(phase, 0, marks=pytest.mark.long) for phase in ("rules", "commit")),
+        ("append", 0),
+        ("committed", 40),
+    ],
+)
 def test_a_batch_is_there_whole_or_not_at_all(tmp_path: Path, phase: str, stored: int) -> None:
     """EXTRA-BATCH-05: one durable commit for all entries of a bundle."""
     store = tmp_path / "service.duckdb"

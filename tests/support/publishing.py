@@ -22,7 +22,7 @@ from pipelines.reports.publication import Publication
 from pipelines.reports.publish import publish
 from pipelines.reports.results import sweep_results
 from pipelines.reports.sweep import Sweep, sweep
-from pipelines.reports.tables import ReportTable, readable_tables, report_tables
+from pipelines.reports.tables import ReportTable, readable_tables, report_tables, staging_selects
 from pipelines.reports.truths import TOTALS
 from pipelines.reports.words import keep_names
 from tests.support.unpublished import MODULES
@@ -107,6 +107,8 @@ PAGED = (
 """The tables that the page of a publication reads."""
 WIDE = ("questionnaire_response", "questionnaire", "question", "answer", "answer_option")
 """The tables that those of each questionnaire are made from."""
+STAGED = ("swept_report", "swept_response", "sent_response", "waiting_payment")
+"""The staged tables that others than the SQL of tables read."""
 
 
 def publish_only(patch: pytest.MonkeyPatch, *names: str, wide: bool = False) -> None:
@@ -122,6 +124,9 @@ def publish_only(patch: pytest.MonkeyPatch, *names: str, wide: bool = False) -> 
     def few(read: Callable[[Path], list[ReportTable]]) -> Callable[[Path], list[ReportTable]]:
         return lambda home: [each for each in read(home) if each.name in wanted or each.name not in OURS]
 
+    staged = {*STAGED, *(word for name in wanted & OURS.keys() for word in re.findall(r"\w+", OURS[name].select))}
+    selects = {name: select for name, select in staging_selects().items() if name in staged}
+    patch.setattr("pipelines.reports.staging.staging_selects", lambda: selects)
     patch.setattr("pipelines.reports.making.report_tables", few(report_tables))
     if "pipelines.dagster.reports.assets" in sys.modules:  # it takes seconds to import
         patch.setattr("pipelines.dagster.reports.assets.readable_tables", few(readable_tables))

@@ -139,7 +139,10 @@ def test_an_odd_archive_ends_with_one_sentence(case: str, tmp_path: Path) -> Non
     assert not list((tmp_path / "run-1").glob("*.parquet"))
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, zstandard, lambda content: zipped({"payments.csv": content})])
+@pytest.mark.parametrize(
+    "pack",
+    [gzip.compress, pytest.param(zstandard, marks=pytest.mark.long), lambda content: zipped({"payments.csv": content})],
+)
 def test_what_unpacks_to_far_more_than_its_size_is_refused(pack, tmp_path, monkeypatch):
     """FEED-FILE-02: a small file that would keep the import busy for long."""
     monkeypatch.setattr(packed, "ALWAYS_TAKEN", 1 << 20)

@@ -5,12 +5,14 @@ examples show them.
 """
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from pipelines.feeds.drafting.draft import draft_lines
-from pipelines.feeds.drafting.entries import Entry
+from pipelines.feeds.drafting.entries import Entry, Line
 from tests.support.crossing import every_second
 from tests.support.export_headers import Judged, StrangeExport, content, exports, judged
 
@@ -19,28 +21,34 @@ MOST_ASKED = 0.25
 LEAST_RIGHT = 0.6
 
 
-def verdicts(export: StrangeExport, folder: Path) -> tuple[str, list[Judged]]:
+@cache
+def drafted_lines(name: str) -> list[Line]:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(content(next(export for export in EXPORTS if export.file_name == name)))
+        return draft_lines(path)
+
+
+def verdicts(export: StrangeExport) -> tuple[str, list[Judged]]:
     """The kind that the draft has, and each column as it has it."""
-    path = folder / export.file_name
-    path.write_bytes(content(export))
-    lines = draft_lines(path)
+    lines = drafted_lines(export.file_name)
     (kind,) = [line.value for line in lines if isinstance(line, Entry) and line.key == "kind"]
     return kind.strip('"'), list(judged(export, lines))
 
 
 @pytest.mark.parametrize("export", every_second(EXPORTS), ids=[export.file_name for export in EXPORTS])
-def test_no_column_of_a_strange_export_is_drafted_wrong_without_a_word(export: StrangeExport, tmp_path: Path) -> None:
+def test_no_column_of_a_strange_export_is_drafted_wrong_without_a_word(export: StrangeExport) -> None:
     """FEED-FILE-08."""
-    kind, found = verdicts(export, tmp_path)
+    kind, found = verdicts(export)
     assert kind == export.kind
     assert [judgement for judgement in found if judgement.verdict == "wrong"] == []
 
 
-def test_most_columns_of_strange_exports_need_no_decision(tmp_path: Path) -> None:
+def test_most_columns_of_strange_exports_need_no_decision() -> None:
     """FEED-FILE-08."""
     counts: Counter[str] = Counter()
     for export in EXPORTS:
-        counts.update(judgement.verdict for judgement in verdicts(export, tmp_path)[1])
+        counts.update(judgement.verdict for judgement in verdicts(export)[1])
     assert len(EXPORTS) >= 30
     assert counts["right"] >= LEAST_RIGHT * counts.total()
     assert counts["asked"] <= MOST_ASKED * counts.total()
