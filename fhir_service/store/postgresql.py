@@ -106,7 +106,8 @@ class PostgreSql:
     @property
     def _place(self) -> str:
         """The database as messages name it: without user and password."""
-        host = self._url.host or "this machine"
+        named = self._url.normalized_query.get("host", ())  # several, of which one takes writes
+        host = self._url.host or ", ".join(each for each in named if not each.startswith("/")) or "this machine"
         return f"the database {self._url.database or ''} on {host}".replace("  ", " ")
 
     def _reason(self, error: DBAPIError) -> str:

@@ -14,6 +14,7 @@ from pipelines.home.batch import Received, received_before
 from pipelines.home.files import write_whole
 from pipelines.ledger.kept import Batches
 from pipelines.runs.beginning import begin
+from pipelines.runs.lost import refuse_lost
 from pipelines.runs.run import Result, Run
 from pipelines.session.session import Session
 from pipelines.validation.outcome import Validated
@@ -74,7 +75,8 @@ def is_signed(batches: Batches, target: str, batch_id: str, run: int) -> bool:
 def newest(session: Session, feed: Feed, batch_id: str) -> Newest:
     """Return the newest run of the batch at the session's target.
 
-    Empty if there is none, or if the feed changed since the run was validated and it was not loaded.
+    Empty if there is none, or if the feed changed since the run was validated and it was not loaded. Raises
+    `NotPossible` for one that may have been loaded in part, which a ledger that failed over since may not know.
     """
     found: list[tuple[int, Path, dict[str, Any]]] = []
     for folder in session.batches.renew(batch_id).glob("run-*"):
@@ -91,6 +93,7 @@ def newest(session: Session, feed: Feed, batch_id: str) -> Newest:
     received = received_before(folder.parent)
     if received is None or about["feed_hash"] != feed.hash:
         return Newest()
+    refuse_lost(session, feed, batch_id)
     began = time.monotonic() - about["seconds"]
     run = Run(received, feed, about["run"], folder, about["before"], began, about["started_at"])
     return Newest(at, run, _validated(folder, about["validated"]))

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, CursorResult, Engine, Executab
 from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.ledger import tables as t
-from pipelines.ledger.database import address_of, open_engine, why
+from pipelines.ledger.database import address_of, history_of, is_replicated, open_engine, why
 from pipelines.ledger.in_step import BesideFile, First, InDatabase, InStep, last_of, nothing_first
 from pipelines.ledger.journal import Journal, Line
 from pipelines.ledger.kept import Batches
@@ -103,6 +103,16 @@ class LedgerAccess:
         """Return what only this ledger has, and its copies; None before it has a first fact."""
         with self.engine.begin() as connection:
             return self._in_step.identity(connection) if self._in_step else None
+
+    def history(self) -> str | None:
+        """Return the name of the server's history; None of a ledger in a file."""
+        with self.reading() as connection:
+            return history_of(connection)
+
+    def losable_history(self) -> str | None:
+        """Return the name of the server's history; None if a failover takes nothing with it that was committed."""
+        with self.reading() as connection:
+            return None if is_replicated(connection) else history_of(connection)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:

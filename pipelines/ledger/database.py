@@ -11,7 +11,7 @@ from sqlalchemy import Dialect, Engine, create_engine, event
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
 
 from pipelines.ledger.columns import metadata
@@ -62,6 +62,22 @@ REFUSALS = {
 CONNECTION_ENDED = ("08", "57P")
 """How a server's codes begin that say the connection has ended, or that it is about to end."""
 OTHER_ANSWER = "its server has ended this with the error {}: see its log, and start the same command again"
+FAILED_OVER = (
+    "the ledger's server was failed over or restored while this command ran, and may lack what it did last: start the"
+    " same command again, which finds out"
+)
+NO_URL = (
+    "CHARTFERRY_LEDGER cannot be read as the URL of a database: is everything in the password percent-encoded, and are"
+    " several hosts named as ?host=a:5432&host=b:5432?"
+)
+STANDBY = "the ledger's server is a standby, which takes no writes: start the same command again once one does"
+HISTORY = """SELECT CASE WHEN NOT pg_is_in_recovery() THEN
+                    system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) END
+             FROM pg_control_system()"""
+"""Selects the name of a server's files and their timeline, which ends where a standby is promoted; NULL at one."""
+DURABLE = """SELECT set_config('synchronous_commit', 'on', false)
+             WHERE current_setting('synchronous_commit') IN ('off', 'local')"""
+REPLICATED = "SELECT current_setting('synchronous_standby_names') <> ''"
 
 
 def open_engine(url: str | Path) -> Engine:
@@ -77,6 +93,8 @@ def open_engine(url: str | Path) -> Engine:
         event.listen(engine, "begin", _begin_sqlite)
     else:
         event.listen(engine, "handle_error", _hide_values)
+    if engine.dialect.name == "postgresql":
+        event.listen(engine, "connect", _OneHistory().begin_session)
     try:
         _create(engine)
     except SQLAlchemyError as error:
@@ -93,11 +111,14 @@ def open_engine(url: str | Path) -> Engine:
 
 def address_of(named: str | Path) -> URL:
     """Return the URL of a ledger, given as URL or path. A path is taken as it is: in a URL, `?` and `%` would name
-    another file.
+    another file. Raises `LedgerError`.
     """
     if isinstance(named, Path) or "://" not in named:
         return URL.create("sqlite", database=str(named))
-    return make_url(named)
+    try:
+        return make_url(named)
+    except (ArgumentError, ValueError):  # the causes hold parts of the text, and so perhaps of the password
+        raise LedgerError(NO_URL) from None
 
 
 def why(error: SQLAlchemyError) -> str:
@@ -118,6 +139,16 @@ def why(error: SQLAlchemyError) -> str:
     return f"{said}{hint if closed else ''}"
 
 
+def history_of(connection: Connection) -> str | None:
+    """Return the name of a server's history; None of a ledger in a file."""
+    return str(connection.exec_driver_sql(HISTORY).scalar()) if connection.dialect.name == "postgresql" else None
+
+
+def is_replicated(connection: Connection) -> bool:
+    """True if a standby has each commit before it counts, so that a failover loses none."""
+    return connection.dialect.name == "postgresql" and bool(connection.exec_driver_sql(REPLICATED).scalar())
+
+
 def _hide_values(context: ExceptionContext) -> None:
     """A server names values of the row that it refuses; only its code for the error goes on."""
     code = getattr(context.original_exception, "sqlstate", None) or _code_in(str(context.original_exception))
@@ -129,6 +160,26 @@ def _hide_values(context: ExceptionContext) -> None:
 def _code_in(text: str) -> str | None:
     """Return the code that the driver leaves out where a server refuses a connection."""
     return next((code for code, words in REFUSALS.items() if words.search(text)), None)
+
+
+class _OneHistory:
+    """Sessions of one process at a server, which all are of one history: a standby that takes the server's place may
+    lack what the process has committed, and must not be written to as if it had that.
+    """
+
+    def __init__(self) -> None:
+        self._known: str | None = None
+
+    def begin_session(self, raw: Any, _record: object) -> None:
+        """Raise `LedgerError` for a server that is another by now. Commits are to outlive it."""
+        autocommit, raw.autocommit = raw.autocommit, True
+        raw.execute(DURABLE)
+        [history] = raw.execute(HISTORY).fetchone()
+        raw.autocommit = autocommit
+        if history is None or history != (self._known or history):
+            raw.close()
+            raise LedgerError(STANDBY if history is None else FAILED_OVER)
+        self._known = history
 
 
 class _SQLite(SQLiteDialect_pysqlite):

@@ -133,7 +133,7 @@ class Held:
                     if connection.execute(update(self.table).where(self._mine()).values(self._told())).rowcount == 0:
                         self._lost.set()
                         return
-            except SQLAlchemyError:  # busy or away for a moment: the next beat tells
+            except (SQLAlchemyError, LedgerError):  # busy or away for a moment: the next beat tells
                 continue
 
 

@@ -7,10 +7,9 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import SOURCE, Received
 from pipelines.home.scratch import remove_abandoned
 from pipelines.ledger.lease import utc_text
-from pipelines.ledger.tables import NotPossible
 from pipelines.runs.cut_off import lines_left, was_retried
 from pipelines.runs.ending import result_of
-from pipelines.runs.lost import lost_before
+from pipelines.runs.lost import refuse_lost
 from pipelines.runs.manifest import rules_version, software_version, write_manifest
 from pipelines.runs.run import Lines, Run
 from pipelines.session.session import Session
@@ -34,11 +33,8 @@ def begin(
     Raises `NotPossible` when sending could make second ones, since the ledger of runs is lost; not while adopting.
     """
     target, batch_id = session.target, received.batch_id
-    if not (adopting or session.is_safe(feed.resource)) and (lost := lost_before(session, feed, batch_id)):
-        what = "it" if lost == batch_id else f"nothing was sent, since {lost}"
-        raise NotPossible(
-            f"{batch_id}: {what} was loaded before, and the ledger does not know that: chartferry verify --adopt"
-        )
+    if not adopting:
+        refuse_lost(session, feed, batch_id)
     batch = session.batches.renew(batch_id)
     session.batches.keep(batch_id, *SOURCE)
     if session.ledger.stored:  # the same bytes may have come to another machine under another name

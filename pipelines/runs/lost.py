@@ -1,7 +1,8 @@
 """Find batches whose runs lie in the home and are not in the ledger: it is lost with its journal, or both are copies.
 
 A run is in the ledger before its folder is made, and its end is there before its manifest says so. So a run is lost if
-its folder says more than the ledger.
+its folder says more than the ledger. A run without an end is lost too where the ledger's server has another history by
+now, as after a failover: what the run did last may not be there.
 """
 
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch_files import MANIFESTS
 from pipelines.ledger.manifests import is_of, manifest_in
+from pipelines.ledger.tables import NotPossible
 from pipelines.session.session import Session
 
 LOOK = "look into the chart before a file brings these rows again"
@@ -53,6 +55,15 @@ def lost_before(session: Session, feed: Feed, batch_id: str) -> str | None:
     return batch_id if batch_id in names else next(iter(names), None)
 
 
+def refuse_lost(session: Session, feed: Feed, batch_id: str) -> None:
+    """Raise `NotPossible` when sending could make second ones, since the ledger does not know what was sent."""
+    if not session.is_safe(feed.resource) and (lost := lost_before(session, feed, batch_id)):
+        what = "it" if lost == batch_id else f"nothing was sent, since {lost}"
+        raise NotPossible(
+            f"{batch_id}: {what} was loaded before, and the ledger does not know that: chartferry verify --adopt"
+        )
+
+
 def _lost(session: Session) -> Iterator[LostBatch]:
     ended, batches = session.ledger.ended_runs(session.target), session.batches
     names = batches.names()
@@ -70,11 +81,12 @@ def _lost_runs(session: Session, folder: Path, runs: list[Path]) -> LostBatch:
     """A run of the batch that ended later makes good for those before it, unless it could not read the file."""
     told = {run: manifest for run in runs if (manifest := manifest_in(run))}
     known = {run["started_at"]: run for run in session.ledger.runs(session.target, folder.name)}
+    history = session.ledger.history()
     ended = max((at for at, run in known.items() if run["finished_at"] and run["state"] != "failed"), default="")
     lost = [
         manifest
         for manifest in told.values()
-        if is_of(manifest, session.target) and manifest["started_at"] > ended and _is_news(manifest, known)
+        if is_of(manifest, session.target) and manifest["started_at"] > ended and _is_news(manifest, known, history)
     ]
     newest = session.ledger.newest_run(folder.name)
     untold = sum(number_of(run) > newest for run in runs if run not in told)
@@ -83,9 +95,12 @@ def _lost_runs(session: Session, folder: Path, runs: list[Path]) -> LostBatch:
     return LostBatch(folder, sorted(lost, key=lambda each: str(each["started_at"])), untold)
 
 
-def _is_news(manifest: dict[str, Any], known: dict[str, Any]) -> bool:
+def _is_news(manifest: dict[str, Any], known: dict[str, Any], history: str | None) -> bool:
     run = known.get(manifest["started_at"])
-    return run is None or _is_noted(run) or bool(manifest["ended_at"] and not run["finished_at"])
+    if run is None or _is_noted(run):
+        return True
+    is_another = manifest.get("ledger_history") not in (None, history)
+    return not run["finished_at"] and bool(manifest["ended_at"] or is_another)
 
 
 def _is_noted(run: dict[str, Any]) -> bool:

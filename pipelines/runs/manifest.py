@@ -21,7 +21,8 @@ def write_manifest(session: Session, run: Run, result: Result, ended_at: str | N
     """Write the run's `manifest.json` in one step: its input, its rules, its target, and its result.
 
     Counts whose names begin with `amount` are cents. A run that is under way, or was killed, has no `ended_at`.
-    some_records: the run was over some records of a file whose rows had outcomes before.
+    some_records: the run was over some records of a file whose rows had outcomes before. ledger_history: that of the
+    ledger's server, if it may end without what was committed last.
     """
     manifest = {
         **asdict(result),
@@ -38,6 +39,7 @@ def write_manifest(session: Session, run: Run, result: Result, ended_at: str | N
         "target": session.target,
         "target_url": session.connection.base_url,
         "started_at": run.started_at,
+        "ledger_history": session.ledger.losable_history(),
         "ended_at": ended_at,
         "records_per_second": round(result.count("records") / result.seconds) if result.seconds else None,
     }

@@ -276,6 +276,14 @@ def test_a_server_that_is_away_is_told_as_that(home, chartferry, monkeypatch):
     assert (home / "inbox" / "payments.csv").exists()
 
 
+@pytest.mark.parametrize("hosts", ["u:s3cret@a:1,b:2/db", "u@a:s3cret/db"])
+def test_an_address_that_cannot_be_read_is_told_without_its_password(chartferry, monkeypatch, hosts):
+    """SCALE-03"""
+    monkeypatch.setenv("CHARTFERRY_LEDGER", f"postgresql+psycopg://{hosts}")
+    code, out, err = chartferry("import")
+    assert (code, out, "cannot be read as the URL of a database" in err, "s3cret" in err) == (6, "", True, False)
+
+
 def test_a_database_that_was_lost_is_made_again_from_the_copies_of_its_journal(
     home, target, asked, postgres, monkeypatch
 ):

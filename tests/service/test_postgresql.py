@@ -314,6 +314,12 @@ def test_a_store_that_is_missing_is_not_made_by_a_command_that_looks(url: str) -
     assert (done.exit_code, done.stderr) == (1, "Error: there is no store in the database\n")
 
 
+def test_messages_name_all_hosts_of_an_address() -> None:
+    """CLI-SVC-01"""
+    done = called("check", "--store", "postgresql://u@/store?host=127.0.0.1:1&host=localhost:2")
+    assert "the database store on 127.0.0.1:1, localhost:2 cannot be opened" in done.stderr
+
+
 @pytest.mark.parametrize(
     "address",
     [
