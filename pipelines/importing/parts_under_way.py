@@ -17,7 +17,7 @@ def parts_under_way(ledger: Ledger, target: str, now: datetime) -> list[dict[str
     """The parts of a target's load; none unless it is under way, by several processes."""
     if not is_loaded_into(ledger, target, lambda: now):
         return []
-    return [_shown(target, part) for part in states(ledger, target, lambda: now)]
+    return [_shown(target, part) for part in states(ledger, target)]
 
 
 def _shown(target: str, part: PartState) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import platform
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -24,6 +24,7 @@ Clock = Callable[[], datetime]
 SILENCE = timedelta(seconds=60)
 SILENCE_SECONDS = SILENCE.total_seconds()
 BEAT_SECONDS = 10.0
+MOST_BETWEEN_LOOKS = 5.0
 
 
 class LeaseLost(LedgerError):
@@ -62,13 +63,18 @@ def this_machine() -> str:
         return ""
 
 
-def is_gone(holder: Holder, now: datetime) -> bool:
-    """True if a holder was silent for 60 s, or its process is surely dead."""
-    return holder.heartbeat_at < utc_text(now - SILENCE) or _is_dead(holder)
+def is_dead(holder: Holder, in_file: bool = False) -> bool:
+    """True if the process of a holder is surely dead.
 
-
-def _is_dead(holder: Holder) -> bool:
-    if not holder.machine or holder.machine != this_machine():
+    in_file: the ledger is a file, whose processes share their memory, and so one machine. One of before its last start
+    is dead.
+    """
+    ours = this_machine()
+    if not (holder.machine and ours):
+        return False
+    if in_file and holder.host == platform.node() and holder.machine.partition("/")[0] != ours.partition("/")[0]:
+        return True
+    if holder.machine != ours:
         return False
     try:
         os.kill(holder.pid, 0)
@@ -77,6 +83,25 @@ def _is_dead(holder: Holder) -> bool:
     except OSError:
         return False
     return False
+
+
+class Silence:
+    """How long holders have given no sign of life, as this process has seen it by looking again and again.
+
+    No clock says it, neither of another machine, which may be minutes apart, nor one that is put forward. What passes
+    between two looks counts for 5 s at most: a machine that slept has not looked.
+    """
+
+    def __init__(self) -> None:
+        self._silent: dict[Holder, float] = {}
+        self._looked_at = time.monotonic()
+
+    def look(self, holders: Iterable[Holder]) -> set[Holder]:
+        """Return which of the holders that are there now have been silent for 60 s."""
+        now = time.monotonic()
+        passed, self._looked_at = min(now - self._looked_at, MOST_BETWEEN_LOOKS), now
+        self._silent = {each: self._silent[each] + passed if each in self._silent else 0.0 for each in holders}
+        return {each for each, seconds in self._silent.items() if seconds > SILENCE_SECONDS}
 
 
 class Leased(Protocol):
@@ -140,11 +165,10 @@ class Held:
 class Lease(Held):
     """The right to write to a target, held within `with`.
 
-    It is entered when the target is free, when its holder was silent for 60 s, or when the holder's process is surely
-    dead. Who loads a part of a batch into the target holds it too. Silence is read from the last heartbeat. It is also
-    measured by watching, since a heartbeat lies ahead after a clock was put back. No other loader is at work then, so
-    every row still `sending` becomes `in_doubt`; the attribute `in_doubt` counts these. `waiting` is called with the
-    holder, once a second, while the target is taken.
+    It is entered when the target is free, when its holder was silent for 60 s while this process looked on (`Silence`),
+    or when the holder's process is surely dead. Who loads a part of a batch into the target holds it too. No other
+    loader is at work then, so every row still `sending` becomes `in_doubt`; the attribute `in_doubt` counts these.
+    `waiting` is called with the holder, once a second, while the target is taken.
     """
 
     table = t.lease
@@ -164,9 +188,9 @@ class Lease(Held):
         self._waiting, self._poll_seconds = waiting, poll_seconds
 
     def __enter__(self) -> Self:
-        since: dict[Holder, float] = {}
-        while holders := self._take({each for each, at in since.items() if time.monotonic() - at > SILENCE_SECONDS}):
-            since = {each: since.get(each, time.monotonic()) for each in holders}
+        silence, silent = Silence(), set[Holder]()
+        while holders := self._take(silent):
+            silent = silence.look(holders)
             if self._waiting:
                 self._waiting(holders[0])
             time.sleep(self._poll_seconds)
@@ -195,7 +219,8 @@ class Lease(Held):
         """Take the place of holders that are gone, unless others are at work: return those. Parts go with the lease."""
         before = self._holders(connection, t.lease)
         found = [*before, *self._holders(connection, t.part)]
-        at_work = [each for each in found if each not in silent and not is_gone(each, self._clock())]
+        in_file = self._engine.dialect.name == "sqlite"
+        at_work = [each for each in found if each not in silent and not is_dead(each, in_file)]
         if at_work:
             return at_work
         connection.execute(t.part.delete().where(t.part.c.target == self.target))

@@ -5,7 +5,7 @@ is in its records.
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from types import TracebackType
@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.lease import Clock, Held, Holder, Leased, LeaseLost, is_gone, this_process, utc_text
+from pipelines.ledger.lease import SILENCE, Clock, Held, Holder, Leased, LeaseLost, is_dead, this_process, utc_text
 from pipelines.ledger.ledger import Ledger
 
 BEGINNINGS = 3
@@ -101,7 +101,7 @@ def claim(
     clock: Clock = lambda: datetime.now(UTC),
     ends_all: Callable[[str], bool] = lambda _: False,
 ) -> PartLease | None:
-    """Take a part that is free, or whose worker is gone; None if there is none just now.
+    """Take a part that is free, or whose worker is dead; None if there is none just now.
 
     loader: the owner of the target's lease, under which the parts were laid out. ends_all: true of the outcome of a
     part after which none is begun. Raises `LeaseLost`.
@@ -113,7 +113,7 @@ def claim(
             return None
         found = connection.execute(_some(target, t.part.c.owner == "").limit(1)).first()
         held = connection.execute(_some(target, t.part.c.owner != "")) if found is None else ()
-        number = found.part if found else next((each.part for each in held if _is_gone(each, clock())), None)
+        number = found.part if found else next((each.part for each in held if is_dead(_holder(each))), None)
         if number is None:
             return None
         ours = this_process(uuid.uuid4().hex, utc_text(clock()))
@@ -124,22 +124,35 @@ def claim(
     return PartLease(ledger, target, number, attempts, str(ours["owner"]), clock)
 
 
-def states(ledger: LedgerAccess, target: str, clock: Clock = lambda: datetime.now(UTC)) -> list[PartState]:
+def states(ledger: LedgerAccess, target: str) -> list[PartState]:
     """The parts of what is loaded into a target."""
     query = select(t.part).where(t.part.c.target == target).order_by(t.part.c.part)
-    return [_state(each, clock()) for each in ledger.read(query)]
+    return [_state(each) for each in ledger.read(query)]
 
 
-def _state(row: Any, now: datetime) -> PartState:
+def free(ledger: LedgerAccess, target: str, silent: Collection[Holder]) -> None:
+    """Take parts from workers that have been silent, unless they have given a sign of life since."""
+    with _begin(ledger) as connection:
+        for each in silent:
+            this = (t.part.c.owner == each.owner, t.part.c.heartbeat_at == each.heartbeat_at)
+            connection.execute(update(t.part).where(t.part.c.target == target, *this).values(owner=""))
+
+
+def _state(row: Any) -> PartState:
     holder = _holder(row) if row.owner else None
-    held = holder is not None and not is_gone(holder, now)
+    held = holder is not None and not is_dead(holder)
     return PartState(row.part, row.attempts, held, row.counts, row.outcome, holder)
 
 
 def is_loaded_into(ledger: LedgerAccess, target: str, clock: Clock = lambda: datetime.now(UTC)) -> bool:
-    """True if a loader is at work on the target, which alone makes its parts more than remains of a load."""
+    """True if a loader is at work on the target, which alone makes its parts more than remains of a load.
+
+    One that was silent for 60 s, by the clocks of both machines, counts as gone here. That is for show: see `Silence`.
+    """
     query = select(*(t.lease.c[name] for name in Holder._fields)).where(t.lease.c.target == target)
-    return any(not is_gone(Holder(*found), clock()) for found in ledger.read(query))
+    silent_since = utc_text(clock() - SILENCE)
+    holders = (Holder(*found) for found in ledger.read(query))
+    return any(each.heartbeat_at >= silent_since and not is_dead(each) for each in holders)
 
 
 def _begin(ledger: LedgerAccess) -> AbstractContextManager[Connection]:
@@ -154,10 +167,6 @@ def _some(target: str, which: ColumnElement[bool]) -> Select[tuple[object, ...]]
     part = t.part.c
     here = (part.target == target, part.outcome.is_(None), part.attempts < BEGINNINGS, which)
     return select(t.part).where(*here).order_by(part.part).with_for_update(skip_locked=True)
-
-
-def _is_gone(row: object, now: datetime) -> bool:
-    return is_gone(_holder(row), now)
 
 
 def _holder(row: object) -> Holder:

@@ -4,7 +4,8 @@ import json
 import time
 from collections.abc import Sequence
 
-from pipelines.ledger.parts import PartState, states
+from pipelines.ledger.lease import Silence
+from pipelines.ledger.parts import PartState, free, states
 from pipelines.ledger.rows import SoFar
 from pipelines.loading.book import Book
 from pipelines.loading.part_outcome import PartLoaded, ends_all, in_all
@@ -21,6 +22,7 @@ class Watch:
         self._load, self._before = book.load, book.loaded
         self._shown, self._counted_at = 0, 0.0
         self._counted: dict[str, int] = {}
+        self._silence = Silence()
 
     def until_done(self, workers: Workers) -> None:
         """Return once no part is held, and none is left that a worker could begin. Raises `LedgerError`."""
@@ -29,6 +31,8 @@ class Watch:
             ledger.confirm(self._load.lease)
             found = states(ledger, target)
             self._tell(found)
+            if silent := self._silence.look(each.holder for each in found if each.held and each.holder):
+                free(ledger, target, silent)
             held, left = sum(each.outcome is None and each.held for each in found), _can_begin(found)
             workers.keep(held + left if left else 0)
             if not (held or left):

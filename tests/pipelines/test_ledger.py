@@ -1,9 +1,12 @@
 """The ledger: intents and outcomes, repeats, rejects, runs, and the lease with its takeover."""
 
 import os
+import platform
 import threading
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
@@ -205,8 +208,18 @@ def hold(ledger: Ledger, clock: Clock, pid: int = 1, machine: str = "elsewhere")
         connection.execute(t.lease.insert().values(**row, taken_at=now, heartbeat_at=now))
 
 
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The monotonic seconds of this process, which pass by hand."""
+    seconds = [0.0]
+    monkeypatch.setattr(
+        "pipelines.ledger.lease.time", SimpleNamespace(monotonic=lambda: seconds[0], sleep=lambda _: None)
+    )
+    return seconds
+
+
 def test_a_second_loader_waits_says_for_whom_and_takes_over_after_60_seconds_of_silence(
-    ledger: Ledger, clock: Clock
+    ledger: Ledger, clock: Clock, watch: list[float]
 ) -> None:
     """LEDGER-10: and every row still sending is then in doubt."""
     ledger.start_batch("other", "payments-a")
@@ -219,10 +232,10 @@ def test_a_second_loader_waits_says_for_whom_and_takes_over_after_60_seconds_of_
 
     def waiting(holder: object) -> None:
         waited.append(holder.host)  # type: ignore[attr-defined]
-        clock.pass_seconds(20)
+        watch[0] += 4
 
-    with ledger.lease(TARGET, waiting, poll_seconds=0.001) as lease:
-        assert (waited, lease.in_doubt) == (["their-host"] * 4, 1)
+    with ledger.lease(TARGET, waiting) as lease:
+        assert (waited, lease.in_doubt) == (["their-host"] * 17, 1)
         assert states(ledger, "k1", "k2") == ["in_doubt", "created"]
         assert ledger.known("other", *OF, ["k1"])["k1"].state == "sending"
     assert ledger.tables()["lease"].num_rows == 0
@@ -243,40 +256,93 @@ def test_a_dead_process_of_this_machine_is_not_waited_for(ledger: Ledger, clock:
         pass
 
 
-def test_a_holder_whose_last_heartbeat_lies_ahead_is_watched_for_60_seconds(
-    ledger: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("hours", [-2, 0, 2], ids=["behind", "alike", "ahead"])
+def test_silence_is_watched_whatever_the_clocks_say(
+    ledger: Ledger, clock: Clock, watch: list[float], hours: int
 ) -> None:
-    """LEDGER-10: as after a restart with the clock put back. Each heartbeat makes the watch begin anew."""
-    clock.pass_seconds(7200)
+    """LEDGER-10: each heartbeat makes the watch begin anew, and of the time that a machine slept 5 s count."""
+    clock.pass_seconds(3600 * hours)
     hold(ledger, clock)
-    clock.pass_seconds(-7200)
-    watch, waited = [0.0], 0
-    monkeypatch.setattr("pipelines.ledger.lease.time.monotonic", lambda: watch[0])
+    clock.pass_seconds(-3600 * hours)
+    waited = 0
 
     def waiting(_: object) -> None:
         nonlocal waited
         waited += 1
-        watch[0] += 20
-        if waited == 3:
+        watch[0] += 3600 if waited == 2 else 5
+        if waited == 10:
             with ledger.engine.begin() as connection:
-                connection.execute(t.lease.update().values(heartbeat_at="2999-01-01T00:00:00.000000Z"))
+                connection.execute(
+                    t.lease.update().values(heartbeat_at=utc_text(clock() + timedelta(minutes=hours + 1)))
+                )
 
-    with ledger.lease(TARGET, waiting, poll_seconds=0.001):
-        assert waited == 7
+    with ledger.lease(TARGET, waiting):
+        assert waited == 10 + 14
+
+
+@pytest.mark.parametrize("machine", ["another boot/pid:[1]", "another boot/pid:[2]"])
+def test_a_process_of_before_this_machine_started_is_dead_where_the_ledger_is_a_file(
+    tmp_path: Path, clock: Clock, watch: list[float], machine: str
+) -> None:
+    """LEDGER-10: a host of another name may have the file only by mistake, and is watched."""
+    with closing(Ledger.open(tmp_path / "ledger.db", clock)) as ledger:
+        for host, waits in ((platform.node(), False), ("another", True)):
+            hold(ledger, clock, machine=machine)
+            with ledger.engine.begin() as connection:
+                connection.execute(t.lease.update().values(host=host))
+            waited: list[object] = []
+
+            def waiting(holder: object, waited: list[object] = waited) -> None:
+                waited.append(holder)
+                watch[0] += 5
+
+            with ledger.lease(TARGET, waiting):
+                assert bool(waited) is waits
+
+
+@pytest.mark.parametrize("minutes", [-5, 5], ids=["behind", "ahead"])
+def test_processes_whose_clocks_are_minutes_apart_keep_their_leases(
+    ledger: Ledger, address: str | Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, minutes: int
+) -> None:
+    """LEDGER-10: one that lives keeps it, one that hangs loses it after the silence, and then sends nothing more."""
+    monkeypatch.setattr("pipelines.ledger.lease.SILENCE_SECONDS", 1.0)
+    other = Ledger.open(address, lambda: clock() + timedelta(minutes=minutes))
+    taken, moments = threading.Event(), iter(range(1_000_000))
+    ledger._clock = lambda: clock() + timedelta(microseconds=next(moments))
+
+    def take() -> None:
+        with other.lease(TARGET, poll_seconds=0.02):
+            taken.set()
+            over.wait(20)
+
+    over, taking = threading.Event(), threading.Thread(target=take)
+    with closing(other), ledger.lease(TARGET, beat_seconds=0.05) as lease:
+        with ledger.engine.begin() as connection:
+            connection.execute(
+                t.lease.update().values(host="another", machine="another")
+            )  # its processes cannot be looked at
+        taking.start()
+        assert not taken.wait(2.5)
+        ledger.intend(lease, *OF, [intent("k1")])
+        lease._end()
+        assert taken.wait(20)
+        with pytest.raises(LeaseLost):
+            ledger.intend(lease, *OF, [intent("k2", 3)])
+        assert states(ledger, "k1") == ["in_doubt"]
+        over.set()
+        taking.join()
 
 
 def test_one_whose_lease_was_taken_over_can_intend_nothing_more(
     ledger: Ledger, address: str | Path, clock: Clock
 ) -> None:
     """LEDGER-10: asked of the ledger in the intent's own transaction, before any heartbeat tells."""
-    with ledger.lease(TARGET) as lease:
-        clock.pass_seconds(61)
-        other = Ledger.open(address, clock)
-        with other.lease(TARGET):
-            with pytest.raises(LeaseLost):
-                ledger.intend(lease, *OF, [intent("k1")])
-            assert other.known(TARGET, *OF, ["k1"]) == {}
-        other.close()
+    with ledger.lease(TARGET) as lease, closing(Ledger.open(address, clock)) as other:
+        taking = other.lease(TARGET)
+        taking._take(taking._take(()))
+        with pytest.raises(LeaseLost):
+            ledger.intend(lease, *OF, [intent("k1")])
+        assert other.known(TARGET, *OF, ["k1"]) == {}
 
 
 def test_the_heartbeat_keeps_the_lease_and_notices_its_loss(ledger: Ledger, clock: Clock) -> None:

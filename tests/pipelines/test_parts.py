@@ -18,8 +18,8 @@ from pipelines.client.pace import Pace
 from pipelines.home.progress import Progress
 from pipelines.importing.parts_under_way import parts_lines, parts_under_way
 from pipelines.ledger import tables as t
-from pipelines.ledger.lease import SILENCE, LeaseLost, utc_text
-from pipelines.ledger.parts import BEGINNINGS, PartState, claim, lay_out, remove_parts, states
+from pipelines.ledger.lease import Holder, LeaseLost, utc_text
+from pipelines.ledger.parts import BEGINNINGS, PartState, claim, free, lay_out, remove_parts, states
 from pipelines.ledger.rows import Intent, Outcome
 from pipelines.loading.left_sending import doubt_left_sending
 from pipelines.loading.loaded import Loaded
@@ -167,11 +167,15 @@ def test_a_silent_worker_loses_its_part_and_a_part_is_not_begun_for_ever(ledger,
         held = claimed(ledger, lease, clock)
         assert held.attempts == attempt
         assert claimed(ledger, lease, clock) is None
-        with ledger.transaction() as connection:
-            connection.execute(update(t.part).values(machine="another"))  # whose processes cannot be looked at
-        clock.now += SILENCE * 2
+        holder = states(ledger, TARGET)[0].holder
+        assert holder
+        free(ledger, TARGET, [holder._replace(heartbeat_at="of before")])
+        assert claimed(ledger, lease, clock) is None
+        free(ledger, TARGET, [holder])
+        with pytest.raises(LeaseLost):
+            ledger.confirm(held)
     assert claimed(ledger, lease, clock) is None
-    [left] = states(ledger, TARGET, clock)
+    [left] = states(ledger, TARGET)
     assert not left.is_left
 
 
@@ -180,11 +184,12 @@ def test_who_takes_the_target_over_waits_for_its_workers(ledger, lease, clock) -
     part = claimed(ledger, lease, clock)
     with ledger.transaction() as connection:
         connection.execute(update(t.lease).values(machine="another", heartbeat_at="2026-01-01"))
-        connection.execute(update(t.part).where(t.part.c.owner != "").values(machine="another"))
+        connection.execute(update(t.part).where(t.part.c.owner != "").values(host="another", machine="another"))
     taken = ledger.lease(TARGET)
-    assert [holder.owner for holder in taken._take(())] == [part.owner]
-    clock.now += SILENCE * 2
-    assert taken._take(()) == []
+    silent = {Holder(*row) for row in ledger.read(select(*(t.lease.c[name] for name in Holder._fields)))}
+    at_work = taken._take(silent)
+    assert [holder.owner for holder in at_work] == [part.owner]
+    assert taken._take({*silent, *at_work}) == []
     with pytest.raises(LeaseLost):
         ledger.confirm(part)
     with pytest.raises(LeaseLost):
@@ -244,6 +249,26 @@ def test_a_target_that_was_taken_over_ends_the_load_and_one_without_workers_does
         connection.execute(update(t.lease).values(owner="another"))
     with pytest.raises(LeaseLost):
         watch.until_done(Nobody())
+
+
+def test_a_worker_that_hangs_loses_its_part_to_whoever_watches(ledger, lease, clock, monkeypatch) -> None:
+    """SCALE-02, LEDGER-10: not before it was silent for a while, and not to another worker that looks at a clock."""
+    monkeypatch.setattr("pipelines.ledger.lease.SILENCE_SECONDS", 0.5)
+    part, looks = claimed(ledger, lease, clock), list[int]()
+    worker: Any = SimpleNamespace(at_work=["it"], can_start=False)
+
+    def keep(wanted):
+        looks.append(wanted)
+        if len(looks) < 4:
+            ledger.confirm(part)
+        if len(looks) == 6:
+            worker.at_work.clear()
+
+    worker.keep = keep
+    watching.Watch(watched(ledger, lease)).until_done(worker)
+    assert looks == [2] * 6
+    with pytest.raises(LeaseLost):
+        ledger.confirm(part)
 
 
 def test_a_part_whose_worker_dies_while_the_parts_are_read_is_begun_again(ledger, lease, monkeypatch) -> None:
