@@ -123,7 +123,7 @@ def test_free_text_is_published_only_where_the_home_says_so(world: World, monkey
 @pytest.mark.usefixtures("few")
 def test_answers_to_a_question_that_the_questionnaire_no_longer_has_keep_their_column(world: World) -> None:
     answer_in_full(world)
-    world.publish()
+    world.read()
     world.time += timedelta(days=1)
     world.questionnaires = [questionnaire("CheckUp 2", question("mood", "choice", "low"))]
     world.publish()
@@ -143,7 +143,7 @@ def columns(world: World, table: str) -> list[str]:
 @pytest.mark.usefixtures("few")
 def test_another_questionnaire_whose_name_gives_a_table_that_is_there_has_its_id_behind_the_name(world: World) -> None:
     """The one that was seen first keeps the table, and a name that the home gives comes before all."""
-    world.publish()
+    world.read()
     world.questionnaires.append(questionnaire("check-up 2", question("x"), of="a-2"))
     records = {"r1": response(coded("mood", "low")), "r2": response(coded("x", "a"), of="a-2")}
     carry_over(world, "QuestionnaireResponse", records)
@@ -211,7 +211,7 @@ def test_a_linkid_that_a_version_uses_for_another_question_has_a_column_for_each
     """The old form is gone from the target, and its answers stay what they were."""
     was, now = question("1", "choice", "low"), question("1", "choice", "low", text="How is your sleep?")
     world.questionnaires = versions(was, now)[:1]
-    world.publish()
+    world.read()
     world.questionnaires = versions(was, now)[1:]
     records = {"r1": response(coded("1", "low")), "r2": response(coded("1", "low"), of="q2")}
     carry_over(world, "QuestionnaireResponse", records)
@@ -237,28 +237,35 @@ CODE = [{"system": LOINC, "code": "m-1"}]
 OWN = "http://chart/own"
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "are_one"),
-    [
-        ({}, {"text": "what of MOOD"}, True),
-        ({}, {"text": "What of mood today?"}, False),
-        ({"code": CODE}, {"text": "Wie ist die Stimmung?", "code": CODE}, True),
-        ({"code": CODE}, {"code": [{"system": LOINC, "code": "m-2"}]}, False),
-        (meant("1", "Never", OWN), meant("1", "never.", OWN), True),
-        (meant("1", "Never", OWN), meant("1", "Always", OWN), False),
-        (meant("1", "Never", LOINC), meant("1", "Nie", LOINC), True),
-    ],
+IN_TWO_VERSIONS: tuple[tuple[dict[str, Any], dict[str, Any], bool], ...] = (
+    ({}, {"text": "what of MOOD"}, True),
+    ({}, {"text": "What of mood today?"}, False),
+    ({"code": CODE}, {"text": "Wie ist die Stimmung?", "code": CODE}, True),
+    ({"code": CODE}, {"code": [{"system": LOINC, "code": "m-2"}]}, False),
+    (meant("1", "Never", OWN), meant("1", "never.", OWN), True),
+    (meant("1", "Never", OWN), meant("1", "Always", OWN), False),
+    (meant("1", "Never", LOINC), meant("1", "Nie", LOINC), True),
 )
+"""What a question of two versions of a questionnaire has besides, and whether it is one."""
+
+
 @pytest.mark.usefixtures("few")
-def test_a_question_is_one_in_two_versions_if_code_words_and_options_say_so(
-    world: World, first: dict[str, Any], second: dict[str, Any], are_one: bool
-) -> None:
-    world.questionnaires = versions(question("mood", **first), question("mood", **second))
-    records = {"r1": response(coded("mood", "1")), "r2": response(coded("mood", "1"), of="q2")}
+def test_a_question_is_one_in_two_versions_if_code_words_and_options_say_so(world: World) -> None:
+    records = {}
+    for n, (*pair, _) in enumerate(IN_TWO_VERSIONS):
+        for version, about in zip("ab", pair, strict=True):
+            form = questionnaire(f"Mood {n}", question("mood", **about), of=f"{version}{n}")
+            world.questionnaires.append(form | {"url": f"http://example.org/mood/{n}"})
+            records[f"r{version}{n}"] = response(coded("mood", "1"), of=f"{version}{n}")
     carry_over(world, "QuestionnaireResponse", records)
     done = world.publish()
-    assert columns(world, "response_mood") == ["questionnaire_id", "mood", *([] if are_one else ["mood_2"])]
-    assert bool(done.remarks) is not are_one
+    tables = {f"response_mood_{n}": are_one for n, (*_, are_one) in enumerate(IN_TWO_VERSIONS)}
+    assert {each: columns(world, each) for each in tables} == {
+        each: ["questionnaire_id", "mood", *([] if are_one else ["mood_2"])] for each, are_one in tables.items()
+    }
+    assert {each.partition(":")[0] for each in done.remarks} == {
+        each for each, are_one in tables.items() if not are_one
+    }
 
 
 @pytest.mark.parametrize(

@@ -149,11 +149,11 @@ def test_corrected_counts_reports_that_a_later_sweep_found_changed(
 ) -> None:
     """REPORT-21, REPORT-22"""
     publish_only(monkeypatch, "report_by_patient")
-    world.publish()
+    world.read()
     world.reports[0] = {**world.reports[0], "issued": "2026-02-01T04:30:00+00:00"}
     world.reports[1] = {**world.reports[1], "status": "entered-in-error"}
     del world.reports[2]
-    world.publish()
+    world.read()
     world.publish()
     assert world.rows("SELECT patient_id, reports, corrected FROM report_by_patient") == [("p1", 2, 1), ("p2", 1, 0)]
     assert world.rows("SELECT count(*) FROM diagnostic_report") == [(5,)]

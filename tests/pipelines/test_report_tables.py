@@ -223,7 +223,7 @@ def test_changes_of_reports_show_on_the_day_of_the_sweep_that_found_them(
 ) -> None:
     """REPORT-21"""
     only("report_change_by_day")
-    world.publish()
+    world.read()
     world.time += timedelta(days=1)
     world.reports[0] = {**world.reports[0], "issued": "2026-02-01T04:30:00+00:00"}
     world.reports[1] = {**world.reports[1], "status": "entered-in-error"}

@@ -274,37 +274,40 @@ VALUES = "\n[values]\nno = 0\nyes = 1"
 OTHER = "names the question b, and q1 has none of that linkId or code: it has a, story."
 
 
-@pytest.mark.parametrize(
-    ("text", "said", "score"),
-    [
-        (VALID.replace('"a"', '"a", "b"') + VALUES, f"`questions` of the score Own {OTHER}", (1, False, 1)),
-        (
-            VALID.replace('"a"', '"a", "b"') + "missing_allowed = 1" + VALUES,
-            f"`questions` of the score Own {OTHER}",
-            (2, True, 1),
-        ),
-        (VALID + 'reversed = ["b"]' + VALUES, f"`reversed` of the score Own {OTHER}", (1, True, 0)),
-        (
-            VALID + 'reversed = ["story"]' + VALUES,
-            "`reversed` of the score Own names the question story, which is none of its `questions`: a.",
-            (1, True, 0),
-        ),
-        (
-            VALID + VALUES + '\n[rest_is_zero_after]\na = ["never"]',
-            "`rest_is_zero_after` of the score Own names the option never of a, which has no, yes.",
-            (1, True, 0),
-        ),
-    ],
+UNKNOWN: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
+    (VALID.replace('"a"', '"a", "b"') + VALUES, f"`questions` of the score Own {OTHER}", (1, False, 1)),
+    (
+        VALID.replace('"a"', '"a", "b"') + "missing_allowed = 1" + VALUES,
+        f"`questions` of the score Own {OTHER}",
+        (2, True, 1),
+    ),
+    (VALID + 'reversed = ["b"]' + VALUES, f"`reversed` of the score Own {OTHER}", (1, True, 0)),
+    (
+        VALID + 'reversed = ["story"]' + VALUES,
+        "`reversed` of the score Own names the question story, which is none of its `questions`: a.",
+        (1, True, 0),
+    ),
+    (
+        VALID + VALUES + '\n[rest_is_zero_after]\na = ["never"]',
+        "`rest_is_zero_after` of the score Own names the option never of a, which has no, yes.",
+        (1, True, 0),
+    ),
 )
-def test_a_name_that_no_questionnaire_has_is_told_and_the_score_is_made_without_it(
-    world: World, text: str, said: str, score: tuple[Any, ...]
-) -> None:
+"""Scores that name what no questionnaire has: the rule, what is said of it, and what it makes of an answer."""
+
+
+def test_a_name_that_no_questionnaire_has_is_told_and_the_score_is_made_without_it(world: World) -> None:
     items = question("a", [option("no"), option("yes")]), {"linkId": "story", "type": "text"}
     world.questionnaires = [questionnaire("q1", *items)]
-    own_score(world, text)
+    for n, (text, *_) in enumerate(UNKNOWN):
+        own_score(world, text.replace("Own", f"Own{n}"), f"own{n}.toml")
     carry_over(world, "QuestionnaireResponse", {"r1": response({"a": "yes"})})
-    assert world.publish().remarks == [f"score: scores/own.toml: {said}"]
-    assert world.rows("SELECT value, complete, missing FROM score") == [score]
+    assert world.publish().remarks == [
+        f"score: scores/own{n}.toml: {said.replace('Own', f'Own{n}')}" for n, (_, said, _) in enumerate(UNKNOWN)
+    ]
+    assert world.rows("SELECT value, complete, missing FROM score ORDER BY score_name") == [
+        score for *_, score in UNKNOWN
+    ]
 
 
 def test_a_question_that_the_target_took_away_stops_no_publication(world: World) -> None:
