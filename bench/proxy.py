@@ -25,6 +25,8 @@ class Proxy:
         self.exchanges = 0
         self.before_answer: Callable[[bytes], None] = lambda _: None
         """Called with what the server sends, before it is passed on. May close connections."""
+        self.watch: Callable[[int, bool, bytes], None] = lambda *_: None
+        """Called, for a connection, with what the server is given (True) just now, or has sent."""
         self._server, self._latency = server, latency
         self._open: set[socket.socket] = set()
         self._listening = socket.socket(socket.AF_UNIX)
@@ -56,11 +58,18 @@ class Proxy:
                     client.close()
                     continue
                 self._open |= {client, server}
-                self._pass(client, server, lambda _: None)
-                self._pass(server, client, _Answers(self).see)
+                answers = _Answers(self, client.fileno())
+                self._pass(client, server, lambda _: None, answers.ask)
+                self._pass(server, client, answers.see)
 
-    def _pass(self, source: socket.socket, target: socket.socket, see: Callable[[bytes], None]) -> None:
-        """Pass on what comes, half of the latency later."""
+    def _pass(
+        self,
+        source: socket.socket,
+        target: socket.socket,
+        see: Callable[[bytes], None],
+        sent: Callable[[bytes], None] = lambda _: None,
+    ) -> None:
+        """Pass on what comes, half of the latency later. see: called with what comes. sent: with what goes on."""
         under_way: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
 
         def receive() -> None:
@@ -78,6 +87,7 @@ class Proxy:
                         break
                     if (wait := due - time.monotonic()) > 0:
                         time.sleep(wait)
+                    sent(data)
                     target.sendall(data)
             for one in (source, target):
                 with suppress(OSError):
@@ -96,10 +106,14 @@ class Proxy:
 class _Answers:
     """The messages of one server connection, as they come."""
 
-    def __init__(self, proxy: Proxy) -> None:
-        self._proxy, self._rest, self._skip = proxy, b"", 0
+    def __init__(self, proxy: Proxy, connection: int) -> None:
+        self._proxy, self._connection, self._rest, self._skip = proxy, connection, b"", 0
+
+    def ask(self, data: bytes) -> None:
+        self._proxy.watch(self._connection, True, data)
 
     def see(self, data: bytes) -> None:
+        self._proxy.watch(self._connection, False, data)
         self._proxy.before_answer(data)
         rest = self._rest + data
         at = self._skip

@@ -5,11 +5,13 @@ import socket
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from bench.import_one import Moments
 from bench.latency import lateness, later
+from bench.locks import ENDED, WITHIN, Held
 from bench.reports import make_reference
 from bench.views import TABLES, compared
 
@@ -65,3 +67,23 @@ def test_each_report_has_results_of_its_own_where_they_are_asked_for(tmp_path: P
     named = [each["reference"] for report in reports for each in report.get("result", ())]
     assert len(set(named)) == len(named) > 1_200
     assert {f"Observation/{result['id']}" for result in results} == set(named)
+
+
+def test_rows_are_locked_from_the_last_exchange_of_a_transaction_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one statement alone does is no batch, and connections do not mix."""
+    seconds = [0.0]
+    monkeypatch.setattr("bench.locks.time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    held = Held()
+    for at, connection, said in (
+        (0, 1, b"BEGIN"),
+        (1, 2, b"SELECT 1"),
+        (2, 2, b"a row" + ENDED),
+        (3, 1, b"rows" + WITHIN),
+        (10, 1, b"INSERT "),
+        (11, 1, b"COMMIT"),
+        (14, 1, b"done"),
+        (15, 1, ENDED),
+    ):
+        seconds[0] = at
+        held.watch(connection, not said.endswith((WITHIN, ENDED, b"done")), said)
+    assert (held.locked, held.open) == ([5], [15])

@@ -17,7 +17,9 @@ from tests.support import loopback
 from tests.support.bodies import task
 from tests.support.standby import WAYS, Pair, running_pair
 
-SYNCHRONOUS = pytest.mark.parametrize("synchronous", [True, False], ids=["synchronous", "asynchronous"])
+SYNCHRONOUS = pytest.mark.parametrize(
+    "synchronous", [True, pytest.param(False, marks=pytest.mark.long)], ids=["synchronous", "asynchronous"]
+)
 
 
 def stored(pair: Pair) -> Counter[int]:
