@@ -31,7 +31,7 @@ from tests.support.standing import until
 pytest.importorskip("obstore", reason="the extra `cluster` is not installed")
 pytest.importorskip("dagster_postgres", reason="the extra `cluster` is not installed")
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not CAN, reason=LACKING)]
-PATIENTS, ROWS, FEW = 50, 8_000, 200
+PATIENTS, ROWS, FEW = 50, 5_000, 100
 PORT, WEB_PORT = 4000, 3000
 LOCATIONS = """{ workspaceOrError { ... on Workspace { locationEntries { name
     locationOrLoadError { __typename } } } } }"""
