@@ -42,7 +42,11 @@ def service_command(address: str) -> tuple[str, ...]:
 
 
 def import_all() -> None:
-    """Import the two packages, as far as commands need them, and without modules whose extra is not installed."""
+    """Import the two packages, as far as commands need them, and without modules whose extra is not installed.
+
+    And what their first request would import.
+    """
+    import_module("httpcore")
     for package in ("fhir_service", "pipelines"):
         for module in pkgutil.walk_packages(import_module(package).__path__, f"{package}."):
             if not module.name.startswith(APART):
