@@ -26,12 +26,14 @@ class BadPace(ValueError):
 class Pace:
     """at_once: requests under way at the bare interface. settling_seconds: after which an outcome that is not known
     counts as settled: more than the target's longest request. per_second: of all requests; None for no limit. workers:
-    processes that load a batch, which share all of this."""
+    processes that load a batch, which share all of this. here: how many of them the process that holds the target
+    starts by itself; the others join it, as steps of a run on other hosts. None for all."""
 
     at_once: int = AT_ONCE
     settling_seconds: float = SETTLING_SECONDS
     per_second: float | None = None
     workers: int = 1
+    here: int | None = None
 
 
 USUAL = Pace()

@@ -7,7 +7,6 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.dagster.imports import import_assets, import_job
 from pipelines.dagster.names import Names
 from pipelines.dagster.publishing import publication_job
 from pipelines.dagster.queries import query_job
@@ -16,6 +15,7 @@ from pipelines.dagster.reports.assets import report_assets
 from pipelines.dagster.reports.schedule import SCHEDULE, cron_of, reports_job
 from pipelines.dagster.retention import retention_job
 from pipelines.dagster.sensors import sensors_of
+from pipelines.dagster.spread import imports_of
 from pipelines.dagster.standing.check import standing_check, standing_job
 from pipelines.dagster.workplace import RESOURCE_KEY, workplace_resource
 from pipelines.feeds.files.catalog import home_catalog
@@ -48,7 +48,7 @@ def build_definitions(
     catalog = home_catalog(home, environ)
     bundled, names = is_bundled(environ), Names.of(environ)
     before = [names.reference] if bundled else []
-    imports = [import_job(names, feed) for feed in catalog.feeds]
+    assets, imports = imports_of(names, catalog.feeds, environ, before)
     refresh, publication, standing = reports_job(names), publication_job(names), standing_job(names, catalog.feeds)
     own = [reference_job(names)] if bundled else []
     retention = retention_job(environ)
@@ -56,7 +56,7 @@ def build_definitions(
     return dg.Definitions(
         assets=[
             *([reference_asset(names)] if bundled else []),
-            *(asset for feed in catalog.feeds for asset in import_assets(names, feed, before)),
+            *assets,
             *report_assets(catalog.feeds, environ, home),
         ],
         asset_checks=[standing_check(names, catalog.feeds)],

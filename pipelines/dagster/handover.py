@@ -15,6 +15,7 @@ from pipelines.home.files import write_whole
 from pipelines.ledger.kept import Batches
 from pipelines.runs.beginning import begin
 from pipelines.runs.lost import refuse_lost
+from pipelines.runs.plan import is_first
 from pipelines.runs.run import Result, Run
 from pipelines.session.session import Session
 from pipelines.validation.outcome import Validated
@@ -70,6 +71,12 @@ def is_signed(batches: Batches, target: str, batch_id: str, run: int) -> bool:
     folder = batches.renew(batch_id, f"run-*/{SIGNED}")
     found = [*folder.glob(f"run-{run}/{SIGNED}"), *folder.glob(f"run-{run}-*/{SIGNED}")]
     return any(path.read_bytes() == target.encode() for path in found)
+
+
+def was_spread(batches: Batches, batch_id: str, run: int) -> bool:
+    """True if a run of the batch, which is here, was loaded in parts by several steps, once and from its beginning."""
+    folder = batches.path / batch_id
+    return any(map(is_first, [*folder.glob(f"run-{run}"), *folder.glob(f"run-{run}-*")]))
 
 
 def newest(session: Session, feed: Feed, batch_id: str) -> Newest:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from pipelines.dagster.checks import AFTER_LOAD, AFTER_VALIDATE
+from pipelines.dagster.checks import AFTER_VALIDATE
+from pipelines.dagster.loaded import loaded_by_one_step, loaded_by_several
 from pipelines.dagster.names import AGAIN, Names
 from pipelines.dagster.not_loaded import note_not_loaded, stopped
 from pipelines.dagster.partitions import batches_in
 from pipelines.dagster.results import ended_with, specs_of, told_of_stage
 from pipelines.dagster.stages.asset import stage_asset
-from pipelines.dagster.stages.loading import load_all
 from pipelines.dagster.stages.outcome import Outcome
 from pipelines.dagster.stages.receiving import receive_at
 from pipelines.dagster.stages.validating import validate_all
@@ -25,9 +25,15 @@ if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 
-def import_assets(names: Names, feed: Feed, before: Sequence[dg.AssetKey] = ()) -> list[dg.AssetsDefinition]:
-    """Return the three assets of a feed. before: assets with the data that its rules look up."""
-    return [_received(names, feed), _validated(names, feed, before), _loaded(names, feed)]
+def import_assets(
+    names: Names, feed: Feed, before: Sequence[dg.AssetKey] = (), spread: bool = False
+) -> list[dg.AssetsDefinition]:
+    """Return the three assets of a feed.
+
+    before: assets with the data that its rules look up. spread: load the parts of a batch by several steps.
+    """
+    loaded = loaded_by_several if spread else loaded_by_one_step
+    return [_received(names, feed), _validated(names, feed, before), loaded(names, feed)]
 
 
 def _received(names: Names, feed: Feed) -> dg.AssetsDefinition:
@@ -83,41 +89,14 @@ def _validated(names: Names, feed: Feed, before: Sequence[dg.AssetKey]) -> dg.As
     return validated
 
 
-def _loaded(names: Names, feed: Feed) -> dg.AssetsDefinition:
-    keys = names.keys_of(feed)
-
-    @stage_asset(
-        names,
-        feed,
-        "loaded",
-        f"The records in the chart, as {feed.resource} resources, each in one known state in the ledger.",
-        deps=[keys["validated"]],
-        kinds={"fhir"},
-        check_specs=specs_of(AFTER_LOAD, keys["loaded"]),
-        retry_policy=AGAIN,
-        pool=names.load_pool,
-        output_required=False,
-    )
-    def loaded(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        place = place_of(context)
-        with told_without_data(place):
-            if told := told_of_stage(context, feed):
-                note_not_loaded(context, place, feed, told.outcome.failed)
-                yield from ended_with(context, told.outcome, AFTER_LOAD, told.facts, last=True)
-                return
-            outcome = Outcome()
-            facts = load_all(place.session(context.log), feed, batches_in(context), place.began, outcome)
-            note_not_loaded(context, place, feed, outcome.failed)
-            yield from ended_with(context, outcome, AFTER_LOAD, facts, last=True)
-
-    return loaded
-
-
-def import_job(names: Names, feed: Feed) -> "UnresolvedAssetJobDefinition":
-    """Return the job that imports batches of a feed."""
+def import_job(
+    names: Names, feed: Feed, executor: dg.ExecutorDefinition | None = None
+) -> "UnresolvedAssetJobDefinition":
+    """Return the job that imports batches of a feed. executor: of its steps, if not that of all jobs."""
     return dg.define_asset_job(
         names.job_of(feed),
         selection=list(names.keys_of(feed).values()),
         tags=names.tags_of(feed),
+        executor_def=executor,
         description=f"Receives, validates and loads batches of the feed `{feed.name}`.",
     )

@@ -36,8 +36,8 @@ WORTH_ANOTHER_TRY = (LedgerError, TargetUnusable)
 class Workplace:
     """The home, the environment and the start time of a Dagster run, and its session, which `close` ends."""
 
-    def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
-        self.home, self.environ, self.began = home, environ, datetime.now(UTC)
+    def __init__(self, home: Path, environ: Mapping[str, str], began: datetime | None = None) -> None:
+        self.home, self.environ, self.began = home, environ, began or datetime.now(UTC)
         self._stack = ExitStack()
         self._session: Session | None = None
 
@@ -73,17 +73,24 @@ class LogProgress(PlainProgress):
 
 def workplace_resource(home: Path, environ: Mapping[str, str]) -> dg.ResourceDefinition:
     @dg.resource(description="The home folder and the target, as the environment names them.")
-    def workplace(_: dg.InitResourceContext) -> Iterator[Workplace]:
+    def workplace(context: dg.InitResourceContext) -> Iterator[Workplace]:
         if environ.get(CLINIC) and not (home / INBOX).is_dir():
             raise dg.Failure(f"{home} has no folder {INBOX}: its disk may not be mounted, and it is not made anew")
         prepare_home(home)
-        place = Workplace(home, environ)
+        place = Workplace(home, environ, _began(context))
         try:
             yield place
         finally:
             place.close()
 
     return workplace
+
+
+def _began(context: dg.InitResourceContext) -> datetime | None:
+    """Return when the run began, if that is known: its steps may be made by several processes, one after another."""
+    record = context.instance.get_run_record_by_id(context.run.run_id) if context.instance and context.run else None
+    began = record.start_time if record else None
+    return None if began is None else datetime.fromtimestamp(began, UTC)
 
 
 def place_of(

@@ -144,15 +144,16 @@ def _state(row: Any) -> PartState:
     return PartState(row.part, row.attempts, held, row.counts, row.outcome, holder)
 
 
-def is_loaded_into(ledger: LedgerAccess, target: str, clock: Clock = lambda: datetime.now(UTC)) -> bool:
-    """True if a loader is at work on the target, which alone makes its parts more than remains of a load.
+def loader_at(ledger: LedgerAccess, target: str, clock: Clock = lambda: datetime.now(UTC)) -> str | None:
+    """Return the owner of the target's lease if it is at work, which alone makes parts more than remains of a load.
 
-    One that was silent for 60 s, by the clocks of both machines, counts as gone here. That is for show: see `Silence`.
+    One that was silent for 60 s, by the clocks of both machines, counts as gone here. That is for show, and for who
+    joins its load: see `Silence`.
     """
     query = select(*(t.lease.c[name] for name in Holder._fields)).where(t.lease.c.target == target)
     silent_since = utc_text(clock() - SILENCE)
-    holders = (Holder(*found) for found in ledger.read(query))
-    return any(each.heartbeat_at >= silent_since and not is_dead(each) for each in holders)
+    holders = [Holder(*found) for found in ledger.read(query)]
+    return next((each.owner for each in holders if each.heartbeat_at >= silent_since and not is_dead(each)), None)
 
 
 def _begin(ledger: LedgerAccess) -> AbstractContextManager[Connection]:

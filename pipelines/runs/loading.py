@@ -22,24 +22,10 @@ def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
 
 def _loaded(session: Session, run: Run, validated: Validated) -> Loaded:
     batch_id, progress = run.received.batch_id, session.progress
-    resuming = run.before not in ENDED
-    counts = run_counts(validated, Loaded())
-    session.ledger.count_run(session.target, SoFar(batch_id, run.number, counts))
-    batch = Batch(
-        session.target,
-        batch_id,
-        run.feed,
-        run.folder,
-        resuming,
-        session.pace,
-        run.remap,
-        run.number,
-        counts,
-        run.taken_back,
-        session.connection.profile.file.balances,
-    )
+    batch = batch_of(session, run, validated)
+    session.ledger.count_run(session.target, SoFar(batch_id, run.number, batch.validated))
     with lease_of(session) as lease:
-        _bring_others(session, run)
+        bring_others(session, run)
         if run.before in ENDED and validated.accepted > validated.skipped:
             session.ledger.reopen_batch(session.target, batch_id)
         progress.stage("load", batch_id, validated.accepted - validated.skipped)
@@ -54,7 +40,24 @@ def _loaded(session: Session, run: Run, validated: Validated) -> Loaded:
     return loaded
 
 
-def _bring_others(session: Session, run: Run) -> None:
+def batch_of(session: Session, run: Run, validated: Validated) -> Batch:
+    """Return what is loaded by a run."""
+    return Batch(
+        session.target,
+        run.received.batch_id,
+        run.feed,
+        run.folder,
+        run.before not in ENDED,
+        session.pace,
+        run.remap,
+        run.number,
+        run_counts(validated, Loaded()),
+        run.taken_back,
+        session.connection.profile.file.balances,
+    )
+
+
+def bring_others(session: Session, run: Run) -> None:
     """Bring the rows of other batches that have no end, and may hold lanes of this one, and what names their lines."""
     if session.ledger.stored:
         batches = [row for row in session.ledger.batches(session.target) if row["resource_type"] == run.feed.resource]

@@ -6,7 +6,6 @@ with another. Counts of the run are kept up to date from those of the parts.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from pipelines.client.pace import Pace
 from pipelines.ledger.parts import BEGINNINGS, PartState, lay_out, remove_parts, states
@@ -16,7 +15,7 @@ from pipelines.loading.load import Load
 from pipelines.loading.loaded import Loaded
 from pipelines.loading.part_outcome import in_all
 from pipelines.loading.stage import after, before
-from pipelines.runs.order import Order
+from pipelines.runs.plan import Plan, announce, order_of
 from pipelines.runs.watching import Watch, told
 from pipelines.runs.workers import Workers
 from pipelines.session.session import Session
@@ -37,11 +36,14 @@ def workers_for(pace: Pace, rows: int) -> int:
 
 def load_in_parts(session: Session, load: Load, workers: int) -> Loaded:
     """Carry a load out by so many workers. Raises `LedgerError`."""
-    book, ledger = Book(load), load.ledger
+    book, ledger, here = Book(load), load.ledger, min(workers, session.pace.here or workers)
+    plan = Plan(workers * PARTS_A_WORKER, workers, not ledger.row_counts(load.batch.target, load.batch.batch_id))
     intake, freed = before(book)
-    parts = workers * PARTS_A_WORKER
-    lay_out(ledger, load.lease, parts)
-    with Workers(_order(session, load, workers, parts, freed), workers) as at_work:
+    plan = replace(plan, since=ledger.now(), freed=freed)
+    if here < workers:
+        announce(session, load, plan)
+    lay_out(ledger, load.lease, plan.parts)
+    with Workers(order_of(session, load.batch, load.lease.owner, plan), here) as at_work:
         Watch(book).until_done(at_work)
     found = states(ledger, load.batch.target)
     ledger.confirm(load.lease)  # else another has removed them
@@ -49,36 +51,6 @@ def load_in_parts(session: Session, load: Load, workers: int) -> Loaded:
         Carrier(book, intake).go_on()
     remove_parts(ledger, load.lease)
     return after(book)
-
-
-def _order(session: Session, load: Load, workers: int, parts: int, freed: set[str]) -> Order:
-    """The order of each worker."""
-    batch, connection = load.batch, session.connection
-    pace = replace(session.pace, per_second=session.pace.per_second or connection.profile.file.per_second)
-    feed = replace(batch.feed, tables={}, environ={})  # the others are needed for reading its files alone
-    return Order(
-        replace(batch, run=None, feed=feed, pace=share(pace, workers), workers=workers),
-        parts,
-        load.lease.owner,
-        load.ledger.now(),
-        freed,
-        _address(load),
-        connection.base_url,
-        connection.credentials,
-        connection.capabilities,
-        connection.profile.file,
-    )
-
-
-def share(pace: Pace, workers: int) -> Pace:
-    """The pace of one worker: the target's is that of all together."""
-    per_second = pace.per_second and pace.per_second / workers
-    return replace(pace, at_once=max(1, pace.at_once // workers), per_second=per_second)
-
-
-def _address(load: Load) -> str | Path:
-    url = load.ledger.engine.url
-    return Path(str(url.database)) if url.get_backend_name() == "sqlite" else url.render_as_string(hide_password=False)
 
 
 def _take_in(book: Book, found: Sequence[PartState]) -> bool:

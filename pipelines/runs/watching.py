@@ -37,10 +37,18 @@ class Watch:
             workers.keep(held + left if left else 0)
             if not (held or left):
                 return
-            # a worker that has just ended may have held its part when the parts were read
-            if not workers.at_work and not (workers.can_start and _can_begin(states(ledger, target))):
+            if not workers.at_work and not self._is_left(workers):
                 return
             time.sleep(LOOK_SECONDS)
+
+    def _is_left(self, workers: Workers) -> bool:
+        """True if another host has a part, or a worker can be started that begins one.
+
+        The parts are read anew: a worker that has just ended may have held its part when they were read.
+        """
+        found = states(self._load.ledger, self._load.batch.target)
+        held = any(each.outcome is None and each.held for each in found)
+        return held or bool(workers.can_start and _can_begin(found))
 
     def _tell(self, found: Sequence[PartState]) -> None:
         so_far = in_all(told(each).loaded for each in found)

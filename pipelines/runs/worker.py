@@ -12,12 +12,13 @@ from dataclasses import replace
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from pipelines.client.client import FhirClient
 from pipelines.ledger.database import why
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import claim
 from pipelines.ledger.tables import LedgerError
-from pipelines.loading.part_outcome import ends_all
+from pipelines.loading.part_outcome import PartLoaded, ends_all
 from pipelines.loading.part_stage import Sayings, load_part
 from pipelines.loading.parts import Part
 from pipelines.runs.order import Order
@@ -30,15 +31,23 @@ BROKEN = 70
 def work(order: Order) -> None:
     """Load parts as long as one is free and the target can be used. Raises `LedgerError`."""
     with closing(Ledger.open(order.ledger)) as ledger, closing(order.client()) as client:
-        while lease := claim(ledger, order.batch.target, order.loader, ends_all=ends_all):
-            with lease:
-                part = Part(lease.number, order.parts, order.since if lease.attempts > 1 else "")
-                sayings = Sayings()
-                this = order.load(replace(order.batch, part=part), client, ledger, lease, sayings)
-                found = load_part(this, lease, sayings, order.freed)
-                lease.done(found.as_text())
+        while found := load_next(order, ledger, client):
             if found.loaded.unusable:
                 return
+
+
+def load_next(order: Order, ledger: Ledger, client: FhirClient) -> PartLoaded | None:
+    """Load a part, and return what it came to; None if none is free just now. Raises `LedgerError`."""
+    lease = claim(ledger, order.batch.target, order.loader, ends_all=ends_all)
+    if lease is None:
+        return None
+    with lease:
+        part = Part(lease.number, order.parts, order.since if lease.attempts > 1 else "")
+        sayings = Sayings()
+        this = order.load(replace(order.batch, part=part), client, ledger, lease, sayings)
+        found = load_part(this, lease, sayings, order.freed)
+        lease.done(found.as_text())
+    return found
 
 
 def _end_with(pipe: int) -> None:

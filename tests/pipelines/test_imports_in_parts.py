@@ -1,18 +1,30 @@
 """Whole imports by several workers: as one process would, also where one of them is killed or has no outcome."""
 
 import json
+import os
+import sys
 from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from pipelines.dagster.handover import NEVER
+from pipelines.dagster.stages.joining import join_all
+from pipelines.dagster.stages.loading import load_all
+from pipelines.dagster.stages.outcome import Outcome
+from pipelines.dagster.stages.receiving import batch_id_of, receive_all
+from pipelines.dagster.stages.validating import validate_all
+from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.exits import UNUSABLE
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import lay_out
 from pipelines.loading.loaded import Loaded
+from pipelines.runs import joining, watching, workers
 from pipelines.runs import parts as in_parts
-from pipelines.runs import watching, workers
+from pipelines.session.opening import open_session
 from tests.support.commands import OUTCOMES
 from tests.support.dying_worker import STEPS
 from tests.support.starting import warm
@@ -138,3 +150,38 @@ def shown(ledger):
     """The rows of every table that readers see. A server gives no number twice, also where it was rolled back."""
     tables = ledger.tables().items()
     return {name: Counter(map(str, table.to_pylist())) for name, table in tables if name != "lease"}
+
+
+@pytest.mark.usefixtures("small")
+def test_a_machine_joins_the_load_of_another_whose_own_workers_load_nothing(machines, target, monkeypatch) -> None:
+    """SCALE-02, SCALE-03: by what is at the store alone. It ends when the load is over, or nobody leads one."""
+    monkeypatch.setenv("CHARTFERRY_WORKERS", "2")
+    monkeypatch.setattr(workers, "PROGRAM", (sys.executable, "-c", "import time; time.sleep(600)"))
+    monkeypatch.setattr(workers, "CLOSING_SECONDS", 0.0)
+    monkeypatch.setattr(joining, "LOOK_SECONDS", 0.02)
+    rows = "".join(f"k{n},p{n % PATIENTS},{1 + n % 7}.00,2026-02-{1 + n // 40:02},\n" for n in range(ROWS))
+    path, feed = machines.put("one", rows), load_feeds().match("payments.csv")
+    assert feed
+    batch, outcome = batch_id_of(feed, path), Outcome()
+    machines.home("two")
+    with session_of(machines, "one") as one, session_of(machines, "two") as two, ThreadPoolExecutor() as threads:
+        receive_all(feed, machines.home("one"), [batch], one.inbox, one.batches)
+        validate_all(one, feed, [batch], NEVER, outcome)
+        one.pace = replace(one.pace, here=1)
+        leads = threads.submit(load_all, one, feed, [batch], NEVER, outcome)
+        assert join_all(two, feed, [batch], leads.done) == 2 * in_parts.PARTS_A_WORKER
+        loaded = leads.result()[batch]
+        assert (loaded.result.state, loaded.result.count("created"), loaded.first) == ("finished", ROWS, True)
+        assert load_all(two, feed, [batch], NEVER, outcome)[batch].first
+        monkeypatch.setattr(joining, "PATIENCE_SECONDS", 0.1)
+        assert join_all(two, feed, [batch], lambda: False) == 0
+    assert not outcome.failed
+    assert len(target.stored) == ROWS
+    came = defaultdict(list)
+    for body in target.stored.values():
+        came[body["request"]["reference"]].append(number_of(target, body))
+    assert all(numbers == sorted(numbers) for numbers in came.values())
+
+
+def session_of(machines, name):
+    return open_session(machines.home(name), os.environ)

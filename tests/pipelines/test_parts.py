@@ -26,7 +26,7 @@ from pipelines.loading.loaded import Loaded
 from pipelines.loading.part_outcome import PartLoaded, ends_all, in_all
 from pipelines.loading.parts import Part
 from pipelines.runs import parts as in_parts
-from pipelines.runs import watching, workers
+from pipelines.runs import plan, watching, workers
 from tests.support.work import TARGET
 
 
@@ -67,8 +67,8 @@ def test_a_small_file_or_a_target_for_one_request_needs_no_workers() -> None:
 
 def test_workers_share_the_pace_of_the_target() -> None:
     """SCALE-02"""
-    assert in_parts.share(Pace(at_once=8, per_second=10.0, workers=4), 4) == Pace(2, per_second=2.5, workers=4)
-    assert in_parts.share(Pace(at_once=8), 3) == Pace(at_once=2)
+    assert plan.share(Pace(at_once=8, per_second=10.0, workers=4), 4) == Pace(2, per_second=2.5, workers=4)
+    assert plan.share(Pace(at_once=8), 3) == Pace(at_once=2)
 
 
 # -- leases of parts, on each database
@@ -269,6 +269,26 @@ def test_a_worker_that_hangs_loses_its_part_to_whoever_watches(ledger, lease, cl
     assert looks == [2] * 6
     with pytest.raises(LeaseLost):
         ledger.confirm(part)
+
+
+def test_a_part_that_another_host_loads_is_waited_for_without_workers_of_ones_own(ledger, lease, monkeypatch) -> None:
+    """SCALE-02, SCALE-03"""
+    monkeypatch.setattr(watching, "LOOK_SECONDS", 0)
+    first, second = (claim(ledger, TARGET, lease.owner) for _ in range(2))
+    assert first
+    assert second
+    looks = list[int]()
+    first.done(PartLoaded().as_text())
+
+    def keep(wanted):
+        looks.append(wanted)
+        if len(looks) == 3:
+            second.done(PartLoaded().as_text())
+
+    none: Any = SimpleNamespace(at_work=[], can_start=False, keep=keep)
+    watching.Watch(watched(ledger, lease)).until_done(none)
+    assert looks == [0] * 3
+    assert all(part.outcome for part in states(ledger, TARGET))
 
 
 def test_a_part_whose_worker_dies_while_the_parts_are_read_is_begun_again(ledger, lease, monkeypatch) -> None:

@@ -1,7 +1,7 @@
 """The settings that the three assets of a feed share."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import dagster as dg
@@ -36,10 +36,42 @@ def stage_asset(
             group_name=plain(feed.name),
             owners=OWNERS,
             required_resource_keys={RESOURCE_KEY},
-            tags={"chartferry/source": plain(feed.source), "chartferry/resource": feed.resource},
+            tags=_tags(feed),
             **more,
         )
     return cast("Callable[[Callable[..., Any]], dg.AssetsDefinition]", decorator)
+
+
+def loaded_asset(
+    names: Names,
+    feed: Feed,
+    graph: dg.GraphDefinition,
+    description: str,
+    kind: str,
+    checks: Sequence[dg.AssetCheckSpec],
+) -> dg.AssetsDefinition:
+    """Return the asset `loaded` of a feed, which the steps of a graph make: from `validated`, as its `result`."""
+    keys = names.keys_of(feed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        return dg.AssetsDefinition.from_graph(
+            graph,
+            keys_by_input_name={"validated": keys["validated"]},
+            keys_by_output_name={"result": keys["loaded"]},
+            partitions_def=names.batches_of(feed),
+            group_name=plain(feed.name),
+            descriptions_by_output_name={"result": description},
+            metadata_by_output_name={"result": {"dagster/column_schema": SCHEMAS["loaded"](feed)}},
+            tags_by_output_name={"result": {**_tags(feed), f"dagster/kind/{kind}": ""}},
+            backfill_policy=dg.BackfillPolicy.single_run(),
+            check_specs=checks,
+            owners_by_output_name={"result": OWNERS},
+            code_versions_by_output_name={"result": _version(feed, "loaded")},
+        )
+
+
+def _tags(feed: Feed) -> dict[str, str]:
+    return {"chartferry/source": plain(feed.source), "chartferry/resource": feed.resource}
 
 
 def _version(feed: Feed, stage: str) -> str:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from pipelines.dagster import metadata
 from pipelines.dagster.checks import LoadedBatch
-from pipelines.dagster.handover import begin_signed, newest
+from pipelines.dagster.handover import begin_signed, newest, was_spread
 from pipelines.dagster.stages.outcome import FINISHED, NOTHING_SENT, UNDER_WAY, Outcome
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import received_before
@@ -42,7 +42,7 @@ def load_all(
         else:
             outcome.fail(batch_id, _why(result), retryable=result.unusable)
         if result.state in (FINISHED, UNDER_WAY) and not result.unusable:
-            first = result.run == 1 and is_new
+            first = result.run == 1 and (is_new or was_spread(session.batches, batch_id, 1))
             facts[batch_id] = LoadedBatch(result, session.ledger.row_counts(session.target, batch_id), first)
     return facts
 

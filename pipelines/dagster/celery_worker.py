@@ -1,0 +1,19 @@
+"""The program of a worker that makes steps of imports: `celery -A pipelines.dagster.celery_worker worker`.
+
+It is Dagster's own, by the settings of the environment. What a step needs is loaded before the process of a step is
+forked, but for the definitions, which are those of the moment.
+"""
+
+import os
+from typing import Any
+
+from dagster_celery.executor import CeleryExecutor
+from dagster_celery.make_app import make_app
+from dagster_celery.tasks import create_task
+
+from pipelines.dagster import building  # noqa: F401 - loaded once, for all steps
+from pipelines.dagster.executors import celery_settings
+
+made: Any = CeleryExecutor
+app: Any = make_app(made.for_cli(**celery_settings(os.environ)).app_args())  # type: ignore[no-untyped-call]
+execute_plan = create_task(app)  # type: ignore[no-untyped-call]

@@ -1,0 +1,70 @@
+"""The executors that spread the steps of imports over processes and hosts, by the setting `CHARTFERRY_EXECUTOR`."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dagster as dg
+
+SETTING = "CHARTFERRY_EXECUTOR"
+BROKER, BACKEND, STEP_SECONDS = "CHARTFERRY_BROKER", "CHARTFERRY_BROKER_RESULTS", "CHARTFERRY_STEP_SECONDS"
+LONGEST_STEP = 6 * 3600
+"""Seconds after which Redis gives a step to another worker, unless the one that has it has ended it."""
+
+
+def executor_of(environ: Mapping[str, str]) -> dg.ExecutorDefinition | None:
+    """Return the executor that the environment asks for; None for that of all jobs. Raises what Dagster shows."""
+    named = environ.get(SETTING)
+    if not named:
+        return None
+    if named not in EXECUTORS:
+        raise dg.DagsterInvalidDefinitionError(f"{SETTING} is none of {', '.join(EXECUTORS)}")
+    return EXECUTORS[named](environ)
+
+
+def celery_settings(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings by which the executor and its workers reach each other.
+
+    A step counts as taken once it has ended: that of a worker that is lost goes to another. A worker makes each step in
+    a new process, which reads the feeds as they are then.
+    """
+    broker = environ.get(BROKER)
+    if not broker:
+        raise dg.DagsterInvalidDefinitionError(f"{BROKER} names no broker, such as redis://10.0.0.2:6379/0")
+    seconds = float(environ.get(STEP_SECONDS) or LONGEST_STEP)
+    is_redis = broker.startswith(("redis://", "rediss://"))
+    return {
+        "broker": broker,
+        "backend": environ.get(BACKEND) or (broker if is_redis else "rpc://"),
+        "config_source": {
+            "task_acks_late": True,
+            "worker_concurrency": 1,
+            "worker_max_tasks_per_child": 1,
+            "worker_cancel_long_running_tasks_on_connection_loss": False,
+            "broker_connection_retry_on_startup": True,
+            "broker_transport_options": {"visibility_timeout": seconds} if is_redis else {},
+            "result_backend_transport_options": {"visibility_timeout": seconds} if is_redis else {},
+        },
+    }
+
+
+def _celery(environ: Mapping[str, str]) -> dg.ExecutorDefinition:
+    from dagster_celery import celery_executor  # of the extra `celery`
+
+    return celery_executor.configured(celery_settings(environ), name="celery")
+
+
+def _kubernetes(_: Mapping[str, str]) -> dg.ExecutorDefinition:
+    from dagster_k8s import k8s_job_executor  # of the extra `kubernetes`
+
+    return k8s_job_executor
+
+
+def _processes(_: Mapping[str, str]) -> dg.ExecutorDefinition:
+    return dg.multiprocess_executor
+
+
+EXECUTORS: Mapping[str, Callable[[Mapping[str, str]], dg.ExecutorDefinition]] = {
+    "celery": _celery,
+    "kubernetes": _kubernetes,
+    "processes": _processes,
+}

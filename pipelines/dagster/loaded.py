@@ -1,0 +1,161 @@
+"""The asset `loaded` of a feed: by one step, or by several where the steps of a run are spread over hosts.
+
+Several steps load the parts of a batch: one holds the target and loads too, the others join it. Then the last step does
+what the one step does alone: it loads what is left, which is nothing as a rule, and tells the end.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import dagster as dg
+from dagster._core.execution.stats import StepEventStatus  # in what `get_run_step_stats` returns
+
+from pipelines.dagster.checks import AFTER_LOAD
+from pipelines.dagster.names import AGAIN, Names
+from pipelines.dagster.not_loaded import note_not_loaded
+from pipelines.dagster.partitions import batches_in
+from pipelines.dagster.results import ended_with, specs_of, told_of_stage
+from pipelines.dagster.stages.asset import loaded_asset, stage_asset
+from pipelines.dagster.stages.joining import join_all, workers_of
+from pipelines.dagster.stages.loading import load_all
+from pipelines.dagster.stages.outcome import Outcome
+from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home.dagster_folder import TOLD_TAG
+
+KIND = "fhir"
+WAIT_SECONDS = 20
+"""For which a step that nobody led gives its place to another, such as the one that it joins."""
+MANY = 100_000
+HOLDER = "1"
+"""The first of the steps that load parts, which holds the target."""
+
+
+def loaded_by_one_step(names: Names, feed: Feed) -> dg.AssetsDefinition:
+    keys = names.keys_of(feed)
+
+    @stage_asset(
+        names,
+        feed,
+        "loaded",
+        _description(feed),
+        deps=[keys["validated"]],
+        kinds={KIND},
+        check_specs=specs_of(AFTER_LOAD, keys["loaded"]),
+        retry_policy=AGAIN,
+        pool=names.load_pool,
+        output_required=False,
+    )
+    def loaded(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        yield from _load(context, feed)
+
+    return loaded
+
+
+def loaded_by_several(names: Names, feed: Feed) -> dg.AssetsDefinition:
+    name = names.keys_of(feed)["loaded"].to_python_identifier()
+    checks = specs_of(AFTER_LOAD, names.keys_of(feed)["loaded"])
+    outs = ["result", *(each.get_python_identifier() for each in checks)]
+    of_all: dict[str, dg.Out] = dict.fromkeys(outs, dg.Out(dg.Nothing, is_required=False))
+    after = {"start": dg.In(dg.Nothing)}
+    ours: dict[str, Any] = {"required_resource_keys": {RESOURCE_KEY}, "retry_policy": AGAIN}
+    dealt: dict[str, dg.Out] = {each: dg.DynamicOut(dg.Nothing) for each in ("first", "others")}
+
+    @dg.op(name=f"{name}__plan", ins=after, out=dealt, **ours)
+    def plan(context: dg.OpExecutionContext) -> Iterator[Any]:
+        for number in range(1, _workers(context, names, feed) + 1):
+            out = "first" if str(number) == HOLDER else "others"
+            yield dg.DynamicOutput(None, mapping_key=str(number), output_name=out)
+
+    @dg.op(name=f"{name}__hold", ins=after, out=dg.Out(dg.Nothing), pool=names.load_pool, **ours)
+    def hold(context: dg.OpExecutionContext) -> None:
+        _hold(context, feed)
+
+    @dg.op(name=f"{name}__join", ins=after, out=dg.Out(dg.Nothing), **ours)
+    def join(context: dg.OpExecutionContext) -> None:
+        _join(context, feed, f"{name}.{name}__hold[{HOLDER}]")
+
+    ins = {"held": dg.In(dg.Nothing), "joined": dg.In(dg.Nothing)}
+
+    @dg.op(name=f"{name}__end", ins=ins, out=of_all, pool=names.load_pool, **ours)
+    def end(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        yield from _load(context, feed)
+
+    @dg.graph(name=name, ins={"validated": dg.GraphIn()}, out={each: dg.GraphOut() for each in outs})
+    def steps(validated: Any) -> Any:
+        first, others = plan(start=validated)
+        held, joined = first.map(lambda each: hold(start=each)), others.map(lambda each: join(start=each))
+        return dict(zip(outs, end(held=held.collect(), joined=joined.collect()), strict=True))
+
+    return loaded_asset(names, feed, steps, _description(feed), KIND, checks)
+
+
+def _description(feed: Feed) -> str:
+    return f"The records in the chart, as {feed.resource} resources, each in one known state in the ledger."
+
+
+def _load(context: dg.AssetExecutionContext, feed: Feed) -> Iterator[Any]:
+    """Load what is not loaded, and tell how it ended."""
+    place = place_of(context)
+    with told_without_data(place):
+        if told := told_of_stage(context, feed):
+            note_not_loaded(context, place, feed, told.outcome.failed)
+            yield from ended_with(context, told.outcome, AFTER_LOAD, told.facts, last=True)
+            return
+        outcome = Outcome()
+        facts = load_all(place.session(context.log), feed, batches_in(context), place.began, outcome)
+        note_not_loaded(context, place, feed, outcome.failed)
+        yield from ended_with(context, outcome, AFTER_LOAD, facts, last=True)
+
+
+def _workers(context: dg.OpExecutionContext, names: Names, feed: Feed) -> int:
+    """Return how many steps load the largest batch of a run; none where the last step does so by itself.
+
+    That is so in runs that somebody starts from the page of an asset: their steps are made one after another.
+    """
+    if TOLD_TAG in context.run.tags or context.run.job_name != names.job_of(feed):
+        return 0
+    place = place_of(context)
+    with told_without_data(place):
+        workers = workers_of(place.session(context.log), feed, batches_in(context))
+    return workers if workers > 1 else 0
+
+
+def _hold(context: dg.OpExecutionContext, feed: Feed) -> None:
+    """Load the batches, and let others join. What fails is left to the last step, which may try again."""
+    place, outcome = place_of(context), Outcome()
+    try:
+        with told_without_data(place):
+            session = place.session(context.log)
+            session.pace = replace(session.pace, here=1)
+            load_all(session, feed, batches_in(context), place.began, outcome)
+    except dg.Failure as failure:
+        context.log.warning("%s", failure.description)
+    for batch_id, sentence in outcome.failed.items():
+        context.log.warning("%s: %s", batch_id, sentence)
+
+
+def _join(context: dg.OpExecutionContext, feed: Feed, holder: str) -> None:
+    """Load parts until the step that holds the target has ended. What fails is left to the others."""
+    place = place_of(context)
+
+    def is_over() -> bool:
+        run = context.instance.get_run_by_id(context.run_id)
+        found = context.instance.get_run_step_stats(context.run_id, [holder])
+        if run is None or run.status != dg.DagsterRunStatus.STARTED:
+            return True
+        return any(each.status != StepEventStatus.IN_PROGRESS for each in found)
+
+    try:
+        with told_without_data(place):
+            if is_over():
+                return
+            parts = join_all(place.session(context.log), feed, batches_in(context), is_over)
+            context.log.info("%d parts were loaded here", parts)
+            has_ended = is_over()
+    except dg.Failure as failure:
+        context.log.warning("%s", failure.description)
+    else:
+        if not has_ended:
+            raise dg.RetryRequested(MANY, WAIT_SECONDS)

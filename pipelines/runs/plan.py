@@ -1,0 +1,93 @@
+"""The plan of a load in parts, and the orders that follow from it: of its own workers, and of those that join it.
+
+A plan is announced by a file in the run's folder, named by the owner of the target's lease. It has keys of rows, as
+all of that folder, and no credentials: who joins has a session of its own.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from pipelines.client.pace import Pace
+from pipelines.home.files import write_whole
+from pipelines.loading.load import Load
+from pipelines.loading.loaded import Batch
+from pipelines.runs.order import Order
+from pipelines.session.session import Session
+
+PLANS = "parts-*.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a batch is loaded in parts.
+
+    workers: who share the target's pace. first: whether no row of the batch had an outcome before. since: when the
+    load began. freed: keys of rows in doubt that may be sent again.
+    """
+
+    parts: int
+    workers: int
+    first: bool
+    since: str = ""
+    freed: set[str] = field(default_factory=set)
+
+
+def order_of(session: Session, batch: Batch, loader: str, plan: Plan) -> Order:
+    """Return the order of each worker. loader: the owner of the target's lease."""
+    connection = session.connection
+    pace = replace(session.pace, per_second=session.pace.per_second or connection.profile.file.per_second)
+    feed = replace(batch.feed, tables={}, environ={})  # the others are needed for reading its files alone
+    return Order(
+        replace(batch, run=None, feed=feed, pace=share(pace, plan.workers), workers=plan.workers),
+        plan.parts,
+        loader,
+        plan.since,
+        plan.freed,
+        _address(session),
+        connection.base_url,
+        connection.credentials,
+        connection.capabilities,
+        connection.profile.file,
+    )
+
+
+def share(pace: Pace, workers: int) -> Pace:
+    """The pace of one worker: the target's is that of all together."""
+    per_second = pace.per_second and pace.per_second / workers
+    return replace(pace, at_once=max(1, pace.at_once // workers), per_second=per_second)
+
+
+def announce(session: Session, load: Load, plan: Plan) -> None:
+    """Let others join the load: they read this once they see who holds the target."""
+    folder = load.batch.folder
+    path = _path(folder, load.lease.owner)
+    write_whole(path, json.dumps({**asdict(plan), "freed": sorted(plan.freed)}).encode())
+    session.batches.keep(load.batch.batch_id, f"{folder.name}/{path.name}")
+
+
+def announced(session: Session, batch: Batch, loader: str) -> Plan | None:
+    """Return the plan of the load that holds the target; None if that is another batch or run, or nobody can join."""
+    path = _path(batch.folder, loader)
+    session.batches.renew(batch.batch_id, f"{batch.folder.name}/{path.name}")
+    return _read(path) if path.exists() else None
+
+
+def is_first(folder: Path) -> bool:
+    """True if a run was loaded in parts once, from its beginning, as the plans in its folder say."""
+    plans = [_read(path) for path in folder.glob(PLANS)]
+    return len(plans) == 1 and plans[0].first
+
+
+def _path(folder: Path, loader: str) -> Path:
+    return folder / PLANS.replace("*", loader)
+
+
+def _read(path: Path) -> Plan:
+    said = json.loads(path.read_bytes())
+    return Plan(**{**said, "freed": set(said["freed"])})
+
+
+def _address(session: Session) -> str | Path:
+    url = session.ledger.engine.url
+    return Path(str(url.database)) if url.get_backend_name() == "sqlite" else url.render_as_string(hide_password=False)

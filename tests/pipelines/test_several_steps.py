@@ -1,0 +1,73 @@
+"""Imports whose steps are spread: the parts of a batch are loaded by several steps, and all is as by one."""
+
+import warnings
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from pipelines.definitions import build_definitions
+from pipelines.runs import parts
+from tests.support.practice import failures, materialized, practicing, verdicts
+
+pytest.importorskip("dagster_celery", reason="the extra `celery` is not installed")
+pytest.importorskip("dagster_k8s", reason="the extra `kubernetes` is not installed")
+BROKER = {"CHARTFERRY_BROKER": "redis://:secret@10.0.0.2:6379/0"}
+LOADED = "payments__loaded"
+
+
+@pytest.mark.parametrize("executor", ["celery", "kubernetes", "processes"])
+def test_imports_have_the_executor_that_is_asked_for_and_other_jobs_have_not(tmp_path: Path, executor: str) -> None:
+    environ = {"CHARTFERRY_HOME": str(tmp_path), "CHARTFERRY_EXECUTOR": executor, **BROKER}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        definitions = build_definitions(environ)
+        dg.Definitions.validate_loadable(definitions)
+    one_step = build_definitions({"CHARTFERRY_HOME": str(tmp_path)})
+    usual = one_step.resolve_job_def("import_payments").executor_def
+    assert definitions.resolve_job_def("import_payments").executor_def.name != usual.name
+    assert definitions.resolve_job_def("refresh_reports").executor_def.name == usual.name
+    described = [each.resolve_asset_graph() for each in (one_step, definitions)]
+    for key in described[0].get_all_asset_keys():
+        one, several = (graph.get(key) for graph in described)
+        for name in ("description", "metadata", "tags", "owners", "kinds", "group_name", "code_version", "pools"):
+            assert getattr(one, name) == getattr(several, name), name
+        assert one.check_keys == several.check_keys
+        assert one.parent_keys == several.parent_keys
+
+
+def test_a_setting_that_is_wrong_or_lacks_its_broker_is_one_sentence(tmp_path: Path) -> None:
+    home = {"CHARTFERRY_HOME": str(tmp_path)}
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match=r"^CHARTFERRY_EXECUTOR is none of celery, kubernetes"):
+        build_definitions({**home, "CHARTFERRY_EXECUTOR": "dask"})
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match=r"^CHARTFERRY_BROKER names no broker"):
+        build_definitions({**home, "CHARTFERRY_EXECUTOR": "celery"})
+
+
+def test_steps_load_the_parts_of_a_batch_and_the_last_one_tells_what_one_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SCALE-02: steps that come when all is loaded have nothing to do. A small file has none of them."""
+    monkeypatch.setattr(parts, "ROWS_A_WORKER", 2)
+    with practicing(tmp_path, served=True) as practice:
+        practice.environ |= {"CHARTFERRY_EXECUTOR": "processes", "CHARTFERRY_WORKERS": "3"}
+        batch_id = practice.put("payments-2026-01.csv")
+        result = practice.run("import_payments", batch_id)
+        assert result.success, failures(result)
+        steps = {each.step_key for each in result.all_events if each.is_step_success}
+        named = {"plan", "hold[1]", "join[2]", "join[3]", "end"}
+        assert {f"{LOADED}.{LOADED}__{name}" for name in named} < steps
+        row, loaded = practice.batch(batch_id), materialized(result)["loaded", batch_id]
+        assert (row["state"], loaded["state"], loaded["run"]) == ("finished", "finished", 1)
+        assert loaded["created"] == row["created"]
+        assert loaded["created"]
+        assert verdicts(result)["the_ledger_says_the_same"] == (True, "ERROR")
+        assert list((tmp_path / "batches" / batch_id).glob("run-1/parts-*.json"))
+        monkeypatch.setattr(parts, "ROWS_A_WORKER", 25_000)
+        small = practice.run("import_payments", practice.put("payments-2026-03.ndjson"))
+        assert small.success, failures(small)
+        steps = {each.step_key for each in small.all_events if each.is_step_success}
+        assert {each for each in steps if LOADED in str(each)} == {
+            f"{LOADED}.{LOADED}__plan",
+            f"{LOADED}.{LOADED}__end",
+        }
