@@ -1,0 +1,71 @@
+"""`deploy/dagster-kubernetes.yaml`, without a cluster: held against the schemas of Kubernetes and of dagster-k8s."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipelines.dagster.executors import EXECUTORS
+from pipelines.home.dagster_folder import DAGSTER_YAML, NEEDED
+
+pytest.importorskip("dagster_k8s", reason="the extra `kubernetes` is not installed")
+
+import kubernetes.client as k8s  # type: ignore[import-untyped]
+from dagster._config import validate_config
+from dagster._core.instance.config import dagster_instance_config_schema
+from dagster_k8s import K8sRunLauncher
+from dagster_k8s.job import DagsterK8sJobConfig, UserDefinedDagsterK8sConfig, construct_dagster_k8s_job
+from dagster_k8s.models import k8s_model_from_dict, k8s_snake_case_dict
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+DOCUMENTS: list[dict[str, Any]] = list(yaml.safe_load_all((DEPLOY / "dagster-kubernetes.yaml").read_text()))
+BY_NAME = {(each["kind"], each["metadata"]["name"]): each for each in DOCUMENTS}
+INSTANCE: dict[str, Any] = yaml.safe_load(BY_NAME["ConfigMap", "dagster-instance"]["data"]["dagster.yaml"])
+LAUNCHER: dict[str, Any] = INSTANCE["run_launcher"]["config"]
+SETTINGS: dict[str, str] = BY_NAME["ConfigMap", "chartferry-import"]["data"]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=[f"{kind} {name}" for kind, name in BY_NAME])
+def test_kubernetes_has_the_fields_that_are_named(document: dict[str, Any]) -> None:
+    model: Any = getattr(k8s, f"V1{document['kind']}")
+    made: Any = k8s_model_from_dict(model, k8s_snake_case_dict(model, document))
+    assert made.metadata.name == document["metadata"]["name"]
+
+
+def test_dagster_has_the_settings_of_the_instance_and_those_that_an_import_needs() -> None:
+    found = validate_config(dagster_instance_config_schema(), INSTANCE)
+    assert found.success, found.errors
+    found = validate_config(K8sRunLauncher.config_type(), LAUNCHER)
+    assert found.success, found.errors
+    assert all(INSTANCE[block][name] for block, name in NEEDED)
+    usual: dict[str, Any] = yaml.safe_load(DAGSTER_YAML)
+    for block in ("telemetry", "nux", "concurrency", "run_queue", "run_retries", "auto_materialize", "freshness"):
+        assert INSTANCE[block] == usual[block], block
+    assert SETTINGS["CHARTFERRY_EXECUTOR"] in EXECUTORS
+    assert SETTINGS["DAGSTER_HOME"] == LAUNCHER["dagster_home"] == f"{SETTINGS['CHARTFERRY_HOME']}/dagster"
+
+
+def test_the_job_of_a_run_has_its_requests_its_priority_and_its_end() -> None:
+    """It is put together by dagster-k8s, as for a cluster."""
+    config = DagsterK8sJobConfig(
+        **{name: LAUNCHER[name] for name in ("job_image", "dagster_home", "instance_config_map", "resources")},
+        **{name: LAUNCHER[name] for name in ("env_config_maps", "env_secrets", "service_account_name")},
+        volumes=[k8s_snake_case_dict(k8s.V1Volume, each) for each in LAUNCHER["volumes"]],
+        volume_mounts=[k8s_snake_case_dict(k8s.V1VolumeMount, each) for each in LAUNCHER["volume_mounts"]],
+    )
+    own = UserDefinedDagsterK8sConfig.from_dict(LAUNCHER["run_k8s_config"])
+    job: Any = construct_dagster_k8s_job(config, ["dagster", "api"], "run", own).to_dict()
+    assert (job["spec"]["ttl_seconds_after_finished"], job["spec"]["backoff_limit"]) == (3600, 0)
+    pod = job["spec"]["template"]["spec"]
+    assert pod["priority_class_name"] == BY_NAME["PriorityClass", "chartferry-runs"]["metadata"]["name"]
+    assert pod["security_context"]["run_as_user"] == 10001
+    [container] = pod["containers"]
+    assert container["image"] == LAUNCHER["job_image"]
+    assert {name: container["resources"][name] for name in LAUNCHER["resources"]} == LAUNCHER["resources"]
+    places = {each["mount_path"] for each in container["volume_mounts"]}
+    assert {
+        SETTINGS["CHARTFERRY_HOME"],
+        SETTINGS["CHARTFERRY_FEEDS"],
+        f"{SETTINGS['DAGSTER_HOME']}/dagster.yaml",
+    } == places
