@@ -115,7 +115,7 @@ def alone(folder: Path, home: Path) -> Iterator[None]:
         except OSError:
             holder = os.pread(file, 32, 0).decode("ascii", "replace").strip() or "unknown"
             raise CannotStart(
-                f"process {holder} runs `chartferry up` over {home} already: end that one first"
+                f"process {holder} runs `chartferry up` or `serve` over {home} already: end that one first"
             ) from None
         os.ftruncate(file, 0)
         os.pwrite(file, str(os.getpid()).encode(), 0)

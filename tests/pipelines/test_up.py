@@ -79,7 +79,7 @@ def test_a_home_has_one_supervisor(tmp_path: Path) -> None:
     with supervising.alone(folder, home), running_up(home, "--port", "0", "--web-port", "0") as process:
         _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 6
-    expected = f"process {os.getpid()} runs `chartferry up` over {home} already: end that one first"
+    expected = f"process {os.getpid()} runs `chartferry up` or `serve` over {home} already: end that one first"
     assert errors == f"chartferry: {expected}\n"
 
 
