@@ -13,6 +13,8 @@ from dagster_webserver.version import __version__
 
 from pipelines.dagster.guard import ADDRESSES, Guard, addresses_in
 
+HOST = "CHARTFERRY_WEB_HOST"
+"""The address to listen on where it is not loopback: in a container, whose port is published on loopback."""
 STATEMENT_TIMEOUT_MS, POOL_RECYCLE_SECONDS, POOL_OVERFLOW = 15_000, 3600, 20
 """The settings of Dagster's command for a storage in PostgreSQL."""
 
@@ -26,4 +28,4 @@ def serve_pages(workspace: str, host: str, port: int) -> None:
         instance.optimize_for_webserver(STATEMENT_TIMEOUT_MS, POOL_RECYCLE_SECONDS, POOL_OVERFLOW)
         with WorkspaceProcessContext(instance, target, __version__) as context:
             app = Guard(create_app_from_workspace_process_context(context), addresses)
-            uvicorn.run(app, host=host, port=port, log_level="warning")
+            uvicorn.run(app, host=os.environ.get(HOST) or host, port=port, log_level="warning")

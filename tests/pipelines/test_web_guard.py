@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -9,12 +10,14 @@ import pytest
 
 from pipelines.commands import supervising, up
 from pipelines.dagster.guard import ADDRESSES
+from pipelines.dagster.web import HOST
 from pipelines.home.dagster_folder import dagster_environment, prepare_dagster_home
 from tests.support.commands import environment
 from tests.support.standing import until
 
 ELSEWHERE = "https://elsewhere.example"
 BEHIND_A_PROXY = "https://imports.example.org"
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - it is there for a container
 JSON = "application/json"
 QUERY = json.dumps({"query": "{ version }"})
 PAUSE = "mutation { setAutoMaterializePaused(paused: false) }"
@@ -37,7 +40,7 @@ def port(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         server, _ = up.pages_and_daemon(folder, {}, port)
     try:
         for child in [code] * request.param + [server]:
-            child.start(dagster_environment(home, environment(**{ADDRESSES: f"{BEHIND_A_PROXY}/"})))
+            child.start(dagster_environment(home, environment(**{ADDRESSES: f"{BEHIND_A_PROXY}/", HOST: EVERYWHERE})))
             until(lambda: child.ready() or child.ended(), "it answers")  # noqa: B023
             assert not child.ended(), child.last_words()
         yield port
@@ -144,3 +147,8 @@ def test_no_other_site_shows_the_pages_in_a_frame(port: int) -> None:
     connection.request("GET", "/runs")
     assert connection.getresponse().getheader("x-frame-options") == "SAMEORIGIN"
     connection.close()
+
+
+def test_the_pages_listen_on_the_network_of_a_container_where_a_setting_says_so(port: int) -> None:
+    with socket.create_connection(("127.0.0.2", port), timeout=30):
+        pass

@@ -1,6 +1,8 @@
 """The files of `deploy/`: they name settings that there are, and connections that suffice."""
 
 import re
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import yaml
 from fhir_service.serve import GRACE
 from fhir_service.settings import PREFIX, Settings
 from fhir_service.store.postgresql import POOL
+from pipelines.dagster.web import HOST
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
@@ -41,3 +44,26 @@ def test_the_database_has_connections_for_all_processes() -> None:
 def test_what_is_stopped_has_time_to_finish() -> None:
     assert int(COMPOSE["service"]["stop_grace_period"].removesuffix("s")) > GRACE
     assert POD["terminationGracePeriodSeconds"] > GRACE
+
+
+def test_the_image_has_what_the_import_needs_and_nothing_of_the_tests() -> None:
+    said = subprocess.run([sys.executable, DEPLOY / "unneeded.py"], capture_output=True, text=True, check=True)
+    unneeded = set(said.stdout.split())
+    assert {"pytest", "playwright", "mypy", "hatchling", "pip"} <= unneeded
+    assert not {"chartferry", "dagster", "duckdb", "obstore", "psycopg-binary", "uvloop", "packaging"} & unneeded
+
+
+def test_the_build_is_handed_what_it_copies_and_no_home() -> None:
+    handed = {line[1:] for line in (DEPLOY / "Containerfile.dockerignore").read_text().split() if line[0] == "!"}
+    lines = [line.split() for line in (DEPLOY / "Containerfile").read_text().splitlines()]
+    copied = {word for line in lines if line[:1] == ["COPY"] and "--from=build" not in line for word in line[1:-1]}
+    assert handed == copied
+
+
+def test_the_import_is_published_on_loopback_alone_and_reaches_the_service() -> None:
+    asked = COMPOSE["import"]
+    assert asked["environment"]["FHIR_BASE_URL"] == "http://service:8400"
+    assert {
+        port.rpartition(":")[0].rpartition(":")[0] for each in COMPOSE.values() for port in each.get("ports", [])
+    } == {"127.0.0.1"}
+    assert asked["environment"][HOST] == "0.0.0.0"  # noqa: S104 - of a container
