@@ -48,11 +48,14 @@ LOST_LINE = {
 """Settings of libpq, in seconds, and the last in milliseconds: a database that is cut off, or another's by now, is
 noticed within half a minute. The system alone would give up its connection after a quarter of an hour or more."""
 
-# A process that is stopped in the middle loses its lock; a store whose log is not flushed loses what it acknowledged.
+# A process that is stopped in the middle loses its lock, as does one that is cut off in the middle of a statement: the
+# server would wait for the rest of that for two hours. A store whose log is not flushed loses what it acknowledged.
 _SESSION = """\
 SET TIME ZONE 'UTC';
 SET lock_timeout = '10s';
 SET idle_in_transaction_session_timeout = '60s';
+SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;
+SET tcp_user_timeout = '30s';
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') IN ('off', 'local')
 """
 

@@ -77,6 +77,13 @@ HISTORY = """SELECT CASE WHEN NOT pg_is_in_recovery() THEN
 """Selects the name of a server's files and their timeline, which ends where a standby is promoted; NULL at one."""
 DURABLE = """SELECT set_config('synchronous_commit', 'on', false)
              WHERE current_setting('synchronous_commit') IN ('off', 'local')"""
+LOST_CLIENT = """SELECT set_config('tcp_keepalives_idle', '15', false),
+                        set_config('tcp_keepalives_interval', '5', false),
+                        set_config('tcp_keepalives_count', '3', false),
+                        set_config('tcp_user_timeout', '90s', false)"""
+"""As `LOST_LINE`, for the server: of a process that is cut off in the middle of a statement it would wait for the rest,
+with its locks, for two hours. Who takes over waits for these.
+"""
 REPLICATED = "SELECT current_setting('synchronous_standby_names') <> ''"
 
 
@@ -174,6 +181,7 @@ class _OneHistory:
         """Raise `LedgerError` for a server that is another by now. Commits are to outlive it."""
         autocommit, raw.autocommit = raw.autocommit, True
         raw.execute(DURABLE)
+        raw.execute(LOST_CLIENT)
         [history] = raw.execute(HISTORY).fetchone()
         raw.autocommit = autocommit
         if history is None or history != (self._known or history):

@@ -119,6 +119,8 @@ def test_a_process_writes_to_no_other_server_than_its_own(home, target, chartfer
         monkeypatch.setenv("CHARTFERRY_LEDGER", url)
         with closing(Ledger.open(url)) as ledger:
             ledger.note_target("urn:t", "http://t")
+            asks = "SELECT current_setting('tcp_keepalives_idle'), current_setting('tcp_user_timeout')"
+            assert ledger.rows(asks, ()) == [("15", "90000")]  # the server asks after clients, too
             pair.kill()
             pair.move()
             code, out, err = chartferry("import")

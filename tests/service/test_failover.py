@@ -77,6 +77,9 @@ def test_a_standby_that_was_not_promoted_is_503(tmp_path: Path) -> None:
     with running_pair() as pair:
         url = pair.create("store")
         with running(tmp_path, store=url) as found:
+            with found.service.store.engine.connect() as connection:
+                asked = connection.exec_driver_sql("SHOW tcp_keepalives_idle").scalar()
+            assert asked == "15"  # the server asks after clients that are cut off, too
             pair.kill()
             pair.move()
             assert found.client.post("/Task", json=task(1)).status_code == 503

@@ -103,6 +103,8 @@ class Network:
             with suppress(OSError):
                 while True:
                     outer = server.accept()[0]
+                    if path is not None:
+                        notice_when_cut_off(outer)
                     inner = connected()
                     for one, other in ((outer, inner), (inner, outer)):
                         threading.Thread(target=_pass_on, args=(one, other), daemon=True).start()
@@ -120,6 +122,14 @@ def network(folder: Path) -> Iterator[Network]:
 
 def _quietly(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=False, stderr=subprocess.DEVNULL)
+
+
+def notice_when_cut_off(connection: socket.socket) -> None:
+    """Ask after a peer as a PostgreSQL server does over TCP, by the settings that our sessions give it."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 90_000)
 
 
 def _pass_on(one: socket.socket, other: socket.socket) -> None:
