@@ -96,13 +96,15 @@ def _former(db: duckdb.DuckDBPyConnection, path: Path) -> list[Content]:
 
 
 def _addresses(address: Mapping[str, str], bodies: Iterable[tuple[str, str]]) -> list[tuple[str, str, bool]]:
-    """Return the rows of `ADDRESSES`, those of other versions among them."""
+    """Return the rows of `ADDRESSES`, one for each address, those of other versions among them."""
     of_url: dict[str, set[str]] = {}
     for name, body in bodies:
         if url := canonical_of(body)[0]:
             of_url.setdefault(url, set()).add(name)
-    others = [(f"{url}|", address[url], len(names) == 1) for url, names in of_url.items()]
-    return [*((each, name, True) for each, name in address.items()), *others]
+    others = {f"{url}|": (address[url], len(names) == 1) for url, names in of_url.items()}
+    # An odd url, `form|`, is how other versions of the url `form` are named.
+    found = others | {each: (name, True) for each, name in address.items()}
+    return [(each, *about) for each, about in found.items()]
 
 
 def _numbered(contents: Sequence[Content], files: Sequence[ScoreFile]) -> Iterator[tuple[str, Content]]:

@@ -112,21 +112,13 @@ RULE = pa.schema([(name, pa.string()) for name in ("rule_id", "sentence", "basis
 NAMING = (
     # FHIR's ids alone: `said` is a text of others, which may say anything.
     """CREATE TEMP MACRO fhir_id(said) AS CASE WHEN regexp_full_match(said, '[A-Za-z0-9.-]{1,64}') THEN said END""",
+    # The address by which `known_address` has other versions of the questionnaire that a response names with one.
+    """CREATE TEMP MACRO other_version_of(said) AS
+        CASE WHEN contains(said, '|') THEN split_part(said, '|', 1) || '|' END""",
+    # own, other: the questionnaires of the address and of `other_version_of`; is_one: whether one alone has the latter.
     # By the address, else by the place at the target.
-    """CREATE TEMP MACRO questionnaire_of(said) AS coalesce(
-        (SELECT any_value(questionnaire_id) FROM known_address WHERE address = said),
-        (SELECT any_value(questionnaire_id) FROM known_address
-            WHERE address = split_part(said, '|', 1) || '|' AND contains(said, '|') AND is_one),
-        fhir_id(reference_id(split_part(said, '|', 1), 'Questionnaire')),
-        (SELECT any_value(questionnaire_id) FROM known_address
-            WHERE address = split_part(said, '|', 1) || '|' AND contains(said, '|')))""",
-    # Empty unless another version than the known ones is named; false if several questionnaires may have had it.
-    """CREATE TEMP MACRO is_other_version(said) AS CASE WHEN said NOT IN (SELECT address FROM known_address) THEN
-        (SELECT any_value(is_one) FROM known_address
-            WHERE address = split_part(said, '|', 1) || '|' AND contains(said, '|')) END""",
-    # What `known_form` has the contents by that a response may be of.
-    """CREATE TEMP MACRO named_of(said) AS
-        CASE WHEN said IN (SELECT named FROM known_form) THEN said ELSE questionnaire_of(said) END""",
+    """CREATE TEMP MACRO questionnaire_of(said, own, other, is_one) AS coalesce(own, CASE WHEN is_one THEN other END,
+        fhir_id(reference_id(split_part(said, '|', 1), 'Questionnaire')), other)""",
 )
 """Macros for the questionnaire that a response names."""
 

@@ -297,6 +297,17 @@ def test_another_version_of_a_url_that_several_questionnaires_have_is_told(world
     assert done.remarks == [f"response_mood: {told}the answers are in `answer`, and not here."]
 
 
+def test_a_url_that_reads_as_another_version_of_a_form_doubles_no_response(
+    world: World,
+) -> None:
+    world.questionnaires = [OLD | {"url": URL, "version": "1"}, OLD | {"id": "q2", "url": f"{URL}|"}]
+    world.responses = [of_others("theirs", None, questionnaire=f"{URL}|")]
+    carry_over(world, "QuestionnaireResponse", {"r1": (START, answers("a1", "a2", questionnaire=f"{URL}|"))})
+    world.publish()
+    asked = "SELECT response_id, questionnaire_id FROM answer WHERE link_id = 'a1' ORDER BY 1"
+    assert world.rows(asked) == [("id-r1", "q2"), ("theirs", "q2")]
+
+
 def test_a_text_of_others_in_the_place_of_an_id_is_in_no_table_and_no_remark(world: World) -> None:
     replaced(world)
     texts = ("Jane Roe 1970~", "Jane Roe 1971", "q1~1", "q1~", "q-3")

@@ -10,9 +10,7 @@ WITH given AS (
         sent.run,
         ledger_run.started_at,
         ledger_record.finished_at,
-        questionnaire_of(sent.body ->> '$.questionnaire') AS named_id,
-        named_of(sent.body ->> '$.questionnaire') AS named,
-        is_other_version(sent.body ->> '$.questionnaire') AS is_other_version,
+        sent.body ->> '$.questionnaire' AS said,
         answered_items(sent.body) AS answered
     FROM sent
     LEFT JOIN ledger_run
@@ -34,22 +32,33 @@ WITH given AS (
         ) = 1
 ),
 
+naming AS (
+    SELECT
+        given.*,
+        questionnaire_of(given.said, own.questionnaire_id, other.questionnaire_id, other.is_one) AS named_id,
+        CASE WHEN given.said IN (SELECT known_form.named FROM known_form) THEN given.said ELSE named_id END AS named,
+        CASE WHEN own.address IS NULL THEN other.is_one END AS is_other_version
+    FROM given
+    LEFT JOIN known_address AS own ON given.said = own.address
+    LEFT JOIN known_address AS other ON other_version_of(given.said) = other.address
+),
+
 candidate AS (
     SELECT
-        given.batch_id,
-        given.line,
+        naming.batch_id,
+        naming.line,
         form.form_id,
         coalesce(checked_form.content = form.content, FALSE) AS is_checked,
-        given.is_other_version IS NULL
-        AND coalesce(given.started_at >= form.from_at, form.from_at IS NULL)
-        AND coalesce(given.finished_at <= form.seen_at, form.seen_at IS NULL) AS is_timely
-    FROM given
-    INNER JOIN known_form AS form ON given.named = form.named
+        naming.is_other_version IS NULL
+        AND coalesce(naming.started_at >= form.from_at, form.from_at IS NULL)
+        AND coalesce(naming.finished_at <= form.seen_at, form.seen_at IS NULL) AS is_timely
+    FROM naming
+    INNER JOIN known_form AS form ON naming.named = form.named
     LEFT JOIN checked_form
         ON
-            given.batch_id = checked_form.batch_id
-            AND given.run = checked_form.run
-            AND given.named_id = checked_form.questionnaire_id
+            naming.batch_id = checked_form.batch_id
+            AND naming.run = checked_form.run
+            AND naming.named_id = checked_form.questionnaire_id
 ),
 
 known AS (
@@ -66,13 +75,13 @@ known AS (
 )
 
 SELECT
-    given.batch_id,
-    given.line,
-    given.named_id,
+    naming.batch_id,
+    naming.line,
+    naming.named_id,
     CASE
-        WHEN given.named_id IN (SELECT known_form.questionnaire_id FROM known_form) THEN known.form_id
-        WHEN coalesce(given.is_other_version, TRUE) THEN given.named_id
+        WHEN naming.named_id IN (SELECT known_form.questionnaire_id FROM known_form) THEN known.form_id
+        WHEN coalesce(naming.is_other_version, TRUE) THEN naming.named_id
     END AS questionnaire_id,
-    given.answered
-FROM given
-LEFT JOIN known ON given.batch_id = known.batch_id AND given.line = known.line
+    naming.answered
+FROM naming
+LEFT JOIN known ON naming.batch_id = known.batch_id AND naming.line = known.line

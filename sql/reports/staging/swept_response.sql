@@ -8,24 +8,33 @@ WITH given AS (
         report_id AS response_id,
         gone_at IS NULL AND coalesce(body ->> '$.status', '') IN ('completed', 'amended') AS counts,
         reference_id(body ->> '$.subject.reference', 'Patient') AS patient_id,
-        questionnaire_of(body ->> '$.questionnaire') AS named_id,
-        named_of(body ->> '$.questionnaire') AS named,
-        is_other_version(body ->> '$.questionnaire') AS is_other_version,
+        body ->> '$.questionnaire' AS said,
         moment(body ->> '$.authored') AS authored_at,
         least(first_seen_at, moment(body ->> '$.meta.lastUpdated')) AS stored_at,
         answered_items(body) AS answered
     FROM read_responses
 ),
 
+naming AS (
+    SELECT
+        given.*,
+        questionnaire_of(given.said, own.questionnaire_id, other.questionnaire_id, other.is_one) AS named_id,
+        CASE WHEN given.said IN (SELECT known_form.named FROM known_form) THEN given.said ELSE named_id END AS named,
+        CASE WHEN own.address IS NULL THEN other.is_one END AS is_other_version
+    FROM given
+    LEFT JOIN known_address AS own ON given.said = own.address
+    LEFT JOIN known_address AS other ON other_version_of(given.said) = other.address
+),
+
 candidate AS (
     SELECT
-        given.response_id,
+        naming.response_id,
         form.form_id,
-        given.is_other_version IS NULL
-        AND coalesce(given.authored_at >= form.from_at, form.from_at IS NULL)
-        AND coalesce(given.stored_at <= form.seen_at, form.seen_at IS NULL) AS is_timely
-    FROM given
-    INNER JOIN known_form AS form ON given.named = form.named
+        naming.is_other_version IS NULL
+        AND coalesce(naming.authored_at >= form.from_at, form.from_at IS NULL)
+        AND coalesce(naming.stored_at <= form.seen_at, form.seen_at IS NULL) AS is_timely
+    FROM naming
+    INNER JOIN known_form AS form ON naming.named = form.named
 ),
 
 known AS (
@@ -40,15 +49,15 @@ known AS (
 )
 
 SELECT
-    given.response_id,
-    given.counts,
-    given.patient_id,
-    given.named_id,
+    naming.response_id,
+    naming.counts,
+    naming.patient_id,
+    naming.named_id,
     CASE
-        WHEN given.named_id IN (SELECT known_form.questionnaire_id FROM known_form) THEN known.form_id
-        WHEN coalesce(given.is_other_version, TRUE) THEN given.named_id
+        WHEN naming.named_id IN (SELECT known_form.questionnaire_id FROM known_form) THEN known.form_id
+        WHEN coalesce(naming.is_other_version, TRUE) THEN naming.named_id
     END AS questionnaire_id,
-    given.authored_at,
-    given.answered
-FROM given
-LEFT JOIN known ON given.response_id = known.response_id
+    naming.authored_at,
+    naming.answered
+FROM naming
+LEFT JOIN known ON naming.response_id = known.response_id
