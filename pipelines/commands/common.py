@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from pipelines.home.batch import shown
-from pipelines.home.progress import Progress, progress_on
+from pipelines.home.progress import Progress
 
 if TYPE_CHECKING:
     from pipelines.session.session import Session
@@ -62,6 +62,8 @@ def with_target(command: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def showing_progress() -> Iterator[Progress]:
     """Yield progress on standard error, and close it at the end."""
+    from pipelines.home.bars import progress_on
+
     progress = progress_on(sys.stderr)
     try:
         yield progress

@@ -111,7 +111,7 @@ def feeds_expect(options: Options, feed: str) -> int:
     """Drafts what to expect of a feed's files, from those that have come."""
     from pipelines.feeds.files.catalog import home_catalog
     from pipelines.importing.expected import draft_expectations
-    from pipelines.session.opening import has_ledger, open_ledger
+    from pipelines.session.ledger import has_ledger, open_ledger
 
     found = home_catalog(options.home, os.environ, options.feeds).named(feed)
     if found is None or not has_ledger(options.home, os.environ):

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reason
-from pipelines.runs.summary import dollars
+from pipelines.runs.lines import dollars
 from pipelines.session.bundled import STORE
 
 ABOVE = "the payment is above the balance owed"

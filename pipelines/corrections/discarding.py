@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipelines.home.user import user_name
 from pipelines.ledger.rejects import discard
-from pipelines.session.opening import has_ledger, open_ledger
+from pipelines.session.ledger import has_ledger, open_ledger
 
 NOT_OPEN = {"unknown": "there is no such reject", "closed": "is closed already", "resubmitted": "is on its way again"}
 

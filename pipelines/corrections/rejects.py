@@ -17,7 +17,7 @@ from pipelines.ledger.addresses import known_as
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import reasons_of, reject_places, targets_with_rejects
 from pipelines.session.connections import connect
-from pipelines.session.opening import has_ledger, open_ledger
+from pipelines.session.ledger import has_ledger, open_ledger
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import OPEN, reject_places
 from pipelines.ledger.tables import NotPossible
-from pipelines.session.opening import has_ledger, open_ledger
+from pipelines.session.ledger import has_ledger, open_ledger
 from pipelines.session.session import Session
 
 KEPT_FILES = ("sha256", "manifest.json", "warnings.parquet")

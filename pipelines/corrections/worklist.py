@@ -22,7 +22,7 @@ from pipelines.home.batch import Unreadable
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import targets_with_rejects
 from pipelines.ledger.tables import NotPossible
-from pipelines.session.opening import has_ledger, open_ledger
+from pipelines.session.ledger import has_ledger, open_ledger
 
 HEADER = ("crosswalk", "value", "rows", "entry", "candidates")
 

@@ -20,7 +20,7 @@ from pipelines.ledger.columns import COPAYMENTS, COUNTS
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.standing import undone_by_batch
 from pipelines.runs.run import Result
-from pipelines.session.opening import open_ledger
+from pipelines.session.ledger import open_ledger
 from pipelines.validation.outcome import Validated
 
 

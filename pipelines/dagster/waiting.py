@@ -15,7 +15,7 @@ from pipelines.dagster.unfinished.left import left_batches, somebody_loads
 from pipelines.home.batch import shown
 from pipelines.importing.broken import NAMED, loaded_last
 from pipelines.session.connections import target_now
-from pipelines.session.opening import has_ledger, open_ledger
+from pipelines.session.ledger import has_ledger, open_ledger
 
 PATIENCE = timedelta(minutes=5)
 

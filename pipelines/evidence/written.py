@@ -10,7 +10,7 @@ from typing import Any
 from pipelines.evidence.page import page_of
 from pipelines.evidence.totals import FATES
 from pipelines.home.files import write_whole
-from pipelines.runs.summary import dollars
+from pipelines.runs.lines import dollars
 
 FOLDER = "evidence"
 

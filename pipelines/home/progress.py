@@ -1,22 +1,7 @@
-"""Progress of a run: one bar per stage on a terminal, plain lines elsewhere. Names of batches and counts only."""
+"""Progress of a run: bars on a terminal (`bars.py`), plain lines elsewhere. Names of batches and counts only."""
 
-import sys
 import time
 from typing import TextIO
-
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    ProgressColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Progress as Bars
-from rich.table import Column
-from rich.text import Text
 
 SECONDS_A_LINE = 5.0
 
@@ -85,62 +70,3 @@ def time_left(seconds: float) -> str:
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-class RateColumn(ProgressColumn):
-    """Rows a second, of late."""
-
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:,.0f}/s" if task.speed else "")
-
-
-class BarProgress(Progress):
-    """One bar per stage: where a terminal is narrow, the bar gives way to the numbers."""
-
-    def __init__(self, console: Console) -> None:
-        columns = (
-            TextColumn("{task.description}"),
-            MofNCompleteColumn(table_column=Column(no_wrap=True)),
-            RateColumn(table_column=Column(no_wrap=True)),
-            TimeRemainingColumn(table_column=Column(no_wrap=True)),
-            BarColumn(bar_width=None, table_column=Column(max_width=40)),
-        )
-        self._bars = Bars(*columns, console=console)
-        self._bars.start()
-        self._task: TaskID | None = None
-        self._rows = 0
-
-    def say(self, text: str) -> None:
-        self._bars.console.print(text, highlight=False, markup=False)
-
-    def stage(self, name: str, of: str, total: int | None = None) -> None:
-        self._rows = 0
-        self._bars.start()
-        self._task = self._bars.add_task(f"{of}: {name}", total=total)
-
-    def expect(self, total: int) -> None:
-        if self._task is not None:
-            self._bars.update(self._task, total=total)
-
-    def advance(self, rows: int) -> None:
-        self._rows += rows
-        if self._task is not None:
-            self._bars.advance(self._task, rows)
-
-    def end(self, came_to: str = "", how: str = "done") -> None:
-        if self._task is not None:
-            self._bars.update(self._task, total=self._rows, completed=self._rows)
-            self._task = None
-        if came_to:
-            self.say(f"{how}: {came_to}")
-
-    def close(self) -> None:
-        self._bars.stop()
-        self._task = None
-        for task in self._bars.task_ids:  # a later stage shows its bar alone
-            self._bars.remove_task(task)
-
-
-def progress_on(out: TextIO = sys.stderr) -> Progress:
-    """Bars when `out` is a terminal, else lines."""
-    return BarProgress(Console(file=out)) if out.isatty() else PlainProgress(out)

@@ -20,7 +20,7 @@ from pipelines.home.small_sums import may_be_told
 from pipelines.importing.broken import loaded_last
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
-from pipelines.runs.summary import dollars
+from pipelines.runs.lines import dollars
 
 LOOKED_AT = 20
 """Files that are the history of a feed."""

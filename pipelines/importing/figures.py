@@ -24,7 +24,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.so_far import counts_so_far
 from pipelines.ledger.states import OUTCOMES
 from pipelines.runs.manifest import software_version
-from pipelines.session.opening import has_ledger, open_ledger
+from pipelines.session.ledger import has_ledger, open_ledger
 
 FILE = "metrics.prom"
 BATCH_STATES = ("running", "finished", "stopped", "failed")

@@ -8,7 +8,7 @@ from typing import Any
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import BEGINNINGS, PartState, loader_at, states
 from pipelines.loading.part_outcome import PartLoaded, ends_all
-from pipelines.runs.summary import aligned
+from pipelines.runs.lines import aligned
 
 HEAD = ["part", "state", "rows so far", "begun", "process"]
 

@@ -16,8 +16,8 @@ from pipelines.ledger.rejects import open_by_batch, open_in_batch, reasons_of
 from pipelines.ledger.so_far import counts_so_far
 from pipelines.ledger.standing import undone_by_batch
 from pipelines.ledger.states import OUTCOMES, ROW_STATES
-from pipelines.runs.summary import aligned, dollars
-from pipelines.session.opening import has_ledger, open_ledger
+from pipelines.runs.lines import aligned, dollars
+from pipelines.session.ledger import has_ledger, open_ledger
 
 COUNTED = ("records", "accepted", "rejected", *OUTCOMES)
 SHOWN = (*COUNTED, "taken_back", "open_rejects")

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import pyarrow as pa
 from sqlalchemy import ColumnElement, Connection, CursorResult, Engine, Executable, Select
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -21,10 +20,14 @@ from pipelines.ledger.in_step import BesideFile, First, InDatabase, InStep, last
 from pipelines.ledger.journal import Journal, Line
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.lease import Clock, Held, LeaseLost, utc_text
-from pipelines.ledger.snapshot import Snapshot
 from pipelines.ledger.stored import StoredBatches
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import ReplayedLease, replay
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pipelines.ledger.snapshot import Snapshot
 
 LOCKS_A_ROW = {"postgresql": " FOR SHARE"}
 STREAM = "SELECT stream_id FROM stream WHERE target = ? AND source = ? AND resource_type = ?"
@@ -241,13 +244,15 @@ class LedgerAccess:
         return getattr(self._within, "at", None) or utc_text(self._clock())
 
     @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
+    def snapshot(self) -> Iterator["Snapshot"]:
         """The ledger as of one moment, however much others write meanwhile."""
+        from pipelines.ledger.snapshot import Snapshot  # Arrow, which most commands need not
+
         level = {} if self.engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
         with self.engine.connect().execution_options(**level) as connection, connection.begin():
             yield Snapshot(connection)
 
-    def tables(self) -> dict[str, pa.Table]:
+    def tables(self) -> dict[str, "pa.Table"]:
         """Every table of the ledger as Arrow."""
         with self.snapshot() as snapshot:
             return {name: snapshot.reader(name).read_all() for name in t.readable}

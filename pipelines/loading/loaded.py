@@ -4,11 +4,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipelines.client.pace import USUAL, Pace
-from pipelines.feeds.files.catalog import Feed
 from pipelines.ledger.states import OUTCOMES, UNDECIDED
-from pipelines.loading.parts import Part
+
+if TYPE_CHECKING:
+    from pipelines.feeds.files.catalog import Feed
+    from pipelines.loading.parts import Part
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Batch:
 
     target: str
     batch_id: str
-    feed: Feed
+    feed: "Feed"
     folder: Path
     resuming: bool
     pace: Pace = USUAL
@@ -33,7 +36,7 @@ class Batch:
     validated: Mapping[str, int] = field(default_factory=dict)
     taken_back: bool = False
     balances: bool = False
-    part: Part | None = None
+    part: "Part | None" = None
     workers: int = 1
 
 

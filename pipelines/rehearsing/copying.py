@@ -18,7 +18,7 @@ from pipelines.ledger.database import address_of
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.bundled import STORE, copy_store
-from pipelines.session.opening import has_ledger, open_ledger
+from pipelines.session.ledger import has_ledger, open_ledger
 from pipelines.session.service_commands import copy_named_store, load_store
 
 ROWS_A_COPY = 5_000

@@ -21,9 +21,10 @@ from pipelines.home import spill
 from pipelines.home.batch import Unreadable
 from pipelines.home.files import replace_whole, session
 from pipelines.rehearsing.refusals import basis, rests_on_decisions, rule_behind
+from pipelines.runs.lines import dollars
 from pipelines.runs.manifest import rules_version, software_version
 from pipelines.runs.run import Result
-from pipelines.runs.summary import Summary, dollars
+from pipelines.runs.summary import Summary
 from pipelines.session.questionnaires import Snapshot
 
 SHOWN = 20

@@ -8,6 +8,7 @@ from typing import Any
 
 from pipelines.home.batch import shown
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, UNREADABLE, UNUSABLE
+from pipelines.runs.lines import aligned, dollars
 from pipelines.runs.run import Result
 from pipelines.session.waiting import Left
 from pipelines.validation.reasons import WARNINGS
@@ -198,19 +199,3 @@ def _by_rule(counts: Mapping[str, int]) -> str:
     """Counts, the highest first."""
     ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     return ", ".join(f"{rule} ({number:,})" for rule, number in ordered)
-
-
-def dollars(cents: int) -> str:
-    """Cents as dollars, exactly."""
-    return f"{'-' if cents < 0 else ''}{abs(cents) // 100:,}.{abs(cents) % 100:02}"
-
-
-def aligned(rows: Sequence[Sequence[str]], texts: int = 2) -> Iterable[str]:
-    """Rows as lines of columns: the first ones to the left, numbers to the right.
-
-    texts: how many columns are texts.
-    """
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    for row in rows:
-        cells = [c.ljust(w) if at < texts else c.rjust(w) for at, (c, w) in enumerate(zip(row, widths, strict=True))]
-        yield "  ".join(cells).rstrip()

@@ -21,9 +21,6 @@ from pipelines.session.reading import read_snapshot
 if TYPE_CHECKING:
     from pipelines.session.people import People
 
-COPIES = "CHARTFERRY_COPIES"
-"""Where each publication is copied: a folder, or a prefix of an object store."""
-
 
 @dataclass
 class Session:

@@ -10,11 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import duckdb
 import orjson
 from sqlalchemy import Connection, Table, delete, select
 
-from pipelines.home.spill import is_whole
 from pipelines.ledger import states
 from pipelines.ledger import tables as t
 from pipelines.ledger.lease import is_moment, utc_text
@@ -82,6 +80,11 @@ def _is_outcome(said: Any) -> bool:
 
 def _rows(accepted: Path) -> dict[str, dict[str, Any]]:
     """By key, what a run accepted: hash, patient, time and cents. Nothing where the file is purged or damaged."""
+    # Most homes have no such runs, and opening their ledger needs neither.
+    import duckdb
+
+    from pipelines.home.spill import is_whole
+
     if not is_whole(accepted):
         return {}
     columns = "key, content_hash, patient_id, source_at, amount_cents"

@@ -15,8 +15,8 @@ import duckdb
 
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
 from pipelines.runs.leasing import lease_of
+from pipelines.runs.lines import dollars
 from pipelines.runs.lost import lost_batches
-from pipelines.runs.summary import dollars
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 from pipelines.verifying.dropped import Dropped, dropped_of, sample_of

@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 
 from pipelines.client.pace import Attempts, BadPace, Circuit, Limiter, Pace, Patience, pace_of, retention_of
-from pipelines.home.progress import BarProgress, PlainProgress, time_left
+from pipelines.home.bars import BarProgress
+from pipelines.home.progress import PlainProgress, time_left
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.work import Work, payment
 

@@ -12,7 +12,7 @@ from pipelines.dagster.checks import LoadedBatch, every_cent_is_accounted_for, t
 from pipelines.dagster.telling import tell
 from pipelines.feeds.files.catalog import home_catalog
 from pipelines.runs.run import Result
-from pipelines.session.opening import open_ledger
+from pipelines.session.ledger import open_ledger
 from pipelines.validation.outcome import Validated
 
 HEADER = "payment_id,patient_id,amount,paid_on\n"

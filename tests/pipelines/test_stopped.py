@@ -42,6 +42,15 @@ def test_help_imports_none_of_the_large_libraries():
     assert shown.stdout.splitlines()[-1] == "[]"
 
 
+def test_status_imports_what_reads_the_ledger_alone(tmp_path):
+    """No feed, no target and no table is looked at: with all of these, an empty home takes more than twice as long."""
+    large = {"duckdb", "fhir_service", "httpx", "pyarrow", "pydantic", "rich"}
+    asked = ["--home", str(tmp_path), "status"]
+    said = f"import sys; from pipelines.cli import run; run({asked}); print(sorted({large} & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert shown.stdout.splitlines()[-1] == "[]"
+
+
 def test_what_a_killed_validation_left_goes_when_the_file_runs_again(chartferry, home):
     """STATE-HOME-03: it holds rows, and may be as large as the file."""
     (home / "inbox" / "payments.csv").write_text(TEXT)

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from pipelines.ledger.ledger import Ledger
-from pipelines.session.opening import open_ledger
+from pipelines.session.ledger import open_ledger
 from tests.support.earlier import make_earlier
 from tests.support.exports import payments, tasks
 from tests.support.ledgers import lose_ledger

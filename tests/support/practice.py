@@ -21,7 +21,7 @@ from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.reports import tables
-from pipelines.session.opening import open_ledger
+from pipelines.session.ledger import open_ledger
 from tests.support.commands import environment, listening, load
 from tests.support.starting import finish
 

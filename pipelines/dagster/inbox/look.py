@@ -22,7 +22,7 @@ from pipelines.home.inbox import LEADS_OUT, Inbox
 from pipelines.ledger.ledger import Ledger
 from pipelines.receiving.written import is_written
 from pipelines.session.answers import feed_of
-from pipelines.session.opening import has_ledger, open_ledger
+from pipelines.session.ledger import has_ledger, open_ledger
 
 SECONDS_OF_HASHING = 20.0
 FILES_A_LOOK = 1_000

@@ -7,7 +7,6 @@ asked for ends without having begun, it is taken into the same batch again, and 
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +24,7 @@ from pipelines.home.objects import Export, Found, ObjectInbox, lying_at
 from pipelines.home.stores import Seen, StoreUnusable, store_at
 from pipelines.receiving.objects import Taken, is_begun, take_in
 from pipelines.receiving.written import QUIET
-from pipelines.session.opening import open_ledger, open_session
+from pipelines.session.opening import open_ledger_alone, open_session
 
 PATIENCE_SECONDS = 5.0
 SECONDS_OF_TAKING = 20.0
@@ -135,7 +134,7 @@ class Objects:
 
     def _note(self, inbox: Inbox, busy: Collection[str]) -> None:
         """Note as taken what a run was begun of. What waits for its run is not taken again meanwhile."""
-        with closing(open_ledger(self._home, self._environ)) as ledger:
+        with open_ledger_alone(self._home, self._environ) as ledger:
             for mark, each in list(self._handed.items()):
                 if is_begun(ledger, each.target, each.received):
                     if beyond := ObjectInbox.of(inbox, each.target):

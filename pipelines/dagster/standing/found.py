@@ -10,7 +10,7 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.importing.broken import Broken, broken_now
 from pipelines.importing.expected import Unexpected, unexpected_now
 from pipelines.importing.figures import write_figures
-from pipelines.session.opening import has_ledger, open_ledger
+from pipelines.session.ledger import has_ledger, open_ledger
 
 
 def broken_in(home: Path, environ: Mapping[str, str]) -> dict[str, Broken]:

@@ -22,7 +22,7 @@ from pipelines.feeds.files.catalog import Catalog
 from pipelines.ledger.addresses import known_as
 from pipelines.session.confirmed import confirmed_since
 from pipelines.session.connections import target_now
-from pipelines.session.opening import has_ledger, open_ledger
+from pipelines.session.ledger import has_ledger, open_ledger
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
