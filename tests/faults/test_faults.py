@@ -18,8 +18,19 @@ OF_CELLS = [each for each in product((WITH_ADDITIONS, BARE), OPERATIONS) if each
 TURNS = [[each for each in OF_CELLS if each[1] == operation] for operation in OPERATIONS]
 FEW = [of[turn % len(of)] for turn, of in enumerate(TURNS)]
 """Each operation, at one target or the other in turn."""
-SOME = [Cell(*FEW[turn % len(FEW)], moment) for turn, moment in enumerate(MOMENTS)]
-"""Each moment at the next of these in turn."""
+TARGETS = {operation: target for target, operation in FEW}
+WRITES = {
+    "after send": "create",
+    "after commit": "batch",
+    "after the answer, before the ledger": "batch",
+    "held past the time-out": "create",
+    "delivered twice": "update",
+}
+SOME = [
+    Cell(TARGETS[operation], operation, moment)
+    for moment, operation in (WRITES | {"before send": "token", "in the middle of the answer": "look-up"}).items()
+]
+"""Each moment at one operation: at a write, where it could double or lose one."""
 
 
 @pytest.fixture(scope="module")

@@ -28,13 +28,16 @@ BEGINNINGS = ("", "1", "(", "-", "a", '"', "[", "2024-01-01", "/", "http://", '{
 PARTS = (" ", "1", "a", "A", "/", ".", ",", "~", "'", '"', "\\", "[", "]", "-", "(", "\u00a0", "1 ", "/A", "]\t", '""')
 ENDS = ("", "x\x00", "1!")
 
+PROGRAMS = ("__main__", ".celery_worker")
+"""Modules that are run, and no more: the second is refused where no broker is named."""
+
 
 def patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
     """Every pattern that a module of the import or the service keeps, and those that are made of a feed's numbers."""
     seen = set()
     modules = (pkgutil.walk_packages(each.__path__, f"{each.__name__}.") for each in (pipelines, fhir_service))
     for module in chain.from_iterable(modules):
-        if module.name.endswith("__main__"):
+        if module.name.endswith(PROGRAMS):
             continue
         for name, found in vars(importlib.import_module(module.name)).items():
             if isinstance(found, re.Pattern) and isinstance(found.pattern, str) and found.pattern not in seen:

@@ -154,8 +154,7 @@ def test_status_counts_what_was_taken_back_as_the_tables_do_also_where_the_decis
         batch = asked("import")["batches"][0]["batch_id"]
         put(home, "tasks-2.csv", TASKS + "".join(f"{key},p1,call {key},requested,a\n" for key in ("k2", "k3")))
         asked("import")
-        asked("undo", batch)
-    asked("reports")
+    asked("undo", batch)
     told = [told_back(home, chartferry)]
     lose_ledger(home)
     with monkeypatch.context() as patched:

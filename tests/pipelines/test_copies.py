@@ -101,8 +101,8 @@ def test_of_many_that_ask_a_new_home_for_its_id_all_get_one(tmp_path: Path) -> N
     [
         (500, "it answers with an error (500)"),
         pytest.param(503, "it answers with an error (503)", marks=pytest.mark.long),
-        (403, "it refuses these credentials (403)"),
-        pytest.param(401, "it refuses these credentials (401)", marks=pytest.mark.long),
+        pytest.param(403, "it refuses these credentials (403)", marks=pytest.mark.long),
+        (401, "it refuses these credentials (401)"),
         ("silent", "it does not answer, or the connection to it was lost"),
         ("lost", "it does not answer, or the connection to it was lost"),
     ],

@@ -142,7 +142,7 @@ SERVED = """if True:
     ("what_comes", "code", "said", "stays"),
     [
         ("newest.kill()", -signal.SIGKILL, "The process that holds the definitions ended.\n", ""),
-        pytest.param("older.kill()", 0, "", "stays\n", marks=pytest.mark.long),
+        ("older.kill()", 0, "", "stays\n"),
         pytest.param(STOP, 0, "", "stays\n", marks=pytest.mark.long),
     ],
     ids=["the newest ends", "an older one ends", "the newest ends after a stop was asked for"],

@@ -258,11 +258,11 @@ def test_a_ledger_is_made_again_from_the_copies_of_its_journal_at_the_store(mach
     [
         pytest.param(500, "it answers with an error (500)", marks=pytest.mark.long),
         pytest.param(503, "it answers with an error (503)", marks=pytest.mark.long),
-        (403, "it refuses these credentials (403)"),
+        pytest.param(403, "it refuses these credentials (403)", marks=pytest.mark.long),
         pytest.param(404, "there is no such bucket or container", marks=pytest.mark.long),
-        pytest.param("expired", "these credentials have expired", marks=pytest.mark.long),
-        ("lost", "it does not answer, or the connection to it was lost"),
-        pytest.param("cut", "it does not answer, or the connection to it was lost", marks=pytest.mark.long),
+        ("expired", "these credentials have expired"),
+        pytest.param("lost", "it does not answer, or the connection to it was lost", marks=pytest.mark.long),
+        ("cut", "it does not answer, or the connection to it was lost"),
         pytest.param("silent", "it does not answer, or the connection to it was lost", marks=pytest.mark.long),
     ],
 )
