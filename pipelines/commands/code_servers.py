@@ -2,13 +2,15 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipelines.commands.supervising import Say, no_answer
 from pipelines.session.code_servers import CodeServer, host_and_port
 
 SECONDS_BETWEEN_LOOKS = 5.0
+PATIENCE = {"DAGSTER_GRPC_TIMEOUT_SECONDS": "15"}
+"""How long the pages wait for an answer of a code server, one after another at their start; Dagster's own is 60."""
 
 
 def workspace_of(servers: Sequence[CodeServer]) -> dict[str, tuple[str, int]]:
@@ -20,6 +22,14 @@ def environment_for(servers: Sequence[CodeServer]) -> dict[str, str]:
     """Return what pages and daemon need to reach these hosts: they are asked directly, and not through a proxy."""
     hosts = sorted({_at(each)[0].strip("[]") for each in servers})
     return {"no_grpc_proxy": ",".join(hosts)} if hosts else {}
+
+
+def environment_of_pages(servers: Sequence[CodeServer], common: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the pages, which do not wait long for hosts that never answer.
+
+    common: that of pages and daemon; what it says itself holds. A reload of definitions has a timeout of its own.
+    """
+    return {**PATIENCE, **common} if servers else dict(common)
 
 
 def _at(server: CodeServer) -> tuple[str, int]:

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import httpx
 
-LOOPBACK = "127.0.0.1"
+from pipelines.home.dagster_folder import WEB_HOST
+
+LOOPBACK, EVERY_ADDRESS = "127.0.0.1", "0.0.0.0"  # noqa: S104 - only on demand
 ENDS_WITHIN_SECONDS = 30.0
 RESTARTS, RESTARTS_WITHIN_SECONDS = 5, 120.0
 
@@ -135,6 +137,15 @@ def free(port: int, option: str, variable: str) -> int:
                 f"port {port} of {LOOPBACK} cannot be used ({error.strerror}): name another by {option} or {variable}"
             ) from None
         return int(tried.getsockname()[1])
+
+
+def check_web_host(environ: Mapping[str, str], say: Say) -> None:
+    """Raise CannotStart for an address of the pages at which loopback does not reach them; tell if it is every one."""
+    host = environ.get(WEB_HOST) or LOOPBACK
+    if host not in (LOOPBACK, EVERY_ADDRESS):
+        raise CannotStart(f"{WEB_HOST} is {host!r}: the pages listen on {LOOPBACK} or {EVERY_ADDRESS} alone")
+    if host == EVERY_ADDRESS:
+        say(f"the pages listen on {host}, without sign-in")
 
 
 def no_answer(host: str, port: int, seconds: float = 5.0) -> str | None:

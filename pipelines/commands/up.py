@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipelines.commands.definitions import DEFINITIONS, Reloading, reload, stamp_of, write_workspace
-from pipelines.commands.supervising import LOOPBACK, Child, Say, alone, free, signals
+from pipelines.commands.supervising import LOOPBACK, Child, Say, alone, check_web_host, free, signals
 from pipelines.commands.wards import Ward, start, stop, watch
 from pipelines.home.dagster_folder import INSECURE, dagster_environment, is_set, lacking, prepare_dagster_home
 from pipelines.home.preparing import prepare_home
@@ -25,6 +25,7 @@ ATTENDED = (sys.executable, "-m", "pipelines.dagster.attended")
 
 def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int, say: Say) -> None:
     """Run all processes until SIGINT or SIGTERM. Port 0 means any free port. Raises CannotStart and BadTarget."""
+    check_web_host(environ, say)
     home = home.resolve()
     prepare_home(home)
     folder = prepare_dagster_home(home)

@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipelines.commands.code_servers import Watched, environment_for, workspace_of
+from pipelines.commands.code_servers import Watched, environment_for, environment_of_pages, workspace_of
 from pipelines.commands.definitions import Reloading, reload, stamp_of
-from pipelines.commands.supervising import LOOPBACK, Say, alone, free, signals
+from pipelines.commands.supervising import LOOPBACK, Say, alone, check_web_host, free, signals
 from pipelines.commands.up import REFERENCE, code_server, pages_and_daemon, service
 from pipelines.commands.wards import Ward, start, stop, watch
 from pipelines.home.dagster_folder import check_at_server, dagster_environment, prepare_shared_dagster
@@ -34,6 +34,7 @@ def up_clinics(home: Path, file: Path, environ: Mapping[str, str], web_port: int
     _apart_from(home, clinics)
     if problem := problem_of(shared):
         raise BadClinics(problem)
+    check_web_host(shared, say)
     make_private(home)
     for clinic in clinics:
         prepare_home(clinic.home)
@@ -51,9 +52,8 @@ def up_clinics(home: Path, file: Path, environ: Mapping[str, str], web_port: int
         of_clinics = [_of_clinic(clinic, sockets[clinic.name], home, taken) for clinic in clinics]
         wards = [ward for group in of_clinics for ward in group]
         common = {**environment_for(elsewhere), **dagster_environment(home, shared), "CHARTFERRY_HOME": str(home)}
-        for_all = [
-            Ward(child, common) for child in pages_and_daemon(folder, {**sockets, **workspace_of(elsewhere)}, port)
-        ]
+        web, daemon = pages_and_daemon(folder, {**sockets, **workspace_of(elsewhere)}, port)
+        for_all = [Ward(web, environment_of_pages(elsewhere, common)), Ward(daemon, common)]
         pages = f"http://{LOOPBACK}:{port}"
         looks = [_reloading(clinic, pages, say).look for clinic in clinics]
         looks += [Watched(each, say).look for each in elsewhere]

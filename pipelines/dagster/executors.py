@@ -1,11 +1,13 @@
 """The executors that spread the steps of imports over processes and hosts, by the setting `CHARTFERRY_EXECUTOR`."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import dagster as dg
 
-SETTING = "CHARTFERRY_EXECUTOR"
+from pipelines.home.executor import EXECUTOR, problem_of_executor
+
 BROKER, BACKEND, STEP_SECONDS = "CHARTFERRY_BROKER", "CHARTFERRY_BROKER_RESULTS", "CHARTFERRY_STEP_SECONDS"
 LONGEST_STEP = 6 * 3600
 """Seconds after which Redis gives a step to another worker, unless the one that has it has ended it."""
@@ -13,11 +15,13 @@ LONGEST_STEP = 6 * 3600
 
 def executor_of(environ: Mapping[str, str]) -> dg.ExecutorDefinition | None:
     """Return the executor that the environment asks for; None for that of all jobs. Raises what Dagster shows."""
-    named = environ.get(SETTING)
+    named = environ.get(EXECUTOR)
     if not named:
         return None
     if named not in EXECUTORS:
-        raise dg.DagsterInvalidDefinitionError(f"{SETTING} is none of {', '.join(EXECUTORS)}")
+        raise dg.DagsterInvalidDefinitionError(f"{EXECUTOR} is none of {', '.join(EXECUTORS)}")
+    if problem := problem_of_executor(environ):
+        raise dg.DagsterInvalidDefinitionError(problem)
     return EXECUTORS[named](environ)
 
 
@@ -30,7 +34,7 @@ def celery_settings(environ: Mapping[str, str]) -> dict[str, Any]:
     broker = environ.get(BROKER)
     if not broker:
         raise dg.DagsterInvalidDefinitionError(f"{BROKER} names no broker, such as redis://10.0.0.2:6379/0")
-    seconds = float(environ.get(STEP_SECONDS) or LONGEST_STEP)
+    seconds = _seconds_of(environ.get(STEP_SECONDS) or str(LONGEST_STEP))
     is_redis = broker.startswith(("redis://", "rediss://"))
     return {
         "broker": broker,
@@ -45,6 +49,16 @@ def celery_settings(environ: Mapping[str, str]) -> dict[str, Any]:
             "result_backend_transport_options": {"visibility_timeout": seconds} if is_redis else {},
         },
     }
+
+
+def _seconds_of(said: str) -> float:
+    try:
+        seconds = float(said)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise dg.DagsterInvalidDefinitionError(f"{STEP_SECONDS} is no number of seconds above 0: {said!r}")
+    return seconds
 
 
 def _celery(environ: Mapping[str, str]) -> dg.ExecutorDefinition:

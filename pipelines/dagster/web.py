@@ -12,9 +12,8 @@ from dagster_webserver.app import create_app_from_workspace_process_context
 from dagster_webserver.version import __version__
 
 from pipelines.dagster.guard import ADDRESSES, Guard, addresses_in
+from pipelines.home.dagster_folder import WEB_HOST
 
-HOST = "CHARTFERRY_WEB_HOST"
-"""The address to listen on where it is not loopback: in a container, whose port is published on loopback."""
 STATEMENT_TIMEOUT_MS, POOL_RECYCLE_SECONDS, POOL_OVERFLOW = 15_000, 3600, 20
 """The settings of Dagster's command for a storage in PostgreSQL."""
 
@@ -28,4 +27,4 @@ def serve_pages(workspace: str, host: str, port: int) -> None:
         instance.optimize_for_webserver(STATEMENT_TIMEOUT_MS, POOL_RECYCLE_SECONDS, POOL_OVERFLOW)
         with WorkspaceProcessContext(instance, target, __version__) as context:
             app = Guard(create_app_from_workspace_process_context(context), addresses)
-            uvicorn.run(app, host=os.environ.get(HOST) or host, port=port, log_level="warning")
+            uvicorn.run(app, host=os.environ.get(WEB_HOST) or host, port=port, log_level="warning")

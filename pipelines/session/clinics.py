@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.home.dagster_folder import CLINIC, INSECURE, is_set
+from pipelines.home.executor import problem_of_executor
 from pipelines.home.preparing import INBOX
 from pipelines.session.code_servers import CODE_SERVER, CodeServer, host_of, problems_of_code_server
 from pipelines.session.named import NAMES, BadTarget, named_target
@@ -230,6 +231,8 @@ def _clinic(file: Path, said: Mapping[str, Any], environ: Mapping[str, str], com
     settings |= {"CHARTFERRY_HOME": str(home), CLINIC: name}
     settings |= {CODE_SERVER: said["code_server"]} if "code_server" in said else {}
     settings |= {"CHARTFERRY_FEEDS": os.pathsep.join(map(str, feeds))} if feeds else {}
+    if problem := problem_of_executor(settings):
+        raise BadClinics(f"{where}: {problem}")
     bundled = not any(settings.get(each) for each in NAMES)
     if not bundled:
         if not settings.get("FHIR_BASE_URL"):

@@ -10,8 +10,11 @@ CODE_SERVER = "CHARTFERRY_CODE_SERVER"
 ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?):(?P<port>[0-9]{1,5})")
 EVERY = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - nothing listens at it here
 """Hosts of addresses at which one listens, but which nobody can reach; and where this host itself reaches them."""
-SAID_BY_ALL = ("name", "code_server", "runs")
-"""What a file says of a clinic whose home is on another host."""
+SAID_BY_ALL = ("name", "code_server", "runs", "environment")
+"""What a file says of a clinic whose home is on another host.
+
+Variables with the prefix of `environment` may still be set here, as after a move: they reach no process.
+"""
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import yaml
 
 from pipelines.cli import run as chartferry
 from pipelines.commands import serve_code
-from pipelines.commands.code_servers import Watched, environment_for, workspace_of
+from pipelines.commands.code_servers import Watched, environment_for, environment_of_pages, workspace_of
 from pipelines.commands.definitions import write_workspace
-from pipelines.commands.supervising import CannotStart, Child, check_own
+from pipelines.commands.supervising import CannotStart, Child, check_own, check_web_host
 from pipelines.commands.wards import stop
 from pipelines.dagster.names import Names
 from pipelines.home.dagster_folder import (
@@ -105,6 +105,22 @@ def test_one_file_may_serve_all_hosts_and_a_clinic_gets_its_own_alone(tmp_path: 
         read_clinics(clinics_file(tmp_path, FAR), {}, only="far")
 
 
+def test_variables_of_a_clinic_that_has_moved_to_another_host_reach_no_process_here(tmp_path: Path) -> None:
+    """SCALE-04"""
+    moved = FAR + 'environment = "FAR_"\n'
+    file = clinics_file(tmp_path, '[[clinic]]\nname = "north"\nhome = "north"\n' + moved)
+    environ = {"FAR_FHIR_CLIENT_ID": "c", "FAR_CHARTFERRY_WEBHOOK": "https://w", **STORAGE}
+    assert shared_environment(file, environ) == STORAGE
+    [north] = read_clinics(file, environ)
+    assert not [name for name in north.environ if "FHIR" in name or "WEBHOOK" in name]
+
+
+def test_clinics_do_not_share_the_workers_of_an_executor(tmp_path: Path) -> None:
+    """SCALE-04: a worker with the settings of one would make the steps of another."""
+    with pytest.raises(BadClinics, match=r"clinic north: CHARTFERRY_EXECUTOR is celery, .* one home: unset it$"):
+        read_clinics(clinics_file(tmp_path, TWO), {"CHARTFERRY_EXECUTOR": "celery"})
+
+
 def test_the_workspace_names_sockets_of_this_host_and_addresses_of_others(tmp_path: Path) -> None:
     """SCALE-04: under the names of the clinics, which no proxy of the environment gets between."""
     far = [CodeServer("far", "10.0.0.5:4000", 2), CodeServer("east", "[fd00::6]:4001", 2)]
@@ -116,6 +132,10 @@ def test_the_workspace_names_sockets_of_this_host_and_addresses_of_others(tmp_pa
     ]
     assert environment_for(far) == {"no_grpc_proxy": "10.0.0.5,fd00::6"}
     assert environment_for([]) == {}
+    own = {"DAGSTER_GRPC_TIMEOUT_SECONDS": "40"}
+    assert environment_of_pages(far, {"A": "b"}) == {"A": "b", "DAGSTER_GRPC_TIMEOUT_SECONDS": "15"}
+    assert environment_of_pages(far, own) == own
+    assert environment_of_pages([], {"A": "b"}) == {"A": "b"}
     stop([])  # such as where all clinics are on other hosts
     assert Names("far").partition("payments-1") == "far/payments-1"
 
@@ -178,6 +198,19 @@ def test_the_commands_say_it_in_one_line(
     assert said(*all_of_it) == (6, f"chartferry: {tmp_path}/all/dagster/dagster.yaml: {storage}\n")
     monkeypatch.setenv("DAGSTER_POSTGRES_URL", "postgresql://db")
     assert said(*all_of_it)[1].startswith("chartferry: DAGSTER_POSTGRES_URL begins with no ")
+    monkeypatch.setenv("DAGSTER_POSTGRES_URL", STORAGE["DAGSTER_POSTGRES_URL"])
+    monkeypatch.setenv("CHARTFERRY_WEB_HOST", "10.0.0.2")
+    for command in (all_of_it, ("--home", str(tmp_path / "one"), "up")):
+        assert said(*command) == (
+            6,
+            "chartferry: CHARTFERRY_WEB_HOST is '10.0.0.2': the pages listen on 127.0.0.1 or 0.0.0.0 alone\n",
+        )
+    assert not (tmp_path / "one").exists()
+    told: list[str] = []
+    check_web_host({}, told.append)
+    check_web_host({"CHARTFERRY_WEB_HOST": "0.0.0.0"}, told.append)  # noqa: S104 - nothing listens at it
+    assert told == ["the pages listen on 0.0.0.0, without sign-in"]
+    monkeypatch.setenv("DAGSTER_POSTGRES_URL", "postgresql://db")
     north = ("--home", str(tmp_path / "north"), "serve")
     assert said(*north, "127.0.0.1:4000")[1].startswith("chartferry: DAGSTER_POSTGRES_URL begins with no ")
     monkeypatch.setenv("DAGSTER_POSTGRES_URL", STORAGE["DAGSTER_POSTGRES_URL"])

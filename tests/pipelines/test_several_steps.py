@@ -6,6 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from pipelines.dagster.executors import celery_settings, executor_of
 from pipelines.definitions import build_definitions
 from pipelines.runs import parts
 from tests.support.practice import failures, materialized, practicing, verdicts
@@ -42,6 +43,25 @@ def test_a_setting_that_is_wrong_or_lacks_its_broker_is_one_sentence(tmp_path: P
         build_definitions({**home, "CHARTFERRY_EXECUTOR": "dask"})
     with pytest.raises(dg.DagsterInvalidDefinitionError, match=r"^CHARTFERRY_BROKER names no broker"):
         build_definitions({**home, "CHARTFERRY_EXECUTOR": "celery"})
+    for seconds in ("6h", "0", "-1", "nan", "inf"):
+        with pytest.raises(dg.DagsterInvalidDefinitionError, match=rf"^CHARTFERRY_STEP_SECONDS is no .*: '{seconds}'$"):
+            celery_settings({**BROKER, "CHARTFERRY_STEP_SECONDS": seconds})
+
+
+@pytest.mark.parametrize("executor", ["celery", "kubernetes"])
+def test_an_executor_of_other_hosts_wants_its_extra_and_is_for_one_home(
+    executor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SCALE-04: a worker with the settings of one clinic would make the steps of another."""
+    environ = {"CHARTFERRY_EXECUTOR": executor, **BROKER}
+    of_north = f"^CHARTFERRY_EXECUTOR is {executor}, .*one home: unset it$"
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match=of_north):
+        executor_of({**environ, "CHARTFERRY_CLINIC": "north"})
+    assert executor_of({"CHARTFERRY_EXECUTOR": "processes", "CHARTFERRY_CLINIC": "north"})
+    monkeypatch.setattr("pipelines.home.executor.find_spec", lambda name: None)
+    lacking = rf"^CHARTFERRY_EXECUTOR needs dagster-\w+, .*: pip install 'chartferry\[{executor}\]'$"
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match=lacking):
+        executor_of(environ)
 
 
 def test_steps_load_the_parts_of_a_batch_and_the_last_one_tells_what_one_would(

@@ -10,8 +10,7 @@ import pytest
 
 from pipelines.commands import supervising, up
 from pipelines.dagster.guard import ADDRESSES
-from pipelines.dagster.web import HOST
-from pipelines.home.dagster_folder import dagster_environment, prepare_dagster_home
+from pipelines.home.dagster_folder import WEB_HOST, dagster_environment, prepare_dagster_home
 from tests.support.commands import environment
 from tests.support.standing import until
 
@@ -40,7 +39,9 @@ def port(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         server, _ = up.pages_and_daemon(folder, {}, port)
     try:
         for child in [code] * request.param + [server]:
-            child.start(dagster_environment(home, environment(**{ADDRESSES: f"{BEHIND_A_PROXY}/", HOST: EVERYWHERE})))
+            child.start(
+                dagster_environment(home, environment(**{ADDRESSES: f"{BEHIND_A_PROXY}/", WEB_HOST: EVERYWHERE}))
+            )
             until(lambda: child.ready() or child.ended(), "it answers")  # noqa: B023
             assert not child.ended(), child.last_words()
         yield port

@@ -13,7 +13,7 @@ import yaml
 from fhir_service.serve import GRACE
 from fhir_service.settings import PREFIX, Settings
 from fhir_service.store.postgresql import POOL
-from pipelines.dagster.web import HOST
+from pipelines.home.dagster_folder import WEB_HOST
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
@@ -66,4 +66,4 @@ def test_the_import_is_published_on_loopback_alone_and_reaches_the_service() -> 
     assert {
         port.rpartition(":")[0].rpartition(":")[0] for each in COMPOSE.values() for port in each.get("ports", [])
     } == {"127.0.0.1"}
-    assert asked["environment"][HOST] == "0.0.0.0"  # noqa: S104 - of a container
+    assert asked["environment"][WEB_HOST] == "0.0.0.0"  # noqa: S104 - of a container

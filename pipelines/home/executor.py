@@ -1,0 +1,24 @@
+"""The setting that has steps of imports made on other hosts, and what it needs there."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+from pipelines.home.dagster_folder import CLINIC
+
+EXECUTOR = "CHARTFERRY_EXECUTOR"
+"""The setting that spreads the steps of imports."""
+ON_OTHER_HOSTS: Mapping[str, str] = {"celery": "dagster_celery", "kubernetes": "dagster_k8s"}
+"""The package of each executor whose steps are made on other hosts; its extra has the executor's name."""
+
+
+def problem_of_executor(environ: Mapping[str, str]) -> str | None:
+    """Return a sentence if steps cannot be made on other hosts, or would get another clinic's settings; else None."""
+    named = environ.get(EXECUTOR, "")
+    if named not in ON_OTHER_HOSTS:
+        return None
+    if environ.get(CLINIC):  # the clinics of a deployment would share a queue, or the settings of pods
+        return f"{EXECUTOR} is {named}, which is for a deployment of one home: unset it"
+    if find_spec(ON_OTHER_HOSTS[named]) is None:
+        package = ON_OTHER_HOSTS[named].replace("_", "-")
+        return f"{EXECUTOR} needs {package}, which is not installed: pip install 'chartferry[{named}]'"
+    return None
