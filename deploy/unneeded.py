@@ -5,7 +5,7 @@ from importlib.metadata import distribution, distributions
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-WANTED = "chartferry[cluster,lineage,postgres,traces]"
+WANTED = "chartferry[celery,cluster,kubernetes,lineage,postgres,traces]"
 
 
 def walk(wanted: Requirement, met: set[tuple[str, str]]) -> None:

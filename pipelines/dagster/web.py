@@ -1,6 +1,10 @@
-"""Runs Dagster's web application behind the guard, with the settings of Dagster's own command."""
+"""Runs Dagster's web application behind the guard, with the settings of Dagster's own command.
+
+As a program, with HOST, PORT and a workspace file, it is for hosts without `up`.
+"""
 
 import os
+import sys
 
 import uvicorn
 from dagster import DagsterInstance
@@ -28,3 +32,7 @@ def serve_pages(workspace: str, host: str, port: int) -> None:
         with WorkspaceProcessContext(instance, target, __version__) as context:
             app = Guard(create_app_from_workspace_process_context(context), addresses)
             uvicorn.run(app, host=os.environ.get(WEB_HOST) or host, port=port, log_level="warning")
+
+
+if __name__ == "__main__":
+    serve_pages(sys.argv[3], sys.argv[1], int(sys.argv[2]))

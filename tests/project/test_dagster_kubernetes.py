@@ -1,12 +1,16 @@
 """`deploy/dagster-kubernetes.yaml`, without a cluster: held against the schemas of Kubernetes and of dagster-k8s."""
 
+import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 import yaml
 
 from pipelines.dagster.executors import EXECUTORS
+from pipelines.dagster.guard import Guard
 from pipelines.home.dagster_folder import DAGSTER_YAML, NEEDED
 
 pytest.importorskip("dagster_k8s", reason="the extra `kubernetes` is not installed")
@@ -69,3 +73,41 @@ def test_the_job_of_a_run_has_its_requests_its_priority_and_its_end() -> None:
         SETTINGS["CHARTFERRY_FEEDS"],
         f"{SETTINGS['DAGSTER_HOME']}/dagster.yaml",
     } == places
+
+
+def containers(deployment: str) -> dict[str, dict[str, Any]]:
+    """The containers of a deployment, by name."""
+    return {each["name"]: each for each in BY_NAME["Deployment", deployment]["spec"]["template"]["spec"]["containers"]}
+
+
+def secrets(container: dict[str, Any]) -> list[str]:
+    return [each["secretRef"]["name"] for each in container["envFrom"] if "secretRef" in each]
+
+
+def test_pages_and_daemon_have_the_secret_of_the_storage_alone() -> None:
+    every = LAUNCHER["env_secrets"]
+    assert sorted(every) == ["chartferry-import", "dagster-storage"]
+    assert {name: secrets(each) for name, each in containers("dagster").items()} == {
+        "pages": ["dagster-storage"],
+        "daemon": ["dagster-storage"],
+    }
+    assert secrets(containers("chartferry-code")["code"]) == every
+
+
+def test_the_pages_are_those_with_the_guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python, option, module, *given, workspace = containers("dagster")["pages"]["args"]
+    assert (python, option) == ("python", "-m")
+    assert workspace in {each["mountPath"] for each in containers("dagster")["pages"]["volumeMounts"]}
+    (own := tmp_path / "workspace.yaml").write_text("load_from: []\n")
+    served: list[Any] = []
+    monkeypatch.setattr(uvicorn, "run", lambda app, **settings: served.append((type(app), settings)))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    monkeypatch.delenv("CHARTFERRY_WEB_HOST", raising=False)
+    monkeypatch.setattr(sys, "argv", ["web", *given, str(own)])
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    runpy.run_module(module, run_name="__main__")
+    assert served == [(Guard, {"host": "127.0.0.1", "port": 3000, "log_level": "warning"})]
+
+
+def test_nothing_is_published_there_to_a_place_that_a_new_home_is_refused_at() -> None:
+    assert "CHARTFERRY_COPIES" not in SETTINGS

@@ -15,6 +15,7 @@ from fhir_service.settings import PREFIX, Settings
 from fhir_service.store.postgresql import POOL
 from pipelines.home.dagster_folder import WEB_HOST
 
+DOCS = Path(__file__).parents[2] / "docs"
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
 STATEFUL: dict[str, Any] = next(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))["spec"]
@@ -51,6 +52,25 @@ def test_the_image_has_what_the_import_needs_and_nothing_of_the_tests() -> None:
     unneeded = set(said.stdout.split())
     assert {"pytest", "playwright", "mypy", "hatchling", "pip"} <= unneeded
     assert not {"chartferry", "dagster", "duckdb", "obstore", "psycopg-binary", "uvloop", "packaging"} & unneeded
+    # What CHARTFERRY_EXECUTOR may name.
+    assert not {"dagster-k8s", "kubernetes", "dagster-celery", "celery", "redis"} & unneeded
+
+
+def test_the_home_in_the_image_is_that_of_earlier_ones_and_the_runbook_knows_it() -> None:
+    said = dict(re.findall(r"(?:^|\s)(CHARTFERRY_HOME)=(\S+)", (DEPLOY / "Containerfile").read_text()))
+    [volume] = COMPOSE["import"]["volumes"]
+    # Version 0.1.0 has `var` in the folder where the image works.
+    assert said["CHARTFERRY_HOME"] == f"{volume.partition(':')[2]}/var"
+    assert f":{said['CHARTFERRY_HOME']}/inbox/`" in (DOCS / "scaling.md").read_text()
+
+
+def test_whoever_starts_the_import_again_names_its_profile() -> None:
+    rows = (DOCS / "scaling.md").read_text().splitlines()
+    again = [row.split("|")[2] for row in rows if row.startswith(("| upgrade | back up", "| restore | `--profile"))]
+    assert len(again) == 2
+    for commands in again:
+        assert commands.index("`--profile import down`") < commands.index("`--profile import up -d`")
+        assert "`up -d`" not in commands
 
 
 def test_the_build_is_handed_what_it_copies_and_no_home() -> None:
