@@ -28,8 +28,8 @@ def executor_of(environ: Mapping[str, str]) -> dg.ExecutorDefinition | None:
 def celery_settings(environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings by which the executor and its workers reach each other.
 
-    A step counts as taken once it has ended: that of a worker that is lost goes to another. A worker makes each step in
-    a new process, which reads the feeds as they are then.
+    A step counts as taken once it has ended: that of a worker, or of its process, that is lost goes to another. A
+    worker takes one step at a time, and makes each in a new process, which reads the feeds as they are then.
     """
     broker = environ.get(BROKER)
     if not broker:
@@ -41,6 +41,8 @@ def celery_settings(environ: Mapping[str, str]) -> dict[str, Any]:
         "backend": environ.get(BACKEND) or (broker if is_redis else "rpc://"),
         "config_source": {
             "task_acks_late": True,
+            "task_reject_on_worker_lost": True,
+            "worker_prefetch_multiplier": 1,
             "worker_concurrency": 1,
             "worker_max_tasks_per_child": 1,
             "worker_cancel_long_running_tasks_on_connection_loss": False,

@@ -27,7 +27,8 @@ from pipelines.home.dagster_folder import TOLD_TAG
 KIND = "fhir"
 WAIT_SECONDS = 20
 """For which a step that nobody led gives its place to another, such as the one that it joins."""
-MANY = 100_000
+TRIES = 45
+"""How often a step gives its place away before the one that it joins has begun: for about an hour."""
 HOLDER = "1"
 """The first of the steps that load parts, which holds the target."""
 
@@ -80,7 +81,7 @@ def loaded_by_several(names: Names, feed: Feed) -> dg.AssetsDefinition:
 
     @dg.op(name=f"{name}__end", ins=ins, out=of_all, pool=names.load_pool, **ours)
     def end(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        yield from _load(context, feed)
+        yield from _load(context, feed, after_others=True)
 
     @dg.graph(name=name, ins={"validated": dg.GraphIn()}, out={each: dg.GraphOut() for each in outs})
     def steps(validated: Any) -> Any:
@@ -95,8 +96,8 @@ def _description(feed: Feed) -> str:
     return f"The records in the chart, as {feed.resource} resources, each in one known state in the ledger."
 
 
-def _load(context: dg.AssetExecutionContext, feed: Feed) -> Iterator[Any]:
-    """Load what is not loaded, and tell how it ended."""
+def _load(context: dg.AssetExecutionContext, feed: Feed, after_others: bool = False) -> Iterator[Any]:
+    """Load what is not loaded, and tell how it ended. after_others: steps of this run have loaded."""
     place = place_of(context)
     with told_without_data(place):
         if told := told_of_stage(context, feed):
@@ -104,7 +105,8 @@ def _load(context: dg.AssetExecutionContext, feed: Feed) -> Iterator[Any]:
             yield from ended_with(context, told.outcome, AFTER_LOAD, told.facts, last=True)
             return
         outcome = Outcome()
-        facts = load_all(place.session(context.log), feed, batches_in(context), place.began, outcome)
+        session, batch_ids = place.session(context.log), batches_in(context)
+        facts = load_all(session, feed, batch_ids, place.began, outcome, after_others)
         note_not_loaded(context, place, feed, outcome.failed)
         yield from ended_with(context, outcome, AFTER_LOAD, facts, last=True)
 
@@ -137,25 +139,33 @@ def _hold(context: dg.OpExecutionContext, feed: Feed) -> None:
 
 
 def _join(context: dg.OpExecutionContext, feed: Feed, holder: str) -> None:
-    """Load parts until the step that holds the target has ended. What fails is left to the others."""
+    """Load parts until the step that holds the target has ended, or nobody has led a load for a while.
+
+    What fails is left to the others. It gives its place away only until that step has begun: should that one be lost
+    later, Celery's executor waits for what is at work, and would wait for a step that is to be tried again for ever.
+    """
     place = place_of(context)
+
+    def states() -> list[StepEventStatus | None]:
+        found = context.instance.get_run_step_stats(context.run_id, [holder])
+        return [each.status for each in found if each.status]
 
     def is_over() -> bool:
         run = context.instance.get_run_by_id(context.run_id)
-        found = context.instance.get_run_step_stats(context.run_id, [holder])
         if run is None or run.status != dg.DagsterRunStatus.STARTED:
             return True
-        return any(each.status != StepEventStatus.IN_PROGRESS for each in found)
+        return any(each != StepEventStatus.IN_PROGRESS for each in states())
 
     try:
         with told_without_data(place):
             if is_over():
                 return
-            parts = join_all(place.session(context.log), feed, batches_in(context), is_over)
+            number = int(str(context.get_mapping_key()))
+            parts = join_all(place.session(context.log), feed, batches_in(context), is_over, number)
             context.log.info("%d parts were loaded here", parts)
-            has_ended = is_over()
+            may_come_again = not is_over() and not states() and context.retry_number < TRIES
     except dg.Failure as failure:
         context.log.warning("%s", failure.description)
     else:
-        if not has_ended:
-            raise dg.RetryRequested(MANY, WAIT_SECONDS)
+        if may_come_again:
+            raise dg.RetryRequested(TRIES, WAIT_SECONDS)

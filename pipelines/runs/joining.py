@@ -23,15 +23,17 @@ LOOK_SECONDS = 1.0
 PATIENCE_SECONDS = 60.0
 
 
-def join(session: Session, runs: Sequence[tuple[Run, Validated]], is_over: Callable[[], bool]) -> int:
+def join(session: Session, runs: Sequence[tuple[Run, Validated]], is_over: Callable[[], bool], number: int) -> int:
     """Load parts of these runs until their loads are over, or nobody has led one for a while; return how many.
 
-    Raises `LedgerError`, `TargetUnusable`.
+    number: of this worker, from 2, since 1 is who leads. A load that shares the target's pace among fewer is left to
+    them. Raises `LedgerError`, `TargetUnusable`.
     """
     parts, led_at = 0, time.monotonic()
     while not is_over() and time.monotonic() < led_at + PATIENCE_SECONDS:
         if order := _led(session, runs):
-            parts += _follow(session, order, is_over)
+            if number <= order.batch.workers:
+                parts += _follow(session, order, is_over)
             led_at = time.monotonic()
         time.sleep(LOOK_SECONDS)
     return parts

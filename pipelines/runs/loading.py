@@ -9,13 +9,13 @@ from pipelines.loading.stage import load
 from pipelines.runs.counting import run_counts
 from pipelines.runs.leasing import lease_of
 from pipelines.runs.parts import load_in_parts, workers_for
-from pipelines.runs.run import ENDED, Run
+from pipelines.runs.run import ENDED, Run, refuse_ended
 from pipelines.session.session import Session
 from pipelines.validation.outcome import Validated
 
 
 def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
-    """The load stage, under the target's lease."""
+    """The load stage, under the target's lease. Raises `HasEnded`, and nothing is loaded."""
     with traces.stage("load", run.received.batch_id, feed=run.feed.name, run=run.number):
         return _loaded(session, run, validated)
 
@@ -23,8 +23,9 @@ def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
 def _loaded(session: Session, run: Run, validated: Validated) -> Loaded:
     batch_id, progress = run.received.batch_id, session.progress
     batch = batch_of(session, run, validated)
-    session.ledger.count_run(session.target, SoFar(batch_id, run.number, batch.validated))
     with lease_of(session) as lease:
+        refuse_ended(session, run)
+        session.ledger.count_run(session.target, SoFar(batch_id, run.number, batch.validated))
         bring_others(session, run)
         if run.before in ENDED and validated.accepted > validated.skipped:
             session.ledger.reopen_batch(session.target, batch_id)

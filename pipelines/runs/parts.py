@@ -15,7 +15,7 @@ from pipelines.loading.load import Load
 from pipelines.loading.loaded import Loaded
 from pipelines.loading.part_outcome import in_all
 from pipelines.loading.stage import after, before
-from pipelines.runs.plan import Plan, announce, order_of
+from pipelines.runs.plan import Plan, announce, is_joined, order_of
 from pipelines.runs.watching import Watch, told
 from pipelines.runs.workers import Workers
 from pipelines.session.session import Session
@@ -40,7 +40,7 @@ def load_in_parts(session: Session, load: Load, workers: int) -> Loaded:
     plan = Plan(workers * PARTS_A_WORKER, workers, not ledger.row_counts(load.batch.target, load.batch.batch_id))
     intake, freed = before(book)
     plan = replace(plan, since=ledger.now(), freed=freed)
-    if here < workers:
+    if here < workers or is_joined(load.batch.folder):
         announce(session, load, plan)
     lay_out(ledger, load.lease, plan.parts)
     with Workers(order_of(session, load.batch, load.lease.owner, plan), here) as at_work:

@@ -73,6 +73,11 @@ def announced(session: Session, batch: Batch, loader: str) -> Plan | None:
     return _read(path) if path.exists() else None
 
 
+def is_joined(folder: Path) -> bool:
+    """True if a load of a run was announced before: so is each that follows, or `is_first` would not see it."""
+    return any(folder.glob(PLANS))
+
+
 def is_first(folder: Path) -> bool:
     """True if a run was loaded in parts once, from its beginning, as the plans in its folder say."""
     plans = [_read(path) for path in folder.glob(PLANS)]

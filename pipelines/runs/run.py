@@ -6,6 +6,8 @@ from pathlib import Path
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received
+from pipelines.ledger.tables import LedgerError
+from pipelines.session.session import Session
 
 Lines = Mapping[int, Sequence[str]]
 """The ids of rejects by the physical line on which the record that answers them begins."""
@@ -69,3 +71,15 @@ class Result:
 
     def count(self, name: str) -> int:
         return self.counts.get(name, 0)
+
+
+class HasEnded(LedgerError):
+    """The run was ended by another process, which had the target before this one."""
+
+
+def refuse_ended(session: Session, run: Run) -> None:
+    """Raise `HasEnded` for a run that has its end in the ledger, which another load of it would replace."""
+    batch_id = run.received.batch_id
+    runs = session.ledger.runs(session.target, batch_id)
+    if any(each["run"] == run.number and each["finished_at"] for each in runs):
+        raise HasEnded(f"{batch_id}: run {run.number} was ended by another process meanwhile")

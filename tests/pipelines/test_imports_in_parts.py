@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.dagster.handover import NEVER
+from pipelines.dagster.handover import NEVER, newest
+from pipelines.dagster.stages import loading
 from pipelines.dagster.stages.joining import join_all
 from pipelines.dagster.stages.loading import load_all
 from pipelines.dagster.stages.outcome import Outcome
@@ -163,24 +164,50 @@ def test_a_machine_joins_the_load_of_another_whose_own_workers_load_nothing(mach
     path, feed = machines.put("one", rows), load_feeds().match("payments.csv")
     assert feed
     batch, outcome = batch_id_of(feed, path), Outcome()
-    machines.home("two")
-    with session_of(machines, "one") as one, session_of(machines, "two") as two, ThreadPoolExecutor() as threads:
+    with (
+        session_of(machines, "one") as one,
+        session_of(machines, "two") as two,
+        session_of(machines, "three") as three,
+        ThreadPoolExecutor() as threads,
+    ):
         receive_all(feed, machines.home("one"), [batch], one.inbox, one.batches)
         validate_all(one, feed, [batch], NEVER, outcome)
         one.pace = replace(one.pace, here=1)
         leads = threads.submit(load_all, one, feed, [batch], NEVER, outcome)
-        assert join_all(two, feed, [batch], leads.done) == 2 * in_parts.PARTS_A_WORKER
+        one_too_many = threads.submit(join_all, three, feed, [batch], leads.done, 3)
+        assert join_all(two, feed, [batch], leads.done, 2) == 2 * in_parts.PARTS_A_WORKER
+        assert one_too_many.result() == 0, "the pace is shared among two"
         loaded = leads.result()[batch]
         assert (loaded.result.state, loaded.result.count("created"), loaded.first) == ("finished", ROWS, True)
         assert load_all(two, feed, [batch], NEVER, outcome)[batch].first
         monkeypatch.setattr(joining, "PATIENCE_SECONDS", 0.1)
-        assert join_all(two, feed, [batch], lambda: False) == 0
+        assert join_all(two, feed, [batch], lambda: False, 2) == 0
     assert not outcome.failed
     assert len(target.stored) == ROWS
     came = defaultdict(list)
     for body in target.stored.values():
         came[body["request"]["reference"]].append(number_of(target, body))
     assert all(numbers == sorted(numbers) for numbers in came.values())
+
+
+def test_a_load_that_another_process_ended_meanwhile_is_not_made_again(machines, monkeypatch) -> None:
+    """SCALE-03: as of a step that was taken for lost, while it waited for the target. The counts of the run stay."""
+    rows = "".join(f"k{n},p{n % 4},1.00,2026-02-01,\n" for n in range(12))
+    path, feed = machines.put("one", rows), load_feeds().match("payments.csv")
+    assert feed
+    batch, outcome = batch_id_of(feed, path), Outcome()
+    with session_of(machines, "one") as one, session_of(machines, "two") as two:
+        receive_all(feed, machines.home("one"), [batch], one.inbox, one.batches)
+        validate_all(one, feed, [batch], NEVER, outcome)
+        seen = [newest(two, feed, batch)]
+        assert load_all(one, feed, [batch], NEVER, outcome)[batch].result.count("created") == 12
+        [ended] = one.ledger.runs(one.target, batch)
+        monkeypatch.setattr(loading, "newest", lambda *of: seen.pop() if seen else newest(*of))
+        again = load_all(two, feed, [batch], NEVER, outcome)[batch].result
+        assert (again.state, again.run, again.count("created")) == ("finished", 1, 12)
+        assert two.ledger.runs(two.target, batch) == [ended]
+        assert newest(one, feed, batch).result == again
+    assert not outcome.failed
 
 
 def session_of(machines, name):

@@ -1,11 +1,16 @@
 """Imports whose steps are spread: the parts of a batch are loaded by several steps, and all is as by one."""
 
+import logging
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.execution.stats import StepEventStatus
 
+from pipelines.dagster import loaded
 from pipelines.dagster.executors import celery_settings, executor_of
 from pipelines.definitions import build_definitions
 from pipelines.runs import parts
@@ -91,3 +96,37 @@ def test_steps_load_the_parts_of_a_batch_and_the_last_one_tells_what_one_would(
             f"{LOADED}.{LOADED}__plan",
             f"{LOADED}.{LOADED}__end",
         }
+
+
+@pytest.mark.parametrize(
+    ("holder", "tries", "comes_again"),
+    [
+        (None, 0, True),
+        (None, loaded.TRIES, False),
+        (StepEventStatus.IN_PROGRESS, 0, False),
+        (StepEventStatus.SUCCESS, 0, False),
+    ],
+)
+def test_a_step_that_nobody_led_comes_again_only_before_the_one_that_leads_has_begun(
+    monkeypatch: pytest.MonkeyPatch, holder: StepEventStatus | None, tries: int, comes_again: bool
+) -> None:
+    """Celery's executor would wait for it for ever once the step that leads is lost."""
+    monkeypatch.setattr(loaded, "place_of", lambda _: SimpleNamespace(session=lambda _: None, close=lambda: None))
+    monkeypatch.setattr(loaded, "batches_in", lambda _: [])
+    monkeypatch.setattr(loaded, "join_all", lambda *_: 0)
+    run, states = SimpleNamespace(status=dg.DagsterRunStatus.STARTED), [SimpleNamespace(status=holder)]
+    instance = SimpleNamespace(get_run_by_id=lambda _: run, get_run_step_stats=lambda *_: states)
+    context: Any = SimpleNamespace(
+        instance=instance, run_id="a run", log=logging, retry_number=tries, get_mapping_key=lambda: "2"
+    )
+    feed: Any = None
+    if comes_again:
+        with pytest.raises(dg.RetryRequested):
+            loaded._join(context, feed, "hold")
+    else:
+        loaded._join(context, feed, "hold")
+
+
+def test_a_worker_takes_one_step_at_a_time_and_gives_up_none_whose_process_was_killed() -> None:
+    asked = celery_settings(BROKER)["config_source"]
+    assert (asked["task_reject_on_worker_lost"], asked["worker_prefetch_multiplier"]) == (True, 1)

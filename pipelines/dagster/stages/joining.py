@@ -16,7 +16,8 @@ def workers_of(session: Session, feed: Feed, batch_ids: Sequence[str]) -> int:
     return max((workers_for(session.pace, each) for each in rows), default=1)
 
 
-def join_all(session: Session, feed: Feed, batch_ids: Sequence[str], is_over: Callable[[], bool]) -> int:
-    """Load parts of the batches beside the process that holds the target; return how many."""
+def join_all(session: Session, feed: Feed, batch_ids: Sequence[str], is_over: Callable[[], bool], number: int) -> int:
+    """Load parts of the batches beside who holds the target, as the worker of a number; return how many."""
     found = [newest(session, feed, batch_id) for batch_id in batch_ids]
-    return join(session, [(each.run, each.validated) for each in found if each.run and each.validated], is_over)
+    runs = [(each.run, each.validated) for each in found if each.run and each.validated]
+    return join(session, runs, is_over, number)

@@ -1,11 +1,12 @@
 """The stage `loaded` over the batches of a Dagster run, by the functions of the command line."""
 
+import time
 from collections.abc import Sequence
 from datetime import datetime
 
 from pipelines.dagster import metadata
 from pipelines.dagster.checks import LoadedBatch
-from pipelines.dagster.handover import begin_signed, newest, was_spread
+from pipelines.dagster.handover import Newest, begin_signed, newest, was_spread
 from pipelines.dagster.stages.outcome import FINISHED, NOTHING_SENT, UNDER_WAY, Outcome
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import received_before
@@ -13,22 +14,31 @@ from pipelines.ledger.tables import LedgerError
 from pipelines.runs.batch import run_through
 from pipelines.runs.ending import end
 from pipelines.runs.loading import load_run
-from pipelines.runs.run import Result
+from pipelines.runs.run import HasEnded, Result, refuse_ended
 from pipelines.session.session import Session
+
+MANIFEST_SECONDS = 10.0
+"""For which the manifest of a run that has ended is waited for; then the process was killed before it wrote it."""
 
 
 def load_all(
-    session: Session, feed: Feed, batch_ids: Sequence[str], since: datetime, outcome: Outcome
+    session: Session,
+    feed: Feed,
+    batch_ids: Sequence[str],
+    since: datetime,
+    outcome: Outcome,
+    after_others: bool = False,
 ) -> dict[str, LoadedBatch]:
     """Load the batches; return what the checks need, by batch.
 
-    since: batches that ended after this time, in this run or an earlier try of it, are not loaded again.
+    since: batches that ended after this time, in this run or an earlier try of it, are not loaded again. after_others:
+    other steps of this run have loaded, so neither are batches that they left with doubts.
     """
     facts: dict[str, LoadedBatch] = {}
     for batch_id in batch_ids:
         is_new = not session.ledger.row_counts(session.target, batch_id)
         try:
-            result = _load_one(session, feed, batch_id, since)
+            result, is_kept = _load_one(session, feed, batch_id, since, after_others)
         except LedgerError as error:
             outcome.fail(batch_id, str(error), retryable=True)
             continue
@@ -42,24 +52,46 @@ def load_all(
         else:
             outcome.fail(batch_id, _why(result), retryable=result.unusable)
         if result.state in (FINISHED, UNDER_WAY) and not result.unusable:
-            first = result.run == 1 and (is_new or was_spread(session.batches, batch_id, 1))
+            first = result.run == 1 and (is_new or (is_kept and was_spread(session.batches, batch_id, 1)))
             facts[batch_id] = LoadedBatch(result, session.ledger.row_counts(session.target, batch_id), first)
     return facts
 
 
-def _load_one(session: Session, feed: Feed, batch_id: str, since: datetime) -> Result | None:
-    """Load the newest validated run; return None if no file was received.
+def _load_one(
+    session: Session, feed: Feed, batch_id: str, since: datetime, after_others: bool
+) -> tuple[Result | None, bool]:
+    """Load the newest validated run; return its result, None if no file was received, and whether it was there.
 
     If that run has ended, or the feed changed, the batch is validated again first. A batch that ended after `since`,
-    such as one that was stopped before its load, keeps its result.
+    such as one that was stopped before its load, keeps its result. So does one that another process, which was taken
+    for lost, ended meanwhile.
     """
     found = newest(session, feed, batch_id)
     if found.run and found.validated:
-        return end(session, found.run, found.validated, load_run(session, found.run, found.validated))
-    if found.result and found.result.state in (FINISHED, *NOTHING_SENT) and found.at >= since:
-        return found.result
+        try:
+            loaded = load_run(session, found.run, found.validated)
+            refuse_ended(session, found.run)
+            return end(session, found.run, found.validated, loaded), False
+        except HasEnded:
+            found = _ended(session, feed, batch_id)
+            if found.result:
+                return found.result, True
+    if found.result and found.at >= since and _is_kept(found.result, after_others):
+        return found.result, True
     received = received_before(session.batches.folder(batch_id))
-    return run_through(session, begin_signed(session, received, feed)) if received else None
+    return (run_through(session, begin_signed(session, received, feed)) if received else None), False
+
+
+def _is_kept(result: Result, after_others: bool) -> bool:
+    return result.state in (FINISHED, *NOTHING_SENT) or (after_others and not result.unusable)
+
+
+def _ended(session: Session, feed: Feed, batch_id: str) -> Newest:
+    """Return the newest run, which another process has just ended in the ledger: its manifest comes after that."""
+    until = time.monotonic() + MANIFEST_SECONDS
+    while not (found := newest(session, feed, batch_id)).result and time.monotonic() < until:
+        time.sleep(1.0)
+    return found
 
 
 def _why(result: Result) -> str:

@@ -26,12 +26,12 @@ def validate_all(
     """
     facts: dict[str, Validated] = {}
     for batch_id in batch_ids:
-        earlier = newest(session, feed, batch_id)
-        received = received_before(session.batches.folder(batch_id))
-        if received is None:
-            outcome.fail(batch_id, "nothing was received")
-            continue
         try:
+            earlier = newest(session, feed, batch_id)
+            received = received_before(session.batches.folder(batch_id))
+            if received is None:
+                outcome.fail(batch_id, "nothing was received")
+                continue
             if earlier.run and earlier.validated and earlier.at >= since:
                 run, validated = earlier.run, earlier.validated
             else:
