@@ -72,6 +72,8 @@ def hash_of(authorization: str | None) -> str:
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 _NOBODY = hashed(secrets.token_urlsafe(32))
+_KNOWN = ("hash", "client", "scope", "expires_at")
+_NOT_REVOKED = "client IN (SELECT id FROM client WHERE revoked_at IS NULL)"
 
 
 class Auth:
@@ -113,17 +115,16 @@ class Auth:
     def look_up(self, digests: Collection[str]) -> dict[str, "Known"]:
         """Return the callers of tokens that hold, by the tokens' hashes."""
         epoch = self._cache.epoch
-        query = (
-            select(TOKEN.c.hash, TOKEN.c.client, TOKEN.c.scope, TOKEN.c.expires_at)
-            .join(CLIENT, CLIENT.c.id == TOKEN.c.client)
-            .where(TOKEN.c.hash.in_(digests), CLIENT.c.revoked_at.is_(None))
+        dialect = self._store.dialect
+        looked_up = self._store.look_up(
+            lambda connection: dialect.among(connection, TOKEN, "hash", digests, _KNOWN, _NOT_REVOKED), creates=False
         )
-        looked_up = self._store.look_up(lambda connection: connection.execute(query).all(), creates=False)
-        rows = {row.hash: row for row in looked_up}
+        rows = {row[0]: row for row in looked_up}
         found: dict[str, Known] = {}
         for digest in digests:
-            if (row := rows.get(digest)) is not None and compare_digest(row.hash, digest):
-                found[digest] = Known(Caller(row.client, row.scope), row.expires_at.astimezone(UTC))
+            if (row := rows.get(digest)) is not None and compare_digest(row[0], digest):
+                _, client, scope, expires_at = row
+                found[digest] = Known(Caller(client, scope), expires_at.astimezone(UTC))
                 self._cache.put(digest, found[digest], epoch)
         return found
 

@@ -40,9 +40,10 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="How long a round of a server takes.")
     parser.add_argument("--warm", type=float, default=5.0, metavar="S", help="Work of a server before its first round.")
     parser.add_argument("--cores", type=int, default=2, metavar="N", help="Cores that all of it shares.")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="Our processes over PostgreSQL.")
     parser.add_argument("--only", action="append", choices=GROUPS, help="These rows; may be repeated.")
     given = parser.parse_args(words)
-    for name in ("rounds", "cores", "seconds"):
+    for name in ("rounds", "cores", "seconds", "workers"):
         if getattr(given, name) <= 0:
             parser.error(f"--{name}: a number above zero is expected")
     if given.tasks <= 0 or given.tasks % PEOPLE:
@@ -103,7 +104,7 @@ def compare(given: argparse.Namespace) -> None:
         postgres = f"postgresql+psycopg://{servers.USER}:{database.password}@127.0.0.1:{database.port}/ours"
         up = [
             stack.enter_context(servers.ours("ours, DuckDB", str(folder / "service.duckdb"), folder / "duckdb")),
-            stack.enter_context(servers.ours("ours, PostgreSQL", postgres, folder / "postgresql")),
+            stack.enter_context(servers.ours("ours, PostgreSQL", postgres, folder / "postgresql", given.workers)),
             stack.enter_context(servers.hapi("HAPI", database, folder / "hapi")),
         ]
         lines = list(measure(given, folder, up, database))

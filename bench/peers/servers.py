@@ -139,8 +139,8 @@ def free_port() -> int:
 
 
 @contextmanager
-def ours(name: str, store: str, folder: Path) -> Iterator[Server]:
-    """The bundled service over a new store, with the reference data in it."""
+def ours(name: str, store: str, folder: Path, workers: int = 1) -> Iterator[Server]:
+    """The bundled service by so many processes over a new store, with the reference data in it."""
     folder.mkdir()
     settings = {"FHIR_SERVICE_STORE": store, "FHIR_SERVICE_AUDIT": str(folder / "audit.ndjson")}
     program = (sys.executable, "-m", "fhir_service")
@@ -148,7 +148,7 @@ def ours(name: str, store: str, folder: Path) -> Iterator[Server]:
     records.write_bytes(b"\n".join(map(orjson.dumps, reference())))
     run(*program, "load", "--refused", folder / "refused.ndjson", records, settings=settings)
     client = json.loads(run(*program, "client", "add", "--name", "peers", settings=settings))
-    serve = (*program, "serve", "--port", "0", "--base-url", BASE_URL)
+    serve = (*program, "serve", "--port", "0", "--base-url", BASE_URL, "--workers", workers)
     with started(name, serve, folder / "log", settings) as process:
         url = first_line(name, process, folder / "log").split()[-1]
         form = {"grant_type": "client_credentials"} | {key: client[key] for key in ("client_id", "client_secret")}
