@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.parts import BEGINNINGS, PartState, loader_at, states
+from pipelines.ledger.parts import BEGINNINGS, PartState, shown_loader, states
 from pipelines.loading.part_outcome import PartLoaded, ends_all
 from pipelines.runs.lines import aligned
 
@@ -15,7 +15,7 @@ HEAD = ["part", "state", "rows so far", "begun", "process"]
 
 def parts_under_way(ledger: Ledger, target: str, now: datetime) -> list[dict[str, Any]]:
     """The parts of a target's load; none unless it is under way, by several processes."""
-    if loader_at(ledger, target, lambda: now) is None:
+    if shown_loader(ledger, target, now) is None:
         return []
     return [_shown(target, part) for part in states(ledger, target)]
 

@@ -15,7 +15,18 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.lease import SILENCE, Clock, Held, Holder, Leased, LeaseLost, is_dead, this_process, utc_text
+from pipelines.ledger.lease import (
+    SILENCE,
+    Clock,
+    Held,
+    Holder,
+    Leased,
+    LeaseLost,
+    Silence,
+    is_dead,
+    this_process,
+    utc_text,
+)
 from pipelines.ledger.ledger import Ledger
 
 BEGINNINGS = 3
@@ -144,16 +155,36 @@ def _state(row: Any) -> PartState:
     return PartState(row.part, row.attempts, held, row.counts, row.outcome, holder)
 
 
-def loader_at(ledger: LedgerAccess, target: str, clock: Clock = lambda: datetime.now(UTC)) -> str | None:
-    """Return the owner of the target's lease if it is at work, which alone makes parts more than remains of a load.
+class LoaderWatch:
+    """Watches who leads the load into a target: whoever joins it looks again and again.
 
-    One that was silent for 60 s, by the clocks of both machines, counts as gone here. That is for show, and for who
-    joins its load: see `Silence`.
+    No clock is asked: a holder of the target that is seen without a sign of life for 60 s counts as gone. is_lost: that
+    this was so at the last look, and nobody has taken the target over.
     """
+
+    def __init__(self, ledger: LedgerAccess, target: str) -> None:
+        self.is_lost = False
+        self._ledger, self._target, self._silence = ledger, target, Silence()
+
+    def look(self) -> str | None:
+        """Return the owner of the target's lease if it is at work, which alone makes parts more than remains."""
+        holders = _holders_of(self._ledger, self._target)
+        silent = self._silence.look(holders)
+        at_work = next((each.owner for each in holders if each not in silent and not is_dead(each)), None)
+        self.is_lost = bool(holders) and at_work is None
+        return at_work
+
+
+def shown_loader(ledger: LedgerAccess, target: str, now: datetime) -> str | None:
+    """Return the owner of the target's lease if it seems to be at work: for show, by the clocks of both machines."""
+    since = utc_text(now - SILENCE)
+    holders = _holders_of(ledger, target)
+    return next((each.owner for each in holders if each.heartbeat_at >= since and not is_dead(each)), None)
+
+
+def _holders_of(ledger: LedgerAccess, target: str) -> list[Holder]:
     query = select(*(t.lease.c[name] for name in Holder._fields)).where(t.lease.c.target == target)
-    silent_since = utc_text(clock() - SILENCE)
-    holders = [Holder(*found) for found in ledger.read(query)]
-    return next((each.owner for each in holders if each.heartbeat_at >= silent_since and not is_dead(each)), None)
+    return [Holder(*found) for found in ledger.read(query)]
 
 
 def _begin(ledger: LedgerAccess) -> AbstractContextManager[Connection]:

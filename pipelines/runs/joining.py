@@ -10,7 +10,7 @@ from contextlib import closing
 
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.parts import loader_at
+from pipelines.ledger.parts import LoaderWatch
 from pipelines.runs.loading import batch_of, bring_others
 from pipelines.runs.order import Order
 from pipelines.runs.plan import announced, order_of
@@ -27,21 +27,23 @@ def join(session: Session, runs: Sequence[tuple[Run, Validated]], is_over: Calla
     """Load parts of these runs until their loads are over, or nobody has led one for a while; return how many.
 
     number: of this worker, from 2, since 1 is who leads. A load that shares the target's pace among fewer is left to
-    them. Raises `LedgerError`, `TargetUnusable`.
+    them. Once who led is gone, the place of this worker may be what the next one waits for, so it is given up. Raises
+    `LedgerError`, `TargetUnusable`.
     """
-    parts, led_at = 0, time.monotonic()
+    parts, led_at, watch = 0, time.monotonic(), LoaderWatch(session.ledger, session.target)
     while not is_over() and time.monotonic() < led_at + PATIENCE_SECONDS:
-        if order := _led(session, runs):
+        if order := _led(session, watch.look(), runs):
             if number <= order.batch.workers:
-                parts += _follow(session, order, is_over)
+                parts += _follow(order, watch, is_over)
+                if watch.is_lost:
+                    break
             led_at = time.monotonic()
         time.sleep(LOOK_SECONDS)
     return parts
 
 
-def _led(session: Session, runs: Sequence[tuple[Run, Validated]]) -> Order | None:
+def _led(session: Session, loader: str | None, runs: Sequence[tuple[Run, Validated]]) -> Order | None:
     """Return the order that follows from the plan of whoever holds the target, if that loads one of these runs."""
-    loader = loader_at(session.ledger, session.target)
     for run, validated in runs if loader else ():
         batch = batch_of(session, run, validated)
         if loader and (plan := announced(session, batch, loader)):
@@ -50,11 +52,11 @@ def _led(session: Session, runs: Sequence[tuple[Run, Validated]]) -> Order | Non
     return None
 
 
-def _follow(session: Session, order: Order, is_over: Callable[[], bool]) -> int:
+def _follow(order: Order, watch: LoaderWatch, is_over: Callable[[], bool]) -> int:
     """Load parts of one load, as long as it is led; return how many."""
     parts = 0
     with closing(Ledger.open(order.ledger)) as ledger, closing(order.client()) as client:
-        while loader_at(session.ledger, session.target) == order.loader:
+        while watch.look() == order.loader:
             try:
                 found = load_next(order, ledger, client)
             except LeaseLost:

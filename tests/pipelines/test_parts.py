@@ -2,8 +2,10 @@
 
 import os
 import platform
+import time
 from collections import Counter, defaultdict
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +21,7 @@ from pipelines.home.progress import Progress
 from pipelines.importing.parts_under_way import parts_lines, parts_under_way
 from pipelines.ledger import tables as t
 from pipelines.ledger.lease import Holder, LeaseLost, utc_text
-from pipelines.ledger.parts import BEGINNINGS, PartState, claim, free, lay_out, remove_parts, states
+from pipelines.ledger.parts import BEGINNINGS, LoaderWatch, PartState, claim, free, lay_out, remove_parts, states
 from pipelines.ledger.rows import Intent, Outcome
 from pipelines.loading.left_sending import doubt_left_sending
 from pipelines.loading.loaded import Loaded
@@ -269,6 +271,33 @@ def test_a_worker_that_hangs_loses_its_part_to_whoever_watches(ledger, lease, cl
     assert looks == [2] * 6
     with pytest.raises(LeaseLost):
         ledger.confirm(part)
+
+
+@pytest.mark.parametrize("off", [timedelta(minutes=5), timedelta(minutes=-5), timedelta(hours=2), timedelta(hours=-2)])
+def test_who_joins_a_load_goes_by_signs_of_life_whatever_the_clock_of_its_leader_says(
+    ledger, lease, monkeypatch, off: timedelta
+) -> None:
+    """SCALE-03: a worker that is a minute ahead would else find no load to join, and one behind follow a dead one."""
+    monkeypatch.setattr("pipelines.ledger.lease.SILENCE_SECONDS", 0.1)
+    there, watch = datetime.now(UTC) + off, LoaderWatch(ledger, TARGET)
+
+    def look(beats: bool) -> str | None:
+        nonlocal there
+        there += timedelta(seconds=0.1 * beats)
+        with ledger.transaction() as connection:
+            told = {"heartbeat_at": utc_text(there), "host": "far", "machine": "far"}
+            connection.execute(update(t.lease).values(told))
+        time.sleep(0.04)
+        return watch.look()
+
+    assert [look(beats=True) for _ in range(5)] == [lease.owner] * 5
+    silent = [look(beats=False) for _ in range(8)]
+    assert silent[0] == lease.owner
+    assert (silent[-1], watch.is_lost) == (None, True)
+    assert look(beats=True) == lease.owner
+    with ledger.transaction() as connection:
+        connection.execute(t.lease.delete())
+    assert (watch.look(), watch.is_lost) == (None, False)
 
 
 def test_a_part_that_another_host_loads_is_waited_for_without_workers_of_ones_own(ledger, lease, monkeypatch) -> None:
