@@ -8,12 +8,13 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from pipelines.home.batch import CONTROL, is_control
 from pipelines.home.inbox import Inbox
+from pipelines.home.quiet import is_quiet
 from pipelines.home.stores import Folder, Seen, SomebodyElse, Store, store_at
 
 NOTES = ".inbox"
@@ -79,7 +80,7 @@ class ObjectInbox:
         moving = {
             name: seen.mark
             for name, seen in lying.items()
-            if before.get(name) != seen.mark and (now - seen.at).total_seconds() < quiet_seconds
+            if before.get(name) != seen.mark and not self._is_quiet(name, seen, now, quiet_seconds)
         }
         for name, seen in sorted(lying.items()):
             if is_control(name):
@@ -120,6 +121,12 @@ class ObjectInbox:
         """Note that an object is in its batch, and the run of that begun or asked for. Raises StoreUnusable."""
         with suppress(SomebodyElse):  # another machine noted it
             self.notes.swap(f"{self._folder}{self._note(export)}", b"taken", None)
+
+    def _is_quiet(self, name: str, seen: Seen, now: datetime, seconds: float) -> bool:
+        """True if an object was written some seconds ago. One of an object store is there whole, whatever its clock."""
+        if isinstance(self.store, Folder):
+            return is_quiet(self.store.path / name, seen.at.timestamp(), now.timestamp(), timedelta(seconds=seconds))
+        return (now - seen.at).total_seconds() >= seconds
 
     @property
     def _folder(self) -> str:

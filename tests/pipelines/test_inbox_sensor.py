@@ -19,6 +19,8 @@ from pipelines.dagster.requests import stretches
 from pipelines.dagster.stages.receiving import batch_id_of, waiting_files
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import Feed, load_feeds
+from pipelines.home.objects import ObjectInbox
+from pipelines.home.stores import Folder
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reject
 from tests.support.publishing import few_tables
@@ -97,6 +99,33 @@ def test_one_look_is_enough_for_a_file_that_has_not_changed_for_some_seconds(
     for seconds, taken in ((9, 0), (11, 1), (-3600, 0)):
         by = Surroundings(load_feeds(), written + timedelta(seconds=seconds))
         assert look(inbox, Seen(), by).number == taken
+
+
+@pytest.mark.parametrize("minutes", [5, -5])
+@pytest.mark.parametrize("beyond", [False, True], ids=["of the home", "beyond"])
+def test_a_file_that_is_being_written_at_a_server_whose_clock_is_off_is_not_taken(
+    inbox: Path, monkeypatch: pytest.MonkeyPatch, minutes: int, beyond: bool
+) -> None:
+    """SCALE-03: where the server is behind it looks as if nobody had written it for minutes."""
+    monkeypatch.setattr("pipelines.dagster.inbox.files.QUIET", timedelta(seconds=10))
+    (mounts := inbox.parent / "mounts").write_text(f"/dev/vda / ext4 rw 0 0\nserver:/ {inbox.resolve()} nfs4 rw 0 0\n")
+    monkeypatch.setattr("pipelines.home.quiet.MOUNTS", mounts)
+    store = ObjectInbox(str(inbox), Folder(inbox), Folder(inbox.parent / "notes"), "here")
+    still = Seen(), dict[str, str]()
+
+    def taken() -> int:
+        nonlocal still
+        by = Surroundings(load_feeds(), datetime.now(UTC) + timedelta(minutes=minutes))
+        ours, theirs = look(inbox, still[0], by), store.look(still[1], by.now, 10.0)
+        still = ours.seen, theirs.still
+        return len(theirs.ready) if beyond else ours.number
+
+    for rows in range(3):
+        put(inbox, "payments-1.csv", ROWS + "A2,p1,5.00,2026-01-06\n" * rows)
+        assert taken() == 0
+    assert taken() == 1
+    old = Surroundings(load_feeds(), datetime.now(UTC) + timedelta(hours=2))
+    assert look(inbox, Seen(), old).number == 1  # no clock is wrong by so much
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says whether a program has a file open to write")

@@ -158,7 +158,7 @@ def test_what_a_file_system_of_a_network_refuses_says_nothing_of_writers(
     mounts = tmp_path / "mounts"
     escaped = str(folder).replace(" ", r"\040")
     mounts.write_text(f"/dev/vda / ext4 rw 0 0\nserver:/ {escaped} {kind} rw 0 0\n")
-    monkeypatch.setattr("pipelines.receiving.written.MOUNTS", mounts)
+    monkeypatch.setattr("pipelines.home.quiet.MOUNTS", mounts)
     with (folder / "payments.csv").open("w"):
         assert is_written(folder / "payments.csv") is written
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from stat import S_ISREG
 
+from pipelines.home import quiet
 from pipelines.home.batch import is_control
 from pipelines.receiving.written import QUIET
 
@@ -15,9 +16,9 @@ BYTES_OF_MARK = 6
 LAIN_TOO_LONG = timedelta(hours=1)
 
 
-def is_quiet(about: os.stat_result, now: datetime) -> bool:
-    """True if a file has not changed for some seconds. A time that lies ahead, as of another machine, is no proof."""
-    return now.timestamp() - max(about.st_mtime, about.st_ctime) >= QUIET.total_seconds()
+def is_quiet(path: Path, about: os.stat_result, now: datetime) -> bool:
+    """True if a file has not changed for some seconds, by a clock that can be trusted."""
+    return quiet.is_quiet(path, max(about.st_mtime, about.st_ctime), now.timestamp(), QUIET)
 
 
 def lain_too_long(inbox: Path, now: datetime) -> dict[str, datetime]:

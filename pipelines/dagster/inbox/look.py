@@ -87,7 +87,7 @@ def look(inbox: Path, before: Seen, by: Surroundings, seconds: float = SECONDS_O
         known = before.asked.get(mark)
         if mark in left:
             found.left.add(mark)
-        elif known is None and mark not in before.still and not is_quiet(about, by.now):
+        elif known is None and mark not in before.still and not is_quiet(path, about, by.now):
             found.still.add(mark)
         elif (known and known.due > by.now.timestamp()) or time.monotonic() > until or found.number >= FILES_A_LOOK:
             _not_now(mark, known, found)

@@ -81,7 +81,7 @@ def _reference_first(names: Names, waiting: Sequence[Path], before: Seen, turn: 
     """
     looked, now = [(path, path.stat()) for path in waiting], datetime.now(UTC)
     marks = frozenset(mark_of(path, about) for path, about in looked)
-    still = all(is_quiet(about, now) or mark_of(path, about) in before.still for path, about in looked)
+    still = all(is_quiet(path, about, now) or mark_of(path, about) in before.still for path, about in looked)
     request = dg.RunRequest(f"{short_hash(sorted(marks))} {turn}", job_name=names.job(reference.JOB))
     said = ", ".join(path.name for path in waiting[:NAMES_SAID])
     return dg.SensorResult(
