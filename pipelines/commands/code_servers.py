@@ -60,6 +60,6 @@ class Watched:
         before, self.silent = self.silent, no_answer(*_at(self.server))
         where = f"{self.server.clinic}: its code server at {self.server.address}"
         if self.silent and not before:
-            self.say(f"{where} does not answer ({self.silent}); its imports wait; the other clinics go on")
+            self.say(f"{where} does not answer ({self.silent}); its imports wait; everything else goes on")
         elif before and not self.silent:
             self.say(f"{where} answers again")

@@ -42,7 +42,7 @@ class Ward:
             said = f"{self.name} cannot be started: {error.filename or 'a process'}: {error.strerror}"
             if self.clinic is None:
                 raise CannotStart(said) from None
-            say(f"{said}; trying again in {LONGEST_PAUSE:.0f} s; the other clinics go on")
+            say(f"{said}; trying again in {LONGEST_PAUSE:.0f} s; everything else goes on")
             self.due = time.monotonic() + LONGEST_PAUSE
 
     def is_settled(self) -> bool:
@@ -67,7 +67,7 @@ class Ward:
             raise CannotStart(f"{self.name} ends again and again: {words}")
         self.ailing = often or (self.ailing and not self.child.lived_long())
         pause = LONGEST_PAUSE if self.ailing else 0.0
-        when = f"starting it anew in {pause:.0f} s; the other clinics go on" if self.ailing else "starting it anew"
+        when = f"starting it anew in {pause:.0f} s; everything else goes on" if self.ailing else "starting it anew"
         say(f"{self.name} ended ({words}); {when}")
         self.due = time.monotonic() + pause
 
@@ -101,7 +101,7 @@ def start(wards: Sequence[Ward], wakes: int, say: Say) -> bool:
             raise CannotStart(f"{shared[0].name} does not answer: {shared[0].child.last_words()}")
         if not shared and late > WAITS_FOR_CLINICS_SECONDS:
             for ward in waiting:
-                say(f"{ward.name} does not answer yet ({ward.child.last_words()}); the other clinics go on")
+                say(f"{ward.name} does not answer yet ({ward.child.last_words()}); everything else goes on")
             break
     _check_shared(wards)
     return True

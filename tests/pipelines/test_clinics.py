@@ -304,13 +304,13 @@ def test_what_ends_of_a_clinic_is_tried_once_a_minute_and_what_ends_of_all_ends_
     north = ward(Clinic("north", tmp_path, {}, bundled=True))
     looks(north, 3)
     again = "north: toy ended (no luck); starting it anew"
-    assert said == [again, again, f"{again} in 60 s; the other clinics go on"]
+    assert said == [again, again, f"{again} in 60 s; everything else goes on"]
     assert north.due
     assert 50 < north.due - time.monotonic() <= 60
     north.due, north.child.starts = 0, []
     north.look(said.append)
     looks(north, 1)
-    assert said[3:] == [f"{again} in 60 s; the other clinics go on"]
+    assert said[3:] == [f"{again} in 60 s; everything else goes on"]
     north.due = 0
     north.look(said.append)
     north.child.starts = [time.monotonic() - 121]
@@ -329,7 +329,7 @@ def test_a_home_that_vanishes_ends_no_other_clinic(tmp_path: Path) -> None:
     north = Ward(child, os.environ, Clinic("north", log.parent, {}, bundled=True))
     north.start(said.append)
     gone = (
-        f"north: toy cannot be started: {log}: No such file or directory; trying again in 60 s; the other clinics go on"
+        f"north: toy cannot be started: {log}: No such file or directory; trying again in 60 s; everything else goes on"
     )
     assert said == [gone]
     assert north.is_settled()

@@ -4,10 +4,15 @@ import json
 import os
 import socket
 import subprocess
+import time
 from pathlib import Path
 
+import dagster as dg
 import pytest
 import yaml
+from dagster._cli.workspace.cli_target import workspace_opts_to_load_target
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster_shared.cli import WorkspaceOpts
 
 from pipelines.cli import run as chartferry
 from pipelines.commands import serve_code
@@ -250,10 +255,29 @@ def test_a_code_server_that_is_out_of_reach_is_told_once_and_so_is_its_return() 
     watched.thread.join()
     watched.look_once()
     away = f"far: its code server at {address} does not answer (Connection refused); its imports wait; "
-    assert said == [f"{away}the other clinics go on"]
+    assert said == [f"{away}everything else goes on"]
     with socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))):
         watched.look_once()
     assert said[1:] == [f"far: its code server at {address} answers again"]
+
+
+def test_the_pages_begin_although_a_code_server_takes_connections_and_never_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SCALE-04: after the patience that they were given, with an error in place of its definitions."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, dg.DagsterInstance.ephemeral() as instance:
+        far = CodeServer("far", f"127.0.0.1:{silent.getsockname()[1]}", 2)
+        (usual := environment_of_pages([far], {})).update(DAGSTER_GRPC_TIMEOUT_SECONDS="1")
+        for name, value in usual.items():
+            monkeypatch.setenv(name, value)
+        write_workspace(tmp_path / "workspace.yaml", workspace_of([far]))
+        target = workspace_opts_to_load_target(WorkspaceOpts(workspace=(str(tmp_path / "workspace.yaml"),)))
+        began = time.monotonic()
+        with WorkspaceProcessContext(instance, target, "0") as context:
+            assert time.monotonic() - began < 15
+            [entry] = context.create_request_context().get_code_location_entries().values()
+    assert entry.load_error
+    assert "Deadline Exceeded" in entry.load_error.to_string()
 
 
 def test_changed_feeds_are_read_anew_by_the_code_server_itself(monkeypatch: pytest.MonkeyPatch) -> None:
