@@ -58,6 +58,9 @@ SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalive
 SET tcp_user_timeout = '30s';
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') IN ('off', 'local')
 """
+# Look-ups and batches find rows by keys, which an index has: to plan that anew each time takes a third of the server's
+# work. A plan that is kept has to be right for a table that grows meanwhile, and so never reads all of one.
+_KEPT_PLANS = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off"}
 
 
 class PostgreSql:
@@ -85,20 +88,21 @@ class PostgreSql:
         return engine
 
     def looker(self) -> Engine:
-        return self._engine(_LOOKERS, isolation_level="AUTOCOMMIT")
+        kept_plans = "".join(f";\nSET {name} = {value}" for name, value in _KEPT_PLANS.items())
+        return self._engine(_LOOKERS, _SESSION + kept_plans, isolation_level="AUTOCOMMIT")
 
-    def _engine(self, most: int, **options: Any) -> Engine:
+    def _engine(self, most: int, session: str = _SESSION, **options: Any) -> Engine:
         waits = {name: value for name, value in LOST_LINE.items() if name not in self._url.query}
         engine = create_engine(
             self._url, connect_args=waits, pool_size=most, max_overflow=0, hide_parameters=True, **options
         )
-        event.listen(engine, "connect", self._begin_session)
+        event.listen(engine, "connect", lambda raw, _record: self._begin_session(raw, session))
         return engine
 
-    def _begin_session(self, raw: psycopg.Connection[Any], _record: object) -> None:
+    def _begin_session(self, raw: psycopg.Connection[Any], session: str) -> None:
         register(raw.adapters)
         autocommit, raw.autocommit = raw.autocommit, True
-        raw.execute(_SESSION.encode())
+        raw.execute(session.encode())
         cluster, self.epoch = _fetched(raw.execute(WHERE.encode()))[0]
         if self._cluster not in ("", cluster):
             # A database that was restored elsewhere has taken the place of the one that this process knew.
@@ -188,7 +192,7 @@ class PostgreSql:
 
     def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
         arrays, values = _arrays(table, rows, columns)
-        _raw(connection).execute(_update(table, columns, arrays), values, prepare=True)
+        _raw(connection).execute(_update(table, columns, arrays), [*values, values[0]], prepare=True)
 
     def change_as_read(
         self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str], read: Sequence[Any]
@@ -203,7 +207,7 @@ class PostgreSql:
         changed = _update(table, columns, f"{arrays}, unnest(%b) AS read")
         changed += f" AND {table.name}.{compared} = new.read RETURNING 1".encode()
         statement = b"WITH changed AS (%b) SELECT all_are_as_read((SELECT count(*) FROM changed), %%b)" % changed
-        raw.execute(statement, [*values, array("int8", read), len(rows)], prepare=True)
+        raw.execute(statement, [*values, array("int8", read), values[0], len(rows)], prepare=True)
 
     def remove(self, connection: Connection, table: Table, seqs: Sequence[int]) -> None:
         statement = f"DELETE FROM {table.name} WHERE seq = ANY(%b)"
@@ -248,7 +252,7 @@ class Turn:
                 # psycopg's own BEGIN would wait for its answer.
                 self._raw.execute(b"BEGIN")
                 kind = "pg_advisory_xact_lock" if self._way.alone else "pg_advisory_xact_lock_shared"
-                self._raw.execute(_lock(kind, _WRITING))
+                self._raw.execute(_lock(kind, _WRITING) + _KEEP_PLANS)
             found = [_asked(self._raw, ask, self._way.holds) if ask.keys else None for ask in asks]
             if self._next is None:
                 # Behind what was read: of two batches that change the same row, the later one has the later numbers.
@@ -284,6 +288,10 @@ def _lock(kind: str, number: int) -> bytes:
     return f"SELECT {kind}({number}, 'store'::regclass::oid::int4)".encode()
 
 
+_KEEP_PLANS = "".join(f", set_config('{name}', '{value}', true)" for name, value in _KEPT_PLANS.items()).encode()
+"""For one transaction."""
+
+
 def _asked(
     raw: psycopg.Connection[Any], ask: Ask, holds: bool = False, prepare: bool | None = True
 ) -> psycopg.Cursor[Row]:
@@ -311,9 +319,11 @@ def _arrays(table: Table, rows: Sequence[Row], columns: Sequence[str]) -> tuple[
 
 
 def _update(table: Table, columns: Sequence[str], arrays: str) -> bytes:
+    """Return the statement that changes rows by their key; its last parameter are the keys once more."""
     key, *others = columns
     sets = ", ".join(f"{name} = new.{name}" for name in others)
-    return f"UPDATE {table.name} SET {sets} FROM (SELECT {arrays}) AS new WHERE {table.name}.{key} = new.{key}".encode()
+    by_key = f"{table.name}.{key} = new.{key} AND {table.name}.{key} = ANY(%b)"
+    return f"UPDATE {table.name} SET {sets} FROM (SELECT {arrays}) AS new WHERE {by_key}".encode()
 
 
 @compiles(CreateColumn, "postgresql")

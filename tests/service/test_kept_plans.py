@@ -1,0 +1,62 @@
+"""PostgreSQL plans the statements of batches and look-ups once, so that no table is read whole, however it grows."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.conftest import Running, running
+from tests.support.bodies import entry, payment, send, task
+from tests.support.postgres import Postgres
+
+
+@pytest.fixture
+def one(postgres: Postgres, tmp_path: Path) -> Iterator[Running]:
+    with postgres.database() as url, running(tmp_path, store=url) as found:
+        yield found
+
+
+def plans(raw: psycopg.Connection[Any]) -> dict[str, str]:
+    """The plan of each statement that a session has prepared. Asserts that none was planned for its values alone."""
+    listed = raw.execute(
+        "SELECT name, statement, custom_plans, cardinality(parameter_types) FROM pg_prepared_statements"
+    )
+    found = {}
+    for name, statement, custom, number in listed.fetchall():
+        if statement.startswith(("SELECT name", "BEGIN", "COMMIT")):
+            continue
+        assert not custom, statement
+        values = f"({', '.join(['NULL'] * number)})" if number else ""
+        lines = raw.execute(f"EXPLAIN EXECUTE {name}{values}", prepare=False).fetchall()
+        found[statement] = "\n".join(line for (line,) in lines)
+    return found
+
+
+def test_no_statement_of_a_batch_or_of_a_look_up_reads_a_whole_table(
+    one: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it was planned when the table was empty."""
+    dialect, seen = one.service.store.dialect, dict[str, str]()
+    store = "store"
+    commit = getattr(dialect, store)
+
+    def stored(connection: Any, write: Any) -> None:
+        seen.update(plans(connection.connection.driver_connection))
+        commit(connection, write)
+
+    monkeypatch.setattr(dialect, store, stored)
+    path = one.client.post("/Task", json=task(0)).headers["location"].removeprefix(one.url)
+    for turn in range(3):
+        tasks = [entry(task(turn * 10 + n), f"identifier=urn:test|{turn * 10 + n}") for n in range(1, 6)]
+        assert {each["status"][:3] for each in send(one.client, tasks)} == {"201"}
+        assert one.client.post("/PaymentNotice", json=payment(100)).status_code == 201
+        paid = [entry(payment(100, patient)) for patient in ("p1", "p2")]
+        assert send(one.client, paid)[0]["status"].startswith("201")
+        assert one.client.put(path, json=task(0, description=f"changed {turn}")).status_code == 200
+    one.service.store.look_up(lambda connection: seen.update(plans(connection.connection.driver_connection)))
+    changed = {statement for statement in seen if "UPDATE" in statement}
+    looked_up = {statement for statement in seen if "FROM token" in statement}
+    assert (len(changed) >= 3, len(looked_up)) == (True, 1)
+    assert {statement: plan for statement, plan in seen.items() if "Seq Scan" in plan} == {}
