@@ -246,6 +246,32 @@ def test_an_inbox_that_is_out_of_reach_is_one_sentence_and_nothing_is_lost(beyon
     assert asked("import")["totals"]["created"] == 1
 
 
+@pytest.mark.parametrize("beyond", ["bucket"], indirect=True)
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("half", "it does not answer, or the connection to it was lost"),
+        pytest.param("lost", "it does not answer, or the connection to it was lost", marks=pytest.mark.long),
+        pytest.param("expired", "these credentials have expired", marks=pytest.mark.long),
+        pytest.param(503, "it answers with an error (503)", marks=pytest.mark.long),
+        pytest.param(404, "there is no such bucket or container", marks=pytest.mark.long),
+    ],
+)
+def test_an_export_that_comes_in_part_or_not_at_all_is_taken_whole_later(
+    beyond, target, chartferry, asked, monkeypatch, wrong, said
+):
+    """SCALE-03: none of what came of it is a batch."""
+    monkeypatch.setattr(stores, "TRIES", 1)
+    beyond.put("payments-1.csv", *(f"k{number},p1,{number}.00,2026-03-01," for number in range(1, 9)))
+    beyond.bucket.wrong = wrong
+    code, out, err = chartferry("import")
+    beyond.bucket.wrong = None
+    assert (code, f"the inbox is out of reach: s3://bucket/in/box: {said}" in out + err) == (6, True)
+    assert amounts(target) == []
+    assert states(asked("import")) == [("payments-1.csv", "finished")]
+    assert amounts(target) == [float(number) for number in range(1, 9)]
+
+
 def test_an_inbox_is_no_place_of_batches(beyond, target, chartferry, monkeypatch):
     """SCALE-03"""
     monkeypatch.setenv("CHARTFERRY_BATCHES", beyond.place)

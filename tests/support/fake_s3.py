@@ -18,8 +18,8 @@ class FakeBucket:
     """Objects by key.
 
     parts: of uploads that are under way, by their ids. wrong: a status for every answer, or a word: `silent`, `slow`,
-    `lost` (the connection ends), `cut` (in the middle of a request), `unanswered` (an object is stored, and its answer
-    is lost), `expired` (the credentials).
+    `lost` (the connection ends), `cut` (in the middle of a request), `half` (in that of an object which is read),
+    `unanswered` (an object is stored, and its answer is lost), `expired` (the credentials).
     """
 
     def __init__(self, name: str) -> None:
@@ -143,6 +143,8 @@ class Handler(BaseHTTPRequestHandler):
         if status != 204:
             self.send_header("content-length", str(len(body)))
         self.end_headers()
+        if tag and self.bucket.wrong == "half" and self.command == "GET":
+            body, self.close_connection = body[: len(body) // 2], True
         if self.command != "HEAD":
             self.wfile.write(body)
 
