@@ -9,8 +9,8 @@ import dagster as dg
 from pipelines.home.executor import EXECUTOR, problem_of_executor
 
 BROKER, BACKEND, STEP_SECONDS = "CHARTFERRY_BROKER", "CHARTFERRY_BROKER_RESULTS", "CHARTFERRY_STEP_SECONDS"
-LONGEST_STEP = 6 * 3600
-"""Seconds after which Redis gives a step to another worker, unless the one that has it has ended it."""
+SILENCE_SECONDS, SHORTEST_SILENCE = 180, 30
+"""Seconds of a worker's silence after which its step goes to another; a sign of life comes every 10."""
 
 
 def executor_of(environ: Mapping[str, str]) -> dg.ExecutorDefinition | None:
@@ -28,13 +28,14 @@ def executor_of(environ: Mapping[str, str]) -> dg.ExecutorDefinition | None:
 def celery_settings(environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings by which the executor and its workers reach each other.
 
-    A step counts as taken once it has ended: that of a worker, or of its process, that is lost goes to another. A
-    worker takes one step at a time, and makes each in a new process, which reads the feeds as they are then.
+    A step counts as taken once it has ended: that of a worker, or of its process, that is lost goes to another. Who
+    finds Redis away waits for it. A worker takes one step at a time, and makes each in a new process, which reads the
+    feeds as they are then.
     """
     broker = environ.get(BROKER)
     if not broker:
         raise dg.DagsterInvalidDefinitionError(f"{BROKER} names no broker, such as redis://10.0.0.2:6379/0")
-    seconds = _seconds_of(environ.get(STEP_SECONDS) or str(LONGEST_STEP))
+    seconds = _seconds_of(environ.get(STEP_SECONDS) or str(SILENCE_SECONDS))
     is_redis = broker.startswith(("redis://", "rediss://"))
     return {
         "broker": broker,
@@ -47,8 +48,9 @@ def celery_settings(environ: Mapping[str, str]) -> dict[str, Any]:
             "worker_max_tasks_per_child": 1,
             "worker_cancel_long_running_tasks_on_connection_loss": False,
             "broker_connection_retry_on_startup": True,
+            "broker_connection_max_retries": None,
             "broker_transport_options": {"visibility_timeout": seconds} if is_redis else {},
-            "result_backend_transport_options": {"visibility_timeout": seconds} if is_redis else {},
+            "result_backend_transport_options": {"retry_policy": {"max_retries": None}} if is_redis else {},
         },
     }
 
@@ -58,15 +60,17 @@ def _seconds_of(said: str) -> float:
         seconds = float(said)
     except ValueError:
         seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise dg.DagsterInvalidDefinitionError(f"{STEP_SECONDS} is no number of seconds above 0: {said!r}")
+    if not SHORTEST_SILENCE <= seconds < math.inf:
+        raise dg.DagsterInvalidDefinitionError(
+            f"{STEP_SECONDS} is no number of seconds from {SHORTEST_SILENCE} on: {said!r}"
+        )
     return seconds
 
 
 def _celery(environ: Mapping[str, str]) -> dg.ExecutorDefinition:
-    from dagster_celery import celery_executor  # of the extra `celery`
+    from pipelines.dagster.celery_steps import steps_by_celery  # needs the extra `celery`
 
-    return celery_executor.configured(celery_settings(environ), name="celery")
+    return steps_by_celery.configured(celery_settings(environ), name="celery")
 
 
 def _kubernetes(_: Mapping[str, str]) -> dg.ExecutorDefinition:

@@ -28,7 +28,7 @@ KIND = "fhir"
 WAIT_SECONDS = 20
 """For which a step that nobody led gives its place to another, such as the one that it joins."""
 TRIES = 45
-"""How often a step gives its place away before the one that it joins has begun: for about an hour."""
+"""How often a step gives its place away while the one that it joins is not at work: for about an hour."""
 HOLDER = "1"
 """The first of the steps that load parts, which holds the target."""
 
@@ -141,20 +141,17 @@ def _hold(context: dg.OpExecutionContext, feed: Feed) -> None:
 def _join(context: dg.OpExecutionContext, feed: Feed, holder: str) -> None:
     """Load parts until the step that holds the target has ended, or nobody has led a load for a while.
 
-    What fails is left to the others. It gives its place away only until that step has begun: should that one be lost
-    later, Celery's executor waits for what is at work, and would wait for a step that is to be tried again for ever.
+    What fails is left to the others. Where that step is still to come, or was lost and is to come again, this one gives
+    its place away, and comes again.
     """
     place = place_of(context)
-
-    def states() -> list[StepEventStatus | None]:
-        found = context.instance.get_run_step_stats(context.run_id, [holder])
-        return [each.status for each in found if each.status]
 
     def is_over() -> bool:
         run = context.instance.get_run_by_id(context.run_id)
         if run is None or run.status != dg.DagsterRunStatus.STARTED:
             return True
-        return any(each != StepEventStatus.IN_PROGRESS for each in states())
+        found = context.instance.get_run_step_stats(context.run_id, [holder])
+        return any(each.status not in (None, StepEventStatus.IN_PROGRESS) for each in found)
 
     try:
         with told_without_data(place):
@@ -163,7 +160,7 @@ def _join(context: dg.OpExecutionContext, feed: Feed, holder: str) -> None:
             number = int(str(context.get_mapping_key()))
             parts = join_all(place.session(context.log), feed, batches_in(context), is_over, number)
             context.log.info("%d parts were loaded here", parts)
-            may_come_again = not is_over() and not states() and context.retry_number < TRIES
+            may_come_again = not is_over() and context.retry_number < TRIES
     except dg.Failure as failure:
         context.log.warning("%s", failure.description)
     else:

@@ -1,4 +1,7 @@
-"""The steps of one run on several hosts without a shared disk, by Celery: the host of a step is killed in a load."""
+"""The steps of one run on several hosts without a shared disk, by Celery: what they need is lost in a load.
+
+That is the host of a step, its process, the code server, or Redis.
+"""
 
 import json
 import random
@@ -11,8 +14,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import psutil
 import pytest
 
 from tests.faults.dagster_deployment import Dagster, deployment
@@ -29,33 +33,103 @@ pytestmark = [
     pytest.mark.skipif(not CAN, reason=LACKING),
     pytest.mark.skipif(REDIS is None, reason="the program redis-server is not installed"),
 ]
-PATIENTS, ROWS = 100, 24_000
-STEP_SECONDS = 60
-"""After which Redis gives a step of a lost host to another."""
+PATIENTS, ROWS = 100, 6_000
+STEP_SECONDS = 30
+"""After which a step of a silent worker goes to another."""
+PAUSE_SECONDS = 15.0
+"""For which Redis is away."""
+
+
+class Redis:
+    """A Redis that can be killed, and started again. is_kept: with what it had."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self._folder = folder
+        self.start()
+
+    def start(self, is_kept: bool = True) -> None:
+        if not is_kept:
+            shutil.rmtree(self._folder / "appendonlydir")
+        kept = ["--appendonly", "yes", "--save", "", "--dir", str(self._folder)]
+        command = [str(REDIS), "--port", str(self.port), "--bind", "127.0.0.1", *kept]
+        self._server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        self._server.kill()
+        self._server.wait()
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[int]:
-    """The port of a Redis."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [str(REDIS), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
-        yield port
-        server.terminate()
+def redis(tmp_path: Path) -> Iterator[Redis]:
+    (folder := tmp_path / "redis").mkdir()
+    server = Redis(folder)
+    yield server
+    server.kill()
 
 
 @pytest.fixture
-def dagster(postgres, broker: int, tmp_path: Path) -> Iterator[Dagster]:
+def dagster(postgres, redis: Redis, tmp_path: Path) -> Iterator[Dagster]:
     more = {
         "CHARTFERRY_EXECUTOR": "celery",
         "CHARTFERRY_STEP_SECONDS": str(STEP_SECONDS),
         "CHARTFERRY_WORKERS": "2",
-        "CHARTFERRY_REQUESTS_PER_SECOND": "1.5",
+        "CHARTFERRY_REQUESTS_PER_SECOND": "1",
     }
-    with deployment(postgres, tmp_path, PATIENTS, more, {"CHARTFERRY_BROKER": broker}) as made:
+    with deployment(postgres, tmp_path, PATIENTS, more, {"CHARTFERRY_BROKER": redis.port}) as made:
         yield made
+
+
+class Load:
+    """An import of one file by two workers of Celery. first: the host of code server, pages and daemon."""
+
+    def __init__(self, dagster: Dagster) -> None:
+        self.dagster, self._began = dagster, 0.0
+        text, self._source = payments("a", ROWS, PATIENTS, random.Random(7))
+        self._export = text.encode()
+        self.first, self.hosts = dagster.host(), [dagster.host(), dagster.host()]
+        self.first.takes(dagster.address)
+        self.code_server = dagster.code_server(self.first)
+        until(dagster.listens, "the code server")  # it makes Dagster's tables
+        dagster.pages_and_daemon(self.first)
+        self.workers = dict[str, "subprocess.Popen[Any]"]()
+
+    def begin(self) -> None:
+        self.workers = {host.name: worker(self.dagster, host) for host in self.hosts}
+        self.dagster.bucket.put("exports/payments-a.csv", self._export, None, None)
+
+    @classmethod
+    def in_its_middle(cls, dagster: Dagster) -> Self:
+        load = cls(dagster)
+        load.begin()
+        until(lambda: dagster.created() > 500, "the load")
+        parts = "SELECT count(DISTINCT machine) FROM part WHERE owner <> ''"
+        until(lambda: int(dagster.asked(parts)) == 2, "parts that are loaded on two hosts")
+        return load
+
+    def host_of(self, step: str) -> Host:
+        steps = where(self.dagster)
+        assert steps["hold[1]"] != steps["join[2]"]
+        return next(host for host in self.hosts if host.name == steps[step])
+
+    def goes_on(self) -> None:
+        """What was done to it was done in its middle."""
+        self._began = time.monotonic()
+        assert 500 < self.dagster.created() < ROWS
+
+    def ends_well(self, left: Host, pages: Host | None = None) -> None:
+        """Each payment is there once, and ledger and target agree. left: a host with a worker."""
+        dagster, pages = self.dagster, pages or self.first
+        until(lambda: dagster.created() == ROWS, "the load that goes on", 600)
+        loaded = time.monotonic() - self._began
+        until(lambda: "SUCCESS" in dagster.runs(pages), "the run's end", 600)
+        print(f"all rows after {loaded:.0f} s, and the run's end after {time.monotonic() - self._began:.0f} s")
+        assert dagster.asked("SELECT state FROM batch") == "finished"
+        assert dagster.asked("SELECT created + adopted FROM batch") == ROWS
+        assert Counter(paid(resources(dagster.client, "PaymentNotice"))) == self._source
+        assert verified(dagster, left) == []
 
 
 def worker(dagster: Dagster, host: Host) -> "subprocess.Popen[Any]":
@@ -77,42 +151,64 @@ def where(dagster: Dagster) -> dict[str, str]:
 @pytest.mark.parametrize("killed", ["join[2]", "hold[1]"], ids=["that joins", "that holds the target"])
 def test_a_host_that_is_killed_while_it_makes_a_step_is_done_without(dagster: Dagster, killed: str) -> None:
     """SCALE-02, SCALE-03: the steps of one run load its parts on two hosts, and every payment is made once."""
-    text, source = payments("a", ROWS, PATIENTS, random.Random(7))
-    first, hosts = dagster.host(), [dagster.host(), dagster.host()]
-    first.takes(dagster.address)
-    dagster.code_server(first)
-    until(dagster.listens, "the code server")  # it makes Dagster's tables
-    at_work = {host.name: worker(dagster, host) for host in hosts}
-    dagster.pages_and_daemon(first)
-    dagster.bucket.put("exports/payments-a.csv", text.encode(), None, None)
-    until(lambda: dagster.created() > 2_000, "the load")
-    parts = "SELECT count(DISTINCT machine) FROM part WHERE owner <> ''"
-    until(lambda: int(dagster.asked(parts)) == 2, "parts that are loaded on two hosts")
-    steps = where(dagster)
-    assert steps["hold[1]"] != steps["join[2]"]
-    [lost] = [host for host in hosts if host.name == steps[killed]]
-    at_work[lost.name].kill()
-    at_work[lost.name].wait()
+    load = Load.in_its_middle(dagster)
+    lost = load.host_of(killed)
+    load.workers[lost.name].kill()
+    load.workers[lost.name].wait()
     lost.loses_disk()
-    assert 2_000 < dagster.created() < ROWS
-    began = time.monotonic()
-    until(lambda: dagster.created() == ROWS, "the load that goes on without")
-    loaded = time.monotonic() - began
-    until(lambda: "SUCCESS" in dagster.runs(first), "the run's end")
-    print(f"all rows after {loaded:.0f} s, and the run's end after {time.monotonic() - began:.0f} s")
-    assert dagster.runs(first).count("FAILURE") == 0
-    assert dagster.asked("SELECT state FROM batch") == "finished"
-    assert dagster.asked("SELECT created + adopted FROM batch") == ROWS
-    assert Counter(paid(resources(dagster.client, "PaymentNotice"))) == source
-    [left] = [host for host in hosts if host is not lost]
-    assert verified(dagster, left) == []
+    load.goes_on()
+    load.ends_well(next(host for host in load.hosts if host is not lost))
+    assert "FAILURE" not in dagster.runs(load.first)
+
+
+def test_a_step_whose_process_is_killed_is_made_again(dagster: Dagster) -> None:
+    """SCALE-02, SCALE-03: by its worker, which lives on."""
+    load = Load.in_its_middle(dagster)
+    host = load.host_of("hold[1]")
+    step_of(load.workers[host.name]).kill()
+    load.goes_on()
+    load.ends_well(host)
+    assert "FAILURE" not in dagster.runs(load.first)
+
+
+def step_of(started: "subprocess.Popen[Any]") -> psutil.Process:
+    """The process in which a worker makes a step."""
+    below = psutil.Process(started.pid).children(recursive=True)
+    programs = [each for each in below if "celery" in each.cmdline()]
+    return next(each for each in programs if each.ppid() in {parent.pid for parent in programs})
+
+
+def test_the_host_of_the_code_server_is_replaced_by_one_with_an_empty_disk(dagster: Dagster) -> None:
+    """SCALE-03: steps go on without it, and the run that is made again finds what they have done."""
+    load, second = Load.in_its_middle(dagster), dagster.host()
+    load.code_server.kill()
+    load.code_server.wait()
+    second.takes(dagster.address, load.first)
+    load.first.forgets_neighbours()
+    dagster.code_server(second)
+    load.goes_on()
+    load.ends_well(load.hosts[0])
+    assert dagster.runs(load.first).count("FAILURE") == 1
+
+
+@pytest.mark.parametrize("is_kept", [True, False], ids=["with what it kept", "empty"])
+def test_a_redis_that_is_lost_and_started_again_holds_up_no_run(dagster: Dagster, redis: Redis, is_kept: bool) -> None:
+    """SCALE-03: where it kept nothing, steps are handed out again."""
+    load = Load.in_its_middle(dagster)
+    redis.kill()
+    load.goes_on()
+    time.sleep(PAUSE_SECONDS)
+    redis.start(is_kept)
+    load.ends_well(load.hosts[0])
+    assert "FAILURE" not in dagster.runs(load.first)
 
 
 def verified(dagster: Dagster, host: Host) -> Any:
     """What `verify` finds on a host."""
     code = "import sys; from pipelines.cli import run; sys.exit(run(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "--home", str(host.path / "home"), "verify", "--insecure", "--json"]
-    done = host.start(command, dagster.environ, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    environ = dagster.environ | {"CHARTFERRY_REQUESTS_PER_SECOND": ""}
+    done = host.start(command, environ, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
     out, _ = done.communicate(timeout=240)
     assert done.returncode == 0, out
     return json.loads(out[out.index("{") :])["differences"]

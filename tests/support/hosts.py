@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ LACKING = "hosts of their own need Linux, root, and the programs ip and unshare"
 CAN = os.geteuid() == 0 and all(map(shutil.which, ("ip", "unshare", "mount")))
 ENTER = 'mount --bind "$1" "$2" && mount -t tmpfs tmpfs "$3" && shift 3 && exec "$@"'
 BLOCK = 1 << 16
+NUMBERS = count()
 
 
 def ip(*arguments: str) -> None:
@@ -67,15 +69,20 @@ class Host:
 
 
 class Network:
-    """A bridge with hosts. prefix: the first three numbers of all addresses; the bridge has the number 1."""
+    """A bridge with hosts. prefix: the first three numbers of all addresses; the bridge has the number 1.
+
+    served: the socket behind each port that has one. away: ports at which nobody answers for now.
+    """
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.name, self.prefix = f"cf{os.getpid() % 100_000}", f"10.211.{os.getpid() % 250}"
+        number = next(NUMBERS)  # what an earlier one had may take a while to go
+        self.name, self.prefix = f"cf{os.getpid() % 100_000}n{number}", f"10.211.{(os.getpid() + number) % 250}"
         self.address = f"{self.prefix}.1"
         self.disks, self.path = folder / "disks", folder / "disk"
         for made in (self.disks, self.path):
             made.mkdir(mode=0o700)
         self._stack, self._hosts = stack, 0
+        self.served, self.away = dict[int, str](), set[int]()
         ip("link", "add", self.name, "type", "bridge")
         stack.callback(_quietly, "link", "del", self.name)
         ip("addr", "add", f"{self.address}/24", "dev", self.name)
@@ -91,6 +98,9 @@ class Network:
         """Let hosts reach a port of this machine's loopback, or a socket in a folder; return the port at the bridge."""
         server = socket.create_server((self.address, 0), backlog=100)
         self._stack.callback(server.close)
+        ours = int(server.getsockname()[1])
+        if path is not None:
+            self.served[ours] = path
 
         def connected() -> socket.socket:
             if path is None:
@@ -103,14 +113,21 @@ class Network:
             with suppress(OSError):
                 while True:
                     outer = server.accept()[0]
+                    if ours in self.away:
+                        outer.close()
+                        continue
                     if path is not None:
                         notice_when_cut_off(outer)
-                    inner = connected()
+                    try:
+                        inner = connected()
+                    except OSError:  # what is served is away
+                        outer.close()
+                        continue
                     for one, other in ((outer, inner), (inner, outer)):
                         threading.Thread(target=_pass_on, args=(one, other), daemon=True).start()
 
         threading.Thread(target=accept, daemon=True).start()
-        return int(server.getsockname()[1])
+        return ours
 
 
 @contextmanager
