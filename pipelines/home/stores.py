@@ -221,7 +221,10 @@ class Bucket:
         except ImportError:
             raise StoreUnusable(f"{place}: {LACKING}") from None
         plain = any(os.environ.get(name, "").lower() in ("1", "true", "yes") for name in ALLOW_HTTP)
-        client = {"timeout": f"{SECONDS_OF_A_REQUEST}s", "connect_timeout": f"{SECONDS_OF_CONNECTING}s"}
+        client = {
+            "timeout": timedelta(seconds=SECONDS_OF_A_REQUEST),
+            "connect_timeout": timedelta(seconds=SECONDS_OF_CONNECTING),
+        }
         retries = {"max_retries": TRIES, "retry_timeout": timedelta(seconds=SECONDS_OF_TRIES)}
         try:
             made = from_url(place.rstrip("/"), client_options={**client, "allow_http": plain}, retry_config=retries)  # type: ignore[call-overload,unused-ignore]

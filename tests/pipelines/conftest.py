@@ -13,6 +13,7 @@ from pipelines.cli import run
 from pipelines.client.pace import Patience
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
+from tests.support.beyond import Beyond
 from tests.support.commands import forget_settings
 from tests.support.fake_s3 import FakeBucket, fake_bucket
 from tests.support.fake_target import FakeTarget, serving
@@ -168,3 +169,16 @@ def place(request, bucket: FakeBucket, tmp_path: Path) -> str:
     """An empty store."""
     assert bucket.url
     return str(tmp_path / "shared") if request.param == "folder" else "s3://bucket/pre/fix"
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def beyond(request, home, bucket, tmp_path, monkeypatch) -> Beyond:
+    """An empty inbox beyond the home, of which each object is taken at once."""
+    assert home.exists()
+    place = str(tmp_path / "exports") if request.param == "folder" else "s3://bucket/in/box"
+    if request.param == "folder":
+        Path(place).mkdir()
+    monkeypatch.setenv("CHARTFERRY_INBOX", place)
+    monkeypatch.setattr("pipelines.importing.objects.QUIET", timedelta(0))
+    monkeypatch.setattr("pipelines.dagster.inbox.objects.QUIET", timedelta(0))
+    return Beyond(place, bucket)

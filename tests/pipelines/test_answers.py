@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.reports.forms import Asked, Option, ask_alike
 from pipelines.reports.publication import PublicationError
-from tests.support.publishing import START, World, carry_over, publish_only
+from tests.support.publishing import PAGED, START, World, carry_over, publish_only
 
 LOINC = "http://loinc.org"
 
@@ -209,6 +209,7 @@ def test_a_linkid_that_a_version_uses_for_another_question_has_a_column_for_each
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The old form is gone from the target, and its answers stay what they were."""
+    publish_only(monkeypatch, *PAGED, wide=True)
     was, now = question("1", "choice", "low"), question("1", "choice", "low", text="How is your sleep?")
     world.questionnaires = versions(was, now)[:1]
     world.read()

@@ -4,7 +4,6 @@ Whatever it answers, the reports kept before stay as they were, the message name
 """
 
 import json
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +19,7 @@ from pipelines.client.replies import TargetUnusable
 from pipelines.client.tokens import Credentials
 from pipelines.reports.sweep import Sweep, kept, sweep
 from pipelines.session.reading import reading
+from tests.support.serving import serving_in_a_thread
 
 TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000002"
 PATIENT_DATA = "Ada Marker"
@@ -171,12 +171,10 @@ class Handler(BaseHTTPRequestHandler):
 def server() -> Iterator[type[Handler]]:
     """A server whose `pages` a test sets."""
     scripted: type[Handler] = type("Scripted", (Handler,), {"pages": [], "sweeps": 0})
-    with ThreadingHTTPServer(("127.0.0.1", 0), scripted) as http:
-        http.daemon_threads, http.handle_error = True, lambda *_: None  # type: ignore[method-assign]
-        scripted.url = f"http://127.0.0.1:{http.server_port}"
-        threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}).start()
+    http = ThreadingHTTPServer(("127.0.0.1", 0), scripted)
+    http.handle_error = lambda *_: None  # type: ignore[method-assign]
+    with serving_in_a_thread(http) as scripted.url:
         yield scripted
-        http.shutdown()
 
 
 def sweep_of(server: type[Handler], pages: Sequence[Page], home: Path) -> Sweep:

@@ -1,7 +1,6 @@
 """Files that others publish in bulk: fetched from the manifest's host alone, gone on with, and imported once."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +15,7 @@ from pipelines.client import bulk
 from pipelines.client.bulk import TOKEN, fetch_published
 from pipelines.home.batch import Unreadable
 from pipelines.importing.bulk import alone
+from tests.support.serving import serving_in_a_thread
 
 MANIFEST = "https://there.example/bulk/manifest.json"
 LINES = b'{"resourceType":"Task"}\n' * 50
@@ -336,14 +336,8 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @contextmanager
 def serving(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving_in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as url:
+        yield url
 
 
 def test_a_publication_of_others_is_imported_once(home: Path, chartferry: Any, target: Any, tmp_path: Path) -> None:

@@ -39,16 +39,14 @@ def tables_full(*_: object, **__: object) -> None:
     raise duckdb.IOException('IO Error: Could not write file "x": No space left on device')
 
 
-@pytest.mark.publishes("import_row")
 @pytest.mark.parametrize(
     ("where", "name", "fails"),
     [
-        (receive, "_settle", full),
-        (spill.Writer, "add_batch", full),
-        (Ledger, "intend", ledger_full),
-        (publish, "_build", tables_full),
+        pytest.param(receive, "_settle", full, id="receive"),
+        pytest.param(spill.Writer, "add_batch", full, id="validate"),
+        pytest.param(Ledger, "intend", ledger_full, id="load"),
+        pytest.param(publish, "_build", tables_full, id="publish", marks=pytest.mark.publishes("import_row")),
     ],
-    ids=["receive", "validate", "load", "publish"],
 )
 def test_a_full_disk_is_said_in_one_sentence_and_the_same_command_goes_on(
     where, name, fails, chartferry, home, target, monkeypatch

@@ -29,26 +29,20 @@ CLOCKS = {
 USUAL = "keeps seconds"
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(clock, id=name, marks=[pytest.mark.long] * (name == "keeps microseconds"))
-        for name, clock in CLOCKS.items()
-    ]
-)
-def clocked(request, target):
-    """A bare target, with each of the clocks: `make test` takes all but one."""
-    return with_clock(target, *request.param)
+def clocks(short):
+    """The parameters of `bare`: `make test` takes the clock of this name alone."""
+    return [pytest.param(clock, id=name, marks=[pytest.mark.long] * (name != short)) for name, clock in CLOCKS.items()]
 
 
-@pytest.fixture(
-    params=[pytest.param(clock, id=name, marks=[pytest.mark.long] * (name != USUAL)) for name, clock in CLOCKS.items()]
-)
+def on_clocks(short):
+    """For tests of what depends on the clock: `make test` takes another one in each of them."""
+    return pytest.mark.parametrize("bare", clocks(short), indirect=True)
+
+
+@pytest.fixture(params=clocks(USUAL))
 def bare(request, target):
-    """A bare target, with a clock that does not matter: `make test` takes one."""
-    return with_clock(target, *request.param)
-
-
-def with_clock(target, off, keeps):
+    """A bare target, with each of the clocks."""
+    off, keeps = request.param
     target.additions, target.keeps, target.now = False, keeps, lambda: datetime.now(UTC) + off
     return target
 
@@ -85,41 +79,44 @@ def states(home):
         return Counter(state for (state,) in ledger.execute("SELECT state FROM record"))
 
 
-def test_a_payment_without_an_answer_is_found_and_never_made_twice(clocked, drop, asked, chartferry):
+@on_clocks("two minutes ahead")
+def test_a_payment_without_an_answer_is_found_and_never_made_twice(bare, drop, asked, chartferry):
     """LEDGER-05, LEDGER-06, LEDGER-21"""
-    clocked.faults = ["lost_after"]
+    bare.faults = ["lost_after"]
     drop("payments.csv", "k1,p1,25.00,2026-03-01,", "k2,p1,30.00,2026-03-02,")
     found = asked("import")
     totals_close(found)
     assert (found["exit_code"], found["totals"]["adopted"], found["totals"]["created"]) == (0, 1, 1)
-    assert paid(clocked) == [25.0, 30.0]
+    assert paid(bare) == [25.0, 30.0]
     verified = asked("verify")
     assert (verified["exit_code"], verified["ledger_cents"], verified["target_cents"]) == (0, 5_500, 5_500)
 
 
-def test_a_late_request_after_a_resend_is_named_as_a_double(clocked, drop, asked, chartferry):
+@on_clocks("keeps seconds")
+def test_a_late_request_after_a_resend_is_named_as_a_double(bare, drop, asked, chartferry):
     """LEDGER-21"""
-    clocked.faults = ["lost_before"]
+    bare.faults = ["lost_before"]
     drop("payments.csv", "k1,p1,25.00,2026-03-01,")
     batch = asked("import")["batches"][0]["batch_id"]
     assert chartferry("doubts", "resend", f"{batch}:2")[0] == 0
-    arrives(clocked, 25.0)
+    arrives(bare, 25.0)
     assert asked("import")["totals"]["created"] == 1
-    assert paid(clocked) == [25.0, 25.0]
+    assert paid(bare) == [25.0, 25.0]
     assert asked("verify")["counts"] == {"double": 1}
 
 
-def test_a_resend_is_refused_while_the_first_request_may_have_arrived(clocked, drop, asked, chartferry):
+@on_clocks("two minutes behind")
+def test_a_resend_is_refused_while_the_first_request_may_have_arrived(bare, drop, asked, chartferry):
     """LEDGER-21"""
-    clocked.faults = ["lost_before"]
+    bare.faults = ["lost_before"]
     drop("payments.csv", "k1,p1,25.00,2026-03-01,")
     batch = asked("import")["batches"][0]["batch_id"]
-    arrives(clocked, 25.0)
-    (late,) = clocked.stored
+    arrives(bare, 25.0)
+    (late,) = bare.stored
     code, _, err = chartferry("doubts", "resend", f"{batch}:2")
     assert (code, late in err) == (4, True)
     assert asked("import")["totals"]["unchanged"] == 1
-    assert paid(clocked) == [25.0]
+    assert paid(bare) == [25.0]
     assert asked("verify")["counts"] == {}
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import dagster as dg
@@ -20,6 +19,7 @@ from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import BATCH_TAG, prepare_dagster_home
 from pipelines.reports.publication import Publication
 from pipelines.reports.tables import report_tables
+from tests.support.serving import serving_in_a_thread
 
 pytest.importorskip("openlineage.client", reason="the extra `lineage` is not installed")
 ROWS = "payment_id,patient_id,amount,paid_on\nQzkeyZq,QzpatientZq,1234.56,2026-01-02\n"
@@ -40,10 +40,8 @@ def heard() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Listener) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", events
-        server.shutdown()
+    with serving_in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Listener)) as url:
+        yield url, events
 
 
 @pytest.mark.filterwarnings("ignore")  # of the client

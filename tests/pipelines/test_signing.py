@@ -1,7 +1,6 @@
 """An importer that signs with its own key: at the bundled service, and at a server of another make."""
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,6 +22,7 @@ from pipelines.client.signing import BadKey, SigningKey
 from pipelines.client.tokens import Credentials
 from tests.conftest import running
 from tests.support.commands import forget_settings
+from tests.support.serving import serving_in_a_thread
 
 KEYS: dict[str, RSAKey | ECKey] = {"RSA": RSAKey.generate_key(2048), "EC": ECKey.generate_key("P-384")}
 
@@ -82,10 +82,8 @@ def other_server(said: list[dict[str, Any]]) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serving_in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        yield url
 
 
 def check(signed: bytes, signature: bytes, algorithm: str) -> None:

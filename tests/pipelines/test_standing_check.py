@@ -6,7 +6,6 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 
 import dagster as dg
 import pytest
@@ -22,6 +21,7 @@ from pipelines.importing.broken import broken_now
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reject
 from tests.support.practice import repository_of, verdicts
+from tests.support.serving import serving_in_a_thread
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
 
@@ -380,10 +380,8 @@ def webhook() -> Iterator[tuple[str, list[bytes]]]:
         def log_message(self, *_: object) -> None:
             """Nothing."""
 
-    with HTTPServer(("127.0.0.1", 0), Takes) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/", told
-        server.shutdown()
+    with serving_in_a_thread(HTTPServer(("127.0.0.1", 0), Takes)) as url:
+        yield f"{url}/", told
 
 
 def test_an_address_is_told_and_one_that_does_not_answer_fails_nothing(webhook: tuple[str, list[bytes]]) -> None:

@@ -22,6 +22,7 @@ from fhir_service.store.store import Store
 from fhir_service.writing.writer import Writer
 from tests.conftest import BOTH, Database
 from tests.support.commands import run
+from tests.support.serving import serving_in_a_thread
 
 STORES = BOTH
 pytestmark = pytest.mark.crossed
@@ -217,10 +218,8 @@ def published(keys: list[str]) -> Iterator[tuple[str, list[int]]]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", times
-        server.shutdown()
+    with serving_in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        yield url, times
 
 
 def test_keys_at_an_address_are_fetched_and_rotated_there(auth: Auth, clock: Clock) -> None:

@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Thread
+from threading import Lock
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.support.serving import serving_in_a_thread
 
 WRITTEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -96,7 +98,7 @@ class Handler(BaseHTTPRequestHandler):
         at = urlsplit(self.path)
         key = unquote(at.path).removeprefix(f"/{self.bucket.name}").lstrip("/")
         if wrong in ("silent", "slow"):
-            time.sleep(5 if wrong == "silent" else 0.05)
+            time.sleep(2 if wrong == "silent" else 0.05)
         if wrong in ("lost", "silent"):
             self.close_connection = True
         elif wrong == "expired":
@@ -161,8 +163,5 @@ class Quiet(ThreadingHTTPServer):
 def fake_bucket(name: str = "bucket") -> Iterator[FakeBucket]:
     bucket = FakeBucket(name)
     handler = type("Handler", (Handler,), {"bucket": bucket})
-    with Quiet(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        bucket.url = f"http://127.0.0.1:{server.server_port}"
+    with serving_in_a_thread(Quiet(("127.0.0.1", 0), handler)) as bucket.url:
         yield bucket
-        server.shutdown()

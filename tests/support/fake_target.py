@@ -16,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
+from tests.support.serving import serving_in_a_thread
+
 SEARCHED = {"request": ["request"], "patient": ["for", "subject", "patient"], "owner": ["owner"]}
 BATCHED = ("Task", "PaymentNotice", "QuestionnaireResponse")
 REFERENCE = ("Patient", "Practitioner", "Claim", "Questionnaire")
@@ -497,14 +499,5 @@ class Server(ThreadingHTTPServer):
 def serving(target: FakeTarget) -> Iterator[FakeTarget]:
     """The target on a free port."""
     handler = type("ThisHandler", (Handler,), {"target": target})
-    server = Server(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    target.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving_in_a_thread(Server(("127.0.0.1", 0), handler)) as target.url:
         yield target
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -1,10 +1,11 @@
 """An address on loopback that takes whatever is sent there, and keeps it."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.support.serving import serving_in_a_thread
 
 
 @dataclass
@@ -31,8 +32,6 @@ def listener() -> Iterator[Heard]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        heard = Heard(f"http://127.0.0.1:{server.server_port}")
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving_in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        heard = Heard(url)
         yield heard
-        server.shutdown()

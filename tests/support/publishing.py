@@ -301,10 +301,15 @@ def import_payments(world: World) -> None:
         world.run(second, counts | {"amount_received": 2396, "amount_accepted": 2396, "amount_created": 1394})
 
 
-def carry_over(world: World, resource: str, records: dict[str, tuple[datetime | None, dict[str, Any]]]) -> str:
+def carry_over(
+    world: World,
+    resource: str,
+    records: dict[str, tuple[datetime | None, dict[str, Any]]],
+    number: str = "0123456789ab",
+) -> str:
     """A finished batch whose records were all created, with the bodies that its run made ready: key, time, body."""
     kind, of = "tasks" if resource == "Task" else "answers", ("default", resource)
-    batch = f"{kind}-0123456789ab"
+    batch = f"{kind}-{number}"
     lines = dict(enumerate(records, 2))
     times = {key: utc_text(at) if at else None for key, (at, _) in records.items()}
     intents = [Intent(key, 1, batch, line, f"h-{key}", "f1", "p1", times[key], None) for line, key in lines.items()]
@@ -312,8 +317,7 @@ def carry_over(world: World, resource: str, records: dict[str, tuple[datetime | 
     with world.ledger.lease(TARGET) as lease:
         world.ledger.intend(lease, *of, intents)
         world.ledger.settle(TARGET, *of, [Outcome(key, 1, "created", f"id-{key}", 201) for key in records])
-    number = len(records)
-    world.run(batch, {"lines": number, "records": number, "accepted": number, "created": number}, of=of)
+    world.run(batch, dict.fromkeys(("lines", "records", "accepted", "created"), len(records)), of=of)
     folder = world.home / "batches" / batch / "run-1"
     folder.mkdir(parents=True)
     bodies = [orjson.dumps({"resourceType": resource} | body).decode() for _, body in records.values()]

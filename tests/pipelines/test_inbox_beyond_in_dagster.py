@@ -1,0 +1,102 @@
+"""The inbox beyond the home, as the sensor looks at it: runs are asked for, and each object is taken once."""
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import dagster as dg
+import pytest
+
+from pipelines.dagster.stages.receiving import batches_of, receive_all
+from pipelines.dagster.workplace import Workplace
+from pipelines.definitions import build_definitions
+from pipelines.feeds.files.catalog import load_feeds
+from tests.support.exports import PAYMENTS
+
+pytest.importorskip("obstore", reason="the extra `cluster` is not installed")
+
+
+def ticked(home: Path, cursor: str | None = None) -> dg.SensorResult | dg.SkipReason:
+    repository = build_definitions({**os.environ, "CHARTFERRY_HOME": str(home)}).get_repository_def()
+    with dg.DagsterInstance.ephemeral() as instance:
+        context = dg.build_sensor_context(instance=instance, cursor=cursor, repository_def=repository)
+        result = repository.get_sensor_def("inbox")(context)
+    assert isinstance(result, dg.SensorResult | dg.SkipReason)
+    return result
+
+
+def test_the_sensor_asks_for_a_run_of_what_it_took_in(beyond, target, home):
+    """SCALE-03: the run finds it in its batch."""
+    beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")
+    beyond.put("notes.txt", "x")
+    result = ticked(home)
+    assert isinstance(result, dg.SensorResult)
+    [request] = result.run_requests or ()
+    assert (request.job_name, request.tags["file"]) == ("import_payments", "payments-1.csv")
+    feed = load_feeds().named("payments")
+    assert feed
+    assert request.partition_key
+    with closing(Workplace(home, os.environ)) as place:
+        outcome = receive_all(feed, home, [request.partition_key], place.inbox, batches_of(place, None))  # type: ignore[arg-type]
+    assert (outcome.failed, list(outcome.done)) == ({}, [request.partition_key])
+
+
+def run_of(instance: dg.DagsterInstance, request: dg.RunRequest, status: dg.DagsterRunStatus) -> None:
+    tags = {"dagster/run_key": str(request.run_key)}
+    run = dg.DagsterRun(job_name="import_payments", run_id=str(uuid4()), tags=tags, status=status)
+    instance.run_storage.add_run(run)
+
+
+def test_the_sensor_notes_what_a_run_was_begun_of_and_asks_again_where_none_was(
+    beyond, target, home, asked, monkeypatch
+):
+    """SCALE-03: a process that ends in between, or a run that ends before it begins, loses nothing."""
+    beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")
+
+    def process() -> Callable[[], list[dg.RunRequest]]:
+        repository = build_definitions({**os.environ, "CHARTFERRY_HOME": str(home)}).get_repository_def()
+
+        def tick() -> list[dg.RunRequest]:
+            result = repository.get_sensor_def("inbox")(dg.build_sensor_context(instance, repository_def=repository))
+            assert isinstance(result, dg.SensorResult)
+            return list(result.run_requests or ())
+
+        return tick
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        killed, tick = process(), process()
+        assert [each.tags["file"] for each in killed()] == ["payments-1.csv"]
+        [request] = tick()
+        assert (tick(), tick()) == ([], [])  # no run yet, and no other one asked for
+        monkeypatch.setattr("pipelines.dagster.inbox.objects.SECONDS_BEFORE_ANOTHER_TRY", 0.0)
+        monkeypatch.setattr("pipelines.dagster.inbox.objects.pause", lambda _: timedelta(0))
+        tick = process()
+        [request] = tick()
+        run_of(instance, request, dg.DagsterRunStatus.FAILURE)
+        [request] = tick()
+        monkeypatch.setattr("pipelines.dagster.inbox.objects.SECONDS_BEFORE_ANOTHER_TRY", 300.0)
+        run_of(instance, request, dg.DagsterRunStatus.STARTED)
+        assert tick() == []
+        with monkeypatch.context() as patched:
+            patched.setattr("pipelines.importing.objects.TakenIn.note", lambda *_: None)
+            asked("import")
+        assert tick() == []
+        assert process()() == []
+        beyond.put("payments-1.csv.control.json", text=json.dumps({"rows": 2}))
+        assert len(tick()) == 1
+
+
+def test_the_sensor_goes_on_where_the_inbox_beyond_is_out_of_reach(beyond, target, home, monkeypatch):
+    """SCALE-03: with the files of the home."""
+    monkeypatch.setattr("pipelines.dagster.inbox.files.QUIET", timedelta(0))
+    beyond.bucket.wrong = 403
+    if "://" not in beyond.place:
+        Path(beyond.place).rmdir()
+    (home / "inbox" / "payments-2.csv").write_text(PAYMENTS + "k2,p1,2.00,2026-03-01,\n")
+    result = ticked(home)
+    assert isinstance(result, dg.SensorResult)
+    assert [each.tags["file"] for each in result.run_requests or ()] == ["payments-2.csv"]
