@@ -34,7 +34,7 @@ from pipelines.session import service_commands
 from tests.support import loopback
 from tests.support.crossing import leave_for_long
 from tests.support.dialects import share_compiled
-from tests.support.instances import Instances
+from tests.support.instances import Bench, Instances
 from tests.support.order import SECONDS
 from tests.support.postgres import NoPostgres, Postgres, running_server
 from tests.support.replaying import assert_replay_is_equal, new_ledgers_are_copies
@@ -208,10 +208,12 @@ def publications_take_one_thread() -> Iterator[None]:
     """
     opened = files._opened
 
-    def cheaply(file: Path | None, given: dict[str, str | bool | int]) -> duckdb.DuckDBPyConnection:
+    def cheaply(file: Path | None, given: dict[str, str | bool | int]) -> duckdb.DuckDBPyConnection | Bench:
         if file is None:
             return opened(file, given)
-        return duckdb.connect(":memory:" if file.name == BENCH else str(file), config={**given, "threads": 1})
+        if file.name == BENCH:
+            return Bench(opened(None, given))
+        return duckdb.connect(str(file), config={**given, "threads": 1})
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "_opened", cheaply)

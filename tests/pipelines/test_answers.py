@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.reports.forms import Asked, Option, ask_alike
 from pipelines.reports.publication import PublicationError
-from tests.support.publishing import PAGED, START, World, carry_over, publish_only
+from tests.support.publishing import PAGED, START, World, carry_over, publish_only, unpublished
 
 LOINC = "http://loinc.org"
 
@@ -50,13 +50,17 @@ def response(*items: dict[str, Any], of: str = "q1") -> tuple[datetime | None, d
 
 
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let publications make only the tables that most tests look at."""
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A home of whose tables those are made in memory that most tests look at."""
     publish_only(monkeypatch, wide=True)
+    with unpublished(tmp_path) as made:
+        made.questionnaires = [CHECK_UP]
+        yield made
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def whole(tmp_path: Path) -> Iterator[World]:
+    """A home whose publications are whole."""
     made = World(tmp_path)
     made.questionnaires = [CHECK_UP]
     yield made
@@ -70,7 +74,6 @@ def answer_in_full(world: World) -> None:
     carry_over(world, "QuestionnaireResponse", records)
 
 
-@pytest.mark.usefixtures("few")
 def test_each_answer_is_a_row_with_its_words_and_without_its_free_text(world: World) -> None:
     answer_in_full(world)
     world.publish()
@@ -87,7 +90,6 @@ def test_each_answer_is_a_row_with_its_words_and_without_its_free_text(world: Wo
     ]
 
 
-@pytest.mark.usefixtures("few")
 def test_a_questionnaire_becomes_a_wide_table_whose_comments_have_the_words(world: World) -> None:
     answer_in_full(world)
     done = world.publish()
@@ -101,26 +103,24 @@ def test_a_questionnaire_becomes_a_wide_table_whose_comments_have_the_words(worl
     assert list(comments)[3:] == ["mood", "signs", "q_7_weight_kg", "patient_id_2", "mood_2"]
     assert comments["mood"] == "What of mood? (linkId mood). Codes: high In words high; low In words low."
     assert done.rows["response_check_up_2"] == 3
-    assert (done.path.parent / "parquet" / "response_check_up_2.parquet").exists()
 
 
-def test_free_text_is_published_only_where_the_home_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_text_is_published_only_where_the_home_says_so(whole: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it does not, no table has it."""
-    answer_in_full(world)
-    (world.home / "reports.toml").write_text("publish_free_text = true\n")
+    answer_in_full(whole)
+    (whole.home / "reports.toml").write_text("publish_free_text = true\n")
     with monkeypatch.context() as patch:
         publish_only(patch, wide=True)
-        world.publish()
-    assert world.rows("SELECT text FROM answer WHERE kind = 'text'") == [("SECRET",)]
-    assert world.rows("SELECT story FROM response_check_up_2 WHERE story IS NOT NULL") == [("SECRET",)]
-    (world.home / "reports.toml").write_text("publish_free_text = false\n")
-    done = world.publish()
-    assert world.rows("SELECT count(*), count(text) FROM answer WHERE kind = 'text'") == [(1, 0)]
-    assert world.rows("SELECT count(*) FROM duckdb_columns() WHERE column_name = 'story'") == [(0,)]
+        whole.publish()
+    assert whole.rows("SELECT text FROM answer WHERE kind = 'text'") == [("SECRET",)]
+    assert whole.rows("SELECT story FROM response_check_up_2 WHERE story IS NOT NULL") == [("SECRET",)]
+    (whole.home / "reports.toml").write_text("publish_free_text = false\n")
+    done = whole.publish()
+    assert whole.rows("SELECT count(*), count(text) FROM answer WHERE kind = 'text'") == [(1, 0)]
+    assert whole.rows("SELECT count(*) FROM duckdb_columns() WHERE column_name = 'story'") == [(0,)]
     assert b"SECRET" not in done.path.read_bytes()
 
 
-@pytest.mark.usefixtures("few")
 def test_answers_to_a_question_that_the_questionnaire_no_longer_has_keep_their_column(world: World) -> None:
     answer_in_full(world)
     world.read()
@@ -140,37 +140,38 @@ def columns(world: World, table: str) -> list[str]:
     return [name for (name,) in world.rows(shown)][3:]
 
 
-@pytest.mark.usefixtures("few")
-def test_another_questionnaire_whose_name_gives_a_table_that_is_there_has_its_id_behind_the_name(world: World) -> None:
+def test_another_questionnaire_whose_name_gives_a_table_that_is_there_has_its_id_behind_the_name(
+    whole: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The one that was seen first keeps the table, and a name that the home gives comes before all."""
-    world.read()
-    world.questionnaires.append(questionnaire("check-up 2", question("x"), of="a-2"))
+    publish_only(monkeypatch, wide=True)
+    whole.read()
+    whole.questionnaires.append(questionnaire("check-up 2", question("x"), of="a-2"))
     records = {"r1": response(coded("mood", "low")), "r2": response(coded("x", "a"), of="a-2")}
-    carry_over(world, "QuestionnaireResponse", records)
-    world.publish()
-    assert world.rows("SELECT response_id, mood FROM response_check_up_2") == [("id-r1", "low")]
-    assert world.rows("SELECT response_id, x FROM response_check_up_2_a_2") == [("id-r2", "a")]
-    [(comment,)] = world.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'response_check_up_2_a_2'")
+    carry_over(whole, "QuestionnaireResponse", records)
+    whole.publish()
+    assert whole.rows("SELECT response_id, mood FROM response_check_up_2") == [("id-r1", "low")]
+    assert whole.rows("SELECT response_id, x FROM response_check_up_2_a_2") == [("id-r2", "a")]
+    [(comment,)] = whole.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'response_check_up_2_a_2'")
     said = (
         "The name of check-up 2 (a-2) gives response_check_up_2, which another questionnaire has; "
         "a name for it may be set in reports.toml, under [response_tables]."
     )
     assert comment.endswith(said)
-    assert world.published.remarks == [f"response_check_up_2_a_2: {said}"]
-    (world.home / "reports.toml").write_text('[response_tables]\na-2 = "older_check_up"\n')
-    world.publish()
-    assert world.rows("SELECT response_id, x FROM response_older_check_up") == [("id-r2", "a")]
-    (world.home / "reports.toml").write_text('[response_tables]\na-2 = "own"\nq1 = "own"\n')
+    assert whole.published.remarks == [f"response_check_up_2_a_2: {said}"]
+    (whole.home / "reports.toml").write_text('[response_tables]\na-2 = "older_check_up"\n')
+    whole.publish()
+    assert whole.rows("SELECT response_id, x FROM response_older_check_up") == [("id-r2", "a")]
+    (whole.home / "reports.toml").write_text('[response_tables]\na-2 = "own"\nq1 = "own"\n')
     with pytest.raises(PublicationError) as caught:
-        world.publish()
+        whole.publish()
     assert str(caught.value) == (
         "not published: the questionnaire a-2 would have the table response_own, as another has: "
         "give it another name in reports.toml of the home, under [response_tables]"
     )
-    assert world.rows("SELECT response_id, x FROM response_older_check_up") == [("id-r2", "a")], "it stays"
+    assert whole.rows("SELECT response_id, x FROM response_older_check_up") == [("id-r2", "a")], "it stays"
 
 
-@pytest.mark.usefixtures("few")
 def test_a_copy_of_a_questionnaire_shares_its_table(world: World) -> None:
     world.questionnaires.append(CHECK_UP | {"id": "q2"})
     records = {"r1": response(coded("mood", "low")), "r2": response(coded("mood", "high"), of="q2")}
@@ -181,7 +182,6 @@ def test_a_copy_of_a_questionnaire_shares_its_table(world: World) -> None:
     assert columns(world, "response_check_up_2")[:3] == ["questionnaire_id", "mood", "signs"]
 
 
-@pytest.mark.usefixtures("few")
 def test_versions_of_one_canonical_url_share_a_table_with_the_questions_of_all(world: World) -> None:
     """A question that is answered in another way has a column for each."""
     url = "http://example.org/mood"
@@ -206,26 +206,27 @@ def versions(first: dict[str, Any], second: dict[str, Any]) -> list[dict[str, An
 
 
 def test_a_linkid_that_a_version_uses_for_another_question_has_a_column_for_each_and_all_are_told(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    whole: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The old form is gone from the target, and its answers stay what they were."""
     publish_only(monkeypatch, *PAGED, wide=True)
     was, now = question("1", "choice", "low"), question("1", "choice", "low", text="How is your sleep?")
-    world.questionnaires = versions(was, now)[:1]
-    world.read()
-    world.questionnaires = versions(was, now)[1:]
+    whole.questionnaires = versions(was, now)[:1]
+    whole.read()
+    whole.questionnaires = versions(was, now)[1:]
     records = {"r1": response(coded("1", "low")), "r2": response(coded("1", "low"), of="q2")}
-    carry_over(world, "QuestionnaireResponse", records)
-    done = world.publish()
+    carry_over(whole, "QuestionnaireResponse", records)
+    done = whole.publish()
+    assert (done.path.parent / "parquet" / "response_mood.parquet").exists()
     shown = "SELECT response_id, questionnaire_id, q_1, q_1_2 FROM response_mood"
-    assert world.rows(shown) == [("id-r1", "q1", "low", None), ("id-r2", "q2", None, "low")]
+    assert whole.rows(shown) == [("id-r1", "q1", "low", None), ("id-r2", "q2", None, "low")]
     said = "Versions of Mood ask different things by one linkId, and each has a column of its own (1: q_1, q_1_2)."
     assert done.remarks == [f"response_mood: {said}"]
     assert f"response_mood: {said}" in done.page.read_text()
-    [(comment,)] = world.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'response_mood'")
+    [(comment,)] = whole.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'response_mood'")
     assert comment.endswith(said)
     described = "SELECT column_name, comment FROM duckdb_columns() WHERE table_name = 'response_mood'"
-    comments = dict(world.rows(described))
+    comments = dict(whole.rows(described))
     assert comments["q_1"] == "What of 1? (linkId 1). So asked by Mood (q1) alone. Codes: low In words low."
     assert comments["q_1_2"] == "How is your sleep? (linkId 1). So asked by Mood (q2) alone. Codes: low In words low."
 
@@ -250,7 +251,6 @@ IN_TWO_VERSIONS: tuple[tuple[dict[str, Any], dict[str, Any], bool], ...] = (
 """What a question of two versions of a questionnaire has besides, and whether it is one."""
 
 
-@pytest.mark.usefixtures("few")
 def test_a_question_is_one_in_two_versions_if_code_words_and_options_say_so(world: World) -> None:
     records = {}
     for n, (*pair, _) in enumerate(IN_TWO_VERSIONS):
@@ -285,7 +285,6 @@ def test_signs_that_carry_a_meaning_are_compared_and_others_are_not(one: str, ot
     assert [ask_alike([first], [second]) for first, second in (said, offered)] == [are_one] * 2
 
 
-@pytest.mark.usefixtures("few")
 def test_a_response_that_names_a_canonical_url_is_of_that_questionnaire(world: World) -> None:
     """Of several with one url, that without a version is meant by the url alone."""
     urls = ({"url": "http://x.org/one"}, {"url": "http://x.org/two"}, {"url": "http://x.org/two", "version": "3"})
@@ -302,7 +301,6 @@ def test_a_response_that_names_a_canonical_url_is_of_that_questionnaire(world: W
     assert found == [(f"id-r{n}", f"q{n}", "In words low") for n in (1, 2, 3)]
 
 
-@pytest.mark.usefixtures("few")
 def test_a_questionnaire_without_name_or_letters_still_has_a_table(world: World) -> None:
     world.questionnaires = [questionnaire("健康", question("質問", "decimal"))]
     records = {"r1": response(number("質問", 1)), "r2": response(number("x", 2), of="q-9")}
@@ -322,9 +320,9 @@ def test_a_questionnaire_without_name_or_letters_still_has_a_table(world: World)
         ("response_tables = 1", "reports.toml: [response_tables] has a line for each questionnaire: id = name"),
     ],
 )
-def test_a_setting_that_cannot_be_used_is_said_in_one_sentence(world: World, text: str, why: str) -> None:
-    (world.home / "reports.toml").write_text(text)
+def test_a_setting_that_cannot_be_used_is_said_in_one_sentence(whole: World, text: str, why: str) -> None:
+    (whole.home / "reports.toml").write_text(text)
     with pytest.raises(PublicationError) as caught:
-        world.publish()
+        whole.publish()
     assert str(caught.value).startswith(f"not published: {why}")
     assert "\n" not in str(caught.value)

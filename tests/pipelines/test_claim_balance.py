@@ -12,16 +12,15 @@ import pytest
 from fhir_service.billing import Charge, allocate, in_order
 from pipelines.reports.changes import sweep_changes
 from pipelines.reports.told import CHARGES, PATIENT, PATIENTS, WithoutNames, forget_patients, keep_told
-from tests.support.publishing import TARGET, Target, World, publish_only
+from tests.support.publishing import TARGET, Target, World, publish_only, unpublished
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     publish_only(monkeypatch, "claim_balance", "patient")
-    made = World(tmp_path)
-    made.reports = []
-    yield made
-    made.ledger.close()
+    with unpublished(tmp_path) as made:
+        made.reports = []
+        yield made
 
 
 def telling(*rows: dict[str, Any]) -> Any:

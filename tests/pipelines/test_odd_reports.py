@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.publishing import World, publish_only, report
+from tests.support.publishing import World, publish_only, report, unpublished
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     publish_only(monkeypatch)
-    made = World(tmp_path)
-    yield made
-    made.ledger.close()
+    with unpublished(tmp_path) as made:
+        yield made
 
 
 def test_a_report_of_another_shape_leaves_its_cells_empty(world: World) -> None:

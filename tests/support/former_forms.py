@@ -13,7 +13,7 @@ from fhir_service.interface.checking import check
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from pipelines.reports.content_names import content_name
-from tests.support.publishing import START, TARGET, World, carry_over, publish_only
+from tests.support.publishing import START, TARGET, World, carry_over, publish_only, unpublished
 
 LOINC = "http://loinc.org"
 ORDINAL = "http://hl7.org/fhir/StructureDefinition/ordinalValue"
@@ -48,12 +48,10 @@ def of_others(name: str, authored: datetime | None, **more: Any) -> dict[str, An
 @contextmanager
 def asking(home: Path) -> Iterator[World]:
     """A home whose target asks Mood in its old form, and whose publications have the tables of answers and scores."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, unpublished(home) as made:
         publish_only(patch, "score", wide=True)
-        made = World(home)
         made.reports, made.questionnaires = [], [OLD]
         yield made
-        made.ledger.close()
 
 
 def name_of(questionnaire: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.home.files import session
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Intent, Outcome, Reason, Reject, Repeat
+from pipelines.reports.building import comment
 from pipelines.reports.changes import sweep_changes
+from pipelines.reports.making import make_tables
+from pipelines.reports.placing import being_built
 from pipelines.reports.publication import Publication
 from pipelines.reports.publish import publish
 from pipelines.reports.results import sweep_results
+from pipelines.reports.settings import settings_of
 from pipelines.reports.sweep import Sweep, sweep
 from pipelines.reports.tables import ReportTable, readable_tables, report_tables, staging_selects
-from pipelines.reports.truths import TOTALS
+from pipelines.reports.truths import TOTALS, count
 from pipelines.reports.words import keep_names
 from tests.support.unpublished import MODULES
 
@@ -257,6 +262,54 @@ class World:
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         with self.tables() as db:
             return db.execute(query).fetchall()
+
+
+class Unpublished(World):
+    """A world whose tables are made in memory, for tests of what they say: a quarter of a publication is its files."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home)
+        self.until = ExitStack()
+
+    def publish(self) -> Publication:
+        """Make the tables of what is read now."""
+        swept, at = self.read(), self.clock()
+        self.close_tables()
+        self.db = self.until.enter_context(session(self.home / ".spill"))
+        (self.home / "published").mkdir(exist_ok=True)
+        with being_built(self.home / "published"):  # for its errors
+            tables = make_tables(self.db, self.ledger, swept, utc_text(at), self.home, settings_of(self.home))
+        self.uncommented = tables
+        rows = {each.name: count(self.db, f'SELECT count(*) FROM "{each.name}"') for each in tables}
+        remarks = [f"{each.name}: {remark}" for each in tables for remark in each.remarks]
+        self.published = Publication(Path(), Path(), at, TARGET, rows, remarks)
+        return self.published
+
+    @contextmanager
+    def tables(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        yield self.db
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        if "comment" in query:
+            for table in self.uncommented:
+                comment(self.db, table)
+            self.uncommented = []
+        return super().rows(query)
+
+    def close_tables(self) -> None:
+        """Leave no table in an instance that tests share, where others would list it."""
+        if hasattr(self, "db"):
+            [(own,)] = self.db.execute("SELECT current_database()").fetchall()
+            self.db.execute(f"USE memory; DETACH {own}")
+        self.until.close()
+
+
+@contextmanager
+def unpublished(home: Path) -> Iterator[Unpublished]:
+    made = Unpublished(home)
+    yield made
+    made.close_tables()
+    made.ledger.close()
 
 
 def payment(key: str, line: int, cents: int, patient: str = "p1", batch: str = BATCH, day: int = 1) -> Intent:

@@ -16,7 +16,7 @@ from pipelines.reports.changes import sweep_changes
 from pipelines.reports.publication import PublicationError
 from pipelines.reports.tables import VIEWED, readable_tables, report_tables
 from pipelines.reports.views.definition import columns_of
-from tests.support.publishing import TARGET, Target, World, publish_only, report
+from tests.support.publishing import TARGET, Target, World, publish_only, report, unpublished
 
 ID = {"name": "report_id", "path": "id", "type": "id", "description": "Id of the report."}
 TEXT = {"name": "text", "path": "code.text", "type": "string"}
@@ -24,7 +24,16 @@ TEXT = {"name": "text", "path": "code.text", "type": "string"}
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """A home without views of its own. What is published are its views, and of our tables those that a test names."""
+    """A home without views of its own. The tables are its views, and of ours those that a test names."""
+    publish_only(monkeypatch)
+    with unpublished(tmp_path) as made:
+        (made.home / "views").mkdir()
+        yield made
+
+
+@pytest.fixture
+def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """The same, with the files of publications."""
     publish_only(monkeypatch)
     made = World(tmp_path)
     (made.home / "views").mkdir()
@@ -39,19 +48,19 @@ def put(world: World, *columns: dict[str, Any], file: str = "mine", **more: Any)
     return path
 
 
-def test_a_view_of_the_home_becomes_a_table_with_comments_a_parquet_file_and_an_asset(world: World) -> None:
+def test_a_view_of_the_home_becomes_a_table_with_comments_a_parquet_file_and_an_asset(whole: World) -> None:
     """VIEW-02"""
-    put(world, {**ID, "tag": [{"name": "chartferry/key", "value": "true"}]}, TEXT)
-    done = world.publish()
+    put(whole, {**ID, "tag": [{"name": "chartferry/key", "value": "true"}]}, TEXT)
+    done = whole.publish()
     assert done.rows["mine"] == 6
-    assert world.rows("FROM mine")[0] == ("r1", "Complete blood count")
-    assert world.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'mine'") == [("Mine.",)]
-    assert world.rows("SELECT column_name, comment FROM duckdb_columns() WHERE table_name = 'mine'") == [
+    assert whole.rows("FROM mine")[0] == ("r1", "Complete blood count")
+    assert whole.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'mine'") == [("Mine.",)]
+    assert whole.rows("SELECT column_name, comment FROM duckdb_columns() WHERE table_name = 'mine'") == [
         ("report_id", "Id of the report."),
         ("text", "The value of `code.text`."),
     ]
     assert duckdb.read_parquet(str(done.path.parent / "parquet" / "mine.parquet")).shape == (6, 2)
-    graph = build_definitions({"CHARTFERRY_HOME": str(world.home)}).resolve_asset_graph()
+    graph = build_definitions({"CHARTFERRY_HOME": str(whole.home)}).resolve_asset_graph()
     asset = graph.get(dg.AssetKey(["reports", "mine"]))
     assert asset.parent_keys == {dg.AssetKey(["reports", "diagnostic_report_sweep"])}
     assert asset.description is not None
@@ -313,20 +322,20 @@ MISTAKES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 ]
 
 
-def test_a_bad_view_leaves_the_last_publication_as_it_is(world: World) -> None:
+def test_a_bad_view_leaves_the_last_publication_as_it_is(whole: World) -> None:
     """VIEW-02: the message names the file and the place, and holds no data."""
-    path = put(world, ID, TEXT)
-    before = world.publish().path.stat()
+    path = put(whole, ID, TEXT)
+    before = whole.publish().path.stat()
     for column, more, said in MISTAKES:
-        put(world, ID, {**TEXT, **column}, **more)
+        put(whole, ID, {**TEXT, **column}, **more)
         with pytest.raises(PublicationError) as told:
-            world.publish()
+            whole.publish()
         assert said in str(told.value)
         assert len(str(told.value).splitlines()) == 1
         assert "LAB" not in str(told.value)
-        assert (world.home / "published" / "reports.duckdb").stat() == before
+        assert (whole.home / "published" / "reports.duckdb").stat() == before
     path.unlink()
-    assert "mine" not in world.publish().rows
+    assert "mine" not in whole.publish().rows
 
 
 def test_a_view_with_the_name_of_a_table_is_told_and_the_other_assets_stay(world: World) -> None:
