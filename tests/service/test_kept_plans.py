@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
+from sqlalchemy import Connection
 
 from tests.conftest import Running, running
 from tests.support.bodies import entry, payment, send, task
@@ -16,6 +17,12 @@ from tests.support.postgres import Postgres
 def one(postgres: Postgres, tmp_path: Path) -> Iterator[Running]:
     with postgres.database() as url, running(tmp_path, store=url) as found:
         yield found
+
+
+def driven(connection: Connection) -> psycopg.Connection[Any]:
+    """The driver's connection below one of SQLAlchemy."""
+    raw: Any = connection.connection.driver_connection
+    return cast("psycopg.Connection[Any]", raw)
 
 
 def plans(raw: psycopg.Connection[Any]) -> dict[str, str]:
@@ -42,8 +49,8 @@ def test_no_statement_of_a_batch_or_of_a_look_up_reads_a_whole_table(
     store = "store"
     commit = getattr(dialect, store)
 
-    def stored(connection: Any, write: Any) -> None:
-        seen.update(plans(connection.connection.driver_connection))
+    def stored(connection: Connection, write: Any) -> None:
+        seen.update(plans(driven(connection)))
         commit(connection, write)
 
     monkeypatch.setattr(dialect, store, stored)
@@ -55,7 +62,7 @@ def test_no_statement_of_a_batch_or_of_a_look_up_reads_a_whole_table(
         paid = [entry(payment(100, patient)) for patient in ("p1", "p2")]
         assert send(one.client, paid)[0]["status"].startswith("201")
         assert one.client.put(path, json=task(0, description=f"changed {turn}")).status_code == 200
-    one.service.store.look_up(lambda connection: seen.update(plans(connection.connection.driver_connection)))
+    one.service.store.look_up(lambda connection: seen.update(plans(driven(connection))))
     changed = {statement for statement in seen if "UPDATE" in statement}
     looked_up = {statement for statement in seen if "FROM token" in statement}
     assert (len(changed) >= 3, len(looked_up)) == (True, 1)
