@@ -5,7 +5,8 @@ LEDGER-11 is proved by each: what is surely not done is tried again, what is unk
 
 import pytest
 
-from tests.support.fake_target import FakeTarget, Said, outcome, serving
+from tests.support.fake_answers import Said, outcome
+from tests.support.fake_target import FakeTarget, serving
 from tests.support.work import Work, payment
 
 OUTCOME = outcome("exception")

@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.ledger.ledger import Ledger
 from tests.support.exports import QUESTIONS, TASKS, payments, put, tasks
-from tests.support.fake_target import Said, outcome
+from tests.support.fake_answers import Said, outcome
 from tests.support.ledgers import keep_ledger, lose_ledger, lose_tables
 from tests.support.publishing import publish_nothing
 

@@ -12,7 +12,8 @@ from pipelines.client.steps import LOOK_UP, SINGLE
 from pipelines.home.progress import Progress
 from pipelines.loading.stage import load
 from tests.support.exports import payments, tasks
-from tests.support.fake_target import FakeTarget, Said, outcome, serving
+from tests.support.fake_answers import Said, outcome
+from tests.support.fake_target import FakeTarget, serving
 from tests.support.work import TARGET, Work, payment
 
 HTML = b"<html>Bad Gateway</html>"

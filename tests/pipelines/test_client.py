@@ -16,7 +16,8 @@ from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, 
 from pipelines.client.steps import BARE, FREE_OF_RACES, step_for
 from pipelines.client.tokens import Credentials
 from pipelines.client.whole import Incomplete, whole
-from tests.support.fake_target import FakeTarget, Said, serving
+from tests.support.fake_answers import Said
+from tests.support.fake_target import FakeTarget, serving
 
 PAYMENT = '{"resourceType":"PaymentNotice","request":{"reference":"Patient/p1"},"amount":{"value":1}}'
 CONDITION = '"identifier=urn:chartferry:default:PaymentNotice|k1"'

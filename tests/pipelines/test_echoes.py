@@ -7,7 +7,7 @@ import pytest
 
 from tests.pipelines.test_privacy import leaks, mark
 from tests.pipelines.test_privacy_of_faults import ROWS
-from tests.support.fake_target import Said
+from tests.support.fake_answers import Said
 
 ECHO = mark("echo")
 ISSUE = {"severity": "error", "code": ECHO, "details": {"text": ECHO}, "diagnostics": ECHO, "expression": [ECHO]}

@@ -14,7 +14,7 @@ from pipelines.loading.changes import Changes
 from pipelines.loading.identity import Identity
 from pipelines.loading.ownership import Made, Owner
 from tests.support.exports import PAYMENTS, QUESTIONS, payments, put
-from tests.support.fake_target import Said
+from tests.support.fake_answers import Said
 from tests.support.ledgers import lose_ledger
 
 SAYS = ["transaction", "conditional", "identifier"]

@@ -3,7 +3,8 @@
 import pytest
 
 from pipelines.loading import bundles
-from tests.support.fake_target import FakeTarget, Handler, Said, serving
+from tests.support.fake_answers import Said
+from tests.support.fake_target import FakeTarget, Handler, serving
 from tests.support.work import Work, payment
 
 HTML = b"<html>Gateway Time-out</html>"

@@ -14,7 +14,8 @@ from pipelines.loading import bundles
 from pipelines.loading.intake import Intake
 from pipelines.loading.stage import load
 from tests.conftest import running
-from tests.support.fake_target import FakeTarget, Said, serving
+from tests.support.fake_answers import Said
+from tests.support.fake_target import FakeTarget, serving
 from tests.support.ledgers import lose_ledger
 from tests.support.payers import practice
 from tests.support.work import Work, payment

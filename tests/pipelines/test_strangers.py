@@ -6,7 +6,7 @@ import stat
 import duckdb
 import pytest
 
-from tests.support.fake_target import Said
+from tests.support.fake_answers import Said
 from tests.support.publishing import publish_only
 
 HEADER = "payment_id,patient_id,amount,paid_on\n"

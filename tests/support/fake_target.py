@@ -1,9 +1,8 @@
 """A small target on loopback that follows the interface, with or without batch and conditional create, and with faults.
 
-A fault is taken by the next write: a name (`Handler.fault_<name>`) or an answer. What was stored is in `target.stored`.
+A fault is taken by the next write: a name (`Faulty.fault_<name>`) or an answer. What was stored is in `target.stored`.
 """
 
-import io
 import json
 import re
 import threading
@@ -12,25 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from http.server import ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
+from tests.support.fake_answers import Faulty, Said, outcome
 from tests.support.serving import serving_in_a_thread
 
 SEARCHED = {"request": ["request"], "patient": ["for", "subject", "patient"], "owner": ["owner"]}
 BATCHED = ("Task", "PaymentNotice", "QuestionnaireResponse")
 REFERENCE = ("Patient", "Practitioner", "Claim", "Questionnaire")
-
-
-def outcome(code, text="Unprocessable entity", diagnostics=None):
-    issue = {"severity": "error", "code": code, "details": {"text": text}}
-    return {
-        "resourceType": "OperationOutcome",
-        "issue": [issue | ({"diagnostics": diagnostics} if diagnostics else {})],
-    }
-
-
 SEPARATOR = re.compile(r"(?<!\\),")
 SPECIAL = re.compile(r"([\\,|$])")
 
@@ -40,15 +30,6 @@ def identifiers(body):
     shown = body.get("identifier", [])
     for each in shown if isinstance(shown, list) else [shown]:
         yield f"{each['system']}|" + SPECIAL.sub(r"\\\1", each["value"])
-
-
-class Said(NamedTuple):
-    """A fault of the target's own words: an answer, to a write that it did or did not do."""
-
-    status: int
-    body: Any = None
-    headers: Sequence[tuple[str, str]] = ()
-    done: bool = False
 
 
 class FakeTarget:
@@ -178,35 +159,10 @@ class FakeTarget:
             return 201, f"{self.url}/{body['resourceType']}/{made}", None
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else a body waits for the acknowledgement of its head, 40 ms
+class Handler(Faulty):
+    """Requests to a target."""
+
     target: FakeTarget
-
-    def log_message(self, *_):
-        pass
-
-    def date_time_string(self, timestamp=None):
-        shown = self.target.date_header
-        return super().date_time_string(shown().timestamp() if shown else timestamp)
-
-    def answer(self, status, body=None, headers=(), cut=0):
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(content)))
-        for name, value in headers:
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content[: len(content) - cut])
-        if cut:
-            self.close_connection = True
-
-    def allowed(self):
-        if self.headers.get("authorization", "").removeprefix("Bearer ") in self.target.valid_tokens:
-            return True
-        self.answer(401, outcome("unknown", "Authentication failed"))
-        return False
 
     def do_GET(self):
         path, target = urlsplit(self.path), self.target
@@ -309,110 +265,6 @@ class Handler(BaseHTTPRequestHandler):
         self.target.stored[name] = body | {"id": name}
         return self.answer(201, None, [("location", f"{self.target.url}/{body['resourceType']}/{name}/_history/1")])
 
-    def write(self, body, cut=0, missing=0, silent=False):
-        if body["resourceType"] == "Bundle":
-            return self.batch(body, cut, missing, silent)
-        if len(json.dumps(body)) > self.target.heaviest_alone:
-            return self.answer(413, b"<html>Request Entity Too Large</html>")
-        target, lane = self.target, str(body.get("request") or body.get("for") or body.get("subject"))
-        with target.lock:
-            target.at_work += 1
-            target.most_at_work = max(target.at_work, target.most_at_work)
-            target.lanes_doubled += target.lanes_at_work[lane]
-            target.lanes_at_work[lane] += 1
-        if target.hold:
-            threading.Event().wait(target.hold)
-        if target.fails(body):
-            status, location, problem = 500, None, outcome("exception")
-        else:
-            status, location, problem = target.create(body, self.headers.get("if-none-exist"))
-        with target.lock:
-            target.at_work -= 1
-            target.lanes_at_work[lane] -= 1
-        if silent:
-            return self.hang_up()
-        return self.answer(status, problem, [("location", location)] if location else (), cut)
-
-    def batch(self, bundle, cut, missing, silent):
-        target, entries = self.target, bundle["entry"]
-        if not silent and self.is_late(entries):
-            return self.fault_said(bundle, Said(504, b"<html>Gateway Time-out</html>", done=target.late_is_done))
-        target.sizes.append(len(entries))
-        heavy = target.heaviest and len(json.dumps(bundle)) > target.heaviest
-        if heavy or (target.limit and len(entries) > target.limit):
-            return self.answer(413, b"<html>Request Entity Too Large</html>")
-        if bundle["type"] == "transaction":
-            if any(entry["request"]["method"] != "POST" for entry in entries):
-                return self.transaction_of_others(entries, cut)
-            return self.transaction(entries, cut, missing, silent)
-        answers = []
-        for entry in entries:
-            if entry["request"]["method"] != "POST":
-                answers.append(self.entry(**entry))
-                continue
-            status, location, problem = target.create(entry["resource"], entry["request"]["ifNoneExist"])
-            response = {"status": str(status)} | ({"location": location} if location else {})
-            answers.append({"response": response | ({"outcome": problem} if problem else {})})
-        if silent:
-            return self.hang_up()
-        shown = answers[: len(answers) - missing]
-        return self.answer(200, {"resourceType": "Bundle", "type": "batch-response", "entry": shown}, cut=cut)
-
-    def is_late(self, entries):
-        target, seconds = self.target, len(entries) * self.target.seconds_a_row
-        target.seconds += min(seconds, 60)
-        if seconds > 60:
-            target.late.append(len(entries))
-        return seconds > 60
-
-    def transaction(self, entries, cut, missing, silent):
-        """All entries or none, as HAPI answers: a refusal has the status of the entry, a fault is a 500."""
-        target = self.target
-        if "transaction" in target.does_not:
-            return self.answer(501, outcome("not-supported"))
-        if any(target.fails(entry["resource"]) for entry in entries):
-            return self.answer(500, outcome("exception"))
-        if len({entry["fullUrl"] for entry in entries}) != len(entries):
-            return self.answer(400, outcome("invalid"))
-        before = dict(target.stored), dict(target.identified)
-        made = [target.create(entry["resource"], entry["request"]["ifNoneExist"]) for entry in entries]
-        if bad := next((each for each in made if each[2]), None):
-            target.stored, target.identified = before
-            return self.answer(bad[0], bad[2])
-        if silent:
-            return self.hang_up()
-        shown = [
-            {"response": {"status": f"{status} Done", "location": location.removeprefix(f"{target.url}/")}}
-            for status, location, _ in made[: len(made) - missing]
-        ]
-        return self.answer(200, {"resourceType": "Bundle", "type": "transaction-response", "entry": shown}, cut=cut)
-
-    def transaction_of_others(self, entries, cut):
-        """Reads and changes: all or none."""
-        before = dict(self.target.stored)
-        answers = [self.entry(**entry) for entry in entries]
-        for each in answers:
-            if each["response"]["status"] != "200":
-                self.target.stored = before
-                return self.answer(int(each["response"]["status"]), each["response"]["outcome"])
-        return self.answer(200, {"resourceType": "Bundle", "type": "transaction-response", "entry": answers}, cut=cut)
-
-    def entry(self, request, resource=None):
-        """What a batch answers to an entry that reads or changes."""
-        target, found = self.target, request["url"].rpartition("/")[2]
-        with target.lock:
-            now = target.stored.get(found)
-            etag = f'W/"{hash(json.dumps(now, sort_keys=True))}"'
-            if now is None:
-                return {"response": {"status": "404", "outcome": outcome("not-found")}}
-            if request["method"] == "GET":
-                return {"resource": now, "response": {"status": "200", "etag": etag}}
-            if request.get("ifMatch") != etag:
-                return {"response": {"status": "412", "outcome": outcome("conflict")}}
-            target.puts += 1
-            target.stored[found] = resource if target.promised else now | {"status": resource["status"]}
-        return {"response": {"status": "200"}}
-
     def validation(self, body):
         target = self.target
         target.validated += 1
@@ -421,71 +273,6 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(500, outcome("exception"))
         issues = [outcome("business-rule", diagnostics=each)["issue"][0] for each in found]
         return self.answer(200, {"resourceType": "OperationOutcome", "issue": [*issues, {"severity": "information"}]})
-
-    def hang_up(self):
-        self.close_connection = True
-
-    def fault_said(self, body, said):
-        if said.done:
-            self.write(body, silent=True)
-            self.close_connection = False  # else the client's next request on it is lost without a word
-        self.answer(said.status, said.body, said.headers)
-
-    def fault_lost_before(self, _):
-        self.hang_up()
-
-    def fault_lost_after(self, body):
-        self.write(body, silent=True)
-
-    def fault_twice(self, body):
-        """The network delivers the request again, and nobody hears that answer."""
-        self.write(body)
-        again, self.wfile = self.wfile, io.BytesIO()
-        self.write(body)
-        self.wfile = again
-
-    def fault_at_once(self, body):
-        """The network delivers the request twice at the same time, and a condition does not see what is under way."""
-        before = set(self.target.identified)
-        again, self.wfile = self.wfile, io.BytesIO()
-        self.write(body)
-        self.wfile = again
-        for key in self.target.identified.keys() - before:
-            del self.target.identified[key]
-        self.write(body)
-
-    def fault_held(self, body):
-        """A gateway keeps the request, and may bring it yet: `target.held`."""
-        self.target.held.append(body)
-        self.hang_up()
-
-    def fault_truncated(self, body):
-        self.write(body, cut=7)
-
-    def fault_missing_entries(self, body):
-        self.write(body, missing=1)
-
-    def fault_throttled(self, _):
-        self.answer(429, outcome("throttled"), [("retry-after", "7")])
-
-    def fault_busy(self, _):
-        self.answer(503, outcome("transient"))
-
-    def fault_gateway(self, _):
-        self.answer(503, "away")
-
-    def fault_error(self, _):
-        self.answer(500, outcome("exception"))
-
-    def fault_redirect(self, _):
-        self.answer(307, None, [("location", f"{self.target.url}/elsewhere")])
-
-    def fault_expired(self, _):
-        self.target.valid_tokens.clear()
-        self.answer(401, outcome("unknown", "Authentication failed"))
-
-    def fault_forbidden(self, _):
-        self.answer(403, outcome("forbidden", "Authorization failed"))
 
 
 class Server(ThreadingHTTPServer):

@@ -14,7 +14,8 @@ from pipelines.feeds.files.catalog import Feed, FeedError, load_feed
 from pipelines.home.batch import Received, Unreadable
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.stage import validate
-from tests.support.polluted import FEED, WAYS, Polluted, corpus
+from tests.support.polluted import WAYS, corpus
+from tests.support.polluted_tables import FEED, Polluted
 
 SEEDS = 11
 NOW = datetime(2024, 6, 1, tzinfo=UTC)

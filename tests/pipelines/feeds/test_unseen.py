@@ -14,7 +14,7 @@ from pipelines.feeds.files.catalog import load_feed
 from tests.pipelines.feeds.test_polluted import ASKED, REFUSED, REJECTED, RIGHT, WARNED, drafted, outcome
 from tests.support.crossing import every_second
 from tests.support.export_headers import Judged, StrangeExport, judged, unseen
-from tests.support.polluted import Paid, Polluted
+from tests.support.polluted_tables import Paid, Polluted
 from tests.support.polluted_unseen import WAYS, polluted_by, unseen_files
 
 UNSEEN = Path(__file__).parent / "unseen"

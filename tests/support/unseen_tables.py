@@ -1,0 +1,69 @@
+"""A clean export, to be polluted by a way: a function of a table and of chance.
+
+A way writes the file, and says by `table.rows` what a correct reader gives: payments that nobody can know are left out.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date
+
+COLUMNS = ("receipt", "patient_id", "amount", "paid_on", "note")
+NOTES = ("front desk", "card", "by mail", "cash", "check 88", "paid at the visit", "phone")
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """A row of a clean export."""
+
+    key: str
+    patient: str
+    cents: int
+    day: date
+    note: str
+
+    @property
+    def amount(self) -> str:
+        return f"{self.cents // 100}.{self.cents % 100:02d}"
+
+    @property
+    def cells(self) -> list[str]:
+        return [self.key, self.patient, self.amount, self.day.isoformat(), self.note]
+
+
+@dataclass(slots=True)
+class Table:
+    """A clean export, which a way of pollution makes dirty. rows: what a correct reader gives."""
+
+    rows: list[Payment]
+    chance: random.Random
+    header: list[str] = field(default_factory=lambda: list(COLUMNS))
+
+    def lines(self) -> list[list[str]]:
+        """The rows, as lists of cells."""
+        return [row.cells for row in self.rows]
+
+    def one(self) -> int:
+        """The number of a row that is neither the first nor the last."""
+        return self.chance.randrange(1, len(self.rows) - 1)
+
+    def drop(self, *numbers: int) -> None:
+        """Leave out payments that a correct reader cannot give."""
+        self.rows = [row for number, row in enumerate(self.rows) if number not in numbers]
+
+    def text(self, lines: list[list[str]] | None = None, delimiter: str = ",") -> str:
+        """The file, of these rows or the table's own."""
+        body = self.lines() if lines is None else lines
+        return "".join(f"{delimiter.join(cells)}\n" for cells in [self.header, *body])
+
+
+Way = Callable[[Table], str | bytes]
+
+
+def with_cell(table: Table, column: int, change: Callable[[str], str], *, known: bool) -> str:
+    """The file with one cell changed. known: a correct reader gives the payment all the same."""
+    lines, number = table.lines(), table.one()
+    lines[number][column] = change(lines[number][column])
+    if not known:
+        table.drop(number)
+    return table.text(lines)
