@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from zlib import crc32
 
 import duckdb
 import httpx
@@ -166,8 +167,12 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def journals_replay(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After every test that wrote a ledger, its journal gives the same tables. LEDGER-20"""
+    """After every test that wrote a ledger, its journal gives the same tables. LEDGER-20
+
+    `make test` looks after one test of eight, always the same ones.
+    """
     told = "tmp_path" in request.fixturenames and not request.node.get_closest_marker("by_hand")
+    told = told and not ("not long" in request.config.option.markexpr and crc32(request.node.nodeid.encode()) % 8)
     folder: Path | None = request.getfixturevalue("tmp_path") if told else None
     yield
     for path in folder.rglob("ledger.db") if folder else ():

@@ -20,6 +20,7 @@ import duckdb
 import pytest
 
 from pipelines.rehearsing.rehearsed import accounts
+from tests.support.called import called
 from tests.support.commands import (
     OUTCOMES,
     command,
@@ -32,7 +33,8 @@ from tests.support.commands import (
     totals,
 )
 from tests.support.ledgers import read_ledger
-from tests.support.questions import ANSWERS, Tables, asked, same
+from tests.support.published_rows import Tables
+from tests.support.questions import ANSWERS, asked, same
 from tests.support.starting import start
 
 SAMPLES = Path(__file__).parents[1] / "data" / "samples"
@@ -72,13 +74,14 @@ def home(store, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rehearsed(home) -> dict[str, Any]:
-    """The report of a rehearsal of the first import."""
+def rehearsed(store, tmp_path_factory) -> dict[str, Any]:
+    """The report of a rehearsal of the first import, in another home."""
+    home = home_with(store, tmp_path_factory.mktemp("rehearsed") / "var")
     return dict(json.loads(run("chartferry", "--home", home, "rehearse", "--json", SAMPLES / "inbox").stdout))
 
 
 @pytest.fixture(scope="module")
-def first(home, rehearsed, tmp_path_factory) -> subprocess.CompletedProcess[str]:
+def first(home, tmp_path_factory) -> subprocess.CompletedProcess[str]:
     """The first import of the samples, in a process whose pandas only says that it was looked for."""
     pandas = tmp_path_factory.mktemp("modules") / "pandas.py"
     pandas.write_text(f"import sys\nsys.stderr.write({PANDAS!r})\nraise ImportError\n", encoding="utf-8")
@@ -149,6 +152,7 @@ def test_lines_records_and_outcomes_add_up(home, published, name):
     assert batch["amount_created"] <= batch["amount_accepted"] <= batch["amount_received"]
 
 
+@pytest.mark.long
 def test_the_import_does_with_every_row_and_balance_what_was_rehearsed(home, rehearsed, published, tmp_path):
     """CLI-CMD-01: row by row; of every patient who pays, to the cent; decisions of ours are marked."""
     at = "file_name || ':' || line"
@@ -179,8 +183,8 @@ def test_the_service_holds_what_was_created_to_the_cent(home, first, in_service)
 
 def test_the_store_is_sound_afterwards(home, first):
     """CLI-SVC-10: balances, references and indexes agree."""
-    checked = run("fhir-service", "check", "--store", home / "service.duckdb")
-    assert (checked.returncode, checked.stdout.splitlines()[-1].split(",")[0]) == (0, "nothing wrong")
+    checked = called("check", "--store", home / "service.duckdb")
+    assert (checked.exit_code, checked.output.splitlines()[-1].split(",")[0]) == (0, "nothing wrong")
 
 
 STATE, PATIENT = 4, 7
@@ -253,6 +257,7 @@ def by_day(payments: Iterable[tuple[str, str, int]]) -> dict[str, dict[str, int]
     }
 
 
+@pytest.mark.long
 def test_the_evidence_comes_to_what_the_files_and_the_service_say_without_it(home, first):
     """EVID-01: by day and patient, to the cent; the files read by the standard library, the target asked by hand."""
     done = run("chartferry", "--home", home, "evidence", "--json")
@@ -326,6 +331,7 @@ def test_forty_questions_of_analysts_have_the_answers_that_the_rows_give(home: P
         assert query.strip().count("\n") < 12, question
 
 
+@pytest.mark.long
 def test_the_same_files_again_create_nothing_and_disturb_no_reader(home, first, in_service):
     """LEDGER-02, REPORT-04, REPORT-05: while the import runs, one reader keeps the file open and others come and go."""
     database = home / "published" / "reports.duckdb"

@@ -1,7 +1,7 @@
 """The exports of one practice, as their systems wrote them, through the feed files of `docs/examples`.
 
 What must become of each payment, answer and task is worked out here anew, in plain Python over the files, and compared
-to the row and the cent. `make test` takes the patients of a fourth of the practice, `make test-all` all of them.
+to the row and the cent. `make test` takes the patients of a tenth of the practice, `make test-all` all of them.
 
 The data is not part of this project: the tests are skipped where it is not at hand.
 """
@@ -22,8 +22,10 @@ from zlib import crc32
 import duckdb
 import pytest
 
+from tests.support.called import called
 from tests.support.commands import load, resources, run, serving
-from tests.support.questions import ANSWERS, Tables, asked, same
+from tests.support.published_rows import Tables
+from tests.support.questions import ANSWERS, asked, same
 from tests.support.realdata import MISSING, REALDATA
 
 ROOT = Path(__file__).parents[1]
@@ -43,7 +45,7 @@ pytestmark = pytest.mark.skipif(
 # --- What the files say must happen -----------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=[4, pytest.param(1, marks=pytest.mark.long)], ids=["a fourth", "all"])
+@pytest.fixture(scope="module", params=[10, pytest.param(1, marks=pytest.mark.long)], ids=["a tenth", "all"])
 def practice(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the practice's reference data and exports, or of what is about some of its patients alone."""
     if request.param == 1:
@@ -309,8 +311,8 @@ def test_counts_and_sums_close(practice, batches):
 
 def test_the_store_is_sound_afterwards(home):
     """Balances equal charges less payments, for every patient."""
-    checked = run("fhir-service", "check", "--store", home / "service.duckdb")
-    assert (checked.returncode, checked.stdout.splitlines()[-1].split(",")[0]) == (0, "nothing wrong")
+    checked = called("check", "--store", home / "service.duckdb")
+    assert (checked.exit_code, checked.output.splitlines()[-1].split(",")[0]) == (0, "nothing wrong")
 
 
 def test_forty_questions_of_analysts_have_the_answers_that_the_rows_give(home: Path) -> None:

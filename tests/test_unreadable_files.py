@@ -1,17 +1,19 @@
-"""Files that cannot be read, imported by the command that a user types: each is a failed batch, the others go on."""
+"""Files that cannot be read, imported by the command: each is a failed batch, the others go on."""
 
 import gzip
+import io
 import json
 import shutil
-import subprocess
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
 from pipelines.cli import run as run_here
-from tests.support.commands import forget_settings, load, run
-from tests.support.publishing import publish_nothing
+from tests.support.commands import forget_settings, load
+from tests.support.publishing import publish_nothing, publish_only
 
 REFERENCE = Path(__file__).parents[1] / "data" / "samples" / "reference"
 UNREADABLE = 4
@@ -37,23 +39,30 @@ def bad_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bad_import(bad_home, tmp_path_factory) -> subprocess.CompletedProcess[str]:
-    inbox = tmp_path_factory.mktemp("inbox")
+def bad_import(bad_home, tmp_path_factory) -> dict[str, Any]:
+    """What an import of all of them, and a good one, says."""
+    inbox, said = tmp_path_factory.mktemp("inbox"), io.StringIO()
     for name, content in UNREADABLE_FILES.items():
         (inbox / name).write_bytes(content)
     (inbox / "payments-good.csv").write_text(GOOD, encoding="utf-8")
-    return run("chartferry", "--home", bad_home, "import", "--json", inbox)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(io.StringIO()):
+        forget_settings(patch)
+        publish_only(patch, "import_batch")
+        code = run_here(["--home", str(bad_home), "import", "--json", str(inbox)])
+    found: dict[str, Any] = json.loads(said.getvalue())
+    assert found["exit_code"] == code
+    return found
 
 
 def test_unreadable_files_end_the_import_with_4(bad_import):
     """CLI-IMPORT-06"""
-    assert bad_import.returncode == json.loads(bad_import.stdout)["exit_code"] == UNREADABLE
+    assert bad_import["exit_code"] == UNREADABLE
 
 
 @pytest.mark.parametrize("name", UNREADABLE_FILES)
 def test_an_unreadable_file_is_a_failed_batch_with_one_sentence(bad_home, bad_import, name):
     """One sentence that names the file; nothing was sent; the batch is published as failed."""
-    (batch,) = [batch for batch in json.loads(bad_import.stdout)["batches"] if batch["file"] == name]
+    (batch,) = [batch for batch in bad_import["batches"] if batch["file"] == name]
     assert (batch["state"], batch["counts"].get("accepted", 0)) == ("failed", 0)
     assert batch["message"].startswith(f"{name}: ")
     assert "\n" not in batch["message"]
@@ -63,7 +72,7 @@ def test_an_unreadable_file_is_a_failed_batch_with_one_sentence(bad_home, bad_im
 
 
 def test_the_other_files_go_on(bad_import):
-    (batch,) = [batch for batch in json.loads(bad_import.stdout)["batches"] if batch["file"] == "payments-good.csv"]
+    (batch,) = [batch for batch in bad_import["batches"] if batch["file"] == "payments-good.csv"]
     assert (batch["state"], batch["counts"]["created"]) == ("finished", 1)
 
 

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,11 +26,15 @@ from tests.support.hosts import CAN, LACKING, Host
 from tests.support.payers import paid, payments
 from tests.support.standing import until
 
-for _module, _extra in (("obstore", "cluster"), ("dagster_postgres", "cluster"), ("dagster_celery", "celery")):
-    pytest.importorskip(_module, reason=f"the extra `{_extra}` is not installed")
+NEEDED = {"obstore": "cluster", "dagster_postgres": "cluster", "dagster_celery": "celery"}
+"""Modules that other processes import, and the extra of each: here they would cost every run of tests seconds."""
 REDIS = shutil.which("redis-server")
 pytestmark = [
     pytest.mark.long,
+    *(
+        pytest.mark.skipif(find_spec(name) is None, reason=f"the extra `{of}` is not installed")
+        for name, of in NEEDED.items()
+    ),
     pytest.mark.skipif(not CAN, reason=LACKING),
     pytest.mark.skipif(REDIS is None, reason="the program redis-server is not installed"),
 ]

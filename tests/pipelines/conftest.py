@@ -52,13 +52,13 @@ def home(request, tmp_path, target, monkeypatch):
 def whatever_came_can_be_published(request):
     """After every test that imports: of any ledger the tables can be made, and their checks hold. REPORT-01
 
-    `make test` does it after one test of a hundred, always the same ones.
+    `make test` does it after one test of four hundred, always the same ones.
     """
     home, patch = (
         request.getfixturevalue(name) if name in request.fixturenames else None for name in ("home", "monkeypatch")
     )
     yield
-    some = "not long" in request.config.option.markexpr and crc32(request.node.nodeid.encode()) % 100
+    some = "not long" in request.config.option.markexpr and crc32(request.node.nodeid.encode()) % 400
     publishes = request.node.get_closest_marker("publishes")
     apart = some or request.node.get_closest_marker("by_hand") or (publishes and not publishes.args)
     if not isinstance(home, Path) or apart or not (home / "ledger.db").exists():
@@ -154,11 +154,13 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBucket]:
 
 
 @pytest.fixture(params=["folder", "bucket"])
-def machines(request, home, target, postgres, bucket, tmp_path, monkeypatch, capsys) -> Iterator[Machines]:
+def machines(
+    request, home, target, postgres, ledger_on_server, bucket, tmp_path, monkeypatch, capsys
+) -> Iterator[Machines]:
     """Machines at a made-up target, over an empty ledger on PostgreSQL and an empty store."""
     assert home.exists()
     place = str(tmp_path / "shared") if request.param == "folder" else "s3://bucket/pre/fix"
-    with postgres.database() as url:
+    with postgres.database(like=ledger_on_server) as url:
         monkeypatch.setenv("CHARTFERRY_LEDGER", url)
         monkeypatch.setenv("CHARTFERRY_BATCHES", place)
         yield Machines(tmp_path / "machines", place, capsys)

@@ -21,8 +21,9 @@ from pipelines.cli import run as chartferry
 from pipelines.dagster import alerts
 from pipelines.dagster.waiting import waiting_now
 from tests.support import loopback
+from tests.support.called import called
 from tests.support.clinic_feed import lay_clinic
-from tests.support.commands import forget_settings, load, run, serving
+from tests.support.commands import forget_settings, load, serving
 from tests.support.publishing import publish_only
 
 PLACES = re.compile(
@@ -235,9 +236,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, T
                 tell(told, *words.split(), home=home)
             told["metrics of the service"] = loopback.get(client.base_url.join("/metrics")).text
             for command in ("audit", "check", "audit --format auditevent"):
-                name, *more = command.split()
-                done = run("fhir-service", name, *store, *more)
-                told[command] = done.stdout + done.stderr
+                told[command] = called(*command.split(), *store).output
             told["alerts"] = alerts_of(home)
             yield home, told
     os.umask(before)

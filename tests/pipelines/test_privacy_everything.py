@@ -5,10 +5,12 @@ command beside a service, or by `chartferry up` with lineage and alerts by a web
 Then every command that makes tables, pages or files runs beside it.
 """
 
+import io
 import json
 import re
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,9 +23,11 @@ pytest.importorskip("openlineage.client", reason="the extra `lineage` is not ins
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from pipelines.cli import run
 from tests.support import loopback
+from tests.support.called import called
 from tests.support.clinic_feed import lay_clinic
-from tests.support.commands import command, environment, listening
+from tests.support.commands import command, environment, forget_settings, listening
 from tests.support.listening import Heard, listener
 from tests.support.standing import Standing, published, standing, until
 from tests.support.starting import finish
@@ -187,9 +191,36 @@ class Everything:
 
     def tell(self, name: str, *words: object) -> None:
         """Run a command, and keep what it says."""
-        done = finish(command(name, *words), env=environment(**self.switches), timeout=300)
+        self.tell_of(command(name, *words), *words)
+
+    def import_unpublished(self) -> None:
+        """Import in a process of its own that publishes no tables: `reports` makes them once."""
+        words = ("--home", self.home, "import")
+        self.tell_of([sys.executable, "-m", "tests.support.unpublished", *map(str, words)], *words)
+
+    def tell_of(self, started: list[str], *words: object) -> None:
+        done = finish(started, env=environment(**self.switches), timeout=300)
         assert "Traceback" not in done.stdout + done.stderr
         self.said[" ".join(map(str, words))] = done.stdout + done.stderr
+
+    def tell_here(self, *words: object) -> None:
+        """Run a command in this process, where its traces would begin for all others too: it sends none."""
+        said = io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(said):
+            forget_settings(patch)
+            for name, value in self.switches.items():
+                if not name.startswith("OTEL_"):
+                    patch.setenv(name, value)
+            run(["--home", str(self.home), *map(str, words)])
+        assert "Traceback" not in said.getvalue()
+        self.said[" ".join(map(str, ("--home", self.home, *words)))] = said.getvalue()
+
+    def audit(self) -> None:
+        """Ask the service's own commands what was done."""
+        for words in ("audit", "audit --format auditevent", "audit verify", "check"):
+            done = called(*words.split(), "--store", self.home / "service.duckdb")
+            assert done.exception is None or isinstance(done.exception, SystemExit)
+            self.said[words] = done.output
 
 
 COMMANDS = """status
@@ -221,8 +252,7 @@ def everything(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         with by_up(made) if made.up else by_command(made) as service:
             run_commands(made)
             made.said["figures"] = loopback.get(f"{service}/metrics").text
-        for words in ("audit", "audit --format auditevent", "audit verify", "check"):
-            made.tell("fhir-service", *words.split(), "--store", home / "service.duckdb")
+        made.audit()
         yield made
 
 
@@ -244,7 +274,7 @@ def by_command(made: Everything) -> Iterator[str]:
     made.tell("fhir-service", "load", "--store", made.home / "service.duckdb", made.home / "reference")
     drop(made.home)
     with listening(made.home, **made.switches) as url:
-        made.tell("chartferry", "--home", made.home, "import")
+        made.import_unpublished()
         yield url
 
 
@@ -256,10 +286,14 @@ def run_commands(made: Everything) -> None:
     again.mkdir()
     for name, text in FILES.items():
         (again / name).write_text(text)
-    for line in f"{COMMANDS}\n{LAST[made.up]}".splitlines():
-        made.tell("chartferry", "--home", made.home, *line.format(home=made.home, undone=undone, again=again).split())
+    lines = [*COMMANDS.splitlines(), *LAST[made.up].splitlines()]
+    for words in (line.format(home=made.home, undone=undone, again=again).split() for line in lines):
+        if made.up:
+            made.tell("chartferry", "--home", made.home, *words)
+        else:
+            made.tell_here(*words)
     for batch in batches if made.up else batches[::3]:
-        made.tell("chartferry", "--home", made.home, "status", batch)
+        made.tell_here("status", batch)
 
 
 def published_whole(home: Path) -> bool:

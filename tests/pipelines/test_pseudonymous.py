@@ -4,8 +4,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,19 +12,16 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.reports.pseudonymous import Study, key_of, set_key, shown
+from pipelines.reports.pseudonymous import key_of, set_key
 from pipelines.reports.publication import PublicationError
-from pipelines.reports.publish_pseudonymous import publish_pseudonymous
-from pipelines.reports.sweep import kept
 from pipelines.reports.tables import KIND, KINDS, report_tables, sql_folder
-from pipelines.reports.told import CHARGES, PATIENTS, keep_told
+from pipelines.reports.told import CHARGES, keep_told
 from pipelines.reports.views.definition import columns_of
 from tests.pipelines.test_claim_balance import telling
-from tests.pipelines.test_responses_of_others import FORM, STORY, items, response
-from tests.support.publishing import BATCH, LAB, START, TARGET, World, carry_over, import_payments, publish_only, report
+from tests.pipelines.test_responses_of_others import STORY, items, response
+from tests.support.pseudonymity import Tables, publish, with_a_form
+from tests.support.publishing import BATCH, START, TARGET, World, carry_over, import_payments, publish_only
 
-Tables = dict[str, list[dict[str, Any]]]
-"""The rows of every table."""
 SECRETS = (
     *("p1", "p2", "p7", "r1", "r2", "id-2", "id-t1", "c1", "d1", "o1", "e1", "theirs", "k2", BATCH, "payments.csv"),
     *("SECRET", "PLANTED-TEXT", "Complete blood count", "call the patient", "Dr. Known"),
@@ -34,21 +30,9 @@ SECRETS = (
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    made.questionnaires = [FORM]
-    made.names = {"Practitioner/d1": "Dr. Known"}
+    made = with_a_form(tmp_path)
     yield made
     made.ledger.close()
-
-
-def publish(world: World, smallest: int = 10, study: str = "") -> Tables:
-    """Publish pseudonymously; return the rows of every table."""
-    done = publish_pseudonymous(world.home, world.ledger, kept(world.home, TARGET), Study(study, smallest))
-    with duckdb.connect(done.path, read_only=True) as db:
-        db.execute("SET TimeZone = 'UTC'")
-        names = [name for (name,) in db.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
-        assert set(names) == set(done.rows) == {path.stem for path in done.path.parent.glob("parquet/*.parquet")}
-        return {name: db.table(name).to_arrow_table().to_pylist() for name in names}
 
 
 def fill(world: World) -> None:
@@ -72,11 +56,8 @@ def fill(world: World) -> None:
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Tables]]:
     """A home with something in every table, and its pseudonymous tables. Tests leave both as they are."""
-    made = World(tmp_path_factory.mktemp("home"))
-    made.questionnaires = [FORM]
-    made.names = {"Practitioner/d1": "Dr. Known"}
+    made = with_a_form(tmp_path_factory.mktemp("home"))
     fill(made)
-    made.publish()
     yield made, publish(made)
     made.ledger.close()
 
@@ -115,13 +96,9 @@ def test_nothing_that_names_a_person_a_file_or_a_record_is_in_the_folder(filled:
     assert not list(world.home.glob("scratch/*"))
 
 
-def test_an_id_has_one_pseudonym_in_all_tables_and_another_in_another_home(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_id_has_one_pseudonym_in_all_tables(filled: tuple[World, Tables]) -> None:
     """REPORT-30: tables join as before."""
-    publish_only(monkeypatch, "answer", "questionnaire_response", "payment", "diagnostic_report", "claim_balance")
-    fill(world)
-    tables = publish(world)
+    _, tables = filled
     assert {row["response_id"] for row in tables["answer"]} == {
         row["resource_id"] for row in tables["questionnaire_response"]
     }
@@ -130,10 +107,23 @@ def test_an_id_has_one_pseudonym_in_all_tables_and_another_in_another_home(
     assert {row["patient_id"] for row in tables["diagnostic_report"]} == patients
     assert {row["patient_id"] for row in tables["claim_balance"]} < patients
     assert all(re.fullmatch("[0-9a-f]{32}", each) for each in patients)
-    again = publish(world)
-    assert {row["patient_id"] for row in again["payment"]} == patients
+
+
+def test_an_id_has_the_same_pseudonym_again_and_another_in_another_home(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REPORT-30"""
+    publish_only(monkeypatch)
+    world.read()
+    patients = patients_of(world)
+    assert patients_of(world) == patients
     (world.home / "pseudonym.key").unlink()
-    assert not {row["patient_id"] for row in publish(world)["payment"]} & patients
+    assert not patients_of(world) & patients
+
+
+def patients_of(world: World) -> set[str]:
+    """The pseudonyms of those who have reports, in a new publication."""
+    return {row["patient_id"] for row in publish(world)["diagnostic_report"]}
 
 
 def test_two_studies_have_no_pseudonym_and_no_shift_in_common(tmp_path: Path) -> None:
@@ -176,7 +166,7 @@ def days(rows: list[dict[str, Any]]) -> dict[str, set[date]]:
 
 def test_the_days_of_a_patient_are_moved_together_by_whole_weeks(filled: tuple[World, Tables]) -> None:
     """REPORT-30: in every table alike, so that no join tells how far; a time of sending is in none."""
-    world, tables = filled
+    _, tables = filled
     [own, *_] = [row for row in tables["task"] if row["authored_is_own"]]
     [sent] = [row for row in tables["task"] if not row["authored_is_own"]]
     moved = START.date() - own["authored_at"].date()
@@ -194,99 +184,13 @@ def test_the_days_of_a_patient_are_moved_together_by_whole_weeks(filled: tuple[W
     for table, expected in true.items():
         assert {day + moved for day in days(tables[table])[patient]} <= expected, table
         assert days(tables[table])[patient], table
-    with duckdb.connect(world.home / "published" / "reports.duckdb", read_only=True) as db:
-        [(patients,)] = db.execute("SELECT count(DISTINCT patient_id) FROM payment").fetchall()
-    assert len({row["patient_id"] for row in tables["payment"]}) == patients
+    assert len({row["patient_id"] for row in tables["payment"]}) == len({"p1", "p2"})
 
 
 def test_rows_are_in_no_order_that_tells_of_a_file(filled: tuple[World, Tables]) -> None:
     """REPORT-30"""
     rows = [tuple(row.values()) for row in filled[1]["diagnostic_report"]]
     assert [row[0] for row in rows] == sorted(row[0] for row in rows)
-
-
-def of_many(world: World, **chosen: int) -> None:
-    """Responses of as many patients as are given for each option, of which one answered both questions."""
-    world.reports = [report("r1")]
-    world.responses = [
-        response(f"x{option}{number}", *items(low=option), subject={"reference": f"Patient/{option}{number}"})
-        for option, patients in chosen.items()
-        for number in range(patients)
-    ]
-    world.read()
-
-
-def test_small_cells_and_those_that_would_tell_of_them_are_left_out(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """REPORT-30: a code with three answers; the total of the question is in another table, so a second one goes too."""
-    publish_only(monkeypatch, "answer_by_code", "answer_by_question")
-    of_many(world, no=40, yes=12, maybe=3)
-    tables = publish(world)
-    assert {row["code"]: row["answers"] for row in tables["answer_by_code"]} == {"no": 40}
-    assert {row["code"]: row["answers"] for row in publish(world, 3)["answer_by_code"]} == {
-        "no": 40,
-        "yes": 12,
-        "maybe": 3,
-    }
-    [asked] = tables["answer_by_question"]
-    assert (asked["responses"], asked["answered"], asked["answered_percent"]) == (55, 55, 100)
-
-
-def test_a_part_that_is_small_or_leaves_few_is_empty(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """REPORT-30: of 25 responses two leave the question out."""
-    publish_only(monkeypatch, "answer_by_question")
-    of_many(world, no=23)
-    world.responses += [response(f"none{number}") for number in range(2)]
-    world.time += timedelta(days=1)
-    world.read()
-    [asked] = publish(world)["answer_by_question"]
-    assert asked == asked | {"responses": 25, "answered": None, "answered_percent": None, "answers": None}
-
-
-def test_a_code_or_a_unit_is_a_text_unless_it_is_known_or_many_patients_share_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """REPORT-30: a target of another make may write a name where a code belongs."""
-    publish_only(monkeypatch, "observation", "observation_coding", "code", "question")
-    loinc, local = "http://loinc.org", "urn:local"
-    said = [
-        (loinc, "718-7", "g/dL", "H"),
-        (loinc, "Anna Smith", "per Anna", "Anna"),
-        ("urn:anna", "4711", "{anna}/d", "X"),
-        *((local, "SHARED", "drops", "bad") for _ in range(10)),
-    ]
-    world.reports = [
-        report(
-            f"r{number}",
-            subject={"reference": f"Patient/x{number}"},
-            code={"coding": [{"system": system, "code": code}]},
-            result=[{"reference": f"Observation/o{number}"}],
-        )
-        for number, (system, code, *_) in enumerate(said)
-    ]
-    world.results = [
-        {
-            "resourceType": "Observation",
-            "id": f"o{number}",
-            "status": "final",
-            "subject": {"reference": f"Patient/x{number}"},
-            "code": {"coding": [{"system": system, "code": code}]},
-            "valueQuantity": {"value": 1, "unit": unit},
-            "interpretation": [{"coding": [{"code": flag}]}],
-        }
-        for number, (system, code, unit, flag) in enumerate(said)
-    ]
-    world.read()
-    tables = publish(world)
-    found = [(row["code_system"], row["code"], row["unit"], row["interpretation"]) for row in tables["observation"]]
-    shared = [(local, "SHARED", "drops", "bad")] * 10
-    assert sorted(found, key=str) == sorted(
-        [(loinc, "718-7", "g/dL", "H"), (loinc, None, None, None), (None, None, None, None), *shared], key=str
-    )
-    codes = {row["code"] for name in ("diagnostic_report_code", "observation_coding", "code") for row in tables[name]}
-    assert codes - {"H", "bad", "yes", "no"} == {"718-7", "SHARED", None} | {LAB["code"]}
-    assert "Anna" not in str(tables)
 
 
 def test_a_response_names_no_column_and_no_table_that_no_form_has(
@@ -306,18 +210,6 @@ def test_a_response_names_no_column_and_no_table_that_no_form_has(
     assert "anna" not in str(tables)
     assert not [path for path in folder.rglob("*") if path.is_file() and b"anna" in path.read_bytes()]
     assert not [name for name in tables if "anna" in name]
-
-
-def test_traits_that_few_patients_share_are_empty(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """REPORT-30: and so are the fewest others, where those left out would be too few together."""
-    publish_only(monkeypatch, "patient")
-    (world.home / "reports.toml").write_text("publish_patients = true\n")
-    people = [*(["female", 1971] for _ in range(30)), *(["male", 1971] for _ in range(12)), ["male", 2001]]
-    rows = [{"id": f"x{place}", "gender": sex, "birthYear": year} for place, (sex, year) in enumerate(people)]
-    keep_told(telling(*rows), world.home, TARGET, PATIENTS)
-    world.read()
-    found = [(row["sex"], row["birth_years"]) for row in publish(world)["patient"]]
-    assert sorted(found, key=str) == [("female", "1970-1979")] * 30 + [(None, None)] * 13
 
 
 @pytest.mark.parametrize(
@@ -359,16 +251,6 @@ def of_view(world: World, *columns: dict[str, Any]) -> None:
     (world.home / "views").mkdir()
     path = world.home / "views" / "of_home.view.json"
     path.write_text(json.dumps(view | {"select": [{"column": list(columns)}]}))
-
-
-def test_remarks_on_a_table_are_not_shown() -> None:
-    """They may count few people."""
-    table = replace(
-        next(each for each in report_tables() if each.name == "observation"), remarks=("2 are of another.",)
-    )
-    [left] = shown([table])
-    assert table.described.endswith("2 are of another.")
-    assert left.described == table.comment
 
 
 def test_of_a_view_without_kinds_nothing_is_shown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

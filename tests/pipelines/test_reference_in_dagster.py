@@ -14,7 +14,8 @@ from pipelines.dagster import reference
 from pipelines.dagster.names import ONE_HOME
 from pipelines.dagster.reference import looks_new
 from pipelines.definitions import build_definitions
-from tests.support.commands import environment, run
+from tests.support.called import called
+from tests.support.commands import environment
 from tests.support.practice import SAMPLES, Practice, failures, materialized, verdicts
 
 PATIENT = {"resourceType": "Patient", "id": "p1", "name": [{"family": "Marker", "given": ["Anna"]}]}
@@ -98,7 +99,7 @@ def test_what_was_loaded_since_a_backup_is_loaded_again_after_the_store_was_put_
         with store.open("r+b") as file:
             file.truncate()
             file.write(backup)
-        assert run("fhir-service", "check", "--store", store).returncode == 0
+        assert called("check", "--store", store).exit_code == 0
         assert [path.name for path in looks_new(practice.home)] == ["a.ndjson", "b.ndjson"]
         about = materialized(practice.run("load_reference"))["loaded", None]
         assert (about["created"], about["unchanged"]) == (1, 1)

@@ -191,7 +191,9 @@ def test_worked_queries_leave_nothing_out_that_their_reader_takes_as_counted(wor
     about = {"resourceType": "QuestionnaireResponse", "status": "completed", "questionnaire": "Questionnaire/q1"}
     world.responses = [about | {"id": "a1", "subject": {"reference": "Patient/p9"}, "item": [answered]}]
     world.publish()
-    answers = {question.split("?")[0]: world.rows(query) for question, query in asked(ANALYSTS.read_text())}
+    with world.tables() as db:
+        queries = asked(ANALYSTS.read_text())
+        answers = {question.split("?")[0]: db.execute(query).fetchall() for question, query in queries}
     assert answers["How much money was rejected or refused, by reason"] == [
         ("FEED-1", None, "not a date", 1, Decimal("5.00"))
     ]
@@ -264,7 +266,13 @@ def test_payments_count_once_and_by_day(world: World, only: Callable[..., None])
 
 
 @pytest.mark.parametrize(
-    ("days", "age"), [(0, "under 1 day"), (1, "1 to 6 days"), (7, "7 to 29 days"), (30, "30 days or more")]
+    ("days", "age"),
+    [
+        pytest.param(0, "under 1 day", marks=pytest.mark.long),
+        (1, "1 to 6 days"),
+        pytest.param(7, "7 to 29 days", marks=pytest.mark.long),
+        (30, "30 days or more"),
+    ],
 )
 def test_open_rejects_are_counted_by_age_and_rule(world: World, days: int, age: str, only: Callable[..., None]) -> None:
     """REPORT-16"""

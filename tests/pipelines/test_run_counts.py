@@ -11,7 +11,7 @@ from pipelines.loading.part_outcome import PartLoaded
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.work import TARGET, Work, payment
 
-ROWS = 601
+ROWS = 241
 VALIDATED = dict.fromkeys(COUNTS, 0) | {
     "header": 1,
     "lines": ROWS + 1,

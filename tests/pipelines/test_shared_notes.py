@@ -17,7 +17,8 @@ from pipelines.loading.shared_notes import in_note
 from tests.conftest import running, small_world
 from tests.pipelines.test_settling import QUESTIONNAIRE
 from tests.support import commands
-from tests.support.fake_target import FakeTarget, Said, serving
+from tests.support.fake_answers import Said
+from tests.support.fake_target import FakeTarget, serving
 from tests.support.ledgers import lose_ledger
 from tests.support.publishing import publish_nothing
 from tests.support.work import Work
@@ -344,6 +345,7 @@ def test_a_feed_file_makes_one_note_of_a_patient_and_day(imported):
     assert asked("verify")["differences"] == []
 
 
+@pytest.mark.long
 def test_a_rehearsal_shares_notes_as_the_import_does(tmp_path, monkeypatch, capsys):
     """CLI-CMD-01"""
     commands.forget_settings(monkeypatch)

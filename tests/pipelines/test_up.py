@@ -240,9 +240,10 @@ def test_what_an_attended_process_started_ends_with_it_when_nobody_attends_any_m
     """CLI-CMD-13: so that no run goes on when `up` itself was killed."""
     program = """if True:
         import signal, subprocess, sys, time
-        from pipelines.dagster.attended import attended
+        from pipelines.dagster import attended as of_dagster
+        of_dagster.ENDS_WITHIN_SECONDS = 1
         signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where the tests run in the background
-        with attended():
+        with of_dagster.attended():
             print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid, flush=True)
             time.sleep(600)"""
     arguments, pipe = [sys.executable, "-c", program], subprocess.PIPE

@@ -16,7 +16,7 @@ from pipelines.reports.sweep import FILES, folder_of
 from pipelines.reports.words import rows_of
 from pipelines.session.opening import open_session
 from pipelines.session.sweeping import sweep_target
-from tests.support.commands import load
+from tests.support.commands import home_with, load
 from tests.support.publishing import World, carry_over, publish_only
 
 LOINC = "http://loinc.org"
@@ -156,12 +156,18 @@ PEOPLE = [
 ]
 
 
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with people, which is copied for each test."""
+    folder = tmp_path_factory.mktemp("people")
+    (folder / "people.ndjson").write_text("\n".join(map(json.dumps, PEOPLE)))
+    load(folder / "home", folder / "people.ndjson")
+    return folder / "home" / "service.duckdb"
+
+
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    reference = tmp_path / "people.ndjson"
-    reference.write_text("\n".join(map(json.dumps, PEOPLE)))
-    load(tmp_path / "home", reference)
-    return tmp_path / "home"
+def home(tmp_path: Path, loaded: Path) -> Path:
+    return home_with(loaded, tmp_path / "home")
 
 
 def test_the_bundled_service_tells_names_of_staff_alone(home: Path) -> None:

@@ -22,10 +22,19 @@ def names() -> frozenset[str]:
     return frozenset(modules())
 
 
+def statements(of: ast.AST) -> Iterator[ast.stmt]:
+    """The statements in a module or a function, inner ones too; expressions, which are most of a tree, have none."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for each in getattr(of, name, ()):
+            if isinstance(each, ast.stmt):
+                yield each
+            yield from statements(each)
+
+
 def imports_of(module: ast.Module) -> set[str]:
     """The modules of ours that a module imports, at its top or where they are used."""
     found = set[str]()
-    for node in ast.walk(module):
+    for node in statements(module):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -85,7 +94,7 @@ def classes() -> dict[str, ast.ClassDef]:
     return {
         f"{name}.{node.name}": node
         for name, module in modules().items()
-        for node in ast.walk(module)
+        for node in statements(module)
         if isinstance(node, ast.ClassDef)
     }
 

@@ -179,10 +179,10 @@ def test_a_crash_loses_nothing_that_was_acknowledged(store: Path, tmp_path: Path
     """Where it comes before the tables have it, after some have, and twice."""
     with opened(store) as service:
         made: dict[str, list[str]] = {name: [] for name in STORED}
-        for number in range(4):
+        for number in range(3):
             made["task"].append(created(service, task(number)).id)
             made["payment_notice"].append(created(service, payment(10 + number)).id)
-            if number == 2:
+            if number == 1:
                 service.store.catch_up()
             copy = crashed(store, tmp_path / f"crash{number}")
             for _ in range(2):

@@ -12,6 +12,7 @@ from fhir_service.findings import Finding
 from fhir_service.interface.site import Site
 from fhir_service.store.store import Store
 from tests.conftest import BOTH, running
+from tests.support.crossing import every_second
 
 STORES = BOTH
 pytestmark = pytest.mark.crossed
@@ -248,7 +249,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("name", DAMAGE)
+@pytest.mark.parametrize("name", every_second(DAMAGE))
 def test_each_kind_of_damage_is_found(store, name):
     """CLI-SVC-10: unless the database refuses it."""
     statement, kind, where = DAMAGE[name]

@@ -75,6 +75,7 @@ def creates(found: Running, bodies: list[dict[str, Any]], conditional: bool) -> 
     return entries
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("number", [1, 500])
 @pytest.mark.parametrize("conditional", [False, True])
 def test_a_batch_takes_two_exchanges_whatever_is_in_it(
@@ -321,6 +322,7 @@ def test_a_store_of_before_is_brought_to_this_version(url: str, tmp_path: Path) 
         assert task_in(found, "/Task") == [f"task {n}" for n in range(4)]
 
 
+@pytest.mark.long
 def test_a_dump_that_is_restored_on_another_server_has_stable_pages(
     url: str, postgres: Postgres, tmp_path: Path
 ) -> None:

@@ -36,7 +36,7 @@ def pages(service: Running, query: str) -> list[list[Any]]:
 @pytest.mark.parametrize(
     "query",
     [
-        "_sort=due-date",
+        pytest.param("_sort=due-date", marks=pytest.mark.long),
         pytest.param("_sort=-due-date", marks=pytest.mark.long),
         "_sort=-due-date&status=requested",
         "_sort=_id",

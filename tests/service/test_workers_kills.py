@@ -121,6 +121,7 @@ def store(postgres: Postgres) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.long
 def test_acknowledged_writes_outlive_a_process_and_a_database_that_are_killed(
     store: str, postgres: Postgres, tmp_path: Path
 ) -> None:

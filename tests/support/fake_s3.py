@@ -98,7 +98,7 @@ class Handler(BaseHTTPRequestHandler):
         at = urlsplit(self.path)
         key = unquote(at.path).removeprefix(f"/{self.bucket.name}").lstrip("/")
         if wrong in ("silent", "slow"):
-            time.sleep(2 if wrong == "silent" else 0.05)
+            time.sleep(2 if wrong == "silent" else 0.02)
         if wrong in ("lost", "silent"):
             self.close_connection = True
         elif wrong == "expired":

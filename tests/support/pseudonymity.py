@@ -1,0 +1,33 @@
+"""A home with a form, and its pseudonymous publication as rows."""
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.reports.pseudonymous import Study
+from pipelines.reports.publish_pseudonymous import publish_pseudonymous
+from pipelines.reports.sweep import kept
+from tests.pipelines.test_responses_of_others import FORM
+from tests.support.publishing import TARGET, World
+
+Tables = dict[str, list[dict[str, Any]]]
+"""The rows of every table."""
+
+
+def with_a_form(home: Path) -> World:
+    """A home whose target has a questionnaire, and the name of a practitioner."""
+    made = World(home)
+    made.questionnaires = [FORM]
+    made.names = {"Practitioner/d1": "Dr. Known"}
+    return made
+
+
+def publish(world: World, smallest: int = 10, study: str = "") -> Tables:
+    """Publish pseudonymously; return the rows of every table."""
+    done = publish_pseudonymous(world.home, world.ledger, kept(world.home, TARGET), Study(study, smallest))
+    with duckdb.connect(done.path, read_only=True) as db:
+        db.execute("SET TimeZone = 'UTC'")
+        names = [name for (name,) in db.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
+        assert set(names) == set(done.rows) == {path.stem for path in done.path.parent.glob("parquet/*.parquet")}
+        return {name: db.table(name).to_arrow_table().to_pylist() for name in names}
