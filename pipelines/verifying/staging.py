@@ -46,7 +46,7 @@ class Filling:
         self._db, self._name, self._rows = db, name, list[tuple[Any, ...]]()
         self._schema = pa.schema([(c, pa.int64() if c in NUMBERS else pa.string()) for c in columns.split()])
         if not keep:
-            self._insert(self._schema.empty_table(), "CREATE OR REPLACE TABLE {} AS FROM given")
+            self._insert(arrow.batch_of_rows([], self._schema), "CREATE OR REPLACE TABLE {} AS FROM given")
 
     def __enter__(self) -> Self:
         return self

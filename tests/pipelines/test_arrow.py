@@ -77,7 +77,9 @@ def test_no_rows_are_a_batch_of_none() -> None:
 IMPORT = """
 import sys
 from pathlib import Path
+import duckdb
 from pipelines.loading.accepted import accepted_rows
+from pipelines.verifying.staging import Filling
 from tests.pipelines.test_golden import GOLDEN, validated
 for case in ("payments_csv", "tasks_csv", "answers_csv"):
     folder = Path(sys.argv[1], case)
@@ -85,6 +87,10 @@ for case in ("payments_csv", "tasks_csv", "answers_csv"):
     found = validated(GOLDEN / case / "input", folder)
     assert found.rejected
     assert [*accepted_rows(folder / "run-1" / "accepted.parquet", "2026-11-01T00:00:00.000000Z")]
+with duckdb.connect() as db:
+    with Filling(db, "there", "id cents") as there:
+        there.add(("a", 1))
+    assert db.execute("FROM there").fetchall() == [("a", 1)]
 assert "pyarrow" in sys.modules
 assert "pandas" not in sys.modules
 """
@@ -100,6 +106,6 @@ def test_a_helper_that_only_checks_chunks_loads_no_database_and_no_files() -> No
     subprocess.run([sys.executable, "-c", HELPER], check=True)
 
 
-def test_validating_and_reading_what_was_accepted_loads_no_pandas(tmp_path) -> None:
+def test_validating_verifying_and_reading_what_was_accepted_load_no_pandas(tmp_path) -> None:
     pytest.importorskip("pandas")
     subprocess.run([sys.executable, "-c", IMPORT, str(tmp_path)], check=True)
