@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-from duckdb_engine import Dialect as DuckDbEngine
 from sqlalchemy import URL, Connection, Engine, Table, create_engine
-from sqlalchemy.dialects import registry
 from sqlalchemy.exc import DBAPIError
 
+from fhir_service.store.compiled import NAME as DUCKDB
 from fhir_service.store.dialect import Dialect, Row
 from fhir_service.store.digests import Digests
 from fhir_service.store.tables import SIDES, digest
@@ -64,15 +63,6 @@ _STEP = 250
 """Rows that the appender takes over at once."""
 _FEW_CHANGES = 2
 """The most rows that are changed by a statement each."""
-
-
-class _Compiled(DuckDbEngine):
-    """The dialect of DuckDB, with SQLAlchemy's cache of statements that were compiled."""
-
-    supports_statement_cache = True
-
-
-registry.register("duckdb.compiled", __name__, _Compiled.__name__)
 
 
 class DuckDb:
@@ -131,9 +121,7 @@ class DuckDb:
         if "?" in str(self.path):
             raise OSError(f"{self.path} cannot be a store: DuckDB takes a ? for the end of a file's path")
         engine = create_engine(
-            URL.create(
-                "duckdb+compiled", database=str(self.path)
-            ),  # as a text, `?` and `%` in it would name another file
+            URL.create(DUCKDB, database=str(self.path)),  # as a text, `?` and `%` in it would name another file
             connect_args={"config": self._config},
             pool_size=16,
             max_overflow=64,

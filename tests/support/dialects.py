@@ -7,7 +7,7 @@ from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
-from fhir_service.store.dialects import _Compiled
+from fhir_service.store.compiled import Compiled
 
 COMPILED: dict[Any, Any] = {}
 """Compiled statements. A part of their keys is the dialect, so all of one class are equal."""
@@ -31,7 +31,7 @@ class SharedSqlite(_Shared, SQLiteDialect_pysqlite):
     supports_statement_cache = True
 
 
-class SharedDuckDb(_Shared, _Compiled):
+class SharedDuckDb(_Shared, Compiled):
     """That of every engine over a store in a file."""
 
     supports_statement_cache = True

@@ -28,6 +28,8 @@ MODULES = {
 """Programs that are run with `python -m`."""
 APART = ("pipelines.cli", "pipelines.definitions", "pipelines.dagster", "fhir_service.__main__")
 """Not imported: run as programs, or needed by no command that tests start."""
+LOADED = ("Patient", "Practitioner", "Group", "Claim", "Encounter", "Observation", "DiagnosticReport", "Questionnaire")
+"""Types of reference data, whose models of FHIR take a third of a second."""
 LAUNCHER = (sys.executable, "-S", "-E", str(Path(__file__).with_name("launcher.py")))
 
 
@@ -44,7 +46,7 @@ def service_command(address: str) -> tuple[str, ...]:
 def import_all() -> None:
     """Import the two packages, as far as commands need them, and without modules whose extra is not installed.
 
-    And what their first request would import.
+    And what their first request and the first records of a load would import or make.
     """
     import_module("httpcore")
     for package in ("fhir_service", "pipelines"):
@@ -52,6 +54,9 @@ def import_all() -> None:
             if not module.name.startswith(APART):
                 with suppress(ModuleNotFoundError):
                     import_module(module.name)
+    structure = import_module("fhir_service.reference.structure")
+    for kind in LOADED:
+        list(structure.flaws_of(kind, {}))
 
 
 class Asked:
