@@ -8,13 +8,16 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from sqlalchemy import update
 
 from pipelines.dagster.unfinished import sensor as unfinished
-from pipelines.dagster.unfinished.left import Left, left_batches
+from pipelines.dagster.unfinished.left import Left, Loaders, left_batches
 from pipelines.dagster.unfinished.tries import TRIES, Try, due, from_cursor, pause, to_cursor
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.home.dagster_folder import BATCH_TAG, FILE_TAG
+from pipelines.ledger import tables as t
+from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
@@ -112,6 +115,31 @@ def test_the_sensor_asks_for_batches_that_no_run_and_no_loader_works_on(
             assert isinstance(tick(), dg.SkipReason)
         monkeypatch.setattr(unfinished, "target_now", lambda *_: None)
         assert isinstance(tick(), dg.SkipReason)
+
+
+@pytest.mark.parametrize("off", [timedelta(minutes=-5), timedelta(hours=2)])
+def test_a_loader_is_at_work_as_long_as_it_gives_signs_of_life_whatever_its_clock_says(
+    home: Path, monkeypatch: pytest.MonkeyPatch, off: timedelta
+) -> None:
+    """SCALE-03: the batch of a dead one whose clock was ahead would wait until then."""
+    monkeypatch.setattr("pipelines.dagster.unfinished.left.is_dead", lambda _: False)
+    loaders, now = Loaders(), 1_000.0
+    monkeypatch.setattr("pipelines.dagster.unfinished.left.time.monotonic", lambda: now)
+    with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.lease("here"):
+        for looked, beats, at_work in (
+            (0, 0, True),
+            (61, 40, True),
+            (100, 40, True),
+            (122, 40, False),
+            (183, 190, True),
+        ):
+            now = 1_000.0 + looked
+            told = {"heartbeat_at": utc_text(NOW + off + timedelta(seconds=beats))}
+            with ledger.transaction() as connection:
+                connection.execute(update(t.lease).values(told))
+            assert loaders.are_at_work(ledger) is at_work
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        assert not loaders.are_at_work(ledger)
 
 
 @pytest.mark.parametrize(("said", "read_by", "asked"), [("all", "", True), ("ask", "", False), ("all", "now", False)])

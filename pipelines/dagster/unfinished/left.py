@@ -1,5 +1,6 @@
 """Batches without an end: a killed run, an unreachable target, or rows in doubt."""
 
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +11,7 @@ from sqlalchemy import select
 
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.ledger import tables as t
-from pipelines.ledger.lease import SILENCE, utc_text
+from pipelines.ledger.lease import SILENCE, Holder, is_dead, utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.confirmed import confirmed_since
 
@@ -63,6 +64,20 @@ def anything_left(ledger: Ledger, home: Path, catalog: Catalog) -> bool:
     return any(batches.received(name) for name in batches.names() if name not in known)
 
 
+class Loaders:
+    """The signs of life of loaders, as a sensor sees them look by look: no clock is asked, which may be hours off."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Holder, float] = {}
+
+    def are_at_work(self, ledger: Ledger) -> bool:
+        """True if a loader has not been seen without a sign of life for 60 s."""
+        now = time.monotonic()
+        holders = [Holder(*each) for each in ledger.read(select(*(t.lease.c[name] for name in Holder._fields)))]
+        self._seen = {each: self._seen.get(each, now) for each in holders if not is_dead(each)}
+        return any(now - at < SILENCE.total_seconds() for at in self._seen.values())
+
+
 def somebody_loads(ledger: Ledger, now: datetime) -> bool:
-    """True if a loader has given a sign of life."""
+    """True if a loader has given a sign of life, by its clock and this one: for show."""
     return any(beat > utc_text(now - SILENCE) for (beat,) in ledger.read(select(t.lease.c.heartbeat_at)))

@@ -16,7 +16,7 @@ from pipelines.client.pace import pace_of
 from pipelines.dagster.names import Names
 from pipelines.dagster.requests import ask_for, batches_under_way, result_of
 from pipelines.dagster.ticking import ticking
-from pipelines.dagster.unfinished.left import anything_left, left_batches, somebody_loads
+from pipelines.dagster.unfinished.left import Loaders, anything_left, left_batches
 from pipelines.dagster.unfinished.tries import FIRST_PAUSE, LONGEST_PAUSE, TRIES, due, from_cursor, to_cursor
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.ledger.addresses import known_as
@@ -33,7 +33,7 @@ SECONDS_BETWEEN_LOOKS = 60
 def unfinished_sensor(
     home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence["UnresolvedAssetJobDefinition"]
 ) -> dg.SensorDefinition:
-    ours = Names.of(environ)
+    ours, loaders = Names.of(environ), Loaders()
     pauses = f"{FIRST_PAUSE} to {LONGEST_PAUSE}"
     says = f"Asks again for batches that have no end, up to {TRIES} times with pauses of {pauses}."
 
@@ -45,7 +45,7 @@ def unfinished_sensor(
         with closing(open_ledger(home, environ)) as ledger:
             if not anything_left(ledger, home, catalog):
                 return dg.SensorResult(cursor="{}", skip_reason="Every batch has an end.")
-            if somebody_loads(ledger, now):
+            if loaders.are_at_work(ledger):
                 return dg.SkipReason("A loader is at work.")
             target = target_now(home, environ)
             if target is None:
