@@ -1,6 +1,6 @@
 """The steps of one run on several hosts without a shared disk, by Celery: what they need is lost in a load.
 
-That is the host of a step, its process, the code server, or Redis.
+That is the host of a step, its process, the host of the code server, Redis, or Dagster's storage.
 """
 
 import json
@@ -204,6 +204,23 @@ def test_a_redis_that_is_lost_and_started_again_holds_up_no_run(dagster: Dagster
     load.goes_on()
     time.sleep(PAUSE_SECONDS)
     redis.start(is_kept)
+    load.ends_well(load.hosts[0])
+    assert "FAILURE" not in dagster.runs(load.first)
+
+
+def test_steps_that_could_not_be_begun_while_the_storage_was_away_are_handed_out_again(dagster: Dagster) -> None:
+    """SCALE-03: that of Dagster, which the run itself still reaches."""
+    load = Load(dagster)
+    port = int(dagster.environ["DAGSTER_POSTGRES_URL"].partition("@")[2].partition(":")[2].partition("/")[0])
+    of_workers = dagster.network.serve(path=dagster.network.served[port])
+    dagster.environ["DAGSTER_POSTGRES_URL"] = dagster.environ["DAGSTER_POSTGRES_URL"].replace(
+        f":{port}/", f":{of_workers}/"
+    )
+    dagster.network.away.add(of_workers)
+    load.begin()
+    until(lambda: dagster.told("SELECT run_id FROM runs WHERE status = 'STARTED'"), "the run")
+    time.sleep(PAUSE_SECONDS)
+    dagster.network.away.clear()
     load.ends_well(load.hosts[0])
     assert "FAILURE" not in dagster.runs(load.first)
 
