@@ -171,22 +171,26 @@ def test_a_command_is_run_for_one_clinic(
     """With its home, its settings and nothing of the other; its options are its own."""
     forget_settings(monkeypatch)
     file = clinics_file(tmp_path, TWO + '[clinic.settings]\nCHARTFERRY_AT_ONCE = "no"\n')
-    done = run("chartferry", "clinic", file, "south", "import", "--json")
-    assert (done.returncode, done.stdout) == (6, "")
-    assert "CHARTFERRY_AT_ONCE" in done.stderr
-    done = run("chartferry", "clinic", file, "south", "up")
-    assert (done.returncode, done.stderr) == (
+
+    def of_south(*command: str) -> tuple[int, str, str]:
+        """Run what a command of south becomes, in this process."""
+        taken: list[tuple[str, tuple[str, ...], dict[str, str]]] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "execve", lambda *given: taken.append(given))
+            chartferry(["clinic", str(file), "south", *command])
+            [(program, words, environ)] = taken  # this process becomes the command: signals reach it
+            assert (program, words) == (sys.executable, (sys.executable, "-m", "pipelines.cli", *command))
+            assert environ["CHARTFERRY_CLINIC"] == "south"
+            patched.setattr(os, "environ", environ)
+            return chartferry(list(command)), *capsys.readouterr()
+
+    code, out, err = of_south("import", "--json")
+    assert (code, out, "CHARTFERRY_AT_ONCE" in err) == (6, "", True)
+    assert of_south("up") == (
         6,
+        "",
         "chartferry: CHARTFERRY_CLINIC is set: clinic south runs by `chartferry up --clinics FILE` alone\n",
     )
-    with monkeypatch.context() as patched:
-        taken: list[tuple[object, ...]] = []
-        patched.setattr(os, "execve", lambda *given: taken.append(given))
-        chartferry(["clinic", str(file), "south", "import", "--json"])
-    [(program, words, environ)] = taken  # this process becomes the command: signals reach it
-    assert (program, words) == (sys.executable, (sys.executable, "-m", "pipelines.cli", "import", "--json"))
-    assert isinstance(environ, dict)
-    assert environ["CHARTFERRY_CLINIC"] == "south"
     (tmp_path / "north" / "ledger.db").write_bytes(b"")
     done = run("chartferry", "clinic", file, "north", "status", "--json")
     assert (done.returncode, done.stderr) == (0, "")

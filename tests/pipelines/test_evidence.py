@@ -274,7 +274,7 @@ def test_there_is_nothing_to_give_evidence_of(more, home, asked, chartferry):
     ("period", "paid"),
     [
         ("Month", [date(2025, 1, 1) + timedelta(days=n) for n in range(121)]),
-        ("Year", [date(2010 + n // 12, n % 12 + 1, 9) for n in range(121)]),
+        pytest.param("Year", [date(2010 + n // 12, n % 12 + 1, 9) for n in range(121)], marks=pytest.mark.long),
     ],
 )
 def test_many_days_are_shown_by_month_and_many_months_by_year(period, paid, home, asked):

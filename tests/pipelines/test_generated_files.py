@@ -214,7 +214,7 @@ def campaign(tmp_path, monkeypatch) -> Campaign:
 
 
 @pytest.mark.parametrize(
-    ("seed", "files"), [(1, 45), *(pytest.param(seed, 400, marks=pytest.mark.long) for seed in range(11, 17))]
+    ("seed", "files"), [(1, 20), *(pytest.param(seed, 400, marks=pytest.mark.long) for seed in range(11, 17))]
 )
 def test_each_row_of_a_generated_file_is_counted_once_and_read_as_others_read_it(
     seed, files, campaign, monkeypatch, capfd, caplog

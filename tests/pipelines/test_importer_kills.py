@@ -133,7 +133,7 @@ def check(service, home, wanted, capsys):
     assert found["ledger_cents"] == found["target_cents"] == sum(cents * n for (_, cents), n in wanted.items())
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (0, *range(2, 5)))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 5))])
 def test_a_killed_importer_leaves_store_ledger_and_source_in_agreement(service, tmp_path, monkeypatch, capsys, seed):
     """LEDGER-01, LEDGER-05, EXTRA-05"""
     killed_and_ended(service, tmp_path / "home", monkeypatch, capsys, seed, kills=1 + seed % 3)

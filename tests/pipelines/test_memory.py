@@ -103,7 +103,7 @@ def test_ten_times_the_file_is_not_ten_times_the_memory(name, rows, head, tmp_pa
     assert large < small + 150
 
 
-@pytest.mark.parametrize("most", [MB // 3, pytest.param(MB, marks=pytest.mark.long)])
+@pytest.mark.parametrize("most", [MB // 8, pytest.param(MB, marks=pytest.mark.long)])
 def test_a_file_of_bad_rows_alone_needs_no_more_than_another(most, tmp_path):
     """FEED-FILE-09"""
     size, found = peak(written(tmp_path / "p.csv", most, of_rows(bad_rows), HEADER))

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -80,20 +81,20 @@ def drafted(polluted: Polluted, folder: Path) -> tuple[str, str]:
     return (ASKED, said) if found.startswith("misread") and asked else (found, said)
 
 
-@pytest.mark.parametrize("seeds", [1, pytest.param(SEEDS, marks=pytest.mark.long)])
-def test_no_polluted_export_is_misread_unsaid(seeds: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("seeds", "every"), [(1, 3), pytest.param(SEEDS, 1, marks=pytest.mark.long)])
+def test_no_polluted_export_is_misread_unsaid(seeds: int, every: int, tmp_path: Path) -> None:
     """FEED-FILE-02, FEED-FILE-08, FEED-FILE-09: by a plain feed and by the export's own draft."""
-    table, wrong = tabled(seeds, tmp_path)
+    table, wrong = tabled(seeds, tmp_path, every)
     assert wrong == []
     assert table["plain", RIGHT]
     assert table["draft", RIGHT] > table["plain", RIGHT]
 
 
-def tabled(seeds: int, folder: Path) -> tuple[Counter[tuple[str, str]], list[str]]:
+def tabled(seeds: int, folder: Path, every: int = 1) -> tuple[Counter[tuple[str, str]], list[str]]:
     """How exports end, by feed; and those that are misread, or refused without the key that mends them."""
     counts: Counter[tuple[str, str]] = Counter()
     wrong: list[str] = []
-    for number, polluted in enumerate(corpus(seeds)):
+    for number, polluted in enumerate(islice(corpus(seeds), None, None, every)):
         inner = folder / str(number)
         inner.mkdir()
         found, said = outcome(polluted, plain_feed(inner, polluted), inner)
