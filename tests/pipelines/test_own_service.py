@@ -17,7 +17,7 @@ from tests.pipelines.test_cli import put, summary
 from tests.support.alive import lives
 from tests.support.commands import totals_close
 from tests.support.ledgers import read_ledger
-from tests.support.starting import start
+from tests.support.starting import OwnService, start
 
 
 @pytest.fixture
@@ -56,9 +56,10 @@ def test_a_payment_above_the_balance_is_given_back_with_the_balance(own, chartfe
 
 def test_the_bundled_service_ends_when_its_command_is_killed(own):
     """CLI-GLOBAL-03"""
-    code = "import pathlib, sys, os, time; from pipelines.session.bundled import bundled_service\n"
+    code = "import pathlib, sys, os, time; from pipelines.session import service_commands\n"
+    code += "from pipelines.session.bundled import bundled_service; service_commands.SERVICE = sys.argv[2:]\n"
     code += "with bundled_service(pathlib.Path(sys.argv[1]), os.environ) as url: print(url, flush=True), time.sleep(60)"
-    command = [sys.executable, "-c", code, str(own)]
+    command = [sys.executable, "-c", code, str(own), *OwnService()]
     with subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         url = holder.stdout.readline().strip()
