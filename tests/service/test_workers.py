@@ -81,6 +81,7 @@ def test_a_process_that_dies_is_replaced_while_the_others_answer(url: str, tmp_p
     assert not any(child.is_running() for child in children)
 
 
+@pytest.mark.long
 def test_the_processes_end_with_the_one_that_watches_them(url: str, tmp_path: Path) -> None:
     """CLI-SVC-02: also where that is killed."""
     arguments = command("fhir-service", "serve", "--store", url, "--port", 0, "--workers", 2)

@@ -1,61 +1,56 @@
 """Which files of tests take longest: they begin first, so that no worker is alone with one at the end."""
 
 _LONGEST = """
-    35 test_import_samples.py
     28 pipelines/test_former_forms.py
     27 pipelines/test_answers.py
-    24 pipelines/test_privacy_everything.py
     23 pipelines/test_definitions.py
-    23 pipelines/test_postgresql_ledger.py
-    22 faults/test_faults.py
-    22 test_practice.py
     21 pipelines/test_adopt.py
-    21 pipelines/test_pseudonymous.py
-    19 pipelines/test_rehearsal.py
-    18 pipelines/test_stored_batches.py
+    20 test_import_samples.py
+    18 pipelines/test_privacy_everything.py
     17 pipelines/test_evidence.py
-    17 pipelines/test_report_tables.py
     17 pipelines/views/test_published_views.py
-    15 pipelines/test_page.py
-    15 pipelines/test_steps.py
+    16 pipelines/test_postgresql_ledger.py
     15 pipelines/test_stored_batches_damaged.py
-    15 pipelines/test_verify.py
-    15 service/test_checks.py
-    14 pipelines/test_scores.py
+    14 pipelines/test_page.py
+    14 pipelines/test_rehearsal.py
+    14 pipelines/test_report_tables.py
+    13 faults/test_faults.py
     13 pipelines/test_own_service.py
-    13 pipelines/test_undo.py
+    13 pipelines/test_stored_batches.py
+    13 pipelines/test_verify.py
     13 spec/test_http.py
     12 pipelines/test_money_by_command.py
-    12 pipelines/test_privacy.py
-    12 pipelines/test_restored_ledger.py
-    12 service/test_workers.py
+    12 pipelines/test_steps.py
     11 pipelines/test_command_line_in_dagster.py
+    11 pipelines/test_privacy.py
+    11 pipelines/test_undo.py
     11 service/hostile/test_bodies.py
-    11 service/test_contention.py
     10 faults/test_deaths.py
     10 pipelines/test_inbox_beyond.py
     10 pipelines/test_reference_in_dagster.py
+    10 pipelines/test_scores.py
     10 pipelines/test_standing.py
     9 pipelines/feeds/test_unseen.py
     9 pipelines/test_bad_targets.py
     9 pipelines/test_cli.py
     9 pipelines/test_ledger_without_room.py
     9 pipelines/test_load.py
-    9 pipelines/test_shared_notes.py
-    9 service/test_kills.py
+    9 pipelines/test_pseudonymous.py
+    9 pipelines/test_restored_ledger.py
+    9 service/test_checks.py
     8 laws/test_generated_requests.py
     8 pipelines/test_analysts_sessions.py
     8 pipelines/test_imports_in_parts.py
     8 pipelines/test_memory.py
     8 pipelines/test_publish.py
     8 pipelines/test_rejects.py
-    8 pipelines/test_results_asked.py
     8 pipelines/test_settling.py
     8 pipelines/test_verify_generations.py
     8 pipelines/test_web_guard.py
     8 service/test_ahead.py
-    8 service/test_messy.py
-    8 service/test_workers_kills.py
+    8 service/test_contention.py
+    8 service/test_workers.py
+    8 test_practice.py
     7 pipelines/test_dagster_storage.py
     7 pipelines/test_decisions.py
     7 pipelines/test_queries.py
@@ -68,12 +63,14 @@ _LONGEST = """
     6 pipelines/feeds/test_repeated_headers.py
     6 pipelines/test_importer_kills.py
     6 pipelines/test_privacy_of_faults.py
+    6 pipelines/test_pseudonymous_few.py
+    6 pipelines/test_results_asked.py
+    6 pipelines/test_shared_notes.py
     6 pipelines/test_standing_check.py
+    6 service/test_messy.py
     6 service/test_writer.py
-    6 test_unreadable_files.py
     5 faults/test_answers.py
     5 laws/test_bodies.py
-    5 laws/test_growth.py
     5 pipelines/feeds/test_polluted.py
     5 pipelines/feeds/test_strange_exports.py
     5 pipelines/test_bad_pages.py
@@ -89,7 +86,7 @@ _LONGEST = """
     5 pipelines/test_slow_targets.py
     5 pipelines/test_spellings.py
     5 pipelines/test_upgrading.py
-    5 project/test_structure.py
+    5 service/test_kills.py
     5 service/test_stretches.py
 """
 SECONDS = {name: int(seconds) for seconds, name in map(str.split, _LONGEST.split("\n")[1:-1])}
