@@ -61,14 +61,16 @@ def set_by(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
     arguments = function.args
     given = {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
     kept = given if function.name == "__init__" else set[str]()
-    for node in ast.walk(function):
+    for node in statements(function):
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 yield from set_in(target, node.value, kept)
         elif isinstance(node, ast.AugAssign | ast.AnnAssign):
             yield from set_in(node.target, node.value, kept)
-        elif isinstance(node, ast.withitem) and node.optional_vars:
-            yield from set_in(node.optional_vars, None, kept)
+        elif isinstance(node, ast.With | ast.AsyncWith):
+            for item in node.items:
+                if item.optional_vars:
+                    yield from set_in(item.optional_vars, None, kept)
         elif isinstance(node, ast.For):
             yield from set_in(node.target, None, kept)
 
