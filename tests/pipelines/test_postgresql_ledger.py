@@ -289,6 +289,7 @@ def test_an_address_that_cannot_be_read_is_told_without_its_password(chartferry,
     assert (code, out, "cannot be read as the URL of a database" in err, "s3cret" in err) == (6, "", True, False)
 
 
+@pytest.mark.long
 def test_a_database_that_was_lost_is_made_again_from_the_copies_of_its_journal(
     home, target, asked, postgres, monkeypatch
 ):
