@@ -2,14 +2,12 @@
 
 import json
 import time
-from collections import Counter
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.reading.chunks import Notice
 from pipelines.home.batch import Received, received_before
 from pipelines.home.files import write_whole
 from pipelines.ledger.kept import Batches
@@ -18,7 +16,7 @@ from pipelines.runs.lost import refuse_lost
 from pipelines.runs.plan import is_first
 from pipelines.runs.run import Result, Run
 from pipelines.session.session import Session
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import Validated, read_from, told_as
 
 NEVER = datetime.min.replace(tzinfo=UTC)
 HANDED_OVER, MANIFEST, SIGNED = "validated.json", "manifest.json", "dagster"
@@ -39,8 +37,6 @@ class Newest:
 
 def hand_over(session: Session, run: Run, validated: Validated) -> None:
     """Write what the load needs of a validated run to its folder."""
-    elsewhere = ("folder", "places")  # what names lines is for the checks alone
-    said = {each.name: getattr(validated, each.name) for each in fields(validated) if each.name not in elsewhere}
     about = {
         "target": session.target,
         "run": run.number,
@@ -49,7 +45,7 @@ def hand_over(session: Session, run: Run, validated: Validated) -> None:
         "feed_hash": run.feed.hash,
         "seconds": time.monotonic() - run.began,
         "ended_at": datetime.now(UTC).isoformat(),
-        "validated": said,
+        "validated": told_as(validated),
     }
     write_whole(run.folder / HANDED_OVER, json.dumps(about).encode())
     session.batches.keep(run.received.batch_id, f"{run.folder.name}/*")
@@ -103,7 +99,7 @@ def newest(session: Session, feed: Feed, batch_id: str) -> Newest:
     refuse_lost(session, feed, batch_id)
     began = time.monotonic() - about["seconds"]
     run = Run(received, feed, about["run"], folder, about["before"], began, about["started_at"])
-    return Newest(at, run, _validated(folder, about["validated"]))
+    return Newest(at, run, read_from(folder, about["validated"]))
 
 
 def _said(path: Path) -> dict[str, Any] | None:
@@ -115,9 +111,3 @@ def _said(path: Path) -> dict[str, Any] | None:
 
 def _result(manifest: dict[str, Any]) -> Result:
     return Result(**{each.name: manifest[each.name] for each in fields(Result) if each.name in manifest})
-
-
-def _validated(folder: Path, said: dict[str, Any]) -> Validated:
-    counted = {name: Counter(said[name]) for name in ("reasons", "warnings")}
-    noticed = [Notice(*each) for each in said.get("noticed", ())]
-    return Validated(folder, **{**said, **counted, "noticed": noticed})

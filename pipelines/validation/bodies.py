@@ -76,8 +76,8 @@ class Bodies:
             self._ends.note(rows, values, built)
 
     def as_sent(self, built: Built, text: str | None) -> str:
-        """The text of a body as it is sent: in the target's words. text: where it has one already."""
-        text = text or dump(built.body)
+        """The text of a body in the target's words, without what it gets when it is sent. text: where it has one."""
+        text = (text or dump(built.body)).replace(self._kind.until_sent, "", 1)
         return in_words(text, built.body, self._around.words) if self._around.words else text
 
     def stand_in(self, values: Sequence[Values]) -> set[str]:

@@ -1,9 +1,10 @@
 """The validate stage's report on a file: counts, amounts, and the reason if nothing of it may be sent."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from pipelines.feeds.reading.chunks import Notice, Places
 
@@ -86,3 +87,17 @@ class Validated(Tally):
     def stop(self) -> str | None:
         """The first reason why nothing of this file may be sent, or None."""
         return self.control_mismatch or self.over_limit or self.known_elsewhere or self.unconfirmed
+
+
+def told_as(validated: Validated) -> dict[str, Any]:
+    """Return the report as it is kept in JSON, without its folder."""
+    said = {each.name: getattr(validated, each.name) for each in fields(validated) if each.name != "folder"}
+    return {**said, "places": validated.places.ends}
+
+
+def read_from(folder: Path, told: Mapping[str, Any]) -> Validated:
+    """Return a report that was kept; what older versions did not keep of it is empty."""
+    counted = {name: Counter(told[name]) for name in ("reasons", "warnings")}
+    noticed = [Notice(*each) for each in told.get("noticed", ())]
+    places = Places(tuple((name, end) for name, end in told.get("places", ())))
+    return Validated(folder, **{**told, **counted, "noticed": noticed, "places": places})

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fhir_service.interface.site import Site
-from fhir_service.interface.times import instant_text
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.mapping import NOBODY, Crosswalks
 from pipelines.feeds.terms.record import Around
 from pipelines.home.batch import Received
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.checking import check_records
+from pipelines.validation.earlier import Basis, Earlier
 from pipelines.validation.mapping import map_file
 from pipelines.validation.outcome import Validated
 from pipelines.validation.totals import control_mismatch, over_limit
@@ -50,15 +50,21 @@ def validate(
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = Validated(folder)
-    around = Around(site, snapshot, instant_text(received.received_at), feed.file.numbers, words)
+    around = Around(site, snapshot, feed.file.numbers, words)
+    earlier = Earlier(folder, Basis(received, feed, around, strict, known_as)) if only is None else None
+    if earlier and (as_before := earlier.found(before)):
+        progress(as_before.records)
+        return as_before
     with at_work(folder, received.size, processes) as (inner, work):
         mapped = inner / "mapped.parquet"
         answers, trailer_mismatch = map_file(received, feed, mapped, found, work, known_as, people)
         check_records(mapped, feed, around, strict, found, progress, work, _both(answers, before), only)
     found.records = found.accepted + found.rejected
-    if only is None:
+    if earlier:
         found.control_mismatch = control_mismatch(received, found) or (None if answers else trailer_mismatch(found))
         found.over_limit = None if answers else over_limit(feed, found)
+        if not answers:
+            earlier.keep(found)
     return found
 
 

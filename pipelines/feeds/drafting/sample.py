@@ -140,7 +140,7 @@ def _broken(
 def _problems(feed: Feed, rows: Sequence[dict[str, Any]], known: Any) -> Iterator[str]:
     """Return the problems of a record."""
     full = [{column.name: None for column in feed.kind.columns} | values for values in rows]
-    built = feed.kind.build(rows[0][feed.kind.key], full, Around(Site(), known, "2000-01-01", feed.file.numbers))
+    built = feed.kind.build(rows[0][feed.kind.key], full, Around(Site(), known, feed.file.numbers))
     origins = Origins(feed.file, feed.kind)
     for found in built.faults:
         yield f"problem in {origins.told(found.column)}: {found.fault.message}"

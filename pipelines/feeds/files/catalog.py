@@ -101,6 +101,11 @@ class Feed:
         """The crosswalks that are asked of the target."""
         return [walk for walk in _crosswalks(self.file) if walk.reference]
 
+    @property
+    def asks(self) -> bool:
+        """True if databases or the target are asked what its values mean, so that its files alone do not say it."""
+        return any(walk.database or walk.reference for walk in _crosswalks(self.file))
+
     def read_crosswalks(self) -> dict[Crosswalk, Mapping[str, str]]:
         """All crosswalks of files and databases, these as they are now. Raises BadCrosswalk."""
         queries = [walk for walk in _crosswalks(self.file) if walk.database]

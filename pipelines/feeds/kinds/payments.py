@@ -16,6 +16,9 @@ COLUMNS = (
     Column("claim_id", ("Claim",), "FEED-PAY-05", "PaymentNotice.extension"),
 )
 
+UNTIL_SENT = "2000-01-01T00:00:00+00:00"
+"""Stands for `created` while a body is checked. What is sent says the moment of the first attempt, so that what a file
+comes to does not depend on when it came."""
 REFUND = Found(
     Fault("PAY-25", "a refund: the amount is below zero, and the interface takes payments only; enter it in the chart"),
     "PaymentNotice.amount",
@@ -27,9 +30,9 @@ def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
     """The PaymentNotice of a row. What could not be mapped is left out."""
     (row,) = rows
     if "resource" in row:
-        return _whole(key, row, around)
+        return _whole(key, row)
     patient, amount, claim = row.get("patient_id"), row.get("amount"), row.get("claim_id")
-    body: dict[str, Any] = {"resourceType": "PaymentNotice", "status": "active", "created": around.created}
+    body: dict[str, Any] = {"created": UNTIL_SENT, "resourceType": "PaymentNotice", "status": "active"}
     if claim:
         nested = {"url": "claim", "valueReference": refer(claim)}
         body["extension"] = [{"url": around.site.copayment, "extension": [nested]}]
@@ -49,13 +52,13 @@ def is_copayment(body: Mapping[str, Any], url: str) -> bool:
     return any(extension.get("url") == url for extension in body.get("extension") or ())
 
 
-def _whole(key: str | None, row: Values, around: Around) -> Built:
+def _whole(key: str | None, row: Values) -> Built:
     """A PaymentNotice that came as a resource: as it is, but created now. Its own `created` is when it was paid."""
-    body = dict(row["resource"])
+    body = row["resource"]
     amount = body.get("amount")
     value = amount.get("value") if isinstance(amount, dict) else None
     if "created" in body:
-        body["created"] = around.created
+        body = {"created": None} | body | {"created": UNTIL_SENT}  # before all others
     patient = id_of(body.get("request"))
     lane = f"Patient/{patient}" if patient else f"payment/{key}"
     faults = (REFUND,) if isinstance(value, Decimal) and value < 0 else ()
@@ -72,4 +75,13 @@ def _cents(value: Any) -> int | None:
     return cents(f"{value:f}") if isinstance(value, Decimal) and abs(value.adjusted()) < 40 else None
 
 
-PAYMENTS = Kind("payments", "PaymentNotice", "payment_id", COLUMNS, build, sort="paid_on", whole=whole)
+PAYMENTS = Kind(
+    "payments",
+    "PaymentNotice",
+    "payment_id",
+    COLUMNS,
+    build,
+    sort="paid_on",
+    whole=whole,
+    until_sent=f'"created":"{UNTIL_SENT}",',
+)

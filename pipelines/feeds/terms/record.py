@@ -40,14 +40,13 @@ class Built(NamedTuple):
 
 
 class Around(NamedTuple):
-    """The context of a builder, beside the record. created: the time that a payment notice carries.
+    """The context of a builder, beside the record.
 
     words: members of a body as the interface has them, each with what the target has in their place.
     """
 
     site: Site
     questionnaires: Any
-    created: str
     numbers: Numbers = PLAIN
     words: Mapping[str, str] = {}
 
@@ -60,7 +59,8 @@ class Kind:
     values of a FHIR resource: `resource` itself, and `at` (microseconds) where that orders the sending. sort: the
     column whose times order the sending. grouped: rows that share a key form one record; member: the element that each
     of these rows adds to. put_together: as `build`, of the first row's values and the members that the rows make, one
-    each; None where that cannot be told row by row.
+    each; None where that cannot be told row by row. until_sent: the text of a member that a body has while it is
+    checked, and that it gets anew when it is sent.
     """
 
     name: str
@@ -73,6 +73,7 @@ class Kind:
     member: str | None = None
     whole: Callable[[dict[str, Any]], Values] = lambda resource: {"resource": resource}
     put_together: Callable[[str | None, Values, Sequence[dict[str, Any]], Around], Built] | None = None
+    until_sent: str = ""
     by_name: dict[str, Column] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

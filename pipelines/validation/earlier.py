@@ -1,0 +1,133 @@
+"""What an earlier run of a batch found in its file, taken over by a later one for which all that decides is the same.
+
+So a large file that comes again, or whose load was cut off, is not read and checked a second time.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.terms.record import Around
+from pipelines.home import arrow, spill
+from pipelines.home.batch import CONTROL, Received
+from pipelines.home.files import sha256_of, write_whole
+from pipelines.validation.outcome import Validated, read_from, told_as
+from pipelines.validation.program import program_hash
+from pipelines.validation.tables import ANSWERS
+
+FOUND = "found.json"
+"""The file of a run's folder with its basis, its counts, and the hashes of its tables."""
+LARGE = 4 << 20
+"""Bytes of a file from which on this is kept: a smaller one is soon read and checked."""
+BEGINNING = ("accepted.parquet", "rejects.parquet")
+"""The tables with the lines on which records begin."""
+TABLES = (*BEGINNING, "skipped.parquet", "warnings.parquet")
+MADE = (*TABLES, "answers.parquet", FOUND)
+
+
+class Basis(NamedTuple):
+    """All that decides what a file comes to, but for the rejects that its records answer. When it came does not."""
+
+    received: Received
+    feed: Feed
+    around: Around
+    strict: bool
+    known_as: Mapping[str, str]
+
+    def hash(self) -> str | None:
+        """Return a hash of it all; None for a small file, where databases or the target are asked what values mean, or
+        where a part of it cannot be read or is just being changed.
+        """
+        with suppress(OSError):
+            return self._hash()
+        return None
+
+    def _hash(self) -> str | None:
+        received, feed, (site, questionnaires, _, words) = self.received, self.feed, self.around
+        program = program_hash() if received.size >= LARGE and not feed.asks else None
+        if program is None:
+            return None
+        file = received.path_in_batch
+        control = file.with_name(file.name + CONTROL)
+        decides = [
+            program,
+            [received.batch_id, received.sha256, received.size, received.file_name, file.name, sha256_of(file)],
+            sha256_of(control) if control.exists() else None,
+            [feed.name, feed.source, feed.hash, feed.path.name, feed.builtin, self.strict],
+            [site.base_url, site.vendor, site.customer],
+            [[name, each.model_dump_json()] for name, each in questionnaires.questionnaires.items()],
+            [[*questionnaires.canonicals.items()], [*words.items()], sorted(self.known_as.items())],
+        ]
+        return hashlib.sha256(json.dumps(decides).encode()).hexdigest()
+
+
+class Earlier:
+    """The earlier runs of a batch, for one whose tables go into `folder`."""
+
+    def __init__(self, folder: Path, basis: Basis) -> None:
+        self._folder, self._basis, self._hash = folder, basis, basis.hash()
+
+    def found(self, answers: Mapping[int, str]) -> Validated | None:
+        """Put the tables of a run of this basis into the folder, and return what that one found.
+
+        answers: by line, the rejects that the record which begins there answers. None where there is no such run, or it
+        is damaged: then nothing is in the folder.
+        """
+        if self._hash is None or (answers and self._basis.feed.file.join):  # whose records may begin on other lines
+            return None
+        for path in sorted(self._folder.parent.glob(f"run-*/{FOUND}")):
+            with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+                kept = json.loads(path.read_bytes())
+                hashed, tables, told = json.loads(kept["said"])
+                is_whole = kept["sha256"] == _sha256(kept["said"]) and hashed == self._hash
+                if is_whole and _copied(path.parent, self._folder, tables) and _answered(self._folder, answers):
+                    shutil.copyfile(path, self._folder / FOUND)
+                    return read_from(self._folder, told)
+            for name in MADE:
+                (self._folder / name).unlink(missing_ok=True)
+        return None
+
+    def keep(self, found: Validated) -> None:
+        """Keep what was found, once its tables are whole and before anything is added; not where the basis has changed
+        meanwhile.
+        """
+        if self._hash and self._hash == self._basis.hash():
+            there = (name for name in TABLES if (self._folder / name).exists())
+            said = json.dumps([self._hash, {name: sha256_of(self._folder / name) for name in there}, told_as(found)])
+            write_whole(self._folder / FOUND, json.dumps({"said": said, "sha256": _sha256(said)}).encode())
+
+
+def _copied(earlier: Path, folder: Path, tables: Mapping[str, str]) -> bool:
+    """Copy tables; False if one is not what it was."""
+    for name, sha256 in tables.items():
+        shutil.copyfile(earlier / name, folder / name)
+        if sha256_of(folder / name) != sha256:
+            return False
+    return True
+
+
+def _answered(folder: Path, answers: Mapping[int, str]) -> bool:
+    """Write which records answer rejects, if any do; False if no record begins on one of the lines."""
+    if not answers:
+        return True
+    lines = arrow.column([*answers], pa.int64())
+    every = (pq.read_table(folder / name, columns=["line"]).column("line") for name in BEGINNING)
+    begin = {line for some in every for line in some.filter(pc.is_in(some, lines)).to_pylist()}
+    with spill.Writer(folder / "answers.parquet", ANSWERS) as out:
+        for line, names in answers.items():
+            for name in dict.fromkeys(names.split()):
+                out.add(line, name)
+    return begin == answers.keys()
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

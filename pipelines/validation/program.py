@@ -1,0 +1,75 @@
+"""The program that checks: a hash of it, and whether what runs is what lies on the disk."""
+
+import hashlib
+import sys
+import zoneinfo
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines.home.files import sha256_of
+
+if TYPE_CHECKING:
+    from psutil import Process
+
+PROJECT = Path(__file__).parents[2]
+PACKAGES = ("fhir_service", "pipelines")
+TICK = 1.0
+"""Seconds by which the times of a file and of a process may differ."""
+
+
+def program_hash() -> str | None:
+    """Return a hash of the program: its files, Python, the packages by their versions, the system's time zones.
+
+    None where something of it was changed since it was started: what runs may be older than what lies there.
+    """
+    return _hash() if _is_as_started() else None
+
+
+def _is_as_started() -> bool:
+    """True if nothing was changed since this process was started, or one above it of the same kind, from which it may
+    have its code."""
+    import psutil  # as large files alone ask for it
+
+    try:
+        this = psutil.Process()
+        program = this.exe()
+        above = (each for each in this.parents() if _runs(each, program))
+        began = min(each.create_time() for each in (this, *above)) - TICK
+    except psutil.Error:
+        return False
+    parts = (*(path for _, path in _files()), *_packages())
+    return all(path.stat().st_ctime < began for path in parts)
+
+
+def _runs(process: "Process", program: str) -> bool:
+    from psutil import Error
+
+    with suppress(Error):  # another user's
+        return bool(process.exe() == program)
+    return False
+
+
+@cache
+def _hash() -> str:
+    made_of = hashlib.sha256(sys.version.encode())
+    for place, path in _files():
+        made_of.update(f"{path.relative_to(place)} {sha256_of(path)}\n".encode())
+    made_of.update("\n".join(path.name for path in _packages()).encode())
+    return made_of.hexdigest()
+
+
+def _files() -> Iterator[tuple[Path, Path]]:
+    """Yield the files of the program and of the system's time zones, each after the folder that it is named by."""
+    folders = [(PROJECT, PROJECT / package) for package in PACKAGES]
+    for place, folder in (*folders, *((Path(zones), Path(zones)) for zones in zoneinfo.TZPATH)):
+        for path in sorted(folder.rglob("*")):
+            if path.suffix != ".pyc" and path.is_file():
+                yield place, path
+
+
+def _packages() -> list[Path]:
+    """Return what names the installed packages and their versions."""
+    return [path for place in sys.path for path in sorted(Path(place).glob("*-info"))]
