@@ -110,13 +110,18 @@ class Load:
         load = cls(dagster)
         load.begin()
         until(lambda: dagster.created() > 500, "the load")
-        parts = "SELECT count(DISTINCT machine) FROM part WHERE owner <> ''"
-        until(lambda: int(dagster.asked(parts)) == 2, "parts that are loaded on two hosts")
+        load.is_shared()
         return load
+
+    def is_shared(self) -> None:
+        """Wait until parts are loaded on two hosts."""
+        parts = "SELECT count(DISTINCT machine) FROM part WHERE owner <> ''"
+        until(lambda: int(self.dagster.asked(parts)) == 2, "parts that are loaded on two hosts", pause=0.1)
 
     def host_of(self, step: str) -> Host:
         steps = where(self.dagster)
         assert steps["hold[1]"] != steps["join[2]"]
+        self.is_shared()  # neither has just ended its part
         return next(host for host in self.hosts if host.name == steps[step])
 
     def goes_on(self) -> None:
