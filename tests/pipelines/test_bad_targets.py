@@ -98,7 +98,11 @@ def test_the_step_below_is_one_that_needs_less():
 
 @IN_TRANSACTIONS
 @pytest.mark.parametrize(
-    "fault", [Said(500, outcome("exception")), Said(409, outcome("conflict"))], ids=["failed", "in conflict"]
+    "fault",
+    [
+        pytest.param(Said(500, outcome("exception")), id="failed"),
+        pytest.param(Said(409, outcome("conflict")), id="in conflict", marks=pytest.mark.long),
+    ],
 )
 def test_a_transaction_that_fails_once_in_the_middle_goes_again_in_halves(at, fault):
     """TARGET-02, TARGET-03: at once, since the target says that it is over."""

@@ -84,6 +84,7 @@ def test_what_has_a_records_id_without_its_identifier_is_never_changed(batch, ta
     assert "2 to be loaded anew" in err
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("reuse", [False, True], ids=["new ids", "ids of others"])
 @pytest.mark.parametrize("sweep", [False, True], ids=["each", "sweep"])
 def test_again_follows_what_moved_to_ids_of_others(reuse, sweep, batch, target, chartferry, monkeypatch):

@@ -1,16 +1,12 @@
 """Which files of tests take longest: they begin first, so that no worker is alone with one at the end."""
 
 _LONGEST = """
-    28 pipelines/test_former_forms.py
-    27 pipelines/test_answers.py
     23 pipelines/test_definitions.py
-    21 pipelines/test_adopt.py
     20 test_import_samples.py
     18 pipelines/test_privacy_everything.py
-    17 pipelines/test_evidence.py
-    17 pipelines/views/test_published_views.py
     16 pipelines/test_postgresql_ledger.py
     15 pipelines/test_stored_batches_damaged.py
+    14 pipelines/test_adopt.py
     14 pipelines/test_page.py
     14 pipelines/test_rehearsal.py
     14 pipelines/test_report_tables.py
@@ -19,24 +15,26 @@ _LONGEST = """
     13 pipelines/test_stored_batches.py
     13 pipelines/test_verify.py
     13 spec/test_http.py
-    12 pipelines/test_money_by_command.py
     12 pipelines/test_steps.py
     11 pipelines/test_command_line_in_dagster.py
+    11 pipelines/test_evidence.py
+    11 pipelines/test_former_forms.py
     11 pipelines/test_privacy.py
     11 pipelines/test_undo.py
     11 service/hostile/test_bodies.py
     10 faults/test_deaths.py
-    10 pipelines/test_inbox_beyond.py
+    10 pipelines/test_answers.py
+    10 pipelines/test_money_by_command.py
     10 pipelines/test_reference_in_dagster.py
     10 pipelines/test_scores.py
     10 pipelines/test_standing.py
-    9 pipelines/feeds/test_unseen.py
     9 pipelines/test_bad_targets.py
     9 pipelines/test_cli.py
     9 pipelines/test_ledger_without_room.py
     9 pipelines/test_load.py
     9 pipelines/test_pseudonymous.py
     9 pipelines/test_restored_ledger.py
+    9 pipelines/views/test_published_views.py
     9 service/test_checks.py
     8 laws/test_generated_requests.py
     8 pipelines/test_analysts_sessions.py
@@ -51,6 +49,7 @@ _LONGEST = """
     8 service/test_contention.py
     8 service/test_workers.py
     8 test_practice.py
+    7 pipelines/feeds/test_unseen.py
     7 pipelines/test_dagster_storage.py
     7 pipelines/test_decisions.py
     7 pipelines/test_queries.py
@@ -61,7 +60,9 @@ _LONGEST = """
     7 pipelines/test_words.py
     7 service/test_cli.py
     6 pipelines/feeds/test_repeated_headers.py
+    6 pipelines/test_forms_of_responses.py
     6 pipelines/test_importer_kills.py
+    6 pipelines/test_inbox_beyond.py
     6 pipelines/test_privacy_of_faults.py
     6 pipelines/test_pseudonymous_few.py
     6 pipelines/test_results_asked.py
@@ -71,12 +72,8 @@ _LONGEST = """
     6 service/test_writer.py
     5 faults/test_answers.py
     5 laws/test_bodies.py
-    5 pipelines/feeds/test_polluted.py
-    5 pipelines/feeds/test_strange_exports.py
     5 pipelines/test_bad_pages.py
-    5 pipelines/test_claim_balance.py
     5 pipelines/test_clinics.py
-    5 pipelines/test_copies.py
     5 pipelines/test_dictionary.py
     5 pipelines/test_ledger_files.py
     5 pipelines/test_moved.py
