@@ -265,7 +265,9 @@ def test_the_pages_begin_although_a_code_server_takes_connections_and_never_answ
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SCALE-04: after the patience that they were given, with an error in place of its definitions."""
-    with socket.create_server(("127.0.0.1", 0)) as silent, dg.DagsterInstance.ephemeral() as instance:
+    (tmp_path / "dagster").mkdir()
+    kept = dg.DagsterInstance.local_temp(str(tmp_path / "dagster"))
+    with socket.create_server(("127.0.0.1", 0)) as silent, kept as instance:
         far = CodeServer("far", f"127.0.0.1:{silent.getsockname()[1]}", 2)
         (usual := environment_of_pages([far], {})).update(DAGSTER_GRPC_TIMEOUT_SECONDS="1")
         for name, value in usual.items():
