@@ -261,6 +261,7 @@ def test_a_code_server_that_is_out_of_reach_is_told_once_and_so_is_its_return() 
     assert said[1:] == [f"far: its code server at {address} answers again"]
 
 
+@pytest.mark.filterwarnings("ignore:Error loading repository location")
 def test_the_pages_begin_although_a_code_server_takes_connections_and_never_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
