@@ -88,6 +88,8 @@ def killed_under_load(store: str, folder: Path, processes: int, kills: list[Call
                 kill(watching)
                 load.goes_on()
         until(lambda: len(watching.children()) == processes)
+        children = watching.children()
+    assert not any(child.is_running() for child in children)
     there = stored(store)
     assert not {number: count for number, count in there.items() if count > 1}
     assert not set(load.acknowledged) - there.keys()
@@ -119,6 +121,11 @@ def store(postgres: Postgres) -> Iterator[str]:
     with postgres.database() as url:
         command_output("load", "--store", url, str(WORLD))
         yield url
+
+
+def test_acknowledged_writes_outlive_a_process_that_is_killed(store: str, tmp_path: Path) -> None:
+    """SCALE-01, CLI-SVC-02: and the processes end with the one that watches them."""
+    killed_under_load(store, tmp_path, 2, [some_of(random.Random(1), 1)])
 
 
 @pytest.mark.long
