@@ -207,10 +207,11 @@ def store(home, tmp_path, monkeypatch, postgres):
 
 
 @pytest.mark.publishes("import_row", "reject")
-def test_a_service_over_a_postgresql_store_does_with_every_row_what_was_rehearsed(home, asked, store):
-    """STATE-HOME-02, CLI-CMD-01: rehearsed on the reference data that the service was given; to the cent."""
-    report = asked("rehearse", "--reference", str(WORLD))
+def test_a_service_over_a_postgresql_store_does_with_every_row_what_was_rehearsed(home, asked, store, monkeypatch):
+    """STATE-HOME-02, CLI-CMD-01: rehearsed on the reference data that it was given, then on its store; to the cent."""
     before = owed(store)
+    report = asked("rehearse", "--reference", str(WORLD))
+    assert owed(store) == before
     done = asked("import")
     assert report["totals"] == done["totals"]
     foretold = {(row["file"], row["line"]): row["state"] for row in report["rows"]}
@@ -220,6 +221,11 @@ def test_a_service_over_a_postgresql_store_does_with_every_row_what_was_rehearse
     assert after == {"p1": 5025, "nobody": 0}
     assert owed(store) == before | {"p1": 5025}
     assert asked("verify")["differences"] == []
+    (home / "inbox" / "payments-2.csv").write_text(f"{HEADER}k9,p1,0.25,2026-03-09,\n")
+    monkeypatch.setenv("FHIR_SERVICE_STORE", store)
+    [balance] = asked("rehearse")["balances"]
+    assert (balance["patient"], balance["before_cents"], balance["after_cents"]) == ("p1", 5025, 5000)
+    assert owed(store) == before | {"p1": 5025}
 
 
 @pytest.mark.long

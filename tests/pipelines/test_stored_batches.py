@@ -226,7 +226,6 @@ def test_what_a_home_had_before_is_put_to_the_store(machines, target, monkeypatc
     assert machines.asked("two", "rejects", "retry")["batches"][0]["batch_id"] == batch
 
 
-@pytest.mark.long
 def test_a_ledger_is_made_again_from_the_copies_of_its_journal_at_the_store(machines, target, postgres, monkeypatch):
     """SCALE-03, LEDGER-20: it is known for the ledger that the batches are of."""
     machines.put("one")

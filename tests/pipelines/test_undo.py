@@ -20,6 +20,7 @@ from tests.support.ledgers import decisions
 from tests.support.publishing import PAGED
 
 
+@pytest.mark.on_both
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 def test_undo_takes_tasks_back_and_again_loads_them_anew(home, target, asked, chartferry, additions):
     """CLI-CMD-10, CLI-CMD-11, CLI-CMD-18, CLI-CMD-19"""
