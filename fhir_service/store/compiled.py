@@ -1,7 +1,8 @@
-"""The dialect of DuckDB for SQLAlchemy, with a cache of compiled statements, and without databases of its own.
+"""The dialect of DuckDB for SQLAlchemy, with a cache of compiled statements, and without databases beside the store.
 
-The one that it derives from opens two in memory in each process: it asks one for DuckDB's reserved words, the other for
-the names of its settings. That is 75 ms, and their threads, for each start of a service and each of its commands.
+The one that it derives from opens two in memory with the first store of a process: it asks one for DuckDB's reserved
+words, the other for the names of its settings. That is 75 ms, and their threads, for each start of a service and each
+of its commands. A third, which it opens as it is imported, to ask whether tables take comments, stays.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The dialect of DuckDB: what it knows without asking a database, and that it opens none but the store."""
+"""The dialect of DuckDB: what it knows without asking a database, and that with a store it opens no other."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ def test_every_reserved_word_of_duckdb_is_quoted() -> None:
 
 
 def test_a_store_is_opened_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A further database has threads and takes a thirtieth of a second."""
+    """A further database has threads and takes a thirtieth of a second. One that an import opens is not seen here."""
     opened, connect = list[Any](), duckdb.connect
 
     def connected(database: Any = ":memory:", *others: Any, **options: Any) -> duckdb.DuckDBPyConnection:
