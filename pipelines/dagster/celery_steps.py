@@ -17,8 +17,11 @@ from dagster._core.execution.retries import RetryMode
 from dagster_celery.core_execution_loop import core_celery_execution_loop
 from dagster_celery.executor import CELERY_CONFIG, CeleryExecutor, _submit_task
 from kombu.exceptions import OperationalError
+from kombu.transport.redis import PRIORITY_STEPS, Channel
 
 MARK_SECONDS = 24 * 3600
+LOOK_SECONDS, LOOKS = 10.0, 2
+"""How often a step is looked for at the broker, and how often in a row it is missed before it counts as lost."""
 TRIES, PAUSE_SECONDS = 30, 10.0
 """How often a step that could not be begun is handed over again: for five minutes."""
 
@@ -30,12 +33,13 @@ class NotBegun(Exception):
 class Sent:
     """A step at the broker, as Celery's loop looks at it: a result that is there or not.
 
-    submit: hands it over. Beside the results there is a mark for it, which is gone where the broker kept nothing.
+    submit: hands it over. queue: where it waits for a worker.
     """
 
-    def __init__(self, app: Any, name: str, submit: Callable[[], "AsyncResult[Any]"]) -> None:
-        self._app, self._name, self._submit = app, name, submit
+    def __init__(self, app: Any, name: str, submit: Callable[[], "AsyncResult[Any]"], queue: str) -> None:
+        self._broker, self._name, self._submit = AtBroker(app, queue), name, submit
         self._results: list[AsyncResult[Any]] = []
+        self._done: AsyncResult[Any] | None = None
         self._is_revoked = False
         self._failed, self._again_at = 0, 0.0
         self._away = (OperationalError, *getattr(app.backend, "connection_errors", ()))
@@ -50,10 +54,10 @@ class Sent:
             return False
 
     def get(self) -> Any:
-        done = next((each for each in self._results if each.ready()), None)
-        if done is None:
+        """Return what it came to, without asking Redis again, which may be away since. Raises what it raised."""
+        if self._done is None:
             raise TaskRevokedError("the broker lost it")
-        return done.get()
+        return self._done.get()
 
     def revoke(self) -> None:
         self._is_revoked = True
@@ -64,6 +68,7 @@ class Sent:
     def _is_ready(self) -> bool:
         if done := next((each for each in self._results if each.ready()), None):
             if not done.failed() or self._is_revoked:
+                self._done = done
                 return True
             self._note_failure(done)
             self._results.remove(done)
@@ -77,15 +82,11 @@ class Sent:
     def _send(self) -> None:
         sent = self._submit()
         self._results.append(sent)
-        if hasattr(self._app.backend, "client"):  # after the step: a Redis that lost the last second has not this alone
-            self._app.backend.client.set(_mark(sent), "sent", ex=MARK_SECONDS)
+        self._broker.note_sent(sent.id)
 
     def _is_kept(self) -> bool:
         """True if the broker still has what was handed over last."""
-        if not self._results:
-            return False
-        backend = self._app.backend
-        return not hasattr(backend, "client") or bool(backend.client.expire(_mark(self._results[-1]), MARK_SECONDS))
+        return bool(self._results) and self._broker.has(self._results[-1].id)
 
     def _note_failure(self, result: "AsyncResult[Any]") -> None:
         self._failed, self._again_at = self._failed + 1, time.monotonic() + PAUSE_SECONDS
@@ -96,8 +97,46 @@ class Sent:
             )
 
 
-def _mark(result: "AsyncResult[Any]") -> str:
-    return f"chartferry-step-{result.id}"
+class AtBroker:
+    """What Redis still has of a step that was handed over. Another broker or store of results counts as having it.
+
+    Beside the results there is a mark for the step, which is gone where Redis kept nothing. One that was on its way to
+    a worker that died has its mark, but neither waits nor is in a worker's hands.
+    """
+
+    def __init__(self, app: Any, queue: str) -> None:
+        self._client: Any = getattr(app.backend, "client", None)
+        self._queues = [f"{queue}{Channel.sep}{each}" if each else queue for each in PRIORITY_STEPS]
+        self._has_queues = app.conf.broker_url == app.conf.result_backend
+        self._missed, self._look_at = 0, 0.0
+
+    def note_sent(self, step: str) -> None:
+        self._missed, self._look_at = 0, time.monotonic() + LOOK_SECONDS
+        if self._client is not None:  # after the step: a Redis that lost the last second has not this alone
+            self._client.set(_mark(step), "sent", ex=MARK_SECONDS)
+
+    def has(self, step: str) -> bool:
+        """True unless the step is lost."""
+        if self._client is None:
+            return True
+        if not self._client.expire(_mark(step), MARK_SECONDS):
+            return False
+        if self._has_queues and time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + LOOK_SECONDS
+            self._missed = 0 if self._is_seen(step) else self._missed + 1
+        return self._missed < LOOKS
+
+    def _is_seen(self, step: str) -> bool:
+        """True if a worker has it, or anything waits: this step may be among that."""
+        with self._client.pipeline() as asked:
+            for each in self._queues:
+                asked.llen(each)
+            *waiting, with_workers = asked.hvals(Channel.unacked_key).execute()
+        return any(waiting) or any(step.encode() in each for each in with_workers)
+
+
+def _mark(step: str) -> str:
+    return f"chartferry-step-{step}"
 
 
 class StepsByCelery(CeleryExecutor):
@@ -108,8 +147,8 @@ class StepsByCelery(CeleryExecutor):
         return loop(plan_context, execution_plan, step_execution_fn=_hand_over)
 
 
-def _hand_over(app: Any, plan_context: Any, step: Any, *where: Any) -> Sent:
-    return Sent(app, step.key, partial(_submit_task, app, plan_context, step, *where))
+def _hand_over(app: Any, plan_context: Any, step: Any, queue: str, *more: Any) -> Sent:
+    return Sent(app, step.key, partial(_submit_task, app, plan_context, step, queue, *more), queue)
 
 
 @dg.executor(name="celery", config_schema=CELERY_CONFIG, requirements=dg.multiple_process_executor_requirements())

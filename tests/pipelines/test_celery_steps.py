@@ -1,26 +1,26 @@
 """Steps that Celery hands out: one whose broker or worker fails is handed out again, and never waited for for ever."""
 
-import shutil
-import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.support.standing import until
-
 pytest.importorskip("dagster_celery", reason="the extra `celery` is not installed")
+from celery import Celery
 from celery.exceptions import TaskRevokedError
+from celery.worker import state
 from kombu.connection import Connection
 from kombu.entity import Queue
 
 from pipelines.dagster import celery_steps
-from pipelines.dagster.celery_broker import SignsOfLife
+from pipelines.dagster.celery_broker import SignsOfLife, tell_of_requests
 from pipelines.dagster.celery_steps import NotBegun, Sent
+from tests.support.brokers import redis_server
 
-REDIS = shutil.which("redis-server")
+STEPS = Queue("steps")
 
 
 class Broker:
@@ -33,6 +33,7 @@ class Broker:
         self.is_away = False
         self.results: list[Any] = []
         self.backend, self.client = self, self
+        self.conf = SimpleNamespace(broker_url="redis://one", result_backend="redis://other")
 
     def set(self, name: str, _: str, ex: float) -> None:
         assert ex > 0
@@ -77,7 +78,7 @@ def broker() -> Broker:
 
 
 def sent(broker: Broker) -> Sent:
-    return Sent(broker, "a step", broker.submit)
+    return Sent(broker, "a step", broker.submit, "steps")
 
 
 def test_a_step_that_the_broker_lost_is_handed_over_again_and_either_result_counts(broker: Broker) -> None:
@@ -105,6 +106,8 @@ def test_a_broker_that_is_away_is_waited_for_before_and_after_a_step_was_handed_
     assert not step.ready()
     broker.is_away = False
     assert step.ready()
+    broker.is_away = True
+    assert step.get() == []  # Celery's loop has no end where a result is ready and cannot be had
 
 
 def test_a_step_that_could_not_be_begun_is_handed_over_again_and_given_up_without_what_the_error_says(
@@ -140,47 +143,106 @@ def test_a_step_that_was_taken_back_and_lost_has_an_end(broker: Broker) -> None:
 
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[str]:
-    if REDIS is None:
-        pytest.skip("the program redis-server is not installed")
-    path = tmp_path / "redis"
-    command = [REDIS, "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
-        yield f"redis+socket://{path}"
-        server.terminate()
+    with redis_server(tmp_path) as address:
+        yield address
+
+
+@pytest.fixture
+def at_work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], None]]:
+    """Let this process make the step of a message, as a worker does."""
+    monkeypatch.setattr("kombu.transport.redis.Channel.QoS", SignsOfLife)
+    requests = list[Any]()
+
+    def begin(message: Any) -> None:
+        requests.append(request := Request(message))
+        state.requests[message.delivery_tag] = request
+        state.active_requests.add(request)
+
+    yield begin
+    state.reset_state()
+
+
+class Request:
+    """A step that a worker makes."""
+
+    def __init__(self, message: Any) -> None:
+        self.message = message
 
 
 def test_a_step_goes_to_another_worker_once_its_own_gave_no_sign_of_life_whatever_the_clocks(
-    redis: str, monkeypatch: pytest.MonkeyPatch
+    redis: str, at_work: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By Celery's own rule it would go after a time in any case, by the clocks of the workers."""
-    monkeypatch.setattr("kombu.transport.redis.Channel.QoS", SignsOfLife)
     monkeypatch.setattr("kombu.transport.redis.time", lambda: time.time() - 7200)
     options = {"visibility_timeout": 1.0}
     with Connection(redis, transport_options=options) as one, Connection(redis, transport_options=options) as other:
-        queue = Queue("steps")
-        until(lambda: _is_there(one, queue), "Redis")
-        one.Producer().publish({"step": 1}, routing_key="steps", declare=[queue])
-        ours, theirs = (each.default_channel for each in (one, other))
-        message = queue(ours).get()
-        assert message is not None
+        message = step_from(one)
+        at_work(message)
+        theirs = other.default_channel
         for _ in range(3):
             time.sleep(0.4)
-            ours.qos.restore_visible()
+            tell_of_requests(Celery(broker=redis))
             theirs.qos.restore_visible()
-            assert queue(theirs).get() is None
+            assert STEPS(theirs).get() is None
         time.sleep(1.1)
         theirs.qos.restore_visible()
-        again = queue(theirs).get()
+        tell_of_requests(Celery(broker=redis))  # comes back, and puts nothing at what was given back
+        assert theirs.client.zcard(theirs.unacked_index_key) == 0
+        again = STEPS(theirs).get()
+        state.reset_state()
         assert again is not None
         assert again.decode() == {"step": 1}
-        ours.qos.restore_visible()  # comes back, and leaves it to the other
-        assert queue(ours).get() is None
-        assert theirs.client.hlen(theirs.unacked_key) == 1
 
 
-def _is_there(connection: Connection, queue: Queue) -> bool:
-    try:
-        queue(connection.default_channel).declare()
-    except (OSError, *connection.connection_errors):
-        return False
-    return True
+def test_a_step_goes_on_where_its_worker_lost_the_connection_and_has_no_other_beside_it(
+    redis: str, at_work: Callable[[Any], None]
+) -> None:
+    with Connection(redis) as one, Connection(redis) as other:
+        begun = step_from(one)
+        at_work(begun)
+        waiting = step_from(one)
+        one.default_channel.close()
+        again = other.default_channel
+        assert not again.qos.can_consume()
+        assert again.client.hkeys(again.unacked_key) == [begun.delivery_tag.encode()]
+        state.reset_state()
+        assert again.qos.can_consume()
+        assert STEPS(again).get().delivery_tag == waiting.delivery_tag
+        begun.reject(requeue=True)  # its process was killed: a closed channel would drop it
+        assert again.client.hexists(again.unacked_key, begun.delivery_tag)
+
+
+def test_a_step_that_neither_waits_nor_is_with_a_worker_is_handed_over_again(
+    redis: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was on its way to a worker whose connection was dead: its mark is there."""
+    monkeypatch.setattr(celery_steps, "LOOK_SECONDS", 0.0)
+    app = Celery(broker=redis, backend=redis)
+    handed = list[str]()
+
+    def submit() -> Any:
+        result = app.send_task("made by nobody", queue=STEPS, priority=5)
+        handed.append(result.id)
+        return result
+
+    step, redis_client = Sent(app, "a step", submit, STEPS.name), app.backend.client
+    assert [step.ready() for _ in range(4)] == [False] * 4  # it waits
+    [name] = redis_client.keys("steps*")
+    message = redis_client.rpop(name)
+    redis_client.hset("unacked", "a tag", b"[" + message + b"]")
+    assert [step.ready() for _ in range(4)] == [False] * 4  # a worker has it
+    assert len(handed) == 1
+    redis_client.delete("unacked")
+    assert not step.ready()  # it may be between both
+    assert len(handed) == 1
+    assert not step.ready()
+    assert len(handed) == 2
+    assert redis_client.llen(name) == 1
+
+
+def step_from(connection: Connection) -> Any:
+    """Send a step, and take it."""
+    connection.Producer().publish({"step": 1}, routing_key="steps", declare=[STEPS])
+    message = STEPS(connection.default_channel).get()
+    assert message is not None
+    return message
