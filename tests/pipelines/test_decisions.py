@@ -106,6 +106,7 @@ def test_accept_settles_a_doubt_as_the_resource_that_a_person_names(doubt, home,
     assert asked("import")["totals"]["created"] == 1
 
 
+@pytest.mark.then_published
 def test_resend_lets_the_next_import_send_it(doubt, home, target, asked):
     """CLI-CMD-09, CLI-CMD-19"""
     asked("doubts", "resend", f"{doubt}:2")

@@ -16,6 +16,7 @@ def practice(home, target, chartferry):
     return Practice(home, target, chartferry)
 
 
+@pytest.mark.then_published
 def test_a_discard_is_on_record_with_reason_user_and_time(practice):
     """CLI-CMD-07, CLI-CMD-19, LEDGER-07"""
     practice.take(HEADER + "k1,p1,none,2026-01-01,\nk2,p1,none,2026-01-01,\n")

@@ -97,6 +97,7 @@ def test_again_follows_what_moved_to_ids_of_others(reuse, sweep, batch, target, 
     assert (target.writes, len(target.of("Task"))) == (writes, 3)
 
 
+@pytest.mark.then_published
 def test_an_undo_that_was_cut_off_before_a_move_is_no_reason_to_load_anew(batch, target, chartferry, monkeypatch):
     """CLI-CMD-10, CLI-CMD-18"""
     with monkeypatch.context() as patched:

@@ -319,6 +319,7 @@ def imported(request, tmp_path, monkeypatch, capsys):
         yield home, service, asked
 
 
+@pytest.mark.then_published
 def test_a_feed_file_makes_one_note_of_a_patient_and_day(imported):
     """Also over files, with a ledger that was lost and rebuilt, and after an undo."""
     home, service, asked = imported

@@ -195,11 +195,10 @@ class Target:
         yield {"resourceType": "Bundle", "type": "searchset", "total": len(entry), "entry": entry}
 
 
-def publish_last_target(home: Path, ledger: Ledger) -> None:
+def publish_last_target(home: Path, ledger: Ledger) -> Publication | None:
     """Publish what the ledger has of the target of its last batch, as of a target without reports."""
     targets = [row["target"] for row in ledger.batches()]
-    if targets:
-        publish(home, ledger, sweep(Target([]), home, targets[-1]))
+    return publish(home, ledger, sweep(Target([]), home, targets[-1])) if targets else None
 
 
 class World:

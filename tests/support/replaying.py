@@ -1,6 +1,7 @@
 """The law of the journal: replayed into an empty database it gives the same tables, row for row."""
 
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -19,6 +20,7 @@ from sqlalchemy.pool import StaticPool
 
 from pipelines.ledger import database
 from pipelines.ledger import tables as t
+from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.database import open_engine
 from pipelines.ledger.image import NO_FACTS
@@ -26,9 +28,15 @@ from pipelines.ledger.in_step import BesideFile
 from pipelines.ledger.journal import Journal
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
+from pipelines.ledger.verbs import VERBS
 
 APART = {table.name for table in NO_FACTS}
 """Tables that are no facts."""
+STATES = ("state", "fate", "stage", "command", "kind")
+"""Columns with few different values, each of which some verb writes."""
+OFTEN = 3
+replayed = Counter[str]()
+"""How many journals were replayed in this process, by each verb and each thing that their ledgers hold."""
 
 
 def journal_of(ledger: Ledger) -> Journal:
@@ -104,12 +112,44 @@ def _empty_for_memory() -> bytes:
     return content[:18] + b"\x01\x01" + content[20:]
 
 
+def is_seldom(path: Path) -> bool:
+    """True if a ledger holds something that fewer than three of those had whose journals were replayed here."""
+    return any(replayed[each] < OFTEN for each in _held(path))
+
+
+def _held(path: Path) -> set[str]:
+    """Return the verbs of a journal, and what the tables beside it hold: a verb left out shows only there."""
+    told = re.findall(rb'\["(\w+)",', path.with_name(JOURNAL).read_bytes())
+    held = VERBS.keys() & {each.decode() for each in set(told)}
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as driver:
+        for name, states, filled, query in _kinds_of_rows():
+            for row in driver.execute(query):
+                held |= {f"{name} {each}" for each in row[: len(states)]}
+                held |= {f"{name}.{each}" for each, rows in zip(filled, row[len(states) :], strict=True) if rows}
+    return held
+
+
+@cache
+def _kinds_of_rows() -> list[tuple[str, list[str], list[str], str]]:
+    """Of each table its columns of states, those that may be empty, and a query for how many rows fill the latter."""
+    kinds = []
+    for name, table in metadata.tables.items():
+        states = [each.name for each in table.columns if each.name in STATES]
+        filled = [each.name for each in table.columns if each.nullable and each.name not in STATES]
+        if name not in APART:
+            shown = ", ".join([*states, *(f'count("{each}")' for each in filled), "count(*)"])
+            by = f" GROUP BY {', '.join(states)}" if states else ""
+            kinds.append((name, states, [*filled, "*"], f'SELECT {shown} FROM "{name}"{by}'))
+    return kinds
+
+
 def assert_replay_is_equal(path: Path) -> None:
     """Replay the journal beside a ledger, and compare every table. One that cannot be opened was left so by a test."""
     try:
         ledger = Ledger.open(path)
     except LedgerError:
         return
+    replayed.update(_held(path))
     with closing(ledger), tempfile.TemporaryDirectory() as folder:
         journal = journal_of(ledger).path
         copied = Path(shutil.copy(journal, folder))
