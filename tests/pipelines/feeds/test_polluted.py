@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -87,14 +86,17 @@ def test_no_polluted_export_is_misread_unsaid(seeds: int, every: int, tmp_path: 
     table, wrong = tabled(seeds, tmp_path, every)
     assert wrong == []
     assert table["plain", RIGHT]
-    assert table["draft", RIGHT] > table["plain", RIGHT]
+    assert table["draft", RIGHT] * every > table["plain", RIGHT]
 
 
 def tabled(seeds: int, folder: Path, every: int = 1) -> tuple[Counter[tuple[str, str]], list[str]]:
-    """How exports end, by feed; and those that are misread, or refused without the key that mends them."""
+    """How exports end, by feed; and those that are misread, or refused without the key that mends them.
+
+    every: of the exports, how many there are to one that is read by its own draft too.
+    """
     counts: Counter[tuple[str, str]] = Counter()
     wrong: list[str] = []
-    for number, polluted in enumerate(islice(corpus(seeds), None, None, every)):
+    for number, polluted in enumerate(corpus(seeds)):
         inner = folder / str(number)
         inner.mkdir()
         found, said = outcome(polluted, plain_feed(inner, polluted), inner)
@@ -102,6 +104,8 @@ def tabled(seeds: int, folder: Path, every: int = 1) -> tuple[Counter[tuple[str,
         if found.startswith("misread") or unnamed:
             wrong.append(f"{polluted.kind}: {found} {said if unnamed else ''}")
         counts["plain", found] += 1
+        if number % every:
+            continue
         (inner / "d").mkdir()
         found, _ = drafted(polluted, inner / "d")
         if found.startswith("misread"):
