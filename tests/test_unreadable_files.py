@@ -41,22 +41,26 @@ def bad_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def bad_import(bad_home, tmp_path_factory) -> dict[str, Any]:
     """What an import of all of them, and a good one, says."""
-    inbox, said = tmp_path_factory.mktemp("inbox"), io.StringIO()
+    inbox, said, noted = tmp_path_factory.mktemp("inbox"), io.StringIO(), io.StringIO()
     for name, content in UNREADABLE_FILES.items():
         (inbox / name).write_bytes(content)
     (inbox / "payments-good.csv").write_text(GOOD, encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(io.StringIO()):
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(noted):
         forget_settings(patch)
         publish_only(patch, "import_batch")
         code = run_here(["--home", str(bad_home), "import", "--json", str(inbox)])
     found: dict[str, Any] = json.loads(said.getvalue())
     assert found["exit_code"] == code
-    return found
+    return found | {"stderr": noted.getvalue()}
 
 
 def test_unreadable_files_end_the_import_with_4(bad_import):
-    """CLI-IMPORT-06"""
+    """CLI-IMPORT-06: nothing that is told is of their content."""
     assert bad_import["exit_code"] == UNREADABLE
+    assert ": validate done in " in bad_import["stderr"]
+    told = bad_import["stderr"] + "".join(batch["message"] or "" for batch in bad_import["batches"])
+    for content in ("Traceback", "G-1", "p001", "2026-01-01", "T-1", "IHDR"):
+        assert content not in told
 
 
 @pytest.mark.parametrize("name", UNREADABLE_FILES)
