@@ -257,7 +257,6 @@ def by_day(payments: Iterable[tuple[str, str, int]]) -> dict[str, dict[str, int]
     }
 
 
-@pytest.mark.long
 def test_the_evidence_comes_to_what_the_files_and_the_service_say_without_it(home, first):
     """EVID-01: by day and patient, to the cent; the files read by the standard library, the target asked by hand."""
     done = run("chartferry", "--home", home, "evidence", "--json")
