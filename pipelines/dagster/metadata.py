@@ -32,7 +32,8 @@ def of_received(received: Received) -> Metadata:
 
 
 def of_validated(file_name: str, validated: Validated, seconds: float, money: bool) -> Metadata:
-    """Return the metadata of a validated batch. Its row count is that of the records to load.
+    """Return the metadata of a validated batch. Its row count is that of the records to load. It has a rate only where
+    the run checked the file, else the name of the run that did.
 
     Columns that the feed does not name are only counted: their names come from the file.
     """
@@ -43,7 +44,11 @@ def of_validated(file_name: str, validated: Validated, seconds: float, money: bo
         ROWS: validated.accepted - validated.skipped,
         **{name: getattr(validated, name) for name in names},
         **(_dollars(_validated_sums(validated)) if money else {}),
-        **pace(validated.records, seconds),
+        **(
+            {"seconds": round(seconds, 3), "found_in": validated.found_in}
+            if validated.found_in
+            else pace(validated.records, seconds)
+        ),
         "columns_not_named": len(validated.unnamed_columns),
         "rejects_by_rule": by_rule(validated.reasons),
         "warnings_by_rule": by_rule(validated.warnings),

@@ -45,9 +45,20 @@ class Known:
     @cached_property
     def first(self) -> tuple[Path, dict[str, Any]]:
         """Return folder and manifest of the first run that sent to the target, of all records; empty if lost."""
-        found = [(path.parent, json.loads(path.read_bytes())) for path in self.folder.glob(f"run-*/{MANIFEST}")]
-        here = [(at, of) for at, of in found if of["target"] == self.row["target"] and of["state"] not in NOTHING_SENT]
+        here = [(folder, of) for folder, of in self.manifests if of["state"] not in NOTHING_SENT]
         return min(here, key=lambda each: each[1]["run"], default=(self.folder, {}))
+
+    @cached_property
+    def manifests(self) -> list[tuple[Path, dict[str, Any]]]:
+        """Return folders and manifests of the batch's runs at the target."""
+        found = [(path.parent, json.loads(path.read_bytes())) for path in self.folder.glob(f"run-*/{MANIFEST}")]
+        return [each for each in found if each[1]["target"] == self.row["target"]]
+
+    @property
+    def found_in(self) -> str | None:
+        """Return the folder of the run whose findings the newest one took over; None if it checked the file."""
+        newest = (of for _, of in self.manifests if of["run"] == self.run["run"])
+        return next(newest, {}).get("found_in")
 
     @property
     def folder(self) -> Path:
@@ -103,6 +114,7 @@ def _validated(known: Known) -> metadata.Metadata:
     names = "header lines not_taken records accepted rejected skipped amount_received amount_accepted".split()
     names += COPAYMENTS
     validated = Validated(known.folder, **{name: known.row[name] for name in names})
+    validated.found_in = known.found_in
     validated.amounts_rejected = max(0, known.first[1].get("amounts", 0) - validated.amounts_accepted)
     validated.reasons, validated.warnings = (Counter(known.first[1].get(n, {})) for n in ("reasons", "warnings"))
     tells = metadata.tells_sums(known.feed, known.run["run"])

@@ -2,9 +2,12 @@
 
 from typing import NamedTuple
 
+import orjson
+
+from fhir_service.interface.json_text import parse_json
 from pipelines.ledger.rows import KnownRecord
 
-DATED = {"Task": '"authoredOn":', "QuestionnaireResponse": '"authored":', "PaymentNotice": '"created":'}
+DATED = {"Task": "authoredOn", "QuestionnaireResponse": "authored", "PaymentNotice": "created"}
 """The element that a body gets from the moment of its first attempt when the source has none."""
 
 
@@ -48,4 +51,14 @@ class Row(NamedTuple):
 def dated(resource_type: str, row: Row) -> str:
     """The prepared body, with the moment of the first attempt where the source gives none."""
     name = DATED[resource_type]
-    return row.body if name in row.body else f'{row.body[:-1]},{name}"{row.first_attempt_at}"}}'
+    return row.body if _has(row.body, name) else f'{row.body[:-1]},"{name}":"{row.first_attempt_at}"}}'
+
+
+def _has(body: str, name: str) -> bool:
+    """True if a body has the element itself, and not only a member of it."""
+    if f'"{name}":' not in body:
+        return False
+    try:
+        return name in orjson.loads(body)
+    except orjson.JSONDecodeError:  # a number larger than a double
+        return name in parse_json(body)

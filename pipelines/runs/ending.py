@@ -61,6 +61,7 @@ def result_of(run: Run, validated: Validated, counts: dict[str, int], message: s
         amounts=validated.amounts,
         amounts_accepted=validated.amounts_accepted,
         without_claim=validated.without_claim if validated.copayments else None,
+        found_in=validated.found_in,
     )
 
 

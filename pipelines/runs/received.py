@@ -49,5 +49,5 @@ def validate_received(
     )
     withhold(session, feed, received.batch_id, validated)
     advance(validated.records)
-    progress.end()
+    progress.end(f"as its {validated.found_in} found it; it was not checked again" if validated.found_in else "")
     return validated

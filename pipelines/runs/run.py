@@ -43,6 +43,7 @@ class Result:
     taken_back: records that were skipped, since undo took them back after this very file had made them.
     amounts, amounts_accepted: how many amounts were received and accepted, each record once; 0 if nobody counted them.
     without_claim: number and cents of the accepted payments that are no copayments; None where they were not counted.
+    found_in: the folder of the earlier run whose findings this one took over, where it did not check the file.
     """
 
     batch_id: str | None
@@ -63,6 +64,7 @@ class Result:
     amounts: int = 0
     amounts_accepted: int = 0
     without_claim: Sequence[int] | None = None
+    found_in: str | None = None
 
     @classmethod
     def failed(cls, feed: str, file: str, message: str, unusable: bool = False) -> "Result":

@@ -165,6 +165,8 @@ def _notes(result: Result) -> Iterable[str]:
     name = result.batch_id or result.file
     if result.message:
         yield result.message if result.message.startswith(f"{name}: ") else f"{name}: {result.message}"
+    if result.found_in:
+        yield f"{name}: not checked again: its records and rejects are those that its {result.found_in} found"
     if result.reasons:
         yield f"{name}: set aside by {_by_rule(result.reasons)}"
     if number := result.reasons.get("TAKEN-BACK"):

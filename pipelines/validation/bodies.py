@@ -77,7 +77,9 @@ class Bodies:
 
     def as_sent(self, built: Built, text: str | None) -> str:
         """The text of a body in the target's words, without what it gets when it is sent. text: where it has one."""
-        text = (text or dump(built.body)).replace(self._kind.until_sent, "", 1)
+        text, until_sent = text or dump(built.body), f"{{{self._kind.until_sent}"
+        if text.startswith(until_sent):  # it comes first; a member of the same text within another stays
+            text = "{" + text.removeprefix(until_sent)
         return in_words(text, built.body, self._around.words) if self._around.words else text
 
     def stand_in(self, values: Sequence[Values]) -> set[str]:

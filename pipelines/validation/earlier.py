@@ -24,6 +24,8 @@ from pipelines.validation.outcome import Validated, read_from, told_as
 from pipelines.validation.program import program_hash
 from pipelines.validation.tables import ANSWERS
 
+RUNS = "run-*"
+"""The folders of a batch's runs."""
 FOUND = "found.json"
 """The file of a run's folder with its basis, its counts, and the hashes of its tables."""
 LARGE = 4 << 20
@@ -63,6 +65,7 @@ class Basis(NamedTuple):
             [received.batch_id, received.sha256, received.size, received.file_name, file.name, sha256_of(file)],
             sha256_of(control) if control.exists() else None,
             [feed.name, feed.source, feed.hash, feed.path.name, feed.builtin, self.strict],
+            feed.file.model_dump_json(by_alias=True),  # as its hash leaves out the order of tables, which items have
             [site.base_url, site.vendor, site.customer],
             [[name, each.model_dump_json()] for name, each in questionnaires.questionnaires.items()],
             [[*questionnaires.canonicals.items()], [*words.items()], sorted(self.known_as.items())],
@@ -74,36 +77,46 @@ class Earlier:
     """The earlier runs of a batch, for one whose tables go into `folder`."""
 
     def __init__(self, folder: Path, basis: Basis) -> None:
-        self._folder, self._basis, self._hash = folder, basis, basis.hash()
+        self._folder, self._basis = folder, basis
+        self._hash = basis.hash() if folder.match(RUNS) else None  # a dry run has no others
 
     def found(self, answers: Mapping[int, str]) -> Validated | None:
         """Put the tables of a run of this basis into the folder, and return what that one found.
 
-        answers: by line, the rejects that the record which begins there answers. None where there is no such run, or it
-        is damaged: then nothing is in the folder.
+        answers: by line, the rejects that the record which begins there answers. None where there is no such run, it is
+        damaged, or no record of it begins on one of the lines: then nothing is in the folder.
         """
         if self._hash is None or (answers and self._basis.feed.file.join):  # whose records may begin on other lines
             return None
-        for path in sorted(self._folder.parent.glob(f"run-*/{FOUND}")):
+        for path in sorted(self._folder.parent.glob(f"{RUNS}/{FOUND}")):
             with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):
                 kept = json.loads(path.read_bytes())
                 hashed, tables, told = json.loads(kept["said"])
                 is_whole = kept["sha256"] == _sha256(kept["said"]) and hashed == self._hash
-                if is_whole and _copied(path.parent, self._folder, tables) and _answered(self._folder, answers):
-                    shutil.copyfile(path, self._folder / FOUND)
-                    return read_from(self._folder, told)
+                if is_whole and _copied(path.parent, self._folder, tables):
+                    if _answered(self._folder, answers):
+                        shutil.copyfile(path, self._folder / FOUND)
+                        return read_from(self._folder, {**told, "found_in": path.parent.name})
+                    self._hash = None  # no other run of this basis has such lines, and one is kept
             for name in MADE:
                 (self._folder / name).unlink(missing_ok=True)
+            if self._hash is None:
+                break
         return None
 
     def keep(self, found: Validated) -> None:
         """Keep what was found, once its tables are whole and before anything is added; not where the basis has changed
-        meanwhile.
+        meanwhile, or the disk is full: the file is checked to its end all the same.
         """
         if self._hash and self._hash == self._basis.hash():
-            there = (name for name in TABLES if (self._folder / name).exists())
-            said = json.dumps([self._hash, {name: sha256_of(self._folder / name) for name in there}, told_as(found)])
-            write_whole(self._folder / FOUND, json.dumps({"said": said, "sha256": _sha256(said)}).encode())
+            try:
+                there = (name for name in TABLES if (self._folder / name).exists())
+                hashes = {name: sha256_of(self._folder / name) for name in there}
+                said = json.dumps([self._hash, hashes, told_as(found)])
+                write_whole(self._folder / FOUND, json.dumps({"said": said, "sha256": _sha256(said)}).encode())
+            except OSError:
+                with suppress(OSError):
+                    (self._folder / f"{FOUND}.part").unlink()
 
 
 def _copied(earlier: Path, folder: Path, tables: Mapping[str, str]) -> bool:

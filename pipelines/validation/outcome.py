@@ -34,7 +34,7 @@ class Validated(Tally):
     the target has with this content, which count as accepted. amounts_rejected: of the rejected, each once, those
     with an amount that is not zero. copayments: of the accepted, each once. control_mismatch, over_limit,
     known_elsewhere, unconfirmed: why nothing of this file may be sent, or None. reasons, warnings: records by rule
-    broken. places: names its lines.
+    broken. places: names its lines. found_in: the folder of the run that found it all, where this one checked nothing.
     """
 
     folder: Path
@@ -52,6 +52,7 @@ class Validated(Tally):
     unnamed_columns: list[str] = field(default_factory=list)
     noticed: list[Notice] = field(default_factory=list)
     places: Places = field(default_factory=Places)
+    found_in: str | None = None
 
     def add(self, tally: Tally) -> None:
         for each in fields(tally):

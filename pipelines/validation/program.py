@@ -21,7 +21,7 @@ TICK = 1.0
 
 
 def program_hash() -> str | None:
-    """Return a hash of the program: its files, Python, the packages by their versions, the system's time zones.
+    """Return a hash of the program: its files, Python, the packages as they were installed, the system's time zones.
 
     None where something of it was changed since it was started: what runs may be older than what lies there.
     """
@@ -40,7 +40,7 @@ def _is_as_started() -> bool:
         began = min(each.create_time() for each in (this, *above)) - TICK
     except psutil.Error:
         return False
-    parts = (*(path for _, path in _files()), *_packages())
+    parts = (*(path for _, path in _files()), *_packages(), *_records())
     return all(path.stat().st_ctime < began for path in parts)
 
 
@@ -58,6 +58,7 @@ def _hash() -> str:
     for place, path in _files():
         made_of.update(f"{path.relative_to(place)} {sha256_of(path)}\n".encode())
     made_of.update("\n".join(path.name for path in _packages()).encode())
+    made_of.update("\n".join(map(sha256_of, _records())).encode())
     return made_of.hexdigest()
 
 
@@ -73,3 +74,8 @@ def _files() -> Iterator[tuple[Path, Path]]:
 def _packages() -> list[Path]:
     """Return what names the installed packages and their versions."""
     return [path for place in sys.path for path in sorted(Path(place).glob("*-info"))]
+
+
+def _records() -> list[Path]:
+    """Return the lists of the packages' files, with their hashes."""
+    return [record for path in _packages() if (record := path / "RECORD").is_file()]

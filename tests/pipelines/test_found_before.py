@@ -1,9 +1,12 @@
 """A file that comes again is not read and checked a second time, if all that decides what it comes to is the same."""
 
+import errno
 import inspect
 import json
 import os
+import re
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
@@ -16,14 +19,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from fhir_service.interface.site import Site
-from pipelines.feeds.files.catalog import BUILTIN, Feed, load_feed
+from pipelines.dagster import metadata
+from pipelines.feeds.files.catalog import BUILTIN, Feed, FeedError, load_feed
 from pipelines.home.batch import CONTROL, Received, Unreadable
+from pipelines.home.exits import SET_ASIDE
 from pipelines.home.files import sha256_of
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation import earlier, program
 from pipelines.validation.checking import check_records
 from pipelines.validation.mapping import map_file
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import Validated, read_from, told_as
 from pipelines.validation.stage import validate
 from tests.pipelines.test_golden import CASES, GOLDEN, NOW, SITE, databases, file_and_feed, questionnaires
 from tests.support.exports import payments
@@ -107,9 +112,25 @@ class World:
     def _edit_feed(self, chance: Random) -> None:
         path = next(self.folder.glob("*.toml"))
         text = path.read_text()
+        if chance.random() < 0.5:
+            self._put_in_another_order(path, text, chance)
+            return
         name, value = chance.choice([("timezone", '"Asia/Tokyo"'), ("max_rejects", "1"), ("source", '"other"')])
         kept = [line for line in text.splitlines() if not line.startswith(f"{name} ")]
         path.write_text("\n".join([f"{name} = {value}", *kept]))
+
+    def _put_in_another_order(self, path: Path, text: str, chance: Random) -> None:
+        """The lines of one table, where they are a feed still."""
+        parts = re.split(r"(?m)^(?=\[)", text)
+        place = chance.randrange(len(parts))
+        heading, *lines = parts[place].rstrip("\n").split("\n")
+        chance.shuffle(lines)
+        parts[place] = "\n".join([heading, *lines, ""])
+        path.write_text("".join(parts))
+        try:
+            load_feed(path)
+        except FeedError:  # a line went on in the next one
+            path.write_text(text)
 
     def _edit_crosswalk(self, chance: Random) -> None:
         others = sorted({*self.folder.iterdir()} - {self.file, *self.folder.glob("*.toml"), self._control})
@@ -167,7 +188,7 @@ def found_in(world: World, folder: Path, **more: Any) -> Any:
         found = world.run(folder, **more)
     except Unreadable as error:
         return str(error)
-    counts = {each.name: getattr(found, each.name) for each in fields(found) if each.name != "folder"}
+    counts = {each.name: getattr(found, each.name) for each in fields(found) if each.name not in ("folder", "found_in")}
     paths = ((name, folder / f"{name}.parquet") for name in TABLES)
     tables = {name: pq.read_table(path).to_pylist() for name, path in paths if path.exists()}
     answers = folder / "answers.parquet"
@@ -199,6 +220,20 @@ def test_a_run_after_any_edits_finds_what_one_that_knows_no_other_finds(seed: in
         assert (world.seen == seen) == can_be_known(world, alone, before)
         before = rejects_of(alone, chance)
         world.edit(chance.choice(EDITS), chance)
+
+
+def test_the_order_of_questions_in_a_feed_is_that_of_items(tmp_path: Path) -> None:
+    """Which the feed's hash leaves out."""
+    world = World.of("wide_answers", tmp_path)
+    path = next(world.folder.glob("*.toml"))
+    before, hash_before = found_in(world, tmp_path / "batch" / "run-1"), world.feed.hash
+    lines = path.read_text().splitlines()
+    last = lines.pop()
+    lines.insert(lines.index("[questions]") + 1, last)
+    path.write_text("\n".join(lines))
+    alone = found_in(world, tmp_path / "alone" / "run-1")
+    assert found_in(world, tmp_path / "batch" / "run-2") == alone
+    assert (alone != before, world.feed.hash == hash_before) == (True, True)
 
 
 def can_be_known(world: World, found: Any, before: dict[int, str]) -> bool:
@@ -235,6 +270,56 @@ def test_what_is_damaged_is_not_taken_over(damaged: str, how: str, tmp_path: Pat
     assert world.seen == 2
     assert found_in(world, tmp_path / "batch" / "run-3") == alone
     assert world.seen == 2, "taken over from the second"
+
+
+def test_a_run_whose_lines_begin_no_record_is_looked_at_once(tmp_path: Path) -> None:
+    """Of all runs of its basis, one: its tables may be large. Nor is another kept."""
+    world = World.of("payments_csv", tmp_path)
+    batch = tmp_path / "batch"
+    found_in(world, batch / "run-1")
+    shutil.copytree(batch / "run-1", batch / "run-2")
+    before = {99: "reject-99-0"}
+    alone = found_in(world, tmp_path / "alone" / "run-1", before=before)
+    with patch.object(earlier, "_copied", side_effect=earlier._copied) as copied:
+        assert found_in(world, batch / "run-3", before=before) == alone
+    assert copied.call_count == 1
+    assert not (batch / "run-3" / earlier.FOUND).exists()
+
+
+def test_a_full_disk_keeps_nothing_and_the_file_is_checked_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World.of("payments_csv", tmp_path)
+    alone = found_in(world, tmp_path / "alone" / "run-1")
+
+    def fills(final: Path, content: bytes) -> None:
+        final.with_name(f"{final.name}.part").write_bytes(content[:9])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(earlier, "write_whole", fills)
+    assert found_in(world, tmp_path / "batch" / "run-1") == alone
+    assert not [*(tmp_path / "batch" / "run-1").glob(f"{earlier.FOUND}*")]
+
+
+def test_a_dry_run_neither_hashes_nor_keeps_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder is no run's, and has none beside it."""
+    world = World.of("payments_csv", tmp_path)
+    monkeypatch.setattr(earlier.Basis, "hash", lambda _: pytest.fail("it is hashed"))
+    assert world.run(tmp_path / "batch" / "run").accepted
+    assert not [*tmp_path.rglob(earlier.FOUND)]
+
+
+def test_the_run_that_checked_the_file_is_named(tmp_path: Path) -> None:
+    world = World.of("payments_csv", tmp_path)
+    first, second = (world.run(tmp_path / "batch" / f"run-{number}") for number in "12")
+    assert (first.found_in, second.found_in) == (None, "run-1")
+    told = told_as(second)
+    assert read_from(second.folder, told).found_in == "run-1"
+    del told["found_in"]
+    assert read_from(second.folder, told).found_in is None, "of an older version"
+    shown = [metadata.of_validated("payments.csv", each, 1.0, money=False) for each in (first, second)]
+    assert [each.get("found_in") for each in shown] == [None, "run-1"]
+    assert ["records_per_second" in each for each in shown] == [True, False]
 
 
 def test_a_basis_that_changed_meanwhile_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +364,11 @@ def test_a_file_that_comes_again_is_read_once_and_a_purge_leaves_nothing_of_it(h
     first = asked("import")["batches"][0]
     payments(home, *rows)
     with patch(READS, side_effect=AssertionError("it is read again")):
-        again = asked("import")["batches"][0]
+        code, out, said = chartferry("import")
+    assert "run-1 found it; it was not checked again" in said
+    again = json.loads(chartferry("status", first["batch_id"], "--json")[1])["manifest"]
+    assert f"{first['batch_id']}: not checked again: its records and rejects are those that its run-1 found" in out
+    assert (code, first["found_in"], again["found_in"]) == (SET_ASIDE, None, "run-1")
     assert [each.get("created") for each in (first["counts"], again["counts"])] == [2, 0]
     assert again["counts"]["unchanged"] == 2
     same = "lines header records accepted rejected amount_received amount_accepted".split()
@@ -320,3 +409,22 @@ def test_the_program_is_known_by_its_files_and_by_packages() -> None:
     names = {str(path.relative_to(place)) for place, path in program._files()}
     assert {"pipelines/validation/checker.py", "pipelines/feeds/terms/rules.toml", "fhir_service/app.py"} <= names
     assert any(path.name.startswith("pyarrow-") for path in program._packages())
+
+
+def test_a_package_of_the_same_version_with_other_files_is_another_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not so one without a list of its files, of which the version is known alone."""
+    monkeypatch.setattr(program, "_files", lambda: iter(()))
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(program, "_is_as_started", lambda: True)
+    (tmp_path / "old-1.0.egg-info").mkdir()
+    (tmp_path / "some-1.0.dist-info").mkdir()
+    record = tmp_path / "some-1.0.dist-info" / "RECORD"
+    hashes = []
+    for text in ("some.py,sha256=a,1", "some.py,sha256=b,1", "some.py,sha256=a,1"):
+        record.write_text(text)
+        program._hash.cache_clear()
+        hashes.append(program.program_hash())
+    program._hash.cache_clear()
+    assert hashes[0] == hashes[2] != hashes[1]

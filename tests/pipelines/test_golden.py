@@ -83,7 +83,7 @@ def questionnaires() -> Snapshot:
 
 
 def counts(found: Validated) -> str:
-    elsewhere = ("folder", "known_elsewhere", "unconfirmed", "noticed", "places")
+    elsewhere = ("folder", "known_elsewhere", "unconfirmed", "noticed", "places", "found_in")
     shown = {field.name: getattr(found, field.name) for field in fields(found) if field.name not in elsewhere}
     return json.dumps(shown, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
