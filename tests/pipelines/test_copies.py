@@ -111,9 +111,9 @@ def test_a_store_that_fails_is_one_sentence_and_the_last_copy_stays(
     bucket: FakeBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: int | str, said: str
 ) -> None:
     """At whatever step: the sentence has neither the store's words nor a secret."""
-    monkeypatch.setattr(stores, "SECONDS_OF_A_REQUEST", 0.2)
-    monkeypatch.setattr(stores, "TRIES", 1)
     good = copy_publication(store_at("s3://bucket/pre"), tmp_path, publication(tmp_path, 0))
+    monkeypatch.setattr(stores, "SECONDS_OF_A_REQUEST", 0.2 if wrong == "silent" else 1)
+    monkeypatch.setattr(stores, "TRIES", 1)
     objects = dict(bucket.objects)
     store = store_at("s3://bucket/pre")
     for step in range(3):

@@ -1,8 +1,8 @@
 """Parts of a batch: every lane in one of them, each held by one worker, taken up by another when that one is gone."""
 
+import itertools
 import os
 import platform
-import time
 from collections import Counter, defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -279,6 +279,8 @@ def test_who_joins_a_load_goes_by_signs_of_life_whatever_the_clock_of_its_leader
 ) -> None:
     """SCALE-03: a worker that is a minute ahead would else find no load to join, and one behind follow a dead one."""
     monkeypatch.setattr("pipelines.ledger.lease.SILENCE_SECONDS", 0.1)
+    passed = itertools.count(0, 0.04)
+    monkeypatch.setattr("pipelines.ledger.lease.time", SimpleNamespace(monotonic=lambda: next(passed)))
     there, watch = datetime.now(UTC) + off, LoaderWatch(ledger, TARGET)
 
     def look(beats: bool) -> str | None:
@@ -287,7 +289,6 @@ def test_who_joins_a_load_goes_by_signs_of_life_whatever_the_clock_of_its_leader
         with ledger.transaction() as connection:
             told = {"heartbeat_at": utc_text(there), "host": "far", "machine": "far"}
             connection.execute(update(t.lease).values(told))
-        time.sleep(0.04)
         return watch.look()
 
     assert [look(beats=True) for _ in range(5)] == [lease.owner] * 5

@@ -10,7 +10,6 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from tests.support.called import called
 from tests.support.clinic_feed import lay_clinic
 from tests.support.commands import forget_settings, load, serving
 from tests.support.publishing import publish_only
+from tests.support.told import errors_to, everything_said
 
 PLACES = re.compile(
     r"inbox/.*|batches/.*|published/(parquet/.*|reports\.[a-z]*\.?duckdb)|service\.duckdb(\.wal|\.ahead)?"
@@ -180,22 +180,9 @@ Told = dict[str, str]
 def tell(told: Told, *arguments: object, home: Path) -> None:
     """Runs `chartferry` in this process and keeps what it prints."""
     said = io.StringIO()
-    with redirect_stdout(said), redirect_stderr(said):
+    with everything_said(said):
         chartferry(["--home", str(home), *map(str, arguments)])
     told[" ".join(map(str, arguments))] = said.getvalue()
-
-
-@contextmanager
-def errors_to(log: Path) -> Iterator[None]:
-    """What processes started here write to stderr, such as the service's log, goes to the file."""
-    before = os.dup(2)
-    with log.open("wb") as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(before, 2)
-            os.close(before)
 
 
 def told_of(batch: Path) -> str:

@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from tests.support.commands import command, environment, forget_settings, listen
 from tests.support.listening import Heard, listener
 from tests.support.standing import Standing, published, standing, until
 from tests.support.starting import finish
+from tests.support.told import errors_to, everything_said
 
 WAIT = 600
 """Seconds for what takes two minutes on a machine that is shared."""
@@ -205,15 +206,16 @@ class Everything:
 
     def tell_here(self, *words: object) -> None:
         """Run a command in this process, where its traces would begin for all others too: it sends none."""
-        said = io.StringIO()
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(said):
+        said, errors = io.StringIO(), self.home.parent / "stderr.log"
+        with pytest.MonkeyPatch.context() as patch, everything_said(said), errors_to(errors):
             forget_settings(patch)
             for name, value in self.switches.items():
                 if not name.startswith("OTEL_"):
                     patch.setenv(name, value)
             run(["--home", str(self.home), *map(str, words)])
-        assert "Traceback" not in said.getvalue()
-        self.said[" ".join(map(str, ("--home", self.home, *words)))] = said.getvalue()
+        told = said.getvalue() + errors.read_text(errors="replace")
+        assert "Traceback" not in told
+        self.said[" ".join(map(str, ("--home", self.home, *words)))] = told
 
     def audit(self) -> None:
         """Ask the service's own commands what was done."""
@@ -288,7 +290,7 @@ def run_commands(made: Everything) -> None:
         (again / name).write_text(text)
     lines = [*COMMANDS.splitlines(), *LAST[made.up].splitlines()]
     for words in (line.format(home=made.home, undone=undone, again=again).split() for line in lines):
-        if made.up:
+        if made.up or words[0] == "rejects":  # one of them tells its traces too
             made.tell("chartferry", "--home", made.home, *words)
         else:
             made.tell_here(*words)
