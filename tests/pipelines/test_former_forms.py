@@ -21,6 +21,7 @@ from tests.support.former_forms import (
     name_of,
     of_others,
     replaced,
+    shown,
 )
 from tests.support.publishing import START, TARGET, World, carry_over
 
@@ -29,10 +30,6 @@ from tests.support.publishing import START, TARGET, World, carry_over
 def world(tmp_path: Path) -> Iterator[World]:
     with asking(tmp_path) as made:
         yield made
-
-
-def shown(world: World) -> list[tuple[Any, ...]]:
-    return world.rows("SELECT response_id, questionnaire_id, a1, a2, a2_2 FROM response_mood ORDER BY 1")
 
 
 def test_answers_to_a_form_that_was_replaced_keep_their_own_columns_words_and_values(world: World) -> None:

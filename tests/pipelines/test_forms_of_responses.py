@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,6 +26,7 @@ from tests.support.former_forms import (
     of_forms,
     of_others,
     replaced,
+    shown,
 )
 from tests.support.publishing import START, TARGET, World, carry_over
 
@@ -35,10 +35,6 @@ from tests.support.publishing import START, TARGET, World, carry_over
 def world(tmp_path: Path) -> Iterator[World]:
     with asking(tmp_path) as made:
         yield made
-
-
-def shown(world: World) -> list[tuple[Any, ...]]:
-    return world.rows("SELECT response_id, questionnaire_id, a1, a2, a2_2 FROM response_mood ORDER BY 1")
 
 
 def test_a_response_that_names_a_version_is_of_that_version(world: World) -> None:

@@ -96,3 +96,7 @@ def named(world: World, *addresses: str) -> str:
 
 def of_forms(world: World) -> list[tuple[str, str | None]]:
     return world.rows("SELECT resource_id, questionnaire_id FROM questionnaire_response ORDER BY 1")
+
+
+def shown(world: World) -> list[tuple[Any, ...]]:
+    return world.rows("SELECT response_id, questionnaire_id, a1, a2, a2_2 FROM response_mood ORDER BY 1")
