@@ -171,10 +171,11 @@ class Changes:
         self._pay_beside_others(connection, dialect)
         for name, replaced in sorted(self._replaced.items()):
             self._replace_beside_others(connection, dialect, name, dict(sorted(replaced.items())))
-        for table, rows in sorted(self._added.items(), key=lambda item: item[0].name):
-            # A payment that reaches no charge has no parts.
-            if rows:
-                dialect.append(connection, table, *_guarded(table, rows, self._claimed[table]))
+        added = sorted(self._added.items(), key=lambda item: item[0].name)
+        # A payment that reaches no charge has no parts.
+        dialect.append(
+            connection, [(table, *_guarded(table, rows, self._claimed[table])) for table, rows in added if rows]
+        )
         if self._charges:
             dialect.change(connection, CHARGE, [(c.claim, c.paid) for c in self._charges.values()], ("claim", "paid"))
         if self._said:
@@ -187,7 +188,7 @@ class Changes:
             paid = [(patient, account.paid) for patient, account in known]
             dialect.change_as_read(connection, ACCOUNT, paid, ("patient", "paid"), [one.read for _, one in known])
         if fresh := [(patient, 0, account.paid) for patient, account in accounts if account.fresh]:
-            dialect.append(connection, ACCOUNT, fresh, columns_of(ACCOUNT))
+            dialect.append(connection, [(ACCOUNT, fresh, columns_of(ACCOUNT))])
 
     def _replace_beside_others(
         self, connection: Connection, dialect: Shared, name: str, replaced: dict[str, tuple[int, dict[str, Any]]]

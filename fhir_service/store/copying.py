@@ -27,7 +27,7 @@ def copy_out(store: Store, target: Path, memory_limit: str = "1GB") -> None:
                 columns = [column.name for column in table.columns]
                 found = reading.execution_options(yield_per=ROWS).execute(select(table))
                 for rows in found.partitions():
-                    dialect.append(writing, table, [tuple(row) for row in rows], columns)
+                    dialect.append(writing, [(table, [tuple(row) for row in rows], columns)])
     finally:
         engine.dispose()
     DuckDb.fold(target)

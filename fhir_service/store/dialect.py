@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol
 from sqlalchemy import Connection, Engine, Table
 
 Row = tuple[Any, ...]
+Added = tuple[Table, Sequence[Row], Sequence[str]]
+"""A table, rows for it, and the columns in whose order their values stand."""
 
 
 class Ask(NamedTuple):
@@ -78,8 +80,8 @@ class Dialect(Protocol):
     def at_once(self, connection: Connection, rows: int) -> AbstractContextManager[None]:
         """Around statements that change so many rows: they may be sent together, as none is asked for its result."""
 
-    def append(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
-        """Append rows whose values stand in the order of `columns`, within the connection's transaction."""
+    def append(self, connection: Connection, added: Sequence[Added]) -> None:
+        """Append rows to tables, within the connection's transaction."""
 
     def perhaps(self, table: Table, codes: Collection[str]) -> Collection[str]:
         """Return those of some codes that a table of identifiers may hold, without asking the database."""

@@ -12,7 +12,7 @@ from sqlalchemy import URL, Connection, Engine, Table, create_engine
 from sqlalchemy.exc import DBAPIError
 
 from fhir_service.store.compiled import NAME as DUCKDB
-from fhir_service.store.dialect import Dialect, Row
+from fhir_service.store.dialect import Added, Dialect, Row
 from fhir_service.store.digests import Digests
 from fhir_service.store.tables import SIDES, digest
 
@@ -174,7 +174,11 @@ class DuckDb:
     def at_once(self, _connection: Connection, _rows: int) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def append(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
+    def append(self, connection: Connection, added: Sequence[Added]) -> None:
+        for table, rows, columns in added:
+            self._append(connection, table, rows, columns)
+
+    def _append(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
         if digests := self._digests.get(table.name):
             place = columns.index("digest")
             digests.add(added := [row[place] for row in rows])

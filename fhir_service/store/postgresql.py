@@ -16,7 +16,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateColumn
 
 from fhir_service.store.arrays import Array, array, register
-from fhir_service.store.dialect import Ask, Row, Way
+from fhir_service.store.dialect import Added, Ask, Row, Way
 from fhir_service.store.expressions import HEAD
 from fhir_service.store.postgresql_ddl import (
     NUMBERS,
@@ -177,15 +177,22 @@ class PostgreSql:
     def at_once(self, connection: Connection, rows: int) -> AbstractContextManager[Any]:  # noqa: ARG002 - however many
         return _raw(connection).pipeline()
 
-    def append(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
-        raw, names = _raw(connection), ", ".join(columns)
-        if len(rows) <= _FEW:
-            marks = ", ".join([f"({', '.join(['%b'] * len(columns))})"] * len(rows))
-            statement = f"INSERT INTO {table.name} ({names}) VALUES {marks}"
-            raw.execute(statement.encode(), [value for row in rows for value in row], prepare=True)
-            return
-        arrays, values = _arrays(table, rows, columns)
-        raw.execute(f"INSERT INTO {table.name} ({names}) SELECT {arrays}".encode(), values, prepare=True)
+    def append(self, connection: Connection, added: Sequence[Added]) -> None:
+        raw, few = _raw(connection), [one for one in added if len(one[1]) <= _FEW]
+        # Two creates that may have to wait for others' keep their order: that of one statement's parts is none.
+        if len(few) > 1 and sum(GUARD in columns for _, _, columns in few) < 2:
+            *first, last = map(_inserted, few)
+            named = b", ".join(b"a%d AS (%b)" % (number, one) for number, one in enumerate(first))
+            values = [value for _, rows, _ in few for row in rows for value in row]
+            raw.execute(b"WITH %b %b" % (named, last), values, prepare=True)
+            added = [one for one in added if len(one[1]) > _FEW]
+        for table, rows, columns in added:
+            if len(rows) <= _FEW:
+                raw.execute(_inserted((table, rows, columns)), [value for row in rows for value in row], prepare=True)
+                continue
+            arrays, values = _arrays(table, rows, columns)
+            names = ", ".join(columns)
+            raw.execute(f"INSERT INTO {table.name} ({names}) SELECT {arrays}".encode(), values, prepare=True)
 
     def settle(self, _engine: Engine) -> None:
         """The server does it by itself."""
@@ -309,6 +316,13 @@ def _asked(
 
 def _fetched(cursor: psycopg.Cursor[Row]) -> list[Row]:
     return cursor.fetchall()
+
+
+def _inserted(added: Added) -> bytes:
+    """Return the statement that appends a few rows, as values of their own."""
+    table, rows, columns = added
+    marks = ", ".join([f"({', '.join(['%b'] * len(columns))})"] * len(rows))
+    return f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES {marks}".encode()
 
 
 def _arrays(table: Table, rows: Sequence[Row], columns: Sequence[str]) -> tuple[str, list[Array]]:

@@ -45,11 +45,9 @@ class Rows:
 
     def write(self, connection: Connection, dialect: Dialect) -> None:
         """Put the rows into the tables, within the connection's transaction: a statement or two for each table."""
-        for name, rows in self.added.items():
-            table = metadata.tables[name]
-            # A payment that reaches no charge has no parts.
-            if rows:
-                dialect.append(connection, table, rows, columns_of(table))
+        tables = [(metadata.tables[name], rows) for name, rows in self.added.items()]
+        # A payment that reaches no charge has no parts.
+        dialect.append(connection, [(table, rows, columns_of(table)) for table, rows in tables if rows])
         for name, values in self.changed.items():
             if values:
                 dialect.change(connection, metadata.tables[name], list(values.items()), CHANGED[name])

@@ -39,7 +39,7 @@ def test_identifiers_are_found_in_the_process_that_stored_them_and_in_the_next(t
     assert asked(service, "t1") == []
     row = (7, "urn:test", "t1", digest("t1"))
     columns = ("seq", "system", "code", "digest")
-    service.writer.transact(lambda connection: service.store.dialect.append(connection, table, [row], columns))
+    service.writer.transact(lambda connection: service.store.dialect.append(connection, [(table, [row], columns)]))
     assert asked(service, "t1") == [(7, "t1")]
     service.close()
     service = Service.open(settings)

@@ -244,10 +244,10 @@ def test_a_connection_lost_before_the_commit_is_tried_again(
     dialect = shared.service.store.dialect
     append, met = dialect.append, list[str]()
 
-    def lose(connection: Any, table: Any, rows: Any, columns: Any) -> None:
-        append(connection, table, rows, columns)
+    def lose(connection: Any, added: Any) -> None:
+        append(connection, added)
         if not met:
-            met.append(table.name)
+            met.append(added[0][0].name)
             end_sessions(postgres, url)
 
     monkeypatch.setattr(dialect, "append", lose)

@@ -113,7 +113,7 @@ def test_a_copy_made_while_the_service_writes_is_a_whole_store(fresh_service: Ru
 def _append(service: Service, rows: list[tuple[str, str, str, int]]) -> None:
     """Append rows, and wait until the writer has rested."""
     columns = ("report", "content_type", "data", "position")
-    service.writer.transact(lambda connection: service.store.dialect.append(connection, DOCUMENT, rows, columns))
+    service.writer.transact(lambda connection: service.store.dialect.append(connection, [(DOCUMENT, rows, columns)]))
     service.writer.transact(lambda _: None)
 
 
@@ -169,7 +169,9 @@ def test_rows_of_an_append_that_failed_do_not_come_with_the_next(tmp_path: Path)
 
     def append(*positions: object) -> None:
         rows = [(f"report {position}", "text/plain", "", position) for position in positions]
-        service.writer.transact(lambda connection: service.store.dialect.append(connection, DOCUMENT, rows, columns))
+        service.writer.transact(
+            lambda connection: service.store.dialect.append(connection, [(DOCUMENT, rows, columns)])
+        )
 
     append(1)
     with pytest.raises(duckdb.Error):
