@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from pipelines.home.exits import Explained
+
 AT_ONCE = 8
 SETTLING_SECONDS = 900.0
 MOST_WORKERS = 64
@@ -18,7 +20,7 @@ OPENINGS = 3
 LONGEST_WAIT_SECONDS = 300.0
 
 
-class BadPace(ValueError):
+class BadPace(Explained):
     """A setting that is no number in its bounds: one line that names it."""
 
 

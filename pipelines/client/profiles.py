@@ -12,13 +12,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pipelines.home.exits import Explained
+
 BUILTIN = Path(__file__).with_name("targets")
 INTERFACE = "interface"
 ROWS_A_BUNDLE = 500
 """Where no profile says fewer."""
 
 
-class BadProfile(Exception):
+class BadProfile(Explained):
     """A profile that cannot be used: one line with file and key."""
 
 

@@ -15,6 +15,7 @@ import httpx
 import orjson
 
 from pipelines.home.batch import shown
+from pipelines.home.exits import Explained
 
 NOT_DONE = (401, 403, 413, 429)
 NOT_DONE_WORDS = {
@@ -70,7 +71,7 @@ class NotOffered(Unknown):
     """The answer is that of a server without such an endpoint. It may be a gateway's."""
 
 
-class TargetUnusable(Exception):
+class TargetUnusable(Explained):
     """The target cannot be used now; the sentence says why."""
 
 

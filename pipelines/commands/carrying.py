@@ -17,7 +17,7 @@ from pipelines.commands.common import (
     with_reason,
     with_target,
 )
-from pipelines.home.exits import UNREADABLE, UNUSABLE
+from pipelines.home.exits import UNUSABLE
 
 
 class PathOrAddress(click.Path):
@@ -66,7 +66,6 @@ def import_(
 
     Takes the address of a manifest ($bulk-publish) too: its files of payments, responses and tasks are fetched first.
     """
-    from pipelines.home.batch import Unreadable
     from pipelines.importing.asked import Asked
     from pipelines.importing.bulk import alone, remove_fetched
     from pipelines.session.opening import open_session
@@ -75,12 +74,8 @@ def import_(
     if contradiction := asked.contradiction(places, why):
         raise click.UsageError(contradiction)
     addresses = [each for each in places if isinstance(each, str)]
-    try:
-        click.get_current_context().with_resource(alone(options.home, addresses))
-        paths = _files_at(places, options.home, insecure)
-    except Unreadable as error:
-        click.echo(f"chartferry: {error}", err=True)
-        return UNREADABLE
+    click.get_current_context().with_resource(alone(options.home, addresses))
+    paths = _files_at(places, options.home, insecure)
     environ = {**os.environ, **({"CHARTFERRY_WORKERS": str(workers)} if workers else {})}
     with (
         showing_progress() as progress,
@@ -126,18 +121,13 @@ def rehearse(
     as_json: bool,
 ) -> int:
     """Imports into a throw-away copy of the bundled store (or a new one) and tells what would come of every row."""
-    from pipelines.home.batch import Unreadable
     from pipelines.rehearsing.copying import Wanted
     from pipelines.rehearsing.rehearsal import rehearse
 
     if store and reference:
         raise click.UsageError("--store and --reference are two ways to a store: name one")
     wanted = Wanted(options.home, options.feeds, paths, reference, out, against, store)
-    try:
-        with showing_progress() as progress:
-            done = rehearse(wanted, os.environ, progress)
-    except Unreadable as error:
-        click.echo(f"chartferry: {error}", err=True)
-        return UNREADABLE
+    with showing_progress() as progress:
+        done = rehearse(wanted, os.environ, progress)
     click.echo(done.path.read_text(encoding="utf-8") if as_json else as_text(done.lines()), nl=not as_json)
     return done.exit_code

@@ -17,7 +17,7 @@ from pipelines.commands import (
     tables,
     target,
 )
-from pipelines.commands.common import Options
+from pipelines.commands.common import Options, as_text
 
 COMMANDS: tuple[click.Command, ...] = (
     carrying.import_,
@@ -75,5 +75,5 @@ def run_command(arguments: Sequence[str]) -> int:
         from pipelines.commands.failures import exit_and_message
 
         code, message = exit_and_message(error)
-        click.echo(f"chartferry: {message}", err=True)
+        click.echo(as_text([f"chartferry: {message}"]), err=True)
         return code

@@ -42,14 +42,14 @@ target_options = (
 )
 
 
-def _as_characters(_: click.Context, __: click.Parameter, said: str | None) -> str | None:
-    """Return a text with `?` for every byte that is not valid in the encoding of the command line."""
-    return None if said is None else said.encode(errors="replace").decode()
+class Name(click.types.StringParamType):
+    """A text of the command line. Bytes that are not UTF-8 become `?`, and so a name with some matches no batch."""
+
+    def convert(self, *given: Any) -> str:
+        return str(super().convert(*given)).encode(errors="replace").decode()
 
 
-with_reason = click.option(
-    "--why", callback=_as_characters, help="The reason, kept on record with your name and the time."
-)
+with_reason = click.option("--why", type=Name(), help="The reason, kept on record with your name and the time.")
 
 
 def with_target(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,13 +112,6 @@ def at_target(
             click.echo(as_text([f"target: {label}", *done.lines()]))
         then(session, done)
     return done.exit_code
-
-
-class Name(click.types.StringParamType):
-    """A name on the command line. Bytes that are not UTF-8 become `?`, and so match no batch."""
-
-    def convert(self, *given: Any) -> str:
-        return str(super().convert(*given)).encode(errors="replace").decode()
 
 
 def no_batch(batch: str) -> str:

@@ -81,14 +81,8 @@ def feeds_new(file: Path, kind: str | None, ask: bool) -> int:
     or one on each line.
     """
     from pipelines.feeds.drafting.draft import draft
-    from pipelines.home.batch import Unreadable
 
-    try:
-        text = draft(file, kind, _asking() if ask else None)
-    except Unreadable as error:
-        click.echo(f"chartferry: {error}", err=True)
-        return UNREADABLE
-    click.echo(text, nl=False)
+    click.echo(draft(file, kind, _asking() if ask else None), nl=False)
     return ALL_LOADED
 
 

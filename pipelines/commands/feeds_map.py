@@ -26,27 +26,21 @@ def feeds_map(options: Options, feed: str, out: Path | None, entries: Path | Non
     Candidates are those of the reference data (default: <home>/reference). On a terminal each value is asked for.
     """
     from pipelines.corrections.worklist import read_csv_entries, work_list, write_csv
-    from pipelines.feeds.files.crosswalks import BadCrosswalk
-    from pipelines.home.batch import Unreadable
 
     found = work_list(options.home, os.environ, options.feeds, feed, reference)
     if found.work and not any(work.candidates for work in found.work):
         folder = reference or options.home / "reference"
         click.echo(f"no candidates: {folder} has no such records; --reference DIR names other reference data", err=True)
-    try:
-        if entries:
-            given = read_csv_entries(entries)
-        elif out and found.work:
-            write_csv(found, out)
-            then = f"fill in entry, then chartferry feeds map {feed} --entries {out}"
-            click.echo(f"{out}: {len(found.work):,} values; {then}")
-            return UNREADABLE if found.left else ALL_LOADED
-        else:
-            given = _asked_for(found, asking=sys.stdin.isatty())
-        written = found.write_entries(given)
-    except (BadCrosswalk, Unreadable) as error:
-        click.echo(f"chartferry: {error}", err=True)
-        return UNREADABLE
+    if entries:
+        given = read_csv_entries(entries)
+    elif out and found.work:
+        write_csv(found, out)
+        then = f"fill in entry, then chartferry feeds map {feed} --entries {out}"
+        click.echo(f"{out}: {len(found.work):,} values; {then}")
+        return UNREADABLE if found.left else ALL_LOADED
+    else:
+        given = _asked_for(found, asking=sys.stdin.isatty())
+    written = found.write_entries(given)
     for line in found.left:
         click.echo(f"chartferry: {line}", err=True)
     if given:

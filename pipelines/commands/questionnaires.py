@@ -24,16 +24,11 @@ def questionnaire_new(file: Path) -> int:
     """
     from fhir_service.interface.site import Site
     from pipelines.feeds.drafting.questionnaire import draft_questionnaire
-    from pipelines.home.batch import Unreadable
 
     given = {name: os.environ.get(f"FHIR_SERVICE_{name.upper()}") for name in ("vendor", "customer")}
     site = Site(**{name: value for name, value in given.items() if value})
     [internal] = [address for address, name in site.systems.items() if name == "INTERNAL"]
-    try:
-        drafted = draft_questionnaire(file, internal)
-    except Unreadable as error:
-        click.echo(f"chartferry: {error}", err=True)
-        return UNREADABLE
+    drafted = draft_questionnaire(file, internal)
     click.echo(json.dumps(drafted.body, indent=2, ensure_ascii=False))
     click.echo(as_text(f"DECIDE: {note}" for note in drafted.notes), err=True)
     return ALL_LOADED
@@ -47,14 +42,9 @@ def questionnaire_check(options: Options, file: Path, out: Path | None) -> int:
     """Says what the service will refuse of a file of questionnaires (JSON or NDJSON): it loads them into a store of its
     own, which is thrown away.
     """
-    from pipelines.home.batch import Unreadable
     from pipelines.importing.questionnaires import check_questionnaires
 
-    try:
-        checked = check_questionnaires(file, options.home, os.environ)
-    except Unreadable as error:
-        click.echo(f"chartferry: {error}", err=True)
-        return UNREADABLE
+    checked = check_questionnaires(file, options.home, os.environ)
     click.echo(as_text(checked.lines()))
     if out and not checked.problems:
         out.parent.mkdir(parents=True, exist_ok=True)

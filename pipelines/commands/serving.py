@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pipelines.commands.common import Options, as_text, insecure_option
+from pipelines.commands.common import Options, insecure_option
 from pipelines.home.dagster_folder import CLINIC, INSECURE
 from pipelines.home.exits import ALL_LOADED, UNUSABLE
 from pipelines.session.code_servers import CODE_SERVER
@@ -57,8 +57,6 @@ def metrics(options: Options, serve: bool, host: str, port: int) -> int:
 def up(options: Options, port: int | None, web_port: int | None, clinics: Path | None, insecure: bool) -> int:
     """Runs the service, Dagster's web pages and its daemon on this machine, until Ctrl-C."""
     from pipelines.commands import up as running
-    from pipelines.commands.supervising import CannotStart
-    from pipelines.session.clinics import BadClinics
 
     if name := os.environ.get(CLINIC):  # its names in Dagster would not be those of its code location
         click.echo(f"chartferry: {CLINIC} is set: clinic {name} runs by `chartferry up --clinics FILE` alone", err=True)
@@ -69,16 +67,12 @@ def up(options: Options, port: int | None, web_port: int | None, clinics: Path |
         )
     web = running.WEB_PORT if web_port is None else web_port
     environ = _environ(options, insecure)
-    try:
-        if clinics:
-            from pipelines.commands.up_clinics import up_clinics
+    if clinics:
+        from pipelines.commands.up_clinics import up_clinics
 
-            up_clinics(options.home, clinics, environ, web, click.echo)
-        else:
-            running.up(options.home, environ, running.SERVICE_PORT if port is None else port, web, click.echo)
-    except (CannotStart, BadClinics) as error:
-        click.echo(f"chartferry: {error}", err=True)
-        return UNUSABLE
+        up_clinics(options.home, clinics, environ, web, click.echo)
+    else:
+        running.up(options.home, environ, running.SERVICE_PORT if port is None else port, web, click.echo)
     return ALL_LOADED
 
 
@@ -100,13 +94,8 @@ def serve(options: Options, address: str, port: int | None, insecure: bool) -> i
     nobody reach it but that host. For a clinic of a file HOST:PORT is its code_server, unless you name another.
     """
     from pipelines.commands.serve_code import serve as running
-    from pipelines.commands.supervising import CannotStart
 
-    try:
-        running(options.home, _environ(options, insecure), address, port or 0, click.echo)
-    except CannotStart as error:
-        click.echo(f"chartferry: {error}", err=True)
-        return UNUSABLE
+    running(options.home, _environ(options, insecure), address, port or 0, click.echo)
     return ALL_LOADED
 
 
@@ -119,13 +108,9 @@ def clinic(file: Path, name: str, command: Sequence[str]) -> int:
 
     The command takes this process over, so that Ctrl-C and other signals reach it.
     """
-    from pipelines.session.clinics import BadClinics, read_clinics
+    from pipelines.session.clinics import read_clinics
 
-    try:
-        [found] = read_clinics(file, os.environ, only=name)
-    except BadClinics as error:
-        click.echo(as_text([f"chartferry: {error}"]), err=True)
-        return UNUSABLE
+    [found] = read_clinics(file, os.environ, only=name)
     sys.stdout.flush()
     sys.stderr.flush()
     program = (sys.executable, "-m", "pipelines.cli", *command)

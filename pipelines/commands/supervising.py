@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 
 from pipelines.home.dagster_folder import WEB_HOST
+from pipelines.home.exits import Explained
 
 LOOPBACK, EVERY_ADDRESS = "127.0.0.1", "0.0.0.0"  # noqa: S104 - only on demand
 ENDS_WITHIN_SECONDS = 30.0
@@ -23,7 +24,7 @@ RESTARTS, RESTARTS_WITHIN_SECONDS = 5, 120.0
 Say = Callable[[str], None]
 
 
-class CannotStart(Exception):
+class CannotStart(Explained):
     """A process cannot start or keep running. The message is one line that says why."""
 
 

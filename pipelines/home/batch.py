@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pipelines.home.exits import WronglyAsked
+
 CONTROL = ".control.json"
 SOURCE = ("sha256", "source/*")
 """Patterns of the files of a batch that came with its file."""
@@ -11,7 +13,7 @@ BESIDE_FILE = ("sha256", f"source/*{CONTROL}")
 """Those of them but for the file itself."""
 
 
-class Unreadable(Exception):
+class Unreadable(WronglyAsked):
     """A file that cannot be read as a whole. The message is one sentence: the file, what is wrong, what to do."""
 
 

@@ -1,4 +1,6 @@
-"""The exit codes of `chartferry`: the highest that applies is given."""
+"""The exit codes of `chartferry`: the highest that applies is given. And the failures that say which is theirs."""
+
+from typing import ClassVar
 
 ALL_LOADED = 0
 SET_ASIDE = 3
@@ -8,3 +10,15 @@ UNUSABLE = 6
 
 INTERNAL = 1
 INTERRUPTED = 130
+
+
+class Explained(Exception):
+    """What was asked for cannot be done. The message is one line for a person. exit_code: of the command."""
+
+    exit_code: ClassVar[int] = UNUSABLE
+
+
+class WronglyAsked(Explained):
+    """It cannot be done as it was asked for: a file, a name or a setting has to be another."""
+
+    exit_code = UNREADABLE

@@ -3,13 +3,15 @@
 import os
 from pathlib import Path
 
+from pipelines.home.exits import Explained
+
 OURS = {"inbox", "feeds", "batches", "published", "dagster", "reference", "ledger.db", "service.duckdb", "hash.key"}
 """Any of these shows that a folder is a home."""
 REFERENCE_NOTE = "service.duckdb.reference.json"
 """The file that lists the reference data in the bundled store; written when a load has ended."""
 
 
-class BadHome(Exception):
+class BadHome(Explained):
     """The home cannot be one: one sentence with what to do."""
 
 

@@ -19,6 +19,7 @@ from sqlalchemy import (
     text,
 )
 
+from pipelines.home.exits import Explained, WronglyAsked
 from pipelines.ledger.columns import cents_column, count_columns, metadata, text_column, text_columns
 
 SCHEMA_VERSION = 11
@@ -336,11 +337,11 @@ query_hash: of the query that was asked. batch_id: of the rows that it gave.
 """
 
 
-class LedgerError(Exception):
+class LedgerError(Explained):
     """The ledger cannot be used as asked: one sentence, without data of a record."""
 
 
-class NotPossible(LedgerError):
+class NotPossible(LedgerError, WronglyAsked):
     """A command cannot do what was asked: one sentence why. Nothing was changed."""
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from pipelines.home.dagster_folder import CLINIC, INSECURE, is_set
 from pipelines.home.executor import problem_of_executor
+from pipelines.home.exits import Explained
 from pipelines.home.preparing import INBOX
 from pipelines.session.code_servers import CODE_SERVER, CodeServer, host_of, problems_of_code_server
 from pipelines.session.named import NAMES, BadTarget, named_target
@@ -53,7 +54,7 @@ OF_ONE_HOME = ("CHARTFERRY_HOME", "CHARTFERRY_FEEDS", "CHARTFERRY_LEDGER", CODE_
 """Settings of the deployment's own environment that no clinic may share with another."""
 
 
-class BadClinics(Exception):
+class BadClinics(Explained):
     """The file cannot be used: one sentence that says why."""
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from pipelines.client.addresses import is_loopback
 from pipelines.client.signing import BadKey, SigningKey
 from pipelines.client.tokens import Credentials
+from pipelines.home.exits import Explained
 
 NAMES = (
     *("FHIR_BASE_URL", "FHIR_CLIENT_ID", "FHIR_CLIENT_SECRET", "FHIR_CLIENT_SECRET_FILE", "FHIR_CLIENT_KEY_FILE"),
@@ -13,7 +14,7 @@ NAMES = (
 )
 
 
-class BadTarget(Exception):
+class BadTarget(Explained):
     """The target is named wrongly: one line that says how."""
 
 

@@ -25,13 +25,14 @@ from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.texts import composed
 from pipelines.feeds.terms.values import Crosswalk
 from pipelines.home.batch import is_control
+from pipelines.home.exits import WronglyAsked
 
 BUILTIN = Path(__file__).parents[1] / "builtin"
 FORMS = {".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "json", ".xlsx": "xlsx", ".parquet": "parquet"}
 PACKED = (".gz", ".zst", ".zip")
 
 
-class FeedError(Exception):
+class FeedError(WronglyAsked):
     """A feed file that cannot be used, or two that want the same file: one line with file and key.
 
     all: the lines of everything that is wrong with the file, that one first.

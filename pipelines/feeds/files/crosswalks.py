@@ -10,6 +10,7 @@ from uuid import uuid4
 from pipelines.feeds.terms.columns import MADE_A_NUMBER
 from pipelines.feeds.terms.texts import composed, folded
 from pipelines.feeds.terms.values import Crosswalk
+from pipelines.home.exits import WronglyAsked
 from pipelines.home.files import replace_whole
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 Pairs = Iterable[tuple[int, object, object]]
 
 
-class BadCrosswalk(Exception):
+class BadCrosswalk(WronglyAsked):
     """A crosswalk that cannot be used: one line that names it."""
 
 

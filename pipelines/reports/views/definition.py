@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pipelines.home.exits import WronglyAsked
 from pipelines.reports.views.fhir_types import PRIMITIVES, is_resource, is_type
 from pipelines.reports.views.fhirpath import BadPath, Constant, Node, nodes, parse
 
@@ -46,7 +47,7 @@ _URI = "http://hl7.org/fhir/StructureDefinition/"
 _FHIRPATH_URI = "http://hl7.org/fhirpath/System."
 
 
-class BadView(Exception):
+class BadView(WronglyAsked):
     """A ViewDefinition cannot be used: one sentence that names the file and the place in it. Holds no data."""
 
 
