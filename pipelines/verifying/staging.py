@@ -11,10 +11,8 @@ from typing import Any, Self
 
 import duckdb
 import orjson
-import pyarrow as pa
 
 from pipelines.client.comparison import fingerprints
-from pipelines.home import arrow
 from pipelines.home.batch_files import ACCEPTED
 from pipelines.home.files import session as tables
 from pipelines.home.scratch import throwaway_folder
@@ -43,10 +41,10 @@ class Filling:
     """A new table of texts and numbers that is filled some thousand rows at a time, within `with`."""
 
     def __init__(self, db: duckdb.DuckDBPyConnection, name: str, columns: str, keep: bool = False) -> None:
-        self._db, self._name, self._rows = db, name, list[tuple[Any, ...]]()
-        self._schema = pa.schema([(c, pa.int64() if c in NUMBERS else pa.string()) for c in columns.split()])
+        typed = (f"{column} {'BIGINT' if column in NUMBERS else 'TEXT'}" for column in columns.split())
         if not keep:
-            self._insert(arrow.batch_of_rows([], self._schema), "CREATE OR REPLACE TABLE {} AS FROM given")
+            db.execute(f"CREATE OR REPLACE TABLE {name} ({', '.join(typed)})")
+        self._appender, self._rows = db.appender(name), list[tuple[Any, ...]]()
 
     def __enter__(self) -> Self:
         return self
@@ -61,14 +59,9 @@ class Filling:
             self._flush()
 
     def _flush(self) -> None:
-        if self._rows:
-            self._insert(arrow.batch_of_rows(self._rows, self._schema))
-            self._rows.clear()
-
-    def _insert(self, rows: pa.Table | pa.RecordBatch, statement: str = "INSERT INTO {} FROM given") -> None:
-        self._db.register("given", rows)
-        self._db.execute(statement.format(self._name))
-        self._db.unregister("given")
+        self._appender.append_rows(self._rows)
+        self._appender.flush()
+        self._rows.clear()
 
 
 def number(db: duckdb.DuckDBPyConnection, query: str, given: dict[str, str] | None = None) -> int:
