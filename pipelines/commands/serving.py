@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -24,13 +25,14 @@ def metrics(options: Options, serve: bool, host: str, port: int) -> int:
     Batches by state, rows by outcome, open rejects by age, rows in doubt, the last publication, the last tick of each
     sensor, and the lease. Counts and times only.
     """
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
-    from pipelines.importing.figures import Figures, text_of
+    from pipelines.importing.figures import Figures
+    from pipelines.session.ledger import ledger_of
 
-    read = Figures(options.home, os.environ)
+    read = Figures(options.home, partial(ledger_of, options.home, os.environ))
     if not serve:
-        click.echo(text_of(read.collect()).decode(), nl=False)
+        click.echo(generate_latest(read).decode(), nl=False)
         return ALL_LOADED
     registry = CollectorRegistry()
     registry.register(read)

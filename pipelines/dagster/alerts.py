@@ -21,7 +21,7 @@ from dagster._core.definitions.freshness import FreshnessState
 from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
 
 from pipelines.dagster.cursors import understood
-from pipelines.dagster.inbox.files import lain_too_long
+from pipelines.dagster.inbox.files import LAIN_TOO_LONG, lain_for
 from pipelines.dagster.names import ONE_HOME, Names
 from pipelines.dagster.standing.found import broken_in, unexpected_in
 from pipelines.dagster.tables import PUBLISH, REFRESH
@@ -283,7 +283,7 @@ def of_inbox(home: Path, now: datetime, held: Waiting | None = None) -> Iterator
     """
     if held:
         return
-    for name, at in lain_too_long(home / "inbox", now).items():
+    for name, at in lain_for(home / "inbox", now, LAIN_TOO_LONG).items():
         file, since = shown(name), at.isoformat(timespec="seconds")
         text = f"{file} has lain in the inbox since {since}."
         yield Event(f"lies {file} {since}", "file_not_received", text, {"file": file, "since": since})

@@ -16,7 +16,7 @@ from pipelines.dagster.reports.schedule import SCHEDULE, cron_of, reports_job
 from pipelines.dagster.retention import retention_job
 from pipelines.dagster.sensors import sensors_of
 from pipelines.dagster.spread import imports_of
-from pipelines.dagster.standing.check import standing_check, standing_job
+from pipelines.dagster.standing.check import standing_check
 from pipelines.dagster.workplace import RESOURCE_KEY, workplace_resource
 from pipelines.feeds.files.catalog import home_catalog
 
@@ -49,7 +49,7 @@ def build_definitions(
     bundled, names = is_bundled(environ), Names.of(environ)
     before = [names.reference] if bundled else []
     assets, imports = imports_of(names, catalog.feeds, environ, before)
-    refresh, publication, standing = reports_job(names), publication_job(names), standing_job(names, catalog.feeds)
+    refresh, publication = reports_job(names), publication_job(names)
     own = [reference_job(names)] if bundled else []
     retention = retention_job(environ)
     queries = [query_job(names, feed) for feed in catalog.feeds if feed.file.query]
@@ -60,12 +60,11 @@ def build_definitions(
             *report_assets(catalog.feeds, environ, home),
         ],
         asset_checks=[standing_check(names, catalog.feeds)],
-        jobs=[*own, *imports, *queries, refresh, publication, standing, retention],
+        jobs=[*own, *imports, *queries, refresh, publication, retention],
         sensors=sensors_of(home, environ, catalog, imports, own, (publication, refresh)),
         schedules=[
             *(_schedule(job, "5 * * * *", "Every hour.") for job in queries),
             _schedule(refresh, cron_of(environ), f"Every hour, or as the cron line in {SCHEDULE} says."),
-            _schedule(standing, "30 * * * *", "Every hour."),
             _schedule(retention, "15 3 * * *", "Every night."),
         ],
         resources={RESOURCE_KEY: workplace_resource(home, environ)},

@@ -9,24 +9,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
 from pipelines.dagster.cursors import understood
-from pipelines.dagster.ended_runs import Ended, ended_runs
 from pipelines.dagster.handover import is_signed
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import Job, Names
 from pipelines.dagster.requests import ask_for, result_of
-from pipelines.dagster.taken_back import Back, taken_back_since, tell_taken_back
+from pipelines.dagster.since import Back, Ended, ended_runs, taken_back_since, tell_taken_back
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.dagster_folder import TOLD_TAG
 from pipelines.ledger.lease import utc_text
 from pipelines.session.ledger import has_ledger, open_ledger
-
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 SECONDS_BETWEEN_LOOKS = 60
 RUNS_A_LOOK = 5_000
@@ -45,7 +41,7 @@ def _told(said: Any) -> tuple[str, set[Ended]]:
 
 
 def telling_sensor(
-    home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence["UnresolvedAssetJobDefinition"]
+    home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence[Job]
 ) -> dg.SensorDefinition:
     ours = Names.of(environ)
     says = "Shows what `chartferry` did outside Dagster: its batches as partitions, in runs that only tell."

@@ -4,13 +4,13 @@ If a file fails, the other files of the run continue, and the run ends as failed
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
 from pipelines.dagster.checks import AFTER_VALIDATE
 from pipelines.dagster.loaded import loaded_by_one_step, loaded_by_several
-from pipelines.dagster.names import AGAIN, Names
+from pipelines.dagster.names import AGAIN, Job, Names
 from pipelines.dagster.not_loaded import note_not_loaded, stopped
 from pipelines.dagster.partitions import batches_in
 from pipelines.dagster.results import ended_with, specs_of, told_of_stage
@@ -20,9 +20,6 @@ from pipelines.dagster.stages.receiving import receive_at
 from pipelines.dagster.stages.validating import validate_all
 from pipelines.dagster.workplace import place_of, told_without_data
 from pipelines.feeds.files.catalog import Feed
-
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 
 def import_assets(
@@ -89,9 +86,7 @@ def _validated(names: Names, feed: Feed, before: Sequence[dg.AssetKey]) -> dg.As
     return validated
 
 
-def import_job(
-    names: Names, feed: Feed, executor: dg.ExecutorDefinition | None = None
-) -> "UnresolvedAssetJobDefinition":
+def import_job(names: Names, feed: Feed, executor: dg.ExecutorDefinition | None = None) -> Job:
     """Return the job that imports batches of a feed. executor: of its steps, if not that of all jobs."""
     return dg.define_asset_job(
         names.job_of(feed),

@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster._core.storage.tags import REPOSITORY_LABEL_TAG
 
 from pipelines.feeds.files.catalog import Feed, plain
 from pipelines.home.dagster_folder import CLINIC, CLINIC_TAG, FEED_TAG, LOAD_POOL
 
+Job = UnresolvedAssetJobDefinition
+"""A job over assets, whose type Dagster does not export."""
 AGAIN = dg.RetryPolicy(max_retries=2, delay=20, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 
 

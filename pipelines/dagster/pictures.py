@@ -5,13 +5,10 @@ from pathlib import Path
 
 import dagster as dg
 import duckdb
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipelines.reports.charts import Chart, shortened
-from pipelines.reports.document import TEMPLATES
+from pipelines.reports.charts import Chart
+from pipelines.reports.document import TEMPLATES, templates
 from pipelines.reports.page import charts_of_tables
-
-LETTERS_OF_LEGEND = 16
 
 
 def charts_of(published: Path) -> dict[str, dg.MarkdownMetadataValue]:
@@ -31,12 +28,4 @@ def _image(chart: Chart, says: str) -> str:
 
 def svg_of(chart: Chart) -> str:
     """Return the chart as a complete SVG file, with legend and colours."""
-    drawing = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    drawing.filters |= {"px": lambda number: f"{number:.1f}", "short": lambda text: shortened(text, LETTERS_OF_LEGEND)}
-    return drawing.get_template("chart.svg").render(chart=chart)
+    return templates(TEMPLATES).get_template("chart.svg").render(chart=chart)

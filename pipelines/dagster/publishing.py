@@ -8,19 +8,15 @@ asset. So nothing is missed when an import ends while a publication is under way
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import dagster as dg
 from dagster._core.storage.dagster_run import FINISHED_STATUSES
 
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import Job, Names
 from pipelines.dagster.requests import UNDER_WAY
 from pipelines.dagster.tables import GROUP, PUBLISH
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Feed
-
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 NAME = "publish_after_imports"
 SECONDS_BETWEEN_LOOKS = 19
@@ -28,7 +24,7 @@ SECONDS_BETWEEN_LOOKS = 19
 RUNS_A_PAGE = 100
 
 
-def publication_job(names: Names) -> "UnresolvedAssetJobDefinition":
+def publication_job(names: Names) -> Job:
     return dg.define_asset_job(
         names.job(PUBLISH),
         selection=dg.AssetSelection.groups(GROUP) - dg.AssetSelection.assets(names.sweep),
@@ -41,9 +37,9 @@ def publishing_sensor(
     names: Names,
     home: Path,
     feeds: Sequence[Feed],
-    publication: "UnresolvedAssetJobDefinition",
-    refresh: "UnresolvedAssetJobDefinition",
-    imports: Sequence["UnresolvedAssetJobDefinition"],
+    publication: Job,
+    refresh: Job,
+    imports: Sequence[Job],
 ) -> dg.SensorDefinition:
     """Return the sensor. imports: the jobs that must have ended, those of reference data too."""
     stages = [key for feed in feeds for key in names.keys_of(feed).values()]

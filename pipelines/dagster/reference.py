@@ -10,12 +10,12 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
 from pipelines.dagster import metadata
-from pipelines.dagster.names import AGAIN, Names
+from pipelines.dagster.names import AGAIN, Job, Names
 from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
 from pipelines.home.batch import shown
 from pipelines.home.files import sha256_of, write_whole
@@ -24,9 +24,6 @@ from pipelines.runs.manifest import software_version
 from pipelines.session.bundled import STORE
 from pipelines.session.named import NAMES
 from pipelines.session.service_commands import label_of, load_reference
-
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 GROUP = "reference"
 JOB = "load_reference"
@@ -211,7 +208,7 @@ def _taken_in(refused: int, where: Sequence[tuple[str, int]]) -> dg.AssetCheckRe
     )
 
 
-def reference_job(names: Names) -> "UnresolvedAssetJobDefinition":
+def reference_job(names: Names) -> Job:
     return dg.define_asset_job(
         names.job(JOB),
         selection=[names.reference],

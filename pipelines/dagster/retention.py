@@ -1,7 +1,7 @@
 """The nightly job that deletes old runs from Dagster's storage, except those that hold the state of an asset.
 
 Dagster forgets the materializations of a deleted run. So the newest successful run of every batch stays, and with it
-the state of its partitions. The run of the newest materialization of every asset stays, and the newest standing check.
+the state of its partitions. The run of the newest materialization of every asset stays, too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ def delete_old(
     own: a run to keep. names: of the home whose runs these are.
     """
     kept, ours = (
-        _last_words(instance, assets, names) | {own},
+        _last_words(instance, assets) | {own},
         dg.RunsFilter(statuses=FINISHED_STATUSES, tags=names.own_runs),
     )
     seen: set[str] = set()
@@ -81,17 +81,10 @@ def delete_old(
     return done
 
 
-def _last_words(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey], names: Names) -> set[str | None]:
-    """Return the runs of the newest materialization of each asset, and the newest run of the standing check."""
-    records = instance.get_asset_records(assets)
-    found: set[str | None] = {
-        record.asset_entry.last_materialization_record.run_id
-        for record in records
-        if record.asset_entry.last_materialization_record
-    }
-    for run in instance.get_run_records(dg.RunsFilter(job_name=names.job("standing_check")), limit=1):
-        found.add(run.dagster_run.run_id)
-    return found
+def _last_words(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> set[str | None]:
+    """Return the runs of the newest materialization of each asset."""
+    newest = (record.asset_entry.last_materialization_record for record in instance.get_asset_records(assets))
+    return {record.run_id for record in newest if record}
 
 
 def _holds_partitions(run: dg.DagsterRun, seen: set[str]) -> bool:

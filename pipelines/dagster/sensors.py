@@ -2,31 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from pipelines.dagster.alerts import alert_sensor
 from pipelines.dagster.command_line import telling_sensor
 from pipelines.dagster.inbox.sensor import inbox_sensor
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import Job, Names
 from pipelines.dagster.openlineage import lineage_sensors
 from pipelines.dagster.publishing import publishing_sensor
 from pipelines.dagster.standing.sensor import standing_sensor
 from pipelines.dagster.unfinished.sensor import unfinished_sensor
 from pipelines.feeds.files.catalog import Catalog
 
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
-
 
 def sensors_of(
     home: Path,
     environ: Mapping[str, str],
     catalog: Catalog,
-    imports: Sequence["UnresolvedAssetJobDefinition"],
-    reference: Sequence["UnresolvedAssetJobDefinition"],
-    publications: tuple["UnresolvedAssetJobDefinition", "UnresolvedAssetJobDefinition"],
+    imports: Sequence[Job],
+    reference: Sequence[Job],
+    publications: tuple[Job, Job],
 ) -> list[dg.SensorDefinition]:
     """Return all sensors.
 

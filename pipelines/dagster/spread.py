@@ -1,22 +1,18 @@
 """The imports of all feeds, by the executor that the environment asks for."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from pipelines.dagster.executors import executor_of
 from pipelines.dagster.imports import import_assets, import_job
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import Job, Names
 from pipelines.feeds.files.catalog import Feed
-
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 
 def imports_of(
     names: Names, feeds: Sequence[Feed], environ: Mapping[str, str], before: Sequence[dg.AssetKey]
-) -> "tuple[list[dg.AssetsDefinition], list[UnresolvedAssetJobDefinition]]":
+) -> tuple[list[dg.AssetsDefinition], list[Job]]:
     """Return the assets of feeds, and the jobs that import them. before: assets with the data that rules look up."""
     executor = executor_of(environ)
     assets = [asset for feed in feeds for asset in import_assets(names, feed, before, executor is not None)]

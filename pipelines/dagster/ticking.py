@@ -2,15 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import Job, Names
 from pipelines.home.ticks import forget_tick, note_tick
-
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 Look = Callable[[dg.SensorEvaluationContext], dg.SensorResult | dg.SkipReason]
 
@@ -21,7 +17,7 @@ def ticking(
     name: str,
     seconds: int,
     says: str,
-    jobs: Sequence["UnresolvedAssetJobDefinition"] = (),
+    jobs: Sequence[Job] = (),
     is_wanted: bool = True,
 ) -> Callable[[Look], dg.SensorDefinition]:
     """Return a decorator that makes a sensor of a function which looks once.

@@ -5,12 +5,12 @@ and sensors; never a batch, a file or a value.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy import func, select
@@ -24,7 +24,6 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.so_far import counts_so_far
 from pipelines.ledger.states import OUTCOMES
 from pipelines.runs.manifest import software_version
-from pipelines.session.ledger import has_ledger, open_ledger
 
 FILE = "metrics.prom"
 BATCH_STATES = ("running", "finished", "stopped", "failed")
@@ -32,44 +31,24 @@ COUNTED = ("rejected", *OUTCOMES)
 
 
 class Figures(Collector):
-    """The figures of a home, read from its ledger whenever they are collected."""
+    """The figures of a home, read whenever they are collected. ledger: opens the ledger, if there is one."""
 
-    def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
-        self._home, self._environ = home, environ
+    def __init__(self, home: Path, ledger: Callable[[], AbstractContextManager[Ledger | None]]) -> None:
+        self._home, self._ledger = home, ledger
 
     def describe(self) -> Iterable[Metric]:
         """Name nothing beforehand: a registry would read all figures for it."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        if not has_ledger(self._home, self._environ):
-            yield from figures(self._home, None)
-            return
-        with closing(open_ledger(self._home, self._environ)) as ledger:
+        with self._ledger() as ledger:
             yield from figures(self._home, ledger)
-
-
-class _Read(Collector):
-    """Figures that were read."""
-
-    def __init__(self, found: Iterable[Metric]) -> None:
-        self._found = list(found)
-
-    def collect(self) -> Iterable[Metric]:
-        return self._found
-
-
-def text_of(found: Iterable[Metric]) -> bytes:
-    """Return figures in the Prometheus text format."""
-    registry = CollectorRegistry()
-    registry.register(_Read(found))
-    return generate_latest(registry)
 
 
 def write_figures(home: Path, ledger: Ledger | None) -> None:
     """Put `metrics.prom` into the home, in one step. What was imported is imported even if that cannot be written."""
     with suppress(OSError):
-        write_whole(home / FILE, text_of(figures(home, ledger)))
+        write_whole(home / FILE, generate_latest(Figures(home, lambda: nullcontext(ledger))))
 
 
 def figures(home: Path, ledger: Ledger | None) -> Iterator[Metric]:

@@ -1,6 +1,7 @@
 """Open the ledger of a home, and nothing else: what a command imports that needs no target."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -49,3 +50,13 @@ def _not_apart(environ: Mapping[str, str]) -> str | None:
 def has_ledger(home: Path, environ: Mapping[str, str]) -> bool:
     """True if there is a ledger to look into, without making one."""
     return bool(environ.get("CHARTFERRY_LEDGER")) or any((home / name).exists() for name in ("ledger.db", JOURNAL))
+
+
+@contextmanager
+def ledger_of(home: Path, environ: Mapping[str, str]) -> Iterator[Ledger | None]:
+    """Open the ledger; yield None if there is none yet."""
+    if not has_ledger(home, environ):
+        yield None
+        return
+    with closing(open_ledger(home, environ)) as ledger:
+        yield ledger

@@ -17,7 +17,7 @@ from pipelines.importing.expected import Unexpected, draft_expectations, unexpec
 from pipelines.ledger.ledger import Ledger
 from tests.pipelines.conftest import Clock
 from tests.pipelines.test_ledger import TARGET
-from tests.support.practice import verdicts
+from tests.support.practice import standing, verdicts
 
 FEED = """
 name = "till"
@@ -187,7 +187,7 @@ def test_checks_and_alerts_tell_of_it(tmp_path):
     assert Unexpected().sentences() == []
 
 
-def test_the_job_of_the_checks_and_the_sensor_of_alerts_tell_of_it_and_of_its_end(tmp_path):
+def test_the_checks_and_the_sensor_of_alerts_tell_of_it_and_of_its_end(tmp_path):
     """file_late, file_unusual, well_again: as Dagster evaluates them, with the feed file of the home."""
     home, told, script = tmp_path / "home", tmp_path / "told.ndjson", tmp_path / "note.py"
     (home / "feeds").mkdir(parents=True)
@@ -199,7 +199,7 @@ def test_the_job_of_the_checks_and_the_sensor_of_alerts_tell_of_it_and_of_its_en
         came(ledger, (1, 100))
     with dg.DagsterInstance.ephemeral() as instance:
         repository = build_definitions(environ).get_repository_def()
-        made = repository.get_job("standing_check").execute_in_process(instance=instance)
+        made = standing(repository)
         assert verdicts(made)[name] == (False, "WARN")
         [said] = [each.description for each in made.get_asset_check_evaluations() if each.check_name == name]
         assert "1 records, expected 5 to 9" in (said or "")
@@ -214,7 +214,7 @@ def test_the_job_of_the_checks_and_the_sensor_of_alerts_tell_of_it_and_of_its_en
             looked = repository.get_sensor_def("alerts")(context)
             assert isinstance(looked, dg.SensorResult)
             cursor = looked.cursor
-        assert verdicts(repository.get_job("standing_check").execute_in_process(instance=instance))[name][0]
+        assert verdicts(standing(repository))[name][0]
     events = [json.loads(line) for line in told.read_text().splitlines()]
     assert [event["event"] for event in events] == ["file_late", "file_unusual", "well_again", "well_again"]
     assert {event.get("feed") for event in events[:2]} == {"till"}

@@ -11,7 +11,7 @@ from threading import Event
 import dagster as dg
 import pytest
 
-from pipelines.dagster.inbox.files import lain_too_long
+from pipelines.dagster.inbox.files import LAIN_TOO_LONG, lain_for
 from pipelines.dagster.inbox.hashes import Hashes
 from pipelines.dagster.inbox.look import Surroundings, look
 from pipelines.dagster.inbox.seen import Asked, Seen, from_cursor, to_cursor
@@ -306,9 +306,9 @@ def test_files_that_have_lain_for_an_hour_are_found_whether_a_feed_takes_them_or
     for name in ("payments-1.csv", "holiday.jpg", ".part", "payments-1.csv.control.json"):
         put(inbox, name)
     came = datetime.fromtimestamp((inbox / "payments-1.csv").stat().st_ctime, UTC)
-    assert lain_too_long(inbox, came + timedelta(minutes=59)) == {}
-    assert set(lain_too_long(inbox, came + timedelta(minutes=61))) == {"payments-1.csv", "holiday.jpg"}
-    assert lain_too_long(inbox / "none", came) == {}
+    assert lain_for(inbox, came + timedelta(minutes=59), LAIN_TOO_LONG) == {}
+    assert set(lain_for(inbox, came + timedelta(minutes=61), LAIN_TOO_LONG)) == {"payments-1.csv", "holiday.jpg"}
+    assert lain_for(inbox / "none", came, LAIN_TOO_LONG) == {}
 
 
 def test_a_run_takes_only_batches_that_follow_each_other() -> None:

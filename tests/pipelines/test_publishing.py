@@ -108,7 +108,7 @@ def test_an_import_that_failed_is_published_however_many_runs_of_others_ended_si
     publishing.end(publishing.begin("refresh_reports"), SWEEP, PUBLISHED)
     publishing.end(publishing.begin("import_payments"))
     for _ in range(5):
-        publishing.end(publishing.begin("standing_check"))
+        publishing.end(publishing.begin("retention"))
     assert publishing.look() == "publish_tables"
     assert publishing.look() is None
 

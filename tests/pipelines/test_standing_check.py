@@ -20,7 +20,7 @@ from pipelines.home.dagster_folder import TOLD_TAG
 from pipelines.importing.broken import broken_now
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reject
-from tests.support.practice import repository_of, verdicts
+from tests.support.practice import repository_of, standing, verdicts
 from tests.support.serving import serving_in_a_thread
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
@@ -106,20 +106,19 @@ def test_a_file_of_which_no_record_was_taken_is_broken_until_it_is_mended(home: 
         assert broken_now(ledger, home.path, NOW)["answers"].nothing_taken == {}
 
 
-def test_the_check_is_made_by_its_job_and_noted_when_it_has_changed_and_beside_a_publication(home: Home) -> None:
+def test_the_check_is_made_by_hand_and_noted_when_it_has_changed_and_beside_a_publication(home: Home) -> None:
     repository = repository_of({"CHARTFERRY_HOME": str(home.path)})
+    assert verdicts(standing(repository)) == {
+        "nothing_of_answers_is_broken": (True, "ERROR"),
+        "nothing_of_payments_is_broken": (False, "ERROR"),
+        "nothing_of_tasks_is_broken": (False, "ERROR"),
+        "no_reject_of_answers_is_open": (True, "WARN"),
+        "no_reject_of_payments_is_open": (False, "WARN"),
+        "no_reject_of_tasks_is_open": (True, "WARN"),
+        INBOX_CHECK: (True, "ERROR"),
+        WAITING_CHECK: (True, "ERROR"),
+    }
     with dg.DagsterInstance.ephemeral() as instance:
-        result = repository.get_job("standing_check").execute_in_process(instance=instance)
-        assert verdicts(result) == {
-            "nothing_of_answers_is_broken": (True, "ERROR"),
-            "nothing_of_payments_is_broken": (False, "ERROR"),
-            "nothing_of_tasks_is_broken": (False, "ERROR"),
-            "no_reject_of_answers_is_open": (True, "WARN"),
-            "no_reject_of_payments_is_open": (False, "WARN"),
-            "no_reject_of_tasks_is_open": (True, "WARN"),
-            INBOX_CHECK: (True, "ERROR"),
-            WAITING_CHECK: (True, "ERROR"),
-        }
         sensor, noted, cursor = repository.get_sensor_def("standing_check_after_imports"), [], None
         for published in (False, False, True, False):
             if published:
@@ -136,11 +135,12 @@ def test_a_file_that_stays_in_the_inbox_is_named_and_told_once(
 ) -> None:
     (home.path / "inbox").mkdir()
     (home.path / "inbox" / "payments-stuck.csv").write_text("")
-    monkeypatch.setattr("pipelines.dagster.inbox.files.LAIN_TOO_LONG", timedelta(0))
+    for name in ("alerts", "standing.verdicts"):
+        monkeypatch.setattr(f"pipelines.dagster.{name}.LAIN_TOO_LONG", timedelta(0))
     environ, told = noting
     repository = repository_of({"CHARTFERRY_HOME": str(home.path)})
     with dg.DagsterInstance.ephemeral() as instance:
-        result = repository.get_job("standing_check").execute_in_process(instance=instance)
+        result = standing(repository)
         assert verdicts(result)[INBOX_CHECK] == (False, "ERROR")
         [said] = [each.description for each in result.get_asset_check_evaluations() if each.check_name == INBOX_CHECK]
         assert said
@@ -153,7 +153,8 @@ def test_a_file_that_stays_in_the_inbox_is_named_and_told_once(
 def test_imports_that_wait_for_reference_data_are_one_alert_and_a_check(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.dagster.inbox.files.LAIN_TOO_LONG", timedelta(0))
+    for name in ("alerts", "standing.verdicts"):
+        monkeypatch.setattr(f"pipelines.dagster.{name}.LAIN_TOO_LONG", timedelta(0))
     for folder, name in (("inbox", "payments-1.csv"), ("inbox", "payments-2.csv"), ("reference", "patient.ndjson")):
         (home.path / folder).mkdir(exist_ok=True)
         (home.path / folder / name).write_text("")
@@ -189,10 +190,7 @@ def test_imports_that_wait_for_the_target_say_so_once_something_waits(tmp_path: 
 def test_one_feeds_check_can_be_made_alone(home: Home) -> None:
     repository = repository_of({"CHARTFERRY_HOME": str(home.path)})
     name = "nothing_of_tasks_is_broken"
-    with dg.DagsterInstance.ephemeral() as instance:
-        chosen = {dg.AssetCheckKey(ONE_HOME.published, name)}
-        job = repository.get_job("standing_check").get_subset(asset_check_selection=chosen)
-        assert verdicts(job.execute_in_process(instance=instance)) == {name: (False, "ERROR")}
+    assert verdicts(standing(repository, name)) == {name: (False, "ERROR")}
 
 
 # -- alerts

@@ -16,7 +16,9 @@ import dagster as dg
 from dagster._core.events import DagsterEventType
 
 from pipelines.commands.definitions import stamp_of
+from pipelines.dagster.names import ONE_HOME
 from pipelines.dagster.reports import assets
+from pipelines.dagster.reports.told import TABLES_AGREE
 from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
@@ -181,6 +183,15 @@ def verdicts(result: dg.ExecuteInProcessResult) -> dict[str, tuple[bool, str]]:
             before = found.get(data.check_name, (True, ""))[0]
             found[data.check_name] = (before and data.passed, data.severity.value)
     return found
+
+
+def standing(repository: dg.RepositoryDefinition, *names: str) -> dg.ExecuteInProcessResult:
+    """Make the standing checks, or those of these names, as a person does on Dagster's pages."""
+    of_file = {key for key in repository.asset_graph.asset_check_keys if key.asset_key == ONE_HOME.published}
+    chosen = {key for key in of_file if (key.name in names if names else key.name != TABLES_AGREE)}
+    job = repository.get_implicit_global_asset_job_def().get_subset(asset_check_selection=chosen)
+    with dg.DagsterInstance.ephemeral() as instance:
+        return job.execute_in_process(instance=instance)
 
 
 def failures(result: dg.ExecuteInProcessResult) -> str:

@@ -21,13 +21,8 @@ def is_quiet(path: Path, about: os.stat_result, now: datetime) -> bool:
     return quiet.is_quiet(path, max(about.st_mtime, about.st_ctime), now.timestamp(), QUIET)
 
 
-def lain_too_long(inbox: Path, now: datetime) -> dict[str, datetime]:
-    """Return since when files are in the inbox, for those of an hour or more, whether or not a feed takes them."""
-    return lain_for(inbox, now, LAIN_TOO_LONG)
-
-
 def lain_for(inbox: Path, now: datetime, least: timedelta) -> dict[str, datetime]:
-    """Return since when files are in the inbox, for those that are there for `least` or longer."""
+    """Return since when files are in the inbox, for those there for `least` or longer. No feed need take them."""
     if not inbox.is_dir():
         return {}
     came = {path.name: datetime.fromtimestamp(about.st_ctime, UTC) for path, about in files_in(inbox)}

@@ -5,8 +5,7 @@ there afterwards, and no run is about to take it, it is requested again with gro
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -22,7 +21,6 @@ from pipelines.home.inbox import LEADS_OUT, Inbox
 from pipelines.ledger.ledger import Ledger
 from pipelines.receiving.written import is_written
 from pipelines.session.answers import feed_of
-from pipelines.session.ledger import has_ledger, open_ledger
 
 SECONDS_OF_HASHING = 20.0
 FILES_A_LOOK = 1_000
@@ -94,16 +92,6 @@ def look(inbox: Path, before: Seen, by: Surroundings, seconds: float = SECONDS_O
         else:
             _take_up(path, mark, known, by, found)
     return found
-
-
-@contextmanager
-def ledger_of(home: Path, environ: Mapping[str, str]) -> Iterator[Ledger | None]:
-    """Open the ledger; yield None if there is none yet."""
-    if not has_ledger(home, environ):
-        yield None
-        return
-    with closing(open_ledger(home, environ)) as ledger:
-        yield ledger
 
 
 def warnings_of(found: Look) -> Iterator[str]:

@@ -8,33 +8,28 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from pipelines.dagster import reference
 from pipelines.dagster.inbox.files import files_in, is_quiet, mark_of, short_hash
 from pipelines.dagster.inbox.hashes import Hashes
-from pipelines.dagster.inbox.look import NAMES_SAID, Look, Surroundings, ledger_of, look, warnings_of
+from pipelines.dagster.inbox.look import NAMES_SAID, Look, Surroundings, look, warnings_of
 from pipelines.dagster.inbox.objects import Objects
 from pipelines.dagster.inbox.seen import Seen, from_cursor, to_cursor
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import Job, Names
 from pipelines.dagster.requests import ask_for, batches_under_way, keys_of, result_of
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.inbox import Inbox
-
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from pipelines.session.ledger import ledger_of
 
 SECONDS_BETWEEN_LOOKS = 9
 """Dagster looks every 5 seconds and a little what is due: this makes it every other time, 10 seconds apart."""
 SECONDS_BEFORE_ANOTHER_LOAD = 900
 
 
-def inbox_sensor(
-    home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence["UnresolvedAssetJobDefinition"]
-) -> dg.SensorDefinition:
+def inbox_sensor(home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence[Job]) -> dg.SensorDefinition:
     hashes, links, names = Hashes(), Inbox.of(home, environ), Names.of(environ)
     objects = Objects(home, environ)
 

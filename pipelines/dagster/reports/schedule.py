@@ -3,16 +3,12 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING
 
 import dagster as dg
 from dagster._utils.schedules import cron_string_iterator
 
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import Job, Names
 from pipelines.dagster.tables import GROUP, REFRESH
-
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 SCHEDULE = "CHARTFERRY_REPORTS_SCHEDULE"
 EVERY_HOUR = "0 * * * *"
@@ -33,7 +29,7 @@ def freshness(environ: Mapping[str, str]) -> dg.FreshnessPolicy:
     return dg.FreshnessPolicy.time_window(2 * gap + timedelta(hours=1), gap + timedelta(minutes=30))
 
 
-def reports_job(names: Names) -> "UnresolvedAssetJobDefinition":
+def reports_job(names: Names) -> Job:
     return dg.define_asset_job(
         names.job(REFRESH),
         selection=dg.AssetSelection.groups(GROUP),

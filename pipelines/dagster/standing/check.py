@@ -1,7 +1,6 @@
-"""The standing check: asset checks that report what is broken now and which rejects are open, every hour."""
+"""The standing check, where a person has it made on Dagster's pages; the sensor beside it notes what has changed."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -10,9 +9,6 @@ from pipelines.dagster.standing.specs import specs_of
 from pipelines.dagster.standing.verdicts import verdicts_of
 from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
 from pipelines.feeds.files.catalog import Feed
-
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 
 def standing_check(names: Names, feeds: Sequence[Feed]) -> dg.AssetChecksDefinition:
@@ -30,13 +26,3 @@ def standing_check(names: Names, feeds: Sequence[Feed]) -> dg.AssetChecksDefinit
                     yield dg.AssetCheckResult(**verdict)
 
     return check
-
-
-def standing_job(names: Names, feeds: Sequence[Feed]) -> "UnresolvedAssetJobDefinition":
-    return dg.define_asset_job(
-        names.job("standing_check"),
-        tags=names.tags,
-        selection=dg.AssetSelection.checks(*(spec.key for spec in specs_of(names, feeds))),
-        description="Names what is broken right now: failed batches, rows in doubt, open rejects by age, files that "
-        "stay in the inbox.",
-    )

@@ -10,10 +10,11 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 
 from pipelines.dagster.cursors import understood
 from pipelines.dagster.names import Names
-from pipelines.dagster.standing.found import write_figures_of
 from pipelines.dagster.standing.verdicts import verdicts_of
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Feed
+from pipelines.importing.figures import write_figures
+from pipelines.session.ledger import ledger_of
 
 SECONDS_BETWEEN_LOOKS = 60
 
@@ -28,7 +29,9 @@ def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
     @ticking(names, home, "standing_check_after_imports", SECONDS_BETWEEN_LOOKS, says)
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         verdicts, nothing = verdicts_of(home, environ, feeds), dict[str, Any]()
-        write_figures_of(home, environ)
+        with ledger_of(home, environ) as ledger:
+            if ledger:
+                write_figures(home, ledger)
         before = understood(context.cursor, dict[str, Any], nothing)
         last = context.instance.get_latest_materialization_event(names.published)
         beside = last.timestamp if last else None

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from pipelines.dagster import metadata
-from pipelines.dagster.inbox.files import lain_too_long
+from pipelines.dagster.inbox.files import LAIN_TOO_LONG, lain_for
 from pipelines.dagster.names import Names
 from pipelines.dagster.standing.found import broken_in, unexpected_in
 from pipelines.dagster.standing.specs import (
@@ -32,7 +32,7 @@ def verdicts_of(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -
     by_feed = {check_of(feed): _broken_verdict(feed, broken) for feed in feeds}
     by_feed |= {rejects_check_of(feed): _rejects_verdict(feed, broken) for feed in feeds}
     now = datetime.now(UTC)
-    lain, held = lain_too_long(home / "inbox", now), waiting_now(home, environ, now)
+    lain, held = lain_for(home / "inbox", now, LAIN_TOO_LONG), waiting_now(home, environ, now)
     unexpected = unexpected_in(home, environ, feeds)
     by_feed |= {expectation_of(feed): _as_expected(feed, unexpected) for feed in expecting(feeds)}
     found = {**by_feed, INBOX_CHECK: _inbox_verdict(lain), WAITING_CHECK: _waiting_verdict(held)}

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from pipelines.client.pace import pace_of
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import Job, Names
 from pipelines.dagster.requests import ask_for, batches_under_way, result_of
 from pipelines.dagster.ticking import ticking
 from pipelines.dagster.unfinished.left import Loaders, anything_left, left_batches
@@ -24,14 +23,11 @@ from pipelines.session.confirmed import confirmed_since
 from pipelines.session.connections import target_now
 from pipelines.session.ledger import has_ledger, open_ledger
 
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
-
 SECONDS_BETWEEN_LOOKS = 60
 
 
 def unfinished_sensor(
-    home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence["UnresolvedAssetJobDefinition"]
+    home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence[Job]
 ) -> dg.SensorDefinition:
     ours, loaders = Names.of(environ), Loaders()
     pauses = f"{FIRST_PAUSE} to {LONGEST_PAUSE}"

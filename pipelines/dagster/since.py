@@ -1,6 +1,7 @@
-"""What `undo` took back, on Dagster's pages: the batch's partition is materialized anew, with the rows that are left.
+"""What the ledger has of a time: runs that ended, whoever made them, and what `undo` took back.
 
-Dagster has no state of a partition for that, and forgets no single partition: it stays green, and says what is left.
+Of a batch that was taken back the partition is materialized anew, with the rows that are left. Dagster has no state of
+a partition for that, and forgets no single partition: it stays green, and says what is left.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from sqlalchemy import select
 
 from pipelines.dagster import metadata
 from pipelines.dagster.names import Names
+from pipelines.dagster.stages.outcome import FINISHED, NOTHING_SENT
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.batch import shown
 from pipelines.ledger import tables as t
@@ -24,6 +26,19 @@ LONGEST = timedelta(days=1)
 
 Back = dict[str, int]
 """By `<target> <batch>`: how many of its records were taken back at the last look."""
+
+Ended = tuple[str, str, int]
+"""A run that ended: target, batch, number of the run."""
+
+
+def ended_runs(ledger: Ledger, since: str, most: int) -> list[tuple[str, Ended, str]]:
+    """Return end time, run and feed of the runs that ended after `since`, in this order, at most so many."""
+    run, batch = t.run.c, t.batch.c
+    same = (batch.target == run.target) & (batch.batch_id == run.batch_id)
+    query = select(run.finished_at, run.target, run.batch_id, run.run, batch.feed).join(t.batch, same)
+    query = query.where(run.finished_at > since, run.state.in_((FINISHED, *NOTHING_SENT)))
+    rows = ledger.read(query.order_by(run.finished_at, run.batch_id).limit(most))
+    return [(at, (target, batch_id, number), feed) for at, target, batch_id, number, feed in rows]
 
 
 def taken_back_since(ledger: Ledger, before: Mapping[str, int] | None, now: datetime) -> Back:
