@@ -1,6 +1,6 @@
 """Import files and what databases have, one after another, and publish once at the end."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
 
@@ -8,7 +8,6 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Unreadable
 from pipelines.importing.closing import close_import
 from pipelines.importing.mended import Mended
-from pipelines.ledger.tables import LedgerError
 from pipelines.rehearsing.dry_run import try_file
 from pipelines.runs.batch import import_file
 from pipelines.runs.run import Result
@@ -32,50 +31,30 @@ def import_all(
 
     whole: all rows of a query, not those since the last time.
     """
-    results = chain(
-        (_going_on(summary, partial(each.try_again, session)) for each in again),
-        (try_file(session, waiting) if dry_run else _import(session, waiting, summary, remap) for waiting in files),
-        (_import_query(session, feed, summary, dry_run, whole) for feed in queries),
+    work: Iterable[Callable[[], Result | None]] = chain(
+        (partial(each.try_again, session) for each in again),
+        (partial(_import, session, waiting, dry_run, remap) for waiting in files),
+        (partial(_import_query, session, feed, summary, dry_run, whole) for feed in queries),
     )
-    for result in results:
-        if result is None and summary.error:
-            return summary
-        if result is None:
-            continue
-        summary.results.append(result)
-        if result.unusable:
-            summary.error = result.message
-            return summary
-    if not dry_run:
+    if all(map(summary.take, work)) and not dry_run:
         close_import(session, summary)
     return summary
 
 
+def _import(session: Session, waiting: Waiting, dry_run: bool, remap: bool = False) -> Result:
+    return try_file(session, waiting) if dry_run else import_file(session, waiting, remap)
+
+
 def _import_query(session: Session, feed: Feed, summary: Summary, dry_run: bool, whole: bool) -> Result | None:
-    """Import what the database of a feed has; None where there is nothing new, or the ledger fails."""
+    """Import what the database of a feed has; None where there is nothing new. Raises `LedgerError`."""
     try:
         with asked(session, feed, whole) as found:
             if found.waiting is None:
                 summary.nothing_new.append(feed.name)
                 return None
-            if dry_run:
-                return try_file(session, found.waiting)
-            result = _import(session, found.waiting, summary, remap=False)
-            if result and not result.unusable:
+            result = _import(session, found.waiting, dry_run)
+            if not (dry_run or result.unusable):
                 note_mark(session, found, result.batch_id, result.state)
             return result
     except Unreadable as error:
         return Result.failed(feed.name, feed.name, str(error))
-
-
-def _import(session: Session, waiting: Waiting, summary: Summary, remap: bool) -> Result | None:
-    return _going_on(summary, partial(import_file, session, waiting, remap))
-
-
-def _going_on(summary: Summary, work: Callable[[], Result]) -> Result | None:
-    """Return the result of a run; None where the ledger fails, which the summary then says."""
-    try:
-        return work()
-    except LedgerError as error:
-        summary.error = str(error)
-        return None

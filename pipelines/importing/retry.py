@@ -5,6 +5,7 @@ Each batch gets one more run, over the records of its open rejects alone.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from pipelines.corrections.rejects import Left
@@ -14,7 +15,6 @@ from pipelines.home.batch import Received
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
 from pipelines.importing.closing import publish_into, summary_of
 from pipelines.ledger.rejects import OPEN, RejectPlace, reject_places, settle_resubmitted
-from pipelines.ledger.tables import LedgerError
 from pipelines.runs.batch import run_over
 from pipelines.runs.run import Result
 from pipelines.runs.summary import Summary
@@ -66,14 +66,7 @@ def retry(session: Session, batch_id: str | None = None, taken_back: bool = Fals
         except OutOfReach as error:
             left.append(Left(name, len({each for ids in wanted[name].values() for each in ids}), str(error)))
             continue
-        try:
-            result = _retry_batch(session, received, feed, wanted[name], taken_back)
-        except LedgerError as error:
-            summary.error = str(error)
-            break
-        summary.results.append(result)
-        if result.unusable:
-            summary.error = result.message
+        if not summary.take(partial(_retry_batch, session, received, feed, wanted[name], taken_back)):
             break
     if summary.results and not summary.error:
         publish_into(session, summary)

@@ -1,11 +1,12 @@
 """Import into the copies of a rehearsal, and keep the facts about each row."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Unreadable
 from pipelines.ledger.rejects import settle_resubmitted
-from pipelines.ledger.tables import LedgerError
 from pipelines.rehearsing.rehearsed import File
 from pipelines.rehearsing.watched import Watched
 from pipelines.runs.batch import import_file
@@ -23,20 +24,18 @@ def try_out(
     tried: list[File] = []
     for number, waiting in enumerate(_with_queries(session, files, queries, summary)):
         events = session.home / f"events-{number}.parquet"
-        try:
-            with ledger.watching(events):
-                result = import_file(session, waiting)
-        except LedgerError as error:
-            summary.error = str(error)
-            break
-        summary.results.append(result)
-        snapshot = session.snapshot_for(waiting.feed.resource) if result.count("refused") else None
-        tried.append(File(result, waiting.feed, events, session.connection.site, snapshot))
-        if result.unusable:
-            summary.error = result.message
+        if not summary.take(partial(_try, session, waiting, events, ledger, tried)):
             break
     settle_resubmitted(ledger, session.target)
     return tried
+
+
+def _try(session: Session, waiting: Waiting, events: Path, ledger: Watched, tried: list[File]) -> Result:
+    with ledger.watching(events):
+        result = import_file(session, waiting)
+    snapshot = session.snapshot_for(waiting.feed.resource) if result.count("refused") else None
+    tried.append(File(result, waiting.feed, events, session.connection.site, snapshot))
+    return result
 
 
 def _with_queries(

@@ -1,13 +1,14 @@
 """The summary that a command prints at the end, as text and as JSON, and its exit code. Counts only."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipelines.home.batch import shown
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, UNREADABLE, UNUSABLE
+from pipelines.ledger.tables import LedgerError
 from pipelines.runs.lines import aligned, dollars
 from pipelines.runs.run import Result
 from pipelines.session.waiting import Left
@@ -48,6 +49,20 @@ class Summary:
     left_there: Mapping[str, int] = field(default_factory=dict)
     without_end: Mapping[str, str] = field(default_factory=dict)
     nothing_new: list[str] = field(default_factory=list)
+
+    def take(self, work: Callable[[], Result | None]) -> bool:
+        """Add the result of a run, if there is one. Return False if nothing can follow: `error` says why."""
+        try:
+            result = work()
+        except LedgerError as error:
+            self.error = str(error)
+            return False
+        if result is None:
+            return True
+        self.results.append(result)
+        if result.unusable:
+            self.error = result.message
+        return not result.unusable
 
     @property
     def exit_code(self) -> int:
