@@ -5,7 +5,6 @@ out was ever in the file that is given away.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from os import utime
 from pathlib import Path
@@ -13,7 +12,6 @@ from pathlib import Path
 from pipelines.home.files import locked, replace_whole, session
 from pipelines.home.scratch import throwaway_folder
 from pipelines.ledger.ledger import Ledger
-from pipelines.reports.building import quoted
 from pipelines.reports.making import make_tables, write_files
 from pipelines.reports.placing import BESIDE, READ_ONLY, being_built, put_beside
 from pipelines.reports.pseudonymous import Study, copy, key_of, set_key, shown
@@ -22,6 +20,7 @@ from pipelines.reports.settings import settings_of
 from pipelines.reports.sweep import Sweep, held
 from pipelines.reports.tables import ReportTable
 from pipelines.reports.terms import set_terms
+from pipelines.reports.views.values import quoted
 
 FOLDER = "pseudonymous"
 FILES = {suffix: name for suffix, name in BESIDE.items() if suffix != ".html"}
@@ -58,7 +57,7 @@ def _forget_times(folder: Path, published_at: str) -> None:
 def _make_private(scratch: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: Path) -> list[ReportTable]:
     """Make the tables as they are in `private.duckdb`; return those to be shown, as they will be."""
     with session(scratch / "private.spill", scratch / "private.duckdb") as db:
-        settings = replace(settings_of(home), publish_free_text=False)
+        settings = settings_of(home).model_copy(update={"publish_free_text": False})
         return shown(make_tables(db, ledger, sweep, published_at, home, settings, with_sending_times=False))
 
 

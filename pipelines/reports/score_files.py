@@ -1,39 +1,47 @@
 """The files of scores in TOML: those of `sql/reports/scores` come with the project, those of a home are its own."""
 
-import math
-import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+from typing_extensions import TypedDict
 
 from pipelines.reports.tables import BrokenTable, sql_folder
+from pipelines.reports.toml_files import TomlFile, read_toml
 
 FOLDER = "scores"
-METHODS = ("sum", "mean")
 Row = Mapping[str, Any]
+Text = Annotated[str, StringConstraints(pattern=r"\S")]
+Texts = Annotated[list[Text], Field(min_length=1)]
+Numbers = dict[str, float]
+Band = TypedDict("Band", {"from": float, "label": Text}, closed=True)
 
 
-@dataclass(frozen=True)
-class ScoreFile:
-    """The rule of one score. questionnaires: ids, names or `system|code`; questions: linkIds, codes or `system|code`.
+class ScoreRule(TomlFile):
+    """What a file says of its score.
 
     values: what each option counts for, by code or `system|code`. question_values: as `values`, by question, where
     options count otherwise. missing_allowed: number of questions that may be left out. rest_is_zero_after: options by
     question after which nothing more is asked.
     """
 
+    name: Text = Field(description="a text")
+    questionnaires: Texts = Field(description="a list of ids, names or system|code")
+    questions: Texts = Field(description="a list of linkIds, codes or system|code")
+    method: Literal["sum", "mean"] = Field("sum", description="sum or mean")
+    reversed: list[Text] = Field([], description="a list of questions")
+    missing_allowed: int = Field(0, ge=0, description="a number of questions, from 0")
+    values: Numbers = Field({}, description="a table: option = number")
+    question_values: dict[str, Numbers] = Field({}, description="a table for each question: option = number")
+    rest_is_zero_after: dict[str, Texts] = Field({}, description="a table: question = list of options")
+    bands: list[Band] = Field([], description="a list of tables with from and label")
+
+
+class ScoreFile(ScoreRule):
+    """The rule of one score, and the file that says it; is_ours: True if it comes with the project."""
+
     file: str
-    name: str
-    questionnaires: Sequence[str]
-    questions: Sequence[str]
-    method: str = "sum"
-    reversed: Sequence[str] = ()
-    missing_allowed: int = 0
-    values: Mapping[str, float] = field(default_factory=dict)
-    question_values: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    rest_is_zero_after: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    bands: Sequence[Row] = ()
     is_ours: bool = False
 
 
@@ -50,68 +58,4 @@ def score_files(home: Path) -> list[ScoreFile]:
 
 def _read(path: Path, is_ours: bool) -> ScoreFile:
     file = f"{FOLDER}/{path.name}"
-    try:
-        said = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise BrokenTable(f"{file} cannot be read ({type(error).__name__})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise BrokenTable(f"{file} is no TOML: {error}") from None
-    settings = {each.name: each for each in fields(ScoreFile) if each.name not in ("file", "is_ours")}
-    if other := next((name for name in said if name not in settings), None):
-        raise BrokenTable(f"{file}: there is no setting `{other}`: there are {', '.join(settings)}")
-    lacking = [n for n, each in settings.items() if each.default is each.default_factory is MISSING and n not in said]
-    if lacking:
-        raise BrokenTable(f"{file}: `{lacking[0]}` is missing")
-    for name, value in said.items():
-        if not _SHAPES[name][0](value):
-            raise BrokenTable(f"{file}: `{name}` is {_SHAPES[name][1]}")
-    return ScoreFile(file=file, is_ours=is_ours, **said)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_is_text, value))
-
-
-def _are_numbers(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_number, value.values()))
-
-
-def _is_band(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and value.keys() == {"from", "label"}
-        and _is_number(value["from"])
-        and _is_text(value["label"])
-    )
-
-
-_SHAPES: Mapping[str, tuple[Any, str]] = {
-    "name": (_is_text, "a text"),
-    "questionnaires": (_are_texts, "a list of ids, names or system|code"),
-    "questions": (_are_texts, "a list of linkIds, codes or system|code"),
-    "method": (lambda value: value in METHODS, "sum or mean"),
-    "reversed": (lambda value: value == [] or _are_texts(value), "a list of questions"),
-    "missing_allowed": (lambda value: type(value) is int and value >= 0, "a number of questions, from 0"),
-    "values": (_are_numbers, "a table: option = number"),
-    "question_values": (
-        lambda value: isinstance(value, dict) and all(map(_are_numbers, value.values())),
-        "a table for each question: option = number",
-    ),
-    "rest_is_zero_after": (
-        lambda value: isinstance(value, dict) and all(map(_are_texts, value.values())),
-        "a table: question = list of options",
-    ),
-    "bands": (
-        lambda value: isinstance(value, list) and all(map(_is_band, value)),
-        "a list of tables with from and label",
-    ),
-}
-"""By setting: the test of its value, and what it is in words."""
+    return ScoreFile.model_construct(**dict(read_toml(path, file, ScoreRule)), file=file, is_ours=is_ours)

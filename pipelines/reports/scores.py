@@ -163,7 +163,10 @@ class _Here:
         """Yield the sum over the questions whose options declare values; nothing if there are none."""
         valued = [link_id for link_id, options in self.options.items() if any(map(_is_declared, options))]
         if valued:
-            yield ScoreFile("", self.name or self.own_id, [self.own_id], valued, is_ours=True)
+            name = self.name or self.own_id
+            yield ScoreFile.model_construct(
+                file="", name=name, questionnaires=[self.own_id], questions=valued, is_ours=True
+            )
 
     def apply(self, rule: ScoreFile, rows: Scores) -> None:
         """Add the rows of a rule."""

@@ -313,11 +313,14 @@ def test_a_questionnaire_without_name_or_letters_still_has_a_table(world: World)
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("publish_free_text = 'yes'", "reports.toml: publish_free_text is true or false"),
+        ("publish_free_text = 'yes'", "reports.toml: `publish_free_text` is true or false"),
         ("free_text = true", "reports.toml: there is no setting `free_text`: there are publish_free_text, publish"),
         ("publish_free_text", "reports.toml is no TOML: "),
-        ("[response_tables]\nq1 = 'Not so'", "reports.toml: [response_tables]: a name has lower-case letters"),
-        ("response_tables = 1", "reports.toml: [response_tables] has a line for each questionnaire: id = name"),
+        (
+            "[response_tables]\nq1 = 'Not so'",
+            "reports.toml: `response_tables` is a table, id = name: a name has lower",
+        ),
+        ("response_tables = 1", "reports.toml: `response_tables` is a table, id = name: a name has lower"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_said_in_one_sentence(whole: World, text: str, why: str) -> None:
