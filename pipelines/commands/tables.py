@@ -91,8 +91,9 @@ def views_check(options: Options, files: tuple[Path, ...], sql: bool) -> int:
 
     Of those in <home>/views it says also why one would not be published.
     """
-    from pipelines.reports.view_check import check_view, held_up_by
+    from pipelines.reports.tables import why_not_published
     from pipelines.reports.views.definition import BadView
+    from pipelines.reports.views.run import check_view
 
     code = ALL_LOADED
     for file in files:
@@ -103,7 +104,7 @@ def views_check(options: Options, files: tuple[Path, ...], sql: bool) -> int:
             code = UNREADABLE
             continue
         click.echo(as_text(lines))
-        if why := held_up_by(file, options.home):
+        if why := why_not_published(options.home, file):
             click.echo(f"chartferry: not published: {as_text([why])}", err=True)
             code = UNREADABLE
     return code

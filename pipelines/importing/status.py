@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from pipelines.ledger.rejects import open_by_batch, open_in_batch, reasons_of
 from pipelines.ledger.so_far import counts_so_far
 from pipelines.ledger.standing import undone_by_batch
 from pipelines.ledger.states import OUTCOMES, ROW_STATES
-from pipelines.runs.lines import aligned, dollars
+from pipelines.runs.lines import aligned, dollars, first_of
 from pipelines.session.ledger import has_ledger, open_ledger
 
 COUNTED = ("records", "accepted", "rejected", *OUTCOMES)
@@ -128,11 +127,11 @@ def _one(row: dict[str, Any]) -> Iterable[str]:
     if row.get("now"):
         yield f"rows at this moment: {_counted(row['now'], ROW_STATES)}"
     if rejects := row.get("rejects", ()):
-        yield from _first(map(_reject, rejects), len(rejects), "rejects: chartferry rejects export has them all")
+        others = "rejects: chartferry rejects export has them all"
+        yield from first_of(map(_reject, rejects), SHOWN_ROWS, len(rejects), others)
     if unsettled := row.get("unsettled", ()):
-        yield from _first(
-            map(_unsettled, unsettled), len(unsettled), "such rows: chartferry status BATCH --json has them all"
-        )
+        others = "such rows: chartferry status BATCH --json has them all"
+        yield from first_of(map(_unsettled, unsettled), SHOWN_ROWS, len(unsettled), others)
     for each in row.get("decisions", ()):
         why = f": {each['why']}" if each["why"] else ""
         yield f"decision: {each['at']}, {each['user']}: {each['command']} {each['subject']}{why}"
@@ -157,9 +156,3 @@ def _unsettled(row: Mapping[str, Any]) -> str:
 def _reject(reject: Mapping[str, Any]) -> str:
     said = f"reject {reject['reject_id']}: line {reject['line']}, {reject['state']}, attempts {reject['attempts']}"
     return f"{said}: {', '.join(dict.fromkeys(reject['rules']))}"
-
-
-def _first(lines: Iterable[str], total: int, rest: str) -> Iterable[str]:
-    yield from islice(lines, SHOWN_ROWS)
-    if total > SHOWN_ROWS:
-        yield f"and {total - SHOWN_ROWS:,} more {rest}"

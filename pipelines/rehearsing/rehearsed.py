@@ -6,7 +6,7 @@ Ids, keys, codes, lines and cents only; no text of a record.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from pipelines.home import spill
 from pipelines.home.batch import Unreadable
 from pipelines.home.files import replace_whole, session
 from pipelines.rehearsing.refusals import basis, rests_on_decisions, rule_behind
-from pipelines.runs.lines import dollars
+from pipelines.runs.lines import dollars, first_of
 from pipelines.runs.manifest import rules_version, software_version
 from pipelines.runs.run import Result
 from pipelines.runs.summary import Summary
@@ -100,20 +100,15 @@ class Rehearsed:
             before, after = (sum(pair[at] for pair in self.balances.values()) for at in (0, 1))
             yield f"balances of {len(self.balances):,} patients: $ {dollars(before)} before, {dollars(after)} after"
             owed = [{"patient": name, "pair": pair} for name, pair in self.balances.items() if len(set(pair)) > 1]
-            yield from _first(owed, len(owed), "patients", _balance)
+            yield from _indented(map(_balance, owed), len(owed), "patients")
         if self.changed is not None:
             yield f"against the earlier rehearsal: {len(self.changed):,} rows have another outcome"
-            yield from _first(self.changed, len(self.changed), "changed", _changed)
+            yield from _indented(map(_changed, self.changed), len(self.changed), "changed")
         yield f"report: {self.path}"
 
 
-def _first(
-    found: Sequence[Mapping[str, Any]], total: int, what: str, line: Callable[[Mapping[str, Any]], str]
-) -> Iterator[str]:
-    for one in found[:SHOWN]:
-        yield f"  {line(one)}"
-    if total > SHOWN:
-        yield f"  and {total - SHOWN:,} more {what}: see the report"
+def _indented(lines: Iterable[str], total: int, others: str) -> Iterator[str]:
+    return (f"  {line}" for line in first_of(lines, SHOWN, total, f"{others}: see the report"))
 
 
 def _aside_lines(rows: Sequence[Mapping[str, Any]], total: int) -> Iterator[str]:

@@ -10,6 +10,7 @@ from pipelines.reports.tables import FREE, VIEWED, BrokenTable, ReportTable
 from pipelines.reports.views.compile import compile_view
 from pipelines.reports.views.definition import BadView, columns_of
 from pipelines.reports.views.operators import told_by
+from pipelines.reports.views.values import quoted
 
 FAULTS_OF_THE_TEXT = (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException)
 """Errors whose text is about the SQL, not about the rows, and so holds no data."""
@@ -68,8 +69,3 @@ def write_parquet(db: duckdb.DuckDBPyConnection, table: ReportTable, path: Path)
     options = f"FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{said}}}"
     [[rows]] = db.execute(f'COPY main."{table.name}" TO {quoted(str(path))} ({options})').fetchall()
     return int(rows)
-
-
-def quoted(text: str) -> str:
-    """Return the text as a literal of SQL."""
-    return "'" + text.replace("'", "''") + "'"

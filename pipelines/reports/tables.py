@@ -143,7 +143,9 @@ def readable_tables(home: Path | None = None) -> list[ReportTable]:
 
 
 def why_not_published(home: Path, path: Path) -> str:
-    """Return what keeps a view of the home from being published; empty if nothing does."""
+    """Return what keeps a view from being published; empty if nothing does, or if it is none of the home's."""
+    if path.parent.resolve() != (home / "views").resolve():
+        return ""
     try:
         name = _parse(path).name
     except BrokenTable as error:

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import duckdb
 
 from pipelines.reports.answered_forms import Form, forms_with_responses
-from pipelines.reports.building import quoted
 from pipelines.reports.forms import Asked
 from pipelines.reports.settings import FILE, ReportSettings
 from pipelines.reports.tables import TERM, BrokenTable, ColumnOf, ReportTable
+from pipelines.reports.views.values import quoted
 
 PREFIX = "response_"
 LETTERS = 50

@@ -1,6 +1,7 @@
 """Sums and rows as lines of text: how commands show them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 
 def dollars(cents: int) -> str:
@@ -17,3 +18,10 @@ def aligned(rows: Sequence[Sequence[str]], texts: int = 2) -> Iterable[str]:
     for row in rows:
         cells = [c.ljust(w) if at < texts else c.rjust(w) for at, (c, w) in enumerate(zip(row, widths, strict=True))]
         yield "  ".join(cells).rstrip()
+
+
+def first_of(lines: Iterable[str], most: int, total: int, others: str) -> Iterator[str]:
+    """Yield the first lines, and how many more there are, if any."""
+    yield from islice(lines, most)
+    if total > most:
+        yield f"and {total - most:,} more {others}"

@@ -1,4 +1,4 @@
-"""Run a view as a table over resources: of files, or as a search at the target gives them."""
+"""Check a view, or run it as a table over resources: of files, or as a search at the target gives them."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -12,7 +12,7 @@ import pyarrow as pa
 from pipelines.home import arrow
 from pipelines.home.files import session
 from pipelines.reports.views.compile import compile_view
-from pipelines.reports.views.definition import BadView, View
+from pipelines.reports.views.definition import BadView, View, columns_of, read_view
 from pipelines.reports.views.operators import told_by
 from pipelines.reports.views.values import quoted
 
@@ -21,6 +21,16 @@ SUFFIXES = tuple(_FORMATS)
 AT_ONCE = 1_000
 MAX_LINE_BYTES = 64 << 20
 _BODIES = pa.schema([("body", pa.string())])
+
+
+def check_view(file: Path, with_select: bool) -> list[str]:
+    """Return the lines that tell a view's columns, and its SELECT if that is asked for. Raises `BadView`."""
+    view = read_view(file)
+    compiled = compile_view(view, "resource")
+    lines = [f"{file.name}: of {view.resource}, {len(compiled.columns)} columns"]
+    for (name, kind), column in zip(compiled.columns, columns_of(view.select), strict=True):
+        lines.append(f"  {name} {kind}: {column.description or column.path.text}")
+    return [*lines, *(compiled.sql.splitlines() if with_select else [])]
 
 
 def run_view(view: View, resources: Iterable[bytes], spill: Path, out: Path) -> int:

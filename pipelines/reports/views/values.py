@@ -129,6 +129,7 @@ def mapped(value: Value, body: Callable[[str], str]) -> str:
 
 
 def quoted(text: str) -> str:
+    """Return the text as a literal of SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
