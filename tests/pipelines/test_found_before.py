@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
@@ -25,7 +24,7 @@ from pipelines.home.batch import CONTROL, Received, Unreadable
 from pipelines.home.exits import SET_ASIDE
 from pipelines.home.files import sha256_of
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation import earlier, program
+from pipelines.validation import earlier
 from pipelines.validation.checking import check_records
 from pipelines.validation.mapping import map_file
 from pipelines.validation.outcome import Validated, read_from, told_as
@@ -381,50 +380,3 @@ def test_a_file_that_comes_again_is_read_once_and_a_purge_leaves_nothing_of_it(h
     assert [*home.rglob(earlier.FOUND)]
     assert chartferry("purge", first["batch_id"])[0] == 0
     assert not [*home.rglob(earlier.FOUND)]
-
-
-# -- the program
-
-
-def test_a_program_that_was_changed_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it runs, what it found is not kept: what runs may be older."""
-    file = tmp_path / "rules.py"
-    file.write_text("one")
-    began = file.stat().st_ctime
-    monkeypatch.setattr(program, "_files", lambda: iter([(tmp_path, file)]))
-    monkeypatch.setattr(program, "_packages", list)
-    assert program.program_hash() is None, "this process is older"
-    hashes = set()
-    for text in ("one", "two", "one"):
-        file.write_text(text)
-        program._hash.cache_clear()
-        with patch.object(program, "_is_as_started", lambda: True):
-            hashes.add(program.program_hash())
-    program._hash.cache_clear()
-    assert len(hashes) == 2
-    assert began
-
-
-def test_the_program_is_known_by_its_files_and_by_packages() -> None:
-    names = {str(path.relative_to(place)) for place, path in program._files()}
-    assert {"pipelines/validation/checker.py", "pipelines/feeds/terms/rules.toml", "fhir_service/app.py"} <= names
-    assert any(path.name.startswith("pyarrow-") for path in program._packages())
-
-
-def test_a_package_of_the_same_version_with_other_files_is_another_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not so one without a list of its files, of which the version is known alone."""
-    monkeypatch.setattr(program, "_files", lambda: iter(()))
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.setattr(program, "_is_as_started", lambda: True)
-    (tmp_path / "old-1.0.egg-info").mkdir()
-    (tmp_path / "some-1.0.dist-info").mkdir()
-    record = tmp_path / "some-1.0.dist-info" / "RECORD"
-    hashes = []
-    for text in ("some.py,sha256=a,1", "some.py,sha256=b,1", "some.py,sha256=a,1"):
-        record.write_text(text)
-        program._hash.cache_clear()
-        hashes.append(program.program_hash())
-    program._hash.cache_clear()
-    assert hashes[0] == hashes[2] != hashes[1]
