@@ -16,10 +16,13 @@ FAULTS_OF_THE_TEXT = (duckdb.ParserException, duckdb.CatalogException, duckdb.Bi
 """Errors whose text is about the SQL, not about the rows, and so holds no data."""
 
 
-def make(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
-    """Build the table. Raises `BrokenTable` with the file, and with line and reason if these hold no data."""
+def make(db: duckdb.DuckDBPyConnection, table: ReportTable) -> int:
+    """Build the table; return the number of its rows.
+
+    Raises `BrokenTable` with the file, and with line and reason if these hold no data.
+    """
     try:
-        db.execute(f'CREATE TABLE main."{table.name}" AS {_select(table)}')
+        [[rows]] = db.execute(f'CREATE TABLE main."{table.name}" AS {_select(table)}').fetchall()
     except BadView as error:
         raise BrokenTable(str(error)) from None
     except FAULTS_OF_THE_TEXT as error:
@@ -35,6 +38,7 @@ def make(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
     if given != [(column.name, column.type) for column in table.columns]:
         told = ", ".join(" ".join(column) for column in given)
         raise BrokenTable(f"{table.file} declares other columns than it gives: {told}")
+    return int(rows)
 
 
 def _select(table: ReportTable) -> str:

@@ -57,15 +57,14 @@ def make_tables(
     of_scores = stage_files(db, sweep, home, settings.publish_patients)
     tables = [replace(each, remarks=tuple(of_scores)) if each.name == SCORE else each for each in tables]
     hide_strangers(db, home)
-    for table in tables:
-        make(db, table)
+    rows = {table.name: make(db, table) for table in tables}
     tables = [_remarked(db, table) for table in tables]
     for table in response_tables(db, settings, {table.name for table in tables}):
-        make(db, table)
+        rows[table.name] = make(db, table)
         tables.append(table)
     for name in READ:
         db.unregister(name)
-    check(db, tables, sweep)
+    check(db, tables, rows, sweep)
     return tables
 
 

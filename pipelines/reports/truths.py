@@ -1,6 +1,6 @@
 """Statements about the tables that must be true before they are published."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import duckdb
 
@@ -44,10 +44,18 @@ TOTALS: dict[str, str] = {
 }
 """Statements about the tables, each with a query that gives 0 if it is true."""
 
+UNKNOWN = "its key or references name what is not there"
 
-def check(db: duckdb.DuckDBPyConnection, tables: list[ReportTable], sweep: Sweep) -> None:
-    """Raise `PublicationError` with every statement about the tables that is not true."""
-    by_table = {table.name: _false_of(db, table) for table in tables}
+
+def check(db: duckdb.DuckDBPyConnection, tables: list[ReportTable], rows: Mapping[str, int], sweep: Sweep) -> None:
+    """Raise `PublicationError` with every statement about the tables that is not true.
+
+    rows: the number of the rows of each table. Of one without rows, no key and no reference can be false.
+    """
+    columns = {table.name.lower(): {column.name.lower() for column in table.columns} for table in tables}
+    for table in tables:
+        _names_what_is_there(table, columns)
+    by_table = {table.name: _false_of(db, table) if rows[table.name] else [] for table in tables}
     failed = [name for untrue in by_table.values() for name in untrue]
     failed += [name for name, query in TOTALS.items() if count(db, query) != 0]
     if count(db, "SELECT count(*) FROM diagnostic_report") != sweep.total:
@@ -56,12 +64,21 @@ def check(db: duckdb.DuckDBPyConnection, tables: list[ReportTable], sweep: Sweep
         raise PublicationError(f"not published, because these are not true: {'; '.join(failed)}", by_table)
 
 
+def _names_what_is_there(table: ReportTable, columns: Mapping[str, set[str]]) -> None:
+    """Raise `BrokenTable` if the table's key or references name no table or column of these."""
+    named = [(table.name, name) for name in table.key]
+    for column, other in table.references:
+        named += [(table.name, column), (other, column)]
+    if not all(name.lower() in columns.get(place.lower(), ()) for place, name in named):
+        raise BrokenTable(f"{table.file}: {UNKNOWN}")
+
+
 def _false_of(db: duckdb.DuckDBPyConnection, table: ReportTable) -> list[str]:
     """Return the statements of the table's header that are not true. Raises `BrokenTable`."""
     try:
         return list(_doubles_and_lost(db, table))
     except FAULTS_OF_THE_TEXT:
-        raise BrokenTable(f"{table.file}: its key or references name what is not there") from None
+        raise BrokenTable(f"{table.file}: {UNKNOWN}") from None
 
 
 def _doubles_and_lost(db: duckdb.DuckDBPyConnection, table: ReportTable) -> Iterator[str]:

@@ -302,7 +302,7 @@ def test_a_view_is_published_of_questionnaires_and_results(world: World) -> None
 DOUBLE = {"select": [{"column": [ID, {**TEXT, "name": "report_id"}]}]}
 AT = "mine.view.json: select[0].column[1]"
 
-
+OF_NOTHING = {"tag": [{"name": "chartferry/references", "value": "nothing"}]}
 MISTAKES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"path": "code."}, {}, f"{AT}.path: the expression ends early"),
     (
@@ -317,7 +317,9 @@ MISTAKES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"name": "other"}, "mine.view.json: name: must be that of the file"),
     ({"path": "category.coding.code"}, {}, f"{AT}: a path gives more than one value where one is allowed"),
     ({"tag": [{"name": "chartferry/references", "value": 'x"'}]}, {}, f"{AT}.tag: chartferry/references must be"),
-    ({"tag": [{"name": "chartferry/references", "value": "nothing"}]}, {}, "mine.view.json: its key or references"),
+    (OF_NOTHING, {}, "mine.view.json: its key or references"),
+    (OF_NOTHING, {"resource": "Observation"}, "mine.view.json: its key or references"),
+    ({"tag": [{"name": "chartferry/references", "value": "task"}]}, {}, "mine.view.json: its key or references"),
     ({"tag": [{"name": "chartferry/key", "value": "true"}]}, {}, "these are not true: mine has one row per"),
 ]
 
