@@ -40,6 +40,7 @@ from tests.support.dialects import share_compiled
 from tests.support.instances import Bench, Instances
 from tests.support.order import SECONDS
 from tests.support.postgres import NoPostgres, Postgres, running_server
+from tests.support.publishing import comments_of_ours_are_left_out
 from tests.support.replaying import assert_replay_is_equal, is_seldom, new_ledgers_are_copies
 from tests.support.starting import OwnService
 from tests.support.temporary_files import keep_files_in_memory
@@ -255,6 +256,7 @@ CHEAPER = (
     databases_in_memory_share_instances,
     publications_take_one_thread,
     scripts_of_dagster_are_read_once,
+    comments_of_ours_are_left_out,
 )
 
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from pipelines.reports.tables import report_tables
-from tests.support.publishing import TARGET, World, import_payments
+from tests.support.publishing import TARGET, World, all_comments, import_payments
 
 Comments = dict[str, tuple[str, dict[str, str]]]
 
@@ -22,7 +22,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made = World(tmp_path_factory.mktemp("home"))
     import_payments(made)
     made.questionnaires = [{"resourceType": "Questionnaire", "id": "q", "name": 'It\'s "odd": #1', "status": "active"}]
-    made.publish()
+    with all_comments():
+        made.publish()
     yield made
     made.ledger.close()
 

@@ -20,6 +20,7 @@ from tests.support.publishing import (
     PAGED,
     TARGET,
     World,
+    all_comments,
     import_payments,
     publish_only,
 )
@@ -65,7 +66,8 @@ def paid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Reports and payments, published once for tests that only read the tables."""
     made = World(tmp_path_factory.mktemp("paid"))
     import_payments(made)
-    made.publish()
+    with all_comments():
+        made.publish()
     yield made
     made.ledger.close()
 

@@ -18,6 +18,7 @@ from pipelines.home.files import session
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Intent, Outcome, Reason, Reject, Repeat
+from pipelines.reports import making
 from pipelines.reports.building import comment
 from pipelines.reports.changes import sweep_changes
 from pipelines.reports.making import make_tables
@@ -148,6 +149,30 @@ def few_tables() -> Iterator[None]:
     """Let definitions of Dagster that are made meanwhile have few tables: of sixty they take twice as long."""
     with pytest.MonkeyPatch.context() as patch:
         publish_only(patch)
+        yield
+
+
+@contextmanager
+def comments_of_ours_are_left_out() -> Iterator[None]:
+    """Within, publications give no comments to tables that are as the project declares them: an eighth of their time.
+
+    DuckDB takes as long for each of six hundred as for a query, and they are always the same.
+    """
+
+    def comment_others(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
+        if table != OURS.get(table.name):
+            comment(db, table)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(making, "comment", comment_others)
+        yield
+
+
+@contextmanager
+def all_comments() -> Iterator[None]:
+    """Within, publications give all comments, for tests that look at them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(making, "comment", comment)
         yield
 
 
