@@ -5,12 +5,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import ColumnElement, Connection, Text, select
+from sqlalchemy import ColumnElement, Connection, Dialect, Text, select
 
 from pipelines.home import arrow
 from pipelines.ledger import tables as t
 
 ROWS_A_CHUNK = 50_000
+_known: dict[tuple[str, str, tuple[str, ...]], str] = {}
+"""Queries by dialect, table and columns: to compile one takes longer than to read a small table by it."""
 
 
 class Snapshot:
@@ -21,19 +23,27 @@ class Snapshot:
 
     def reader(self, name: str, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         """A table, or some columns of it, a chunk at a time."""
-        table = t.readable[name]
-        chosen = [table.c[column] for column in (columns or table.c.keys())]
-        schema = pa.schema([(column.name, _arrow_type(column)) for column in chosen])
-        return pa.RecordBatchReader.from_batches(schema, self._chunks(schema, select(*chosen)))
+        columns = tuple(columns or t.readable[name].c.keys())
+        schema = pa.schema([(column, _arrow_type(t.readable[name].c[column])) for column in columns])
+        query = _query(self._connection.dialect, name, columns)
+        return pa.RecordBatchReader.from_batches(schema, self._chunks(schema, query))
 
-    def _chunks(self, schema: pa.Schema, query: Any) -> Iterator[pa.RecordBatch]:
+    def _chunks(self, schema: pa.Schema, query: str) -> Iterator[pa.RecordBatch]:
         on_the_server = {"name": f"reader_{uuid.uuid4().hex}"} if self._connection.dialect.name == "postgresql" else {}
         cursor = self._connection.connection.cursor(**on_the_server)
-        cursor.execute(str(query.compile(self._connection.engine)))
+        cursor.execute(query)
         while rows := cursor.fetchmany(ROWS_A_CHUNK):
             yield arrow.batch_of_rows(rows, schema)
         # Not in a `finally`: a reader that was given up may be collected after its connection has ended.
         cursor.close()
+
+
+def _query(dialect: Dialect, name: str, columns: tuple[str, ...]) -> str:
+    """Return the query for columns of a table."""
+    known = (dialect.name, name, columns)
+    if known not in _known:
+        _known[known] = str(select(*(t.readable[name].c[column] for column in columns)).compile(dialect=dialect))
+    return _known[known]
 
 
 def _arrow_type(column: ColumnElement[Any]) -> pa.DataType:
