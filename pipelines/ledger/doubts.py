@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 from typing import NamedTuple
 
-from sqlalchemy import delete, select
+from sqlalchemy import bindparam, delete, select
 
 from pipelines.ledger import states
 from pipelines.ledger import tables as t
@@ -113,10 +113,11 @@ def sightings(
     any more, before the attempt of this generation.
     """
     found: dict[str, tuple[datetime | None, frozenset[str] | None] | None] = {}
-    for doubt in doubts:
-        of = (target, resource_type, doubt.patient_id or "")
-        tried = (_before(ledger, of, at) for at in (doubt.first_sent_at, doubt.first_attempt_at) if at)
-        found[doubt.key] = next((seen for seen in tried if seen), None)
+    with ledger.reading():
+        for doubt in doubts:
+            of = (target, resource_type, doubt.patient_id or "")
+            tried = (_before(ledger, of, at) for at in (doubt.first_sent_at, doubt.first_attempt_at) if at)
+            found[doubt.key] = next((seen for seen in tried if seen), None)
     return found
 
 
@@ -126,14 +127,23 @@ def went_without_name(ledger: LedgerAccess, target: str, resource_type: str, rec
     return at is not None and _before(ledger, of, at) is not None
 
 
+_NOTED = t.sighting.c
+_LAST_BEFORE = (
+    select(*(_NOTED[name] for name in Sighting._fields))
+    .where(_NOTED.target == bindparam("target"), _NOTED.resource_type == bindparam("resource_type"))
+    .where(_NOTED.patient_id == bindparam("patient_id"), _NOTED.noted_at <= bindparam("at"))
+    .order_by(_NOTED.noted_at.desc())
+    .limit(1)
+)
+"""The last sighting of a patient: made once, since a load that was killed asks for one for each of its rows."""
+
+
 def _before(
     ledger: LedgerAccess, of: tuple[str, str, str], at: str
 ) -> tuple[datetime | None, frozenset[str] | None] | None:
     """Return the last sighting of a patient before a moment; None where there is none."""
-    sighting = t.sighting.c
-    this = zip((sighting.target, sighting.resource_type, sighting.patient_id), of, strict=True)
-    query = select(*(sighting[name] for name in Sighting._fields)).where(*(column == value for column, value in this))
-    newest = ledger.read(query.where(sighting.noted_at <= at).order_by(sighting.noted_at.desc()).limit(1))
+    target, resource_type, patient_id = of
+    newest = ledger.read(_LAST_BEFORE, target=target, resource_type=resource_type, patient_id=patient_id, at=at)
     if not newest:
         return None
     seen = Sighting._make(newest[0])
