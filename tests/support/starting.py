@@ -9,13 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any, Self
 
+from pipelines.home.files import locked
 from tests.support.launcher import order
 from tests.support.warm import COMMANDS, LAUNCHER, is_warm, service_command
 
@@ -189,22 +190,41 @@ def warm(module: str, *words: object) -> tuple[str, ...]:
 
 @cache
 def warm_process() -> str:
-    """The address of the warm process of this one, which ends with it."""
-    folder = tempfile.mkdtemp(prefix="warm-")
-    address = str(Path(folder) / "socket")
-    pipe = subprocess.PIPE
-    command = [sys.executable, "-m", "tests.support.warm", address]
+    """The address of the warm process, which the workers of a run share. It ends once none of them holds its input."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    folder = Path(tempfile.gettempdir()) / f"warm-{run}" if run else Path(tempfile.mkdtemp(prefix="warm-"))
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with locked(folder / "lock"):
+        held = _hold(folder) if (folder / "begun").exists() else _begin(folder)
+    atexit.register(held)
+    return str(folder / "socket")
+
+
+def _begin(folder: Path) -> Callable[[], None]:
+    """Begin the warm process of a folder; return what lets it end, and waits for that."""
+    until = folder / "until"
+    os.mkfifo(until)
+    writes = os.open(until, os.O_RDWR)  # does not wait for a process that reads
+    reads = os.open(until, os.O_RDONLY)
+    command = [sys.executable, "-m", "tests.support.warm", str(folder / "socket")]
     environ = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # numpy would start threads
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environ, cwd=ROOT, start_new_session=True)
-    until, says = process.stdin, process.stdout
-    assert until
-    assert says
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=reads, stdout=pipe, env=environ, cwd=ROOT, start_new_session=True)
+    os.close(reads)
+    assert process.stdout
+    assert process.stdout.readline() == b"ready\n"
+    let_go = _hold(folder)
+    os.close(writes)
+    (folder / "begun").touch()
 
     def end() -> None:
-        until.close()
+        let_go()
         process.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
-    atexit.register(end)
-    assert says.readline() == b"ready\n"
-    return address
+    return end
+
+
+def _hold(folder: Path) -> Callable[[], None]:
+    """Keep the warm process of a folder from its end; return what lets go of it."""
+    return partial(os.close, os.open(folder / "until", os.O_WRONLY | os.O_NONBLOCK))
