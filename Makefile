@@ -21,8 +21,8 @@ VENV := .venv
 BIN  := $(VENV)/bin
 # Tests start the commands some hundred times: what Python compiles is kept, even where the environment says it is not.
 unexport PYTHONDONTWRITEBYTECODE
-# Processes that run tests beside each other.
-WORKERS   ?= 2
+# Processes that run tests beside each other: for two cores, as tests wait for a quarter of their time.
+WORKERS   ?= 3
 # Tests of one file stay in one process, so that they share what they set up; the longest files begin first.
 TESTS := $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
