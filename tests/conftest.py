@@ -31,7 +31,7 @@ from fhir_service.reference.loading import load
 from fhir_service.serve import _Protocol
 from fhir_service.service import Service, utc_now
 from fhir_service.settings import Settings
-from pipelines.home import files, in_memory
+from pipelines.home import files
 from pipelines.ledger.access import JOURNAL
 from pipelines.session import service_commands
 from tests.support import loopback
@@ -207,7 +207,7 @@ def clients_share_contexts_of_tls() -> Iterator[None]:
 def databases_in_memory_share_instances() -> Iterator[None]:
     """What commands in this process sort in memory, they sort in instances of DuckDB that are there already."""
     with pytest.MonkeyPatch.context() as patch, closing(Instances()) as instances:
-        patch.setattr(in_memory, "open_in_memory", instances)
+        patch.setattr(files, "open_in_memory", instances)
         yield
 
 

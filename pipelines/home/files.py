@@ -4,12 +4,10 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from pipelines.home import in_memory
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -88,7 +86,20 @@ def session(spill: Path, database: Path | None = None) -> Iterator["DuckDBPyConn
 
 def _opened(database: Path | None, settings: dict[str, str | bool | int]) -> "DuckDBPyConnection":
     if database is None:
-        return in_memory.open_in_memory(settings)
-    import duckdb  # as in `in_memory`
+        return open_in_memory(settings)
+    import duckdb  # as in `open_in_memory`
 
-    return in_memory.silent(duckdb.connect(str(database), config=dict(settings)))
+    return _silent(duckdb.connect(str(database), config=dict(settings)))
+
+
+def open_in_memory(settings: Mapping[str, str | bool | int]) -> "DuckDBPyConnection":
+    """Return a connection to a new database in memory, with these settings of DuckDB."""
+    import duckdb  # a helper process that only checks chunks does without it
+
+    return _silent(duckdb.connect(":memory:", config=dict(settings)))
+
+
+def _silent(database: "DuckDBPyConnection") -> "DuckDBPyConnection":
+    """Let no bars be drawn for queries of some seconds: for a process that was started by `python -c`, as those of
+    Dagster's runs are, DuckDB would draw them on its output."""
+    return database.execute("SET enable_progress_bar = false")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.home import arrow, in_memory
+from pipelines.home import arrow, files
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -96,7 +96,7 @@ def is_whole(path: Path) -> bool:
 def sorter(spill: Path, memory: str = "96MB") -> "DuckDBPyConnection":
     """A DuckDB of its own that keeps to this much memory and spills into the folder."""
     spill.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return in_memory.open_in_memory(
+    return files.open_in_memory(
         {"memory_limit": memory, "temp_directory": str(spill), "threads": 1, "preserve_insertion_order": True}
     )
 

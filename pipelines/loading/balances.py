@@ -14,6 +14,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import orjson
+from sqlalchemy import select
 
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import referred
@@ -21,9 +22,11 @@ from pipelines.client.identifiers import identifier_value, values_of
 from pipelines.client.paging import every_page
 from pipelines.client.replies import NoResult
 from pipelines.client.whole import whole
+from pipelines.ledger import tables as t
+from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.payments import payments_made
 from pipelines.ledger.rows import Reason
+from pipelines.ledger.states import LANDED
 from pipelines.loading.row import Row
 
 Body = dict[str, Any]
@@ -199,3 +202,13 @@ def _number(value: Any) -> Decimal:
         return Decimal(str(value or 0))
     except InvalidOperation:
         return Decimal(0)
+
+
+def payments_made(ledger: LedgerAccess, target: str, patients: Sequence[str]) -> Iterator[tuple[str, str, int]]:
+    """Yield patient, resource id and cents of each payment that was made for these patients."""
+    c = t.record.c
+    query = select(c.patient_id, c.resource_id, c.amount_cents).where(
+        c.target == target, c.resource_type == "PaymentNotice", c.state.in_(LANDED), c.resource_id.is_not(None)
+    )
+    for patient, resource_id, cents in ledger.read_of(query, c.patient_id, patients):
+        yield patient, resource_id, cents or 0

@@ -17,6 +17,8 @@ from pipelines.client.identifiers import identifier_value, values_of
 from pipelines.client.replies import NoResult, Refused, resources_of
 from pipelines.client.steps import Step
 from pipelines.client.whole import whole
+from pipelines.ledger.lease import utc_text
+from pipelines.ledger.rows import Sighting
 from pipelines.loading.identity import Identity
 from pipelines.loading.row import Row, dated
 
@@ -275,3 +277,17 @@ def ahead(client: FhirClient, now: datetime) -> int | None:
     """Microseconds that the target's clock is ahead of ours, at least."""
     said = client.server_time()
     return None if said is None else int((said - now.astimezone(UTC)) / timedelta(microseconds=1))
+
+
+class Looks:
+    """The looks of one load. noted: patients whose resources at the target are noted."""
+
+    def __init__(self, client: FhirClient, resource_type: str) -> None:
+        self._client, self._resource_type = client, resource_type
+        self.noted: set[str] = set()
+
+    def look(self, row: Row) -> Sighting:
+        """Return the resources that the row's patient has at the target now. Safe from any thread."""
+        ids = ids_before(self._client, self._resource_type, row)
+        now = datetime.now(UTC)
+        return Sighting(row.patient_id or "", utc_text(now), ahead(self._client, now), ids)

@@ -1,11 +1,17 @@
 """The load of one part of a batch, by a worker that holds its lease, and may not be the first that does."""
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.home import arrow
 from pipelines.home.progress import Progress
+from pipelines.home.spill import batches
+from pipelines.ledger.doubts import doubt_sent
 from pipelines.ledger.parts import PartLease
+from pipelines.loading.accepted import ROWS_A_LOOK
 from pipelines.loading.book import Book
 from pipelines.loading.carrying import Carrier
 from pipelines.loading.intake import Intake
-from pipelines.loading.left_sending import doubt_left_sending
 from pipelines.loading.load import Load
 from pipelines.loading.part_outcome import PartLoaded
 
@@ -37,3 +43,15 @@ def load_part(load: Load, lease: PartLease, sayings: Sayings, freed: set[str]) -
     Carrier(book, intake).send()
     book.closing.write()
     return PartLoaded(book.loaded, *book.closing.answers.told(), book.refused, sayings.said, book.step != load.step)
+
+
+def doubt_left_sending(load: Load) -> None:
+    """Put rows in doubt that the worker before was sending: it sends no more, but may write answers down yet."""
+    sending = load.ledger.sending(*load.of)
+    keys, found = arrow.column([*sending], pa.string()), list[tuple[str, int]]()
+    for some in batches(load.batch.folder / "accepted.parquet", ROWS_A_LOOK, ["key", "lane"]) if sending else ():
+        rows = some.filter(pc.is_in(some.column("key"), keys))
+        here = load.batch.part.only(rows) if load.batch.part else rows
+        found += [(key, sending[key]) for key in here.column("key").to_pylist()]
+    if found:
+        doubt_sent(load.ledger, load.lease, load.source, load.resource, found)

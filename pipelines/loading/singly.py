@@ -8,7 +8,7 @@ from pipelines.client.steps import Step
 from pipelines.loading.answered import Posted
 from pipelines.loading.book import Book
 from pipelines.loading.lanes import send_by_lanes
-from pipelines.loading.looking import Looks
+from pipelines.loading.lookup import Looks
 from pipelines.loading.posting import Post, post
 from pipelines.loading.row import Row
 from pipelines.loading.sending import BundleSender

@@ -1,6 +1,8 @@
 """Keys that were first sent in another spelling than keys are read in today: such a record keeps its key.
 
-Its identifier at the target was made of it, so that under another it would be a second record.
+Its identifier at the target was made of it, so that under another it would be a second record. A key is plain, and read
+as ever, if it is ASCII with a digit, without blanks, plus signs and `.0` at its end, and begins with a letter, a digit
+or `_`. All that rules for keys have come to refuse or to fold is outside of that.
 """
 
 from collections.abc import Mapping
@@ -9,7 +11,6 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.columns import key
 from pipelines.feeds.terms.texts import folded, seen
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.spellings import unplain_keys
 
 
 def known_spellings(ledger: Ledger, target: str, feed: Feed) -> Mapping[str, str]:
@@ -33,3 +34,22 @@ def _forms_today(before: str) -> list[str]:
     """Return the key as it looks, and as it is read without its guard against spreadsheets."""
     looks = folded(seen(before))
     return [form for form in (looks, key(looks)) if isinstance(form, str) and form]
+
+
+NOT_PLAIN = {
+    "sqlite": "({key} GLOB '[^0-9A-Za-z_]*' OR {key} NOT GLOB '*[0-9]*' OR {key} GLOB '*[ +]*' OR {key} GLOB '*.0'"
+    " OR length(CAST({key} AS BLOB)) <> length({key}))",
+    "postgresql": "({key} ~ '^[^0-9A-Za-z_]' OR {key} !~ '[0-9]' OR {key} ~ '[ +]|[.]0$'"
+    " OR octet_length({key}) <> length({key}))",
+}
+QUERY = """
+SELECT key FROM record JOIN stream USING (stream_id)
+WHERE target = ? AND source = ? AND resource_type = ? AND {of_record}
+UNION SELECT source_key FROM reject WHERE target = ? AND source = ? AND resource_type = ? AND {of_reject}"""
+
+
+def unplain_keys(ledger: Ledger, target: str, source: str, resource_type: str) -> list[str]:
+    """Return the keys of records and rejects that are not plain, in order."""
+    test = NOT_PLAIN[ledger.engine.dialect.name]
+    query = QUERY.format(of_record=test.format(key="key"), of_reject=test.format(key="source_key"))
+    return sorted(key for (key,) in ledger.rows(query, (target, source, resource_type) * 2))

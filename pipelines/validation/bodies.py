@@ -1,18 +1,18 @@
 """Bodies of records: built from their values, and known for sound by their cells, without a look at the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
+from pipelines.client.profiles import member
 from pipelines.feeds.terms.record import Around, Built, Kind, Values
 from pipelines.validation.content import dump
 from pipelines.validation.ends import Ends
 from pipelines.validation.records import Row
 from pipelines.validation.soundness import SoundByCell, SoundByItem, are_plain
-from pipelines.validation.wording import in_words
 
 
 class Bodies:
@@ -110,3 +110,17 @@ def _ends_of(kind: Kind, shared: Sequence[str]) -> Ends | None:
     """Return the ends of rows of a kind whose records have a row for each answer."""
     begins = [column.name for column in kind.columns[1 : len(shared) + 1]] == list(shared)
     return Ends(shared, "questionnaire") if kind.put_together and begins else None
+
+
+REWORDED = {"questionnaire", "payment", "recipient"}
+
+
+def in_words(text: str, body: Mapping[str, Any], words: Mapping[str, str]) -> str:
+    """Return a body's text with what the target has in place of some members: its rules are the interface's till then.
+
+    No text within a body can be taken for a member: quotes are escaped there.
+    """
+    for name in REWORDED & body.keys():
+        ours = member(name, body[name])
+        text = text.replace(ours, words.get(ours, ours), 1)
+    return text

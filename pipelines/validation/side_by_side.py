@@ -11,9 +11,12 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO, Any, Self, TypeVar
 
+from pipelines.home.collecting import seldom
+from pipelines.home.scratch import workspace
 from pipelines.validation.messages import receive, send, widen
 
 Chunk = TypeVar("Chunk")
@@ -135,3 +138,11 @@ class Helper:
             with suppress(OSError):  # what it still held for a process that has ended
                 pipe.close()
         self._process.wait()
+
+
+@contextmanager
+def at_work(folder: Path, size: int, processes: int | None) -> Iterator[tuple[Path, SideBySide]]:
+    """A folder within another one that is gone at the end, and the processes that work on a file of so many bytes."""
+    helpers = processes_for(size) if processes is None else processes
+    with seldom(), workspace(folder) as inner, SideBySide(helpers) as work:
+        yield inner, work

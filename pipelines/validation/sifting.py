@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
+from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.mapping.header import path_heads, unnamed_columns
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.reading.chunks import Chunk, Notice, RowReader
 from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, SecondTables
 from pipelines.home.batch import Received
-from pipelines.validation.heads import Heads
 from pipelines.validation.last_line import LastLine
-from pipelines.validation.left_out import leave_out
 from pipelines.validation.outcome import Validated
 from pipelines.validation.totals import has_amount_total
 from pipelines.validation.trailer import Trailers
@@ -48,3 +48,45 @@ class Sifter:
         found.noticed += [*(self._tables.notices() if self._tables else ()), *reader.noticed]
         found.places = reader.places
         found.unnamed_columns = self._heads.unnamed()
+
+
+class Heads:
+    """Gathers the columns that the feed does not name: of a CSV by its header, else what its objects begin with.
+
+    Whole resources are left aside; names are gathered up to a number that can still be listed.
+    """
+
+    MOST = 1000
+
+    def __init__(self, feed: Feed, header: list[str] | None) -> None:
+        self._feed, self._header = feed, header
+        self._names: set[str] = set()
+
+    def note(self, chunk: Chunk) -> None:
+        if self._header is None and len(self._names) < self.MOST:
+            resources = self._feed.file.resources
+            self._names.update(*(row for row in chunk.rows if not (resources and "resourceType" in row)))
+
+    def unnamed(self) -> list[str]:
+        if self._header is not None:
+            return unnamed_columns(self._feed, self._header)
+        return sorted(self._names - path_heads(self._feed)) if self._feed.file.columns else []
+
+
+def leave_out(chunk: Chunk, mapper: Mapper, found: Validated) -> None:
+    """Take rows that `[skip]` of the feed names out of a chunk, and count their lines as not taken.
+
+    They may have too few fields or too many. A row that a quote has broken stays: there may be others in it.
+    """
+    if not mapper.feed.file.skip:
+        return
+    if chunk.rows:
+        for place in reversed(mapper.left_out(mapper.rows(chunk.rows)).nonzero()[0].tolist()):
+            found.not_taken += chunk.drop(place)
+    ragged = [row for row in chunk.bad if row.is_ragged]
+    if ragged:
+        rows = mapper.rows([row.padded(mapper.width) for row in ragged])
+        for row, is_left_out in zip(ragged, mapper.left_out(rows), strict=True):
+            if is_left_out:
+                found.not_taken += row.lines
+                chunk.drop_bad(row)

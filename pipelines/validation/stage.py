@@ -16,8 +16,8 @@ from pipelines.validation.checking import check_records
 from pipelines.validation.earlier import Basis, Earlier
 from pipelines.validation.mapping import map_file
 from pipelines.validation.outcome import Validated
+from pipelines.validation.side_by_side import at_work
 from pipelines.validation.totals import control_mismatch, over_limit
-from pipelines.validation.working import at_work
 
 
 def validate(

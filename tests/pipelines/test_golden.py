@@ -44,7 +44,7 @@ def test_a_feed_makes_of_a_file_what_the_golden_folder_shows(case: str, tmp_path
         f"{name}.ndjson": table(found.folder / f"{name}.parquet") for name in ("accepted", "rejects", "skipped")
     }
     _, feed = file_and_feed(GOLDEN / case / "input")
-    if feed.notes == "patient-day":
+    if feed.file.notes == "patient-day":
         shown["notes.ndjson"] = notes(found.folder / "accepted.parquet", ZoneInfo(feed.file.timezone))
     if os.environ.get("GOLDEN_UPDATE"):
         for name, text in shown.items():

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.feeds.reading import chunks as reading
-from pipelines.validation import grouping, side_by_side, working
+from pipelines.validation import grouping, side_by_side
 from pipelines.validation.side_by_side import Helper, SideBySide, processes_for
 from tests.pipelines.test_golden import CASES, GOLDEN, validated
 from tests.support.crossing import every_second
@@ -62,7 +62,7 @@ def test_two_processes_write_what_one_writes_byte_for_byte(
     here = validated(GOLDEN / case / "input", tmp_path / "one")
     done_here: list[object] = []
     monkeypatch.setattr(side_by_side, "_done", lambda _, chunk: done_here.append(chunk))
-    monkeypatch.setattr(working, "SideBySide", lambda _: kept)
+    monkeypatch.setattr(side_by_side, "SideBySide", lambda _: kept)
     helped = validated(GOLDEN / case / "input", tmp_path / "two")
     assert not done_here
     for name in FILES:

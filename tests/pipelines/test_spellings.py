@@ -13,8 +13,8 @@ from sqlalchemy import update
 from pipelines.feeds.terms.columns import Fault, key
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reason, Reject
-from pipelines.ledger.spellings import NOT_PLAIN, unplain_keys
 from pipelines.ledger.tables import records
+from pipelines.session.spellings import NOT_PLAIN, unplain_keys
 from tests.pipelines.test_ledger import OF, TARGET, intent, start
 from tests.support.exports import payments
 from tests.support.ledgers import lose_ledger

@@ -8,9 +8,8 @@ from typing import Any, Self
 
 from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk, Notice, Places, RowReader
-from pipelines.feeds.reading.partners import Halves, Keys, Partners, key_by
-from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, SecondTables
-from pipelines.feeds.reading.skipping import left_out_by
+from pipelines.feeds.reading.partners import Halves, Partners, key_by
+from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, SecondTables, left_out_by
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
@@ -61,6 +60,8 @@ class JoinedReader(RowReader):
         super().__init__(name, feed)
         self._both, self._first, self._second = Both(name, names, feed), first, second
         self._partners = Partners(name, names[1])
+        self._lines: dict[str, int] = {}
+        """The lines of the keys of the first file."""
 
     def __enter__(self) -> Self:
         with self._second as second:
@@ -78,8 +79,7 @@ class JoinedReader(RowReader):
             self.feed = first.feed
             self._check_alike(first, second)
             self._halves = Halves(first.header, second.header, self._both.prefix, self.feed)
-            key_of = key_by(first.header, self._both.key(0), self._both.place(0))
-            self._keys = Keys(key_of, self._twice_in_first if self._both.join.one_row_per else None)
+            self._key_of = key_by(first.header, self._both.key(0), self._both.place(0))
         except BaseException:
             first.__exit__()
             raise
@@ -130,7 +130,7 @@ class JoinedReader(RowReader):
 
     def _join_row(self, out: Chunk, row: Any, line: int, lines: int, raw: str, fault: Fault | None = None) -> bool:
         """Put a row with its partners into a chunk; return True if it has none. fault: why the row is doubtful."""
-        partners = self._partners.of(self._keys.of(row, line))
+        partners = self._partners.of(self._key(row, line))
         if not partners:
             both, text = self._halves.row(row, None), self._halves.text(row, None, raw)
             _put(out, both, line, lines, text, fault, is_doubtful=True)
@@ -172,10 +172,12 @@ class JoinedReader(RowReader):
         if (first.header is None) != (second.header is None):
             raise Unreadable(f"{self.name}: of two files that are joined both are tables, or both hold objects")
 
-    def _twice_in_first(self, line: int, again: int) -> str:
-        """Return the sentence for two rows, by their lines in both files together."""
-        before = self._second.counted.lines
-        return self._both.twice_in_first(line - before, again - before)
+    def _key(self, row: Any, line: int) -> str | None:
+        """The key of a row of the first file. Raises Unreadable for a second row of a key that is to have one."""
+        key, before = self._key_of(row), self._second.counted.lines
+        if key and self._both.join.one_row_per and (first := self._lines.setdefault(key, line)) != line:
+            raise Unreadable(self._both.twice_in_first(first - before, line - before))
+        return key
 
 
 def _put(out: Chunk, row: Any, line: int, lines: int, raw: str, fault: Fault | None, *, is_doubtful: bool) -> None:

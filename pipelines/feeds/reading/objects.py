@@ -11,6 +11,7 @@ from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader, filled
 from pipelines.feeds.reading.marks import unmarked_line
 from pipelines.feeds.reading.opening import NAME_THE_ENCODING, open_text
 from pipelines.feeds.reading.packed import Content
+from pipelines.feeds.reading.text_reader import TextReader
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
@@ -121,3 +122,31 @@ class ArrayReader(RowReader):
             f"{self.name}: object {self.counted.lines + 1:,} is no JSON, is cut off or longer than 2 MiB; "
             "correct it, or export the file again"
         )
+
+
+class ObjectLinesReader(TextReader):
+    """Reads a file of NDJSON."""
+
+    def rows(self, chunk: Chunk) -> Iterator[None]:
+        seen = False
+        for text in self._lines.read():
+            line, lines, raw = self._lines.take()
+            if not text.strip():
+                self.counted.blank += lines
+                continue
+            if not seen and text.strip() in ("{", "["):
+                raise Unreadable(
+                    f"{self.name}: one JSON document over several lines; NDJSON has one object on each line"
+                )
+            seen = True
+            answered, raw = unmarked_line(raw)
+            if answered:
+                self.answers[line] = answered
+            found, fault = read_object(raw)
+            if fault:
+                chunk.bad.append(BadRow(line, lines, raw, fault))
+            else:
+                chunk.add(found, line, lines, raw)
+            yield
+        if not seen:
+            raise Unreadable(f"{self.name}: the file is empty; export it again")

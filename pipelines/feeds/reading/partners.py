@@ -107,21 +107,6 @@ def _key(found: Iterator[Any]) -> str | None:
     return "\0".join(texts) if all(texts) else None
 
 
-class Keys:
-    """The keys of the rows of the first file. alone: where a key has one row, the sentence against a second one."""
-
-    def __init__(self, key_of: "KeyOf", alone: "Twice | None") -> None:
-        self._key_of, self._alone = key_of, alone
-        self._lines: dict[str, int] = {}
-
-    def of(self, row: Any, line: int) -> str | None:
-        """The key of a row on a line. Raises Unreadable."""
-        key = self._key_of(row)
-        if key and self._alone and (first := self._lines.setdefault(key, line)) != line:
-            raise Unreadable(self._alone(first, line))
-        return key
-
-
 class Halves:
     """A row of the first file with one of the second behind it. other: the header of the second, None of objects."""
 

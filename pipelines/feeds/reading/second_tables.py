@@ -2,7 +2,7 @@
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -13,7 +13,9 @@ from pipelines.feeds.reading.headings import Headings, OfPayments, is_heading_of
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.names import position
 from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.texts import shows_nothing
 from pipelines.feeds.terms.totals import filled, is_title
+from pipelines.feeds.terms.values import Test
 
 REPEATED_HEADER = "LEDGER-25"
 REPEATS = "the row repeats the header, as in a file that was put together; it is no record"
@@ -248,3 +250,34 @@ def between(below: int) -> str:
         f"a text between rows that is no record; the {below:,} rows below it were taken as of the same table: if it is"
         " a title of other records, take it and them out of the file"
     )
+
+
+def left_out_by(feed: FeedFile, header: Sequence[str] | None, prefix: str = "") -> IsLeftOut | None:
+    """The conditions of `[skip]` on the columns of a file; None where there are none.
+
+    prefix: what columns of the second file have before their names. Those of the first may be named by position.
+    """
+    tests = dict(_placed(feed.skip, header or (), prefix))
+    empty = frozenset(feed.empty)
+
+    def is_left_out(cells: Sequence[str]) -> bool:
+        return any(test.holds(_cell(cells, place, empty)) for place, test in tests.items())
+
+    return is_left_out if tests else None
+
+
+def _placed(tests: Mapping[str, Test], header: Sequence[str], prefix: str) -> list[tuple[int, Test]]:
+    """The conditions, each with the place of its column."""
+    names = {f"{prefix}{name}": place for place, name in enumerate(header)}
+    places = ((names.get(name, _by_position(name, header, prefix)), test) for name, test in tests.items())
+    return [(place, test) for place, test in places if place is not None]
+
+
+def _by_position(name: str, header: Sequence[str], prefix: str) -> int | None:
+    number = None if prefix else position(name)
+    return number - 1 if number and number <= len(header) else None
+
+
+def _cell(cells: Sequence[str], place: int, empty: frozenset[str]) -> str | None:
+    text = cells[place] if place < len(cells) else ""
+    return None if shows_nothing(text) or text.strip() in empty else text

@@ -10,8 +10,7 @@ from pipelines.feeds.reading.csv_file import CsvReader
 from pipelines.feeds.reading.fixed import FixedReader
 from pipelines.feeds.reading.joined import JoinedReader
 from pipelines.feeds.reading.marks import as_saved, marked_form
-from pipelines.feeds.reading.object_lines import ObjectLinesReader
-from pipelines.feeds.reading.objects import ArrayReader
+from pipelines.feeds.reading.objects import ArrayReader, ObjectLinesReader
 from pipelines.feeds.reading.packed import UNTAKEN, Content, contents, is_taken
 from pipelines.feeds.reading.several import Several
 from pipelines.feeds.terms.schema import FeedFile
@@ -29,7 +28,7 @@ def text_reader(path: Path, file_name: str, feed: Feed, form: str) -> RowReader:
     """The reader of a file of text, to be entered. Raises Unreadable."""
     if feed.file.join and not marked_form(path):
         return _joined(path, file_name, feed)
-    found = contents(path, file_name, feed.patterns)
+    found = contents(path, file_name, feed.file.files)
     reader = _one_after_another(found.files, file_name, feed.file, form)
     reader.noticed.extend(map(_untaken, found.untaken))
     return reader
@@ -56,8 +55,8 @@ def _joined(path: Path, file_name: str, feed: Feed) -> RowReader:
     """The reader of a zip archive with the two files that a feed joins. Raises Unreadable."""
     [join] = feed.file.join.values()
     every = contents(path, file_name, ("*",)).files
-    both = [[file for file in every if is_taken(file.file_name, names)] for names in (feed.patterns, join.files)]
-    for files, patterns in zip(both, (feed.patterns, join.files), strict=True):
+    both = [[file for file in every if is_taken(file.file_name, names)] for names in (feed.file.files, join.files)]
+    for files, patterns in zip(both, (feed.file.files, join.files), strict=True):
         if not files:
             raise Unreadable(
                 f"{file_name}: no {' or '.join(patterns)} is here, which the feed joins; put both files into one zip"
