@@ -34,7 +34,7 @@ def import_assets(
 
 
 def _received(names: Names, feed: Feed) -> dg.AssetsDefinition:
-    patterns = " or ".join(f"`{pattern}`" for pattern in feed.patterns)
+    patterns = " or ".join(f"`{pattern}`" for pattern in feed.file.files)
     taken = f"Taken are files that are called {patterns}." if patterns else "They come from its query."
 
     @stage_asset(

@@ -58,7 +58,7 @@ class SharedNotes:
     @classmethod
     def of(cls, batch: Batch, client: FhirClient, ledger: LedgerAccess) -> Self | None:
         """The shared notes of a batch whose feed wants them."""
-        return cls(batch, client, ledger) if batch.feed.notes == "patient-day" else None
+        return cls(batch, client, ledger) if batch.feed.file.notes == "patient-day" else None
 
     def group(self, row: Row) -> Group | None:
         """The group of a row; None for one that is not to share a note."""

@@ -77,7 +77,7 @@ class Verdicts:
         one said.
         """
         there = record.resource_id is not None and not self._had_another_key(row)
-        match self.batch.feed.changed, self.batch.feed.resource:
+        match self.batch.feed.file.changed, self.batch.feed.resource:
             case "skip", _:
                 return "skipped"
             case "update", "Task" if there:

@@ -75,7 +75,7 @@ def _total(said: object) -> Decimal | None:
 
 def over_limit(feed: Feed, found: Validated) -> str | None:
     """Return a sentence with the most frequent reasons if more records are rejected than the feed allows, or None."""
-    limit = feed.max_rejects
+    limit = feed.file.max_rejects
     if limit is None:
         return None
     most = int(limit * found.records) if isinstance(limit, Decimal) and limit < 1 else int(limit)

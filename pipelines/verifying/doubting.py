@@ -29,7 +29,7 @@ class Doubting:
         self._carried = Carried(db, load.source, load.resource)
         self._of = load.of
         self._ahead = ahead(load.client, datetime.now(UTC))
-        self._supersedes = load.batch.feed.changed == "supersede" and load.resource == "QuestionnaireResponse"
+        self._supersedes = load.batch.feed.file.changed == "supersede" and load.resource == "QuestionnaireResponse"
 
     def write_all(self) -> Loaded:
         """Write the accepted rows of the batch's run, and the repeats within its file; return the counts."""

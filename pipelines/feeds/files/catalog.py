@@ -74,25 +74,6 @@ class Feed:
         return self.kind.resource
 
     @property
-    def patterns(self) -> tuple[str, ...]:
-        return self.file.files
-
-    @property
-    def changed(self) -> str:
-        """The policy for changed content under a known key."""
-        return self.file.changed
-
-    @property
-    def notes(self) -> str:
-        """The policy for notes: one per `response`, or one per `patient-day`."""
-        return self.file.notes
-
-    @property
-    def max_rejects(self) -> int | Decimal | None:
-        """The most rejects that a file may have: a number of records, or (below 1) a share of them."""
-        return self.file.max_rejects
-
-    @property
     def query_hash(self) -> str:
         """A hash of what decides which rows its query gives, and which of them are taken."""
         return _sha256(self.file.model_dump(mode="json", by_alias=True, include={"query", "take", "skip"}))
@@ -117,8 +98,8 @@ class Feed:
         ending: `payments-may.zip` fits `payments*.csv`."""
         names = {file_name, plain_name(file_name)}
         if file_name.endswith(".zip"):
-            names |= {plain_name(file_name) + PurePath(pattern).suffix for pattern in self.patterns}
-        return any(fnmatchcase(name, pattern) for name in names for pattern in self.patterns)
+            names |= {plain_name(file_name) + PurePath(pattern).suffix for pattern in self.file.files}
+        return any(fnmatchcase(name, pattern) for name in names for pattern in self.file.files)
 
 
 @dataclass(frozen=True)

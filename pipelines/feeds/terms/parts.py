@@ -1,9 +1,45 @@
-"""What all pieces of a feed file have in common."""
+"""What all pieces of a feed file have in common, and checks of values that are more than their shape."""
 
-from pydantic import BaseModel, ConfigDict
+import re
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 
 class Part(BaseModel):
     """A piece of a feed file: nothing unknown in it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=False, hide_input_in_errors=True)
+
+
+def is_position(given: object) -> bool:
+    """True if a value can name a column by its number: an integer from 1."""
+    return isinstance(given, int) and not isinstance(given, bool) and given > 0
+
+
+def known_encoding(name: str) -> str:
+    """Return the name of an encoding if a feed may use it for its text. Raises ValueError for any other."""
+    try:
+        "".encode(name)
+        odd = name.lower().replace("-", "_") in ("idna", "punycode", "undefined", "unicode_escape", "utf_7")
+    except (LookupError, ValueError):
+        odd = True
+    if odd or "escape" in name:
+        raise ValueError("no encoding that Python knows (utf-8, utf-16, windows-1252, ...)")
+    return name
+
+
+def is_date_format(form: str) -> bool:
+    """True if `strptime` can read a whole date by this format: year, month and day."""
+    try:
+        datetime.strptime(datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC).strftime(form), form)  # noqa: DTZ007 - only tried
+    except (ValueError, re.error):
+        return False
+    return all(re.search(f"%[{letters}]", form) for letters in ("Yyxc", "mbBjxc", "djxc"))
+
+
+Encoding = Annotated[str, AfterValidator(known_encoding)]
+AsList = BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
+"""Lets `"$"` stand for `["$"]`."""
+Texts = Annotated[tuple[str, ...], AsList]

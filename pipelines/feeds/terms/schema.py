@@ -9,8 +9,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from pipelines.feeds.terms.expecting import Expect
 from pipelines.feeds.terms.numbers import Numbers
-from pipelines.feeds.terms.parts import Part
-from pipelines.feeds.terms.settings import is_date_format, known_encoding
+from pipelines.feeds.terms.parts import Encoding, Part, Texts, is_date_format
 from pipelines.feeds.terms.sources import Join, Query
 from pipelines.feeds.terms.times import Conventions
 from pipelines.feeds.terms.values import Comment, Test, Trailer, Value
@@ -36,11 +35,11 @@ class FeedFile(Part):
     name: Name
     source: Name
     kind: Kind
-    files: tuple[str, ...] = ()
+    files: Texts = ()
     query: Query | None = None
     join: Annotated[dict[Label, Join], Field(max_length=1)] = {}
     format: Form | None = None
-    encoding: str = "utf-8"
+    encoding: Encoding = "utf-8"
     delimiter: str = Field(",", pattern=r"^[^\r\n\x00]$")
     quote: str = Field('"', pattern=r"^[^\r\n\x00]?$")
     escape: str = Field("", pattern=r"^[^\r\n\x00]?$")
@@ -53,14 +52,14 @@ class FeedFile(Part):
     header_has: str = ""
     sheet: Annotated[int, Field(ge=1)] | str | None = None
     dates_since: Literal[1900, 1904] = 1900
-    empty: tuple[str, ...] = ()
+    empty: Texts = ()
     timezone: str = "UTC"
     ambiguous: Literal["reject", "earlier", "later"] = "reject"
-    dates: tuple[str, ...] = ()
+    dates: Texts = ()
     years: tuple[Year, Year] | None = None
     decimal: Literal[".", ","] = "."
     thousands: Literal["", ".", ",", " ", "'"] = ""
-    currency: tuple[str, ...] = ()
+    currency: Texts = ()
     resources: bool = False
     one_row_per: Literal["comment"] | None = None
     changed: Policy = "reject"
@@ -68,8 +67,8 @@ class FeedFile(Part):
     copayments: Literal["ask", "all"] = "ask"
     notes: Literal["response", "patient-day"] = "response"
     max_rejects: Annotated[int | Decimal, Field(ge=0)] | None = None
-    scored: tuple[str, ...] | None = None
-    scored_questions: tuple[str, ...] = ()
+    scored: Texts | None = None
+    scored_questions: Texts = ()
     take: dict[str, Test] = {}
     skip: dict[str, Test] = {}
     trailer: Trailer | None = None
@@ -78,17 +77,6 @@ class FeedFile(Part):
     columns: dict[str, Value] = {}
     questions: dict[str, Value] = {}
     comments: tuple[Comment, ...] = ()
-
-    @field_validator("currency", "empty", "dates", "files", "scored", "scored_questions", mode="before")
-    @classmethod
-    def _short_list(cls, given: Any) -> Any:
-        """`"$"` stands for `["$"]`."""
-        return [given] if isinstance(given, str) else given
-
-    @field_validator("encoding")
-    @classmethod
-    def _known_encoding(cls, name: str) -> str:
-        return known_encoding(name)
 
     @field_validator("dates")
     @classmethod

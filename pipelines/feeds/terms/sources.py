@@ -3,9 +3,9 @@
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from pipelines.feeds.terms.parts import Part
+from pipelines.feeds.terms.parts import AsList, Part
 
 
 class Query(Part):
@@ -28,17 +28,12 @@ class Join(Part):
     second. one_row_per: the join's own name where each row of the second file is to be a row; else each of the first.
     """
 
-    files: tuple[str, ...] = Field(min_length=1)
+    files: Annotated[tuple[str, ...], Field(min_length=1), AsList]
     on: dict[str, str] = Field(min_length=1)
     one_row_per: str = ""
     encoding: str | None = None
     delimiter: str | None = Field(None, pattern=r"^[^\r\n\x00]$")
     header: Annotated[int, Field(ge=1, le=1000)] | None = None
-
-    @field_validator("files", mode="before")
-    @classmethod
-    def _short_list(cls, given: Any) -> Any:
-        return [given] if isinstance(given, str) else given
 
     @property
     def written(self) -> dict[str, Any]:

@@ -3,10 +3,9 @@
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from pipelines.feeds.terms.parts import Part
-from pipelines.feeds.terms.settings import is_position, known_encoding
+from pipelines.feeds.terms.parts import Encoding, Part, is_position
 from pipelines.feeds.terms.texts import composed
 
 
@@ -64,7 +63,7 @@ class Crosswalk(Part):
     """
 
     file: str | None = None
-    encoding: str = "utf-8"
+    encoding: Encoding = "utf-8"
     delimiter: str = Field(",", min_length=1, max_length=1)
     database: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     query: str | None = None
@@ -74,11 +73,6 @@ class Crosswalk(Part):
     reference: Literal["identifier"] | None = None
     type: Literal["Patient", "Practitioner"] | None = None
     system: str = ""
-
-    @field_validator("encoding")
-    @classmethod
-    def _known_encoding(cls, name: str) -> str:
-        return known_encoding(name)
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:

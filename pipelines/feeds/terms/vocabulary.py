@@ -166,13 +166,9 @@ _GLUE = (
 ).split()
 
 
+@lru_cache(maxsize=4096)
 def words_of(label: str) -> tuple[str, ...]:
     """`patient`, `id` of `PatientID`, `patient_id`, `Patient-Nr`, `PATIENTID` and `patientid`."""
-    return _words_of(label)
-
-
-@lru_cache(maxsize=4096)
-def _words_of(label: str) -> tuple[str, ...]:
     parted = re.sub(r"(?<=[a-zäöü])(?=[A-Z])|(?<=[A-Z])(?=[A-Z](?!s\b)[a-z])", " ", label)
     parted = re.sub(r"(?<=\w)\s*#|^#$", " nr ", parted)
     found = (part for word in re.findall(r"[^\W\d_]+|\d+", parted.lower()) for part in _parts(word))
