@@ -1,5 +1,6 @@
 """One target under several spellings of its address: those that are surely the same by the standard of URLs."""
 
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from sqlalchemy import select
@@ -36,7 +37,10 @@ def known_as(ledger: LedgerAccess, target_id: str) -> str:
     if before := ledger.value(select(t.alias.c.known_as).where(t.alias.c.target_id == target_id)):
         return str(before)
     known = [name for (name,) in ledger.read(select(t.target.c.target_id).order_by(t.target.c.first_seen_at))]
-    if target_id in known:
-        return target_id
-    alike = spelled_alike(target_id)
-    return next((each for each in known if spelled_alike(each) == alike), target_id)
+    return as_spelled(target_id, known)
+
+
+def as_spelled(name: str, known: Collection[str]) -> str:
+    """Return a name as it is known, however its address is spelled; the name itself where it is not known."""
+    alike = spelled_alike(name)
+    return name if name in known else next((each for each in known if spelled_alike(each) == alike), name)

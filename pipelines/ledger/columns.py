@@ -1,6 +1,8 @@
 """The columns that several of the ledger's tables have: texts, cents, and the counts of a batch and of a run."""
 
-from sqlalchemy import BigInteger, Column, MetaData, Text
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Integer, MetaData, Text
 
 from pipelines.ledger.states import OUTCOMES
 
@@ -33,3 +35,16 @@ def count_columns() -> list[Column[int]]:
 
 def cents_column() -> Column[int]:
     return Column("amount_cents", BigInteger)
+
+
+def outcome_columns() -> list[Column[Any]]:
+    """Columns of what became of a record, now or in an earlier version."""
+    attempts = [Column("attempts", Integer, nullable=False), Column("http_status", Integer)]
+    moments = text_columns("first_attempt_at", "finished_at", "first_sent_at")
+    return [*text_columns("resource_id", "patient_id", "source_at"), cents_column(), *attempts, *moments]
+
+
+def holder_columns() -> list[Column[Any]]:
+    """Columns of the process that holds a lease: those of `lease.Holder`."""
+    texts = text_columns("owner", "host", "machine", nullable=False)
+    return [*texts, Column("pid", Integer, nullable=False), *text_columns("taken_at", "heartbeat_at", nullable=False)]

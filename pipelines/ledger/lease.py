@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
 from sqlalchemy import ColumnElement, Connection, Engine, Select, Table, and_, bindparam, select, update
@@ -197,9 +196,7 @@ class Lease(Held):
         self._begin()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
         with self._engine.begin() as connection:
             connection.execute(t.lease.delete().where(self._mine()))

@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, select, update
@@ -67,9 +66,7 @@ class PartLease(Held):
         self._begin()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let the part go: without an outcome, for who takes it up next."""
         self._end()
         with self._engine.begin() as connection:

@@ -20,7 +20,15 @@ from sqlalchemy import (
 )
 
 from pipelines.home.exits import Explained, WronglyAsked
-from pipelines.ledger.columns import cents_column, count_columns, metadata, text_column, text_columns
+from pipelines.ledger.columns import (
+    cents_column,
+    count_columns,
+    holder_columns,
+    metadata,
+    outcome_columns,
+    text_column,
+    text_columns,
+)
 
 SCHEMA_VERSION = 11
 
@@ -70,8 +78,7 @@ batch = Table(
 run = Table(
     "run",
     metadata,
-    text_column("target", primary_key=True),
-    text_column("batch_id", primary_key=True),
+    *text_columns("target", "batch_id", primary_key=True),
     Column("run", Integer, primary_key=True, autoincrement=False),
     *text_columns("started_at", "finished_at", "state", "feed_hash", "rules_version", "software_version", "message"),
     *count_columns(),
@@ -106,11 +113,7 @@ records = Table(
     text_column("content_hash", nullable=False),
     Column("feed_no", Integer, nullable=False),
     text_column("state", nullable=False),
-    *text_columns("resource_id", "patient_id", "source_at"),
-    cents_column(),
-    Column("attempts", Integer, nullable=False),
-    Column("http_status", Integer),
-    *text_columns("first_attempt_at", "finished_at", "first_sent_at"),
+    *outcome_columns(),
 )
 """Each record as it is now, and the line that it is from. `record` has it with names in the place of numbers.
 
@@ -135,11 +138,7 @@ versions = Table(
     text_column("content_hash"),
     Column("feed_no", Integer),
     text_column("state", nullable=False),
-    *text_columns("resource_id", "patient_id", "source_at"),
-    cents_column(),
-    Column("attempts", Integer, nullable=False),
-    Column("http_status", Integer),
-    *text_columns("first_attempt_at", "finished_at", "first_sent_at"),
+    *outcome_columns(),
     Column("version", Integer),
     *text_columns("fate", "kept_at"),
 )
@@ -203,8 +202,7 @@ repeat = _named(
 reject = Table(
     "reject",
     metadata,
-    text_column("target", primary_key=True),
-    text_column("reject_id", primary_key=True),
+    *text_columns("target", "reject_id", primary_key=True),
     text_column("batch_id", nullable=False),
     Column("line", BigInteger, nullable=False),
     Column("lines", BigInteger, nullable=False),
@@ -233,8 +231,7 @@ reject_reason = Table(
 resubmission = Table(
     "resubmission",
     metadata,
-    text_column("target", primary_key=True),
-    text_column("batch_id", primary_key=True),
+    *text_columns("target", "batch_id", primary_key=True),
     Column("line", BigInteger, primary_key=True, autoincrement=False),
     text_column("reject_id", primary_key=True),
     text_column("seen_at", nullable=False),
@@ -246,9 +243,7 @@ lease = Table(
     "lease",
     metadata,
     text_column("target", primary_key=True),
-    *text_columns("owner", "host", "machine", nullable=False),
-    Column("pid", Integer, nullable=False),
-    *text_columns("taken_at", "heartbeat_at", nullable=False),
+    *holder_columns(),
 )
 
 part = Table(
@@ -257,9 +252,7 @@ part = Table(
     text_column("target", primary_key=True),
     Column("part", Integer, primary_key=True, autoincrement=False),
     Column("attempts", Integer, nullable=False),
-    *text_columns("owner", "host", "machine", nullable=False),
-    Column("pid", Integer, nullable=False),
-    *text_columns("taken_at", "heartbeat_at", nullable=False),
+    *holder_columns(),
     *text_columns("counts", "outcome"),
 )
 """The parts of the batch that is loaded into a target just now, each with its own lease; without an owner it is free.
@@ -281,28 +274,17 @@ publication = Table(
 shared_note = Table(
     "shared_note",
     metadata,
-    text_column("target", primary_key=True),
-    text_column("source", primary_key=True),
-    text_column("key", primary_key=True),
+    *text_columns("target", "source", "key", primary_key=True),
     Column("generation", Integer, primary_key=True, autoincrement=False),
     *text_columns("patient_id", "day", nullable=False),
 )
 """Responses that share the note of a patient and local day (`notes = "patient-day"`)."""
-Index(
-    "shared_note_by_day",
-    shared_note.c.target,
-    shared_note.c.source,
-    shared_note.c.patient_id,
-    shared_note.c.day,
-)
+Index("shared_note_by_day", *(shared_note.c[name] for name in ("target", "source", "patient_id", "day")))
 
 sighting = Table(
     "sighting",
     metadata,
-    text_column("target", primary_key=True),
-    text_column("resource_type", primary_key=True),
-    text_column("patient_id", primary_key=True),
-    text_column("noted_at", primary_key=True),
+    *text_columns("target", "resource_type", "patient_id", "noted_at", primary_key=True),
     Column("ahead_us", BigInteger),
     text_column("ids"),
 )
@@ -326,8 +308,7 @@ decision = Table(
 query_mark = Table(
     "query_mark",
     metadata,
-    text_column("target", primary_key=True),
-    text_column("feed", primary_key=True),
+    *text_columns("target", "feed", primary_key=True),
     *text_columns("query_hash", "batch_id", "kind", "value", "noted_at", nullable=False),
 )
 """Up to where the database of a feed was read, by its watermark: a time, a date or a number. The next query begins

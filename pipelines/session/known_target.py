@@ -12,7 +12,7 @@ from sqlalchemy import select
 from pipelines.client.replies import NoResult, TargetUnusable
 from pipelines.home.batch_files import MANIFESTS
 from pipelines.ledger import tables as t
-from pipelines.ledger.addresses import known_as, spelled_alike
+from pipelines.ledger.addresses import as_spelled, known_as, spelled_alike
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import manifest_in
@@ -29,7 +29,7 @@ def known_target(connection: Connection, ledger: Ledger, home: Path) -> str:
     name, before = (known_as(ledger, each) for each in (connection.id, connection.base_url))
     in_the_ledger = _known(ledger)
     known = in_the_ledger if name in in_the_ledger else _with_those_on_record(ledger.batches_in(home), in_the_ledger)
-    name, before = (_as_spelled(each, known) for each in (name, before))
+    name, before = (as_spelled(each, known) for each in (name, before))
     if name not in known and before not in known:
         before = _formerly_at(connection.base_url, known) or before
     if connection.capabilities.store_id is None:
@@ -59,11 +59,6 @@ def _with_those_on_record(batches: Batches, known: Known) -> Known:
 
 def _was_at(urls: Collection[str], base_url: str) -> bool:
     return spelled_alike(base_url) in map(spelled_alike, urls)
-
-
-def _as_spelled(name: str, known: Known) -> str:
-    alike = spelled_alike(name)
-    return name if name in known else next((each for each in known if spelled_alike(each) == alike), name)
 
 
 def _formerly_at(base_url: str, known: Known) -> str | None:
