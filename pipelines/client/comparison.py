@@ -24,12 +24,9 @@ def same_content(resource_type: str, ours: Body, theirs: Body) -> bool:
         return False
 
 
-def fingerprint(resource_type: str, body: Body, timed: bool = True) -> str | None:
-    """Return a short hash, equal for equal content; None for elements of the wrong shape.
-
-    timed: with the record's own time, where the target keeps it. For a payment it shows a time of its own.
-    """
-    return fingerprints(resource_type, body)[timed]
+def fingerprint(resource_type: str, body: Body) -> str | None:
+    """Return a short hash, equal for equal content with the record's own time; None for elements of the wrong shape."""
+    return fingerprints(resource_type, body)[1]
 
 
 def fingerprints(resource_type: str, body: Body) -> tuple[str | None, str | None]:

@@ -233,17 +233,13 @@ class Bucket:
         return cls(place, made)
 
     def put(self, key: str, file: Path) -> None:
-        import obstore
-
         with _not_of(file), self._told():
-            obstore.put(self.store, key, file)
+            self.store.put(key, file)
 
     def read(self, key: str) -> Held | None:
-        import obstore
-
         with self._told():
             try:
-                found = obstore.get(self.store, key)
+                found = self.store.get(key)
                 meta = found.meta
                 content = bytes(found.bytes())
             except FileNotFoundError:
@@ -251,23 +247,20 @@ class Bucket:
         return Held(content, {name: meta[name] for name in ("e_tag", "version") if meta.get(name)})
 
     def swap(self, key: str, content: bytes, before: Held | None) -> None:
-        import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         with self._told():
             try:
-                obstore.put(self.store, key, content, mode=before.mark if before else "create", use_multipart=False)
+                self.store.put(key, content, mode=before.mark if before else "create", use_multipart=False)
             except (AlreadyExistsError, PreconditionError):
                 now = self.read(key)
                 if now is None or now.content != content:  # else it was ours, and the answer was lost
                     raise SomebodyElse from None
 
     def fetch(self, key: str, file: Path) -> bool:
-        import obstore
-
         with self._told():
             try:
-                found = obstore.get(self.store, key)
+                found = self.store.get(key)
             except FileNotFoundError:
                 return False
             blocks = iter(found)
@@ -275,43 +268,33 @@ class Bucket:
         return True
 
     def ages(self, below: str = "") -> dict[str, datetime]:
-        import obstore
-
         with self._told():
-            pages = obstore.list(self.store, below or None)
+            pages = self.store.list(below or None)
             return {each["path"]: each["last_modified"] for page in pages for each in page}
 
     def names(self, below: str) -> list[str]:
-        import obstore
-
         with self._told():
-            found = obstore.list_with_delimiter(self.store, below or None)
+            found = self.store.list_with_delimiter(below or None)
             paths = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
         return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
 
     def lying(self) -> dict[str, Seen]:
-        import obstore
-
         with self._told():
-            found = obstore.list_with_delimiter(self.store)["objects"]
+            found = self.store.list_with_delimiter()["objects"]
         return {each["path"]: _seen(each) for each in found}
 
     def seen(self, key: str) -> Seen | None:
-        import obstore
-
         with self._told():
             try:
-                return _seen(obstore.head(self.store, key))
+                return _seen(self.store.head(key))
             except FileNotFoundError:
                 return None
 
     def remove(self, keys: Collection[str]) -> None:
-        import obstore
-
         with self._told():
             for key in keys:
                 try:
-                    obstore.delete(self.store, key)
+                    self.store.delete(key)
                 except FileNotFoundError:
                     continue
 

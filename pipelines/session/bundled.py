@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import httpx
@@ -29,31 +29,20 @@ Say = Callable[[str], None]
 def bundled_service(home: Path, environ: Mapping[str, str], say: Say = lambda _: None) -> Iterator[str]:
     """The base URL of the service over the home's store: the running one, else one that ends with this process."""
     store = home / STORE
-    with _turn(home, say) as turn:
+    with ExitStack() as turn:
+        turn.enter_context(_turn(home, say))
         if url := running(store):
-            turn.release()
+            turn.close()
             yield url
             return
         with _child(store, home / "service.log", environ) as url:
             yield url
 
 
-class _Turn:
-    """A lock on the home that ends with the process: one command at a time starts a service of its own."""
-
-    def __init__(self, file: int) -> None:
-        self._file: int | None = file
-
-    def release(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-
-
 @contextmanager
-def _turn(home: Path, say: Say) -> Iterator[_Turn]:
+def _turn(home: Path, say: Say) -> Iterator[None]:
+    """A lock on the home that ends with the process: one command at a time starts a service of its own."""
     file = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    turn = _Turn(file)
     try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -63,9 +52,9 @@ def _turn(home: Path, say: Say) -> Iterator[_Turn]:
             fcntl.flock(file, fcntl.LOCK_EX)
         os.ftruncate(file, 0)
         os.pwrite(file, str(os.getpid()).encode(), 0)
-        yield turn
+        yield
     finally:
-        turn.release()
+        os.close(file)
 
 
 def running(store: Path) -> str | None:

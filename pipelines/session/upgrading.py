@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
-import orjson
+import msgspec
+from msgspec import Meta
 from sqlalchemy import Connection, Table, delete, select
 
 from pipelines.ledger import states
@@ -23,24 +24,23 @@ NAME = "outcomes.ndjson"
 TELLS = (*MADE, "undone")
 STATES = (*TELLS, "refused", "in_doubt")
 STREAM = ("target", "source", "resource_type")
-MOST_LINES, MOST_GENERATIONS, MOST_STATUS = 1 << 40, 1_000, 1_000
 
 
-class Outcome(NamedTuple):
-    """The outcome of a row, as its line has it, and the time of that.
+class Outcome(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The outcome of a row, as its line has it, and `at`, the time of that, which an earlier line has.
 
     content: the beginning of the row's content hash. asked_at: when a row in doubt was first sent, as UTC text.
     """
 
     key: str
-    content: str
-    line: int
-    generation: int
+    content: Annotated[str, Meta(min_length=1)]
+    line: Annotated[int, Meta(gt=0, lt=1 << 40)]
+    generation: Annotated[int, Meta(gt=0, lt=1_000)]
     state: str
     resource_id: str | None
-    status: int | None
+    status: Annotated[int, Meta(gt=0, lt=1_000)] | None
     asked_at: str | None
-    at: str
+    at: str = ""
 
 
 def take_outcomes(batches: Path, connection: Connection) -> None:
@@ -59,23 +59,14 @@ def _outcomes(path: Path) -> Iterator[Outcome]:
     with path.open("rb") as file:
         for line in file:
             try:
-                said = orjson.loads(line)
-            except ValueError:
+                said = msgspec.json.decode(line, type=Outcome | str)
+            except (msgspec.MsgspecError, ValueError):
                 continue
-            if is_moment(said):
-                at = said
-            elif _is_outcome(said):
-                yield Outcome._make((*said, at))
-
-
-def _is_outcome(said: Any) -> bool:
-    kinds = (str, str, int, int, str, str | None, int | None, str | None)
-    if not isinstance(said, list) or len(said) != len(kinds) or not all(map(isinstance, said, kinds)):
-        return False
-    _, content, line, generation, state, _, status, asked_at = said
-    if not (status is None or 0 < status < MOST_STATUS) or not (asked_at is None or is_moment(asked_at)):
-        return False
-    return bool(content) and 0 < line < MOST_LINES and 0 < generation < MOST_GENERATIONS and state in STATES
+            if isinstance(said, str):
+                at = said if is_moment(said) else at
+            elif said.state in STATES and (said.asked_at is None or is_moment(said.asked_at)):
+                said.at = at
+                yield said
 
 
 def _rows(accepted: Path) -> dict[str, dict[str, Any]]:

@@ -3,7 +3,6 @@
 So a large file that comes again, or whose load was cut off, is not read and checked a second time.
 """
 
-import hashlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from pipelines.feeds.terms.record import Around
 from pipelines.home import arrow, spill
 from pipelines.home.batch import CONTROL, Received
 from pipelines.home.files import sha256_of, write_whole
+from pipelines.validation.content import sha
 from pipelines.validation.outcome import Validated, read_from, told_as
 from pipelines.validation.program import program_hash
 from pipelines.validation.tables import ANSWERS
@@ -70,7 +70,7 @@ class Basis(NamedTuple):
             [[name, each.model_dump_json()] for name, each in questionnaires.questionnaires.items()],
             [[*questionnaires.canonicals.items()], [*words.items()], sorted(self.known_as.items())],
         ]
-        return hashlib.sha256(json.dumps(decides).encode()).hexdigest()
+        return sha(json.dumps(decides))
 
 
 class Earlier:
@@ -92,7 +92,7 @@ class Earlier:
             with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):
                 kept = json.loads(path.read_bytes())
                 hashed, tables, told = json.loads(kept["said"])
-                is_whole = kept["sha256"] == _sha256(kept["said"]) and hashed == self._hash
+                is_whole = kept["sha256"] == sha(kept["said"]) and hashed == self._hash
                 if is_whole and _copied(path.parent, self._folder, tables):
                     if _answered(self._folder, answers):
                         shutil.copyfile(path, self._folder / FOUND)
@@ -113,7 +113,7 @@ class Earlier:
                 there = (name for name in TABLES if (self._folder / name).exists())
                 hashes = {name: sha256_of(self._folder / name) for name in there}
                 said = json.dumps([self._hash, hashes, told_as(found)])
-                write_whole(self._folder / FOUND, json.dumps({"said": said, "sha256": _sha256(said)}).encode())
+                write_whole(self._folder / FOUND, json.dumps({"said": said, "sha256": sha(said)}).encode())
             except OSError:
                 with suppress(OSError):
                     (self._folder / f"{FOUND}.part").unlink()
@@ -140,7 +140,3 @@ def _answered(folder: Path, answers: Mapping[int, str]) -> bool:
             for name in dict.fromkeys(names.split()):
                 out.add(line, name)
     return begin == answers.keys()
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

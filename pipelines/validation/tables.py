@@ -3,11 +3,11 @@
 import pyarrow as pa
 
 TIME = pa.timestamp("us", tz="UTC")
+PLACE = {"line": pa.int64(), "lines": pa.int32(), "key": pa.string()}
+"""The first line of a row or record, how many lines it has, and its key."""
 MAPPED = pa.schema(
     {
-        "line": pa.int64(),
-        "lines": pa.int32(),
-        "key": pa.string(),
+        **PLACE,
         "at": pa.int64(),
         "record": pa.string(),
         "hash": pa.string(),
@@ -22,9 +22,7 @@ text_hash: by which ledgers of older versions may know a row, with blanks betwee
 resource, of its text; of a task with a list of no labels, with that list; of a row with days for none, with these."""
 ACCEPTED = pa.schema(
     {
-        "line": pa.int64(),
-        "lines": pa.int32(),
-        "key": pa.string(),
+        **PLACE,
         "lane": pa.string(),
         "position": pa.int64(),
         "content_hash": pa.string(),
@@ -47,9 +45,7 @@ REASON = pa.struct(
 )
 REJECTS = pa.schema(
     {
-        "line": pa.int64(),
-        "lines": pa.int32(),
-        "key": pa.string(),
+        **PLACE,
         "stage": pa.string(),
         "patient_id": pa.string(),
         "amount_cents": pa.int64(),
@@ -63,9 +59,7 @@ REJECTS = pa.schema(
 
 KNOWN = pa.schema(
     {
-        "line": pa.int64(),
-        "lines": pa.int32(),
-        "key": pa.string(),
+        **PLACE,
         "patient_id": pa.string(),
         "source_at": pa.string(),
         "amount_cents": pa.int64(),
@@ -89,9 +83,7 @@ WARNINGS = pa.schema(
 
 SKIPPED = pa.schema(
     {
-        "line": pa.int64(),
-        "lines": pa.int32(),
-        "key": pa.string(),
+        **PLACE,
         "first_line": pa.int64(),
         "patient_id": pa.string(),
         "source_at": TIME,

@@ -1,7 +1,7 @@
 """Guess from the cells of a column: dates and their formats, times of day, days of a spreadsheet, amounts."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache, partial
 
@@ -88,20 +88,23 @@ def _likely_forms(cells: Sequence[str]) -> list[str]:
     """The formats that fit one of the cells, as far as these differ in more than their figures and letters."""
     shapes = {re.sub(r"[^\W\d_]", "a", re.sub(r"\d", "9", cell)): cell for cell in cells}
     some = [*list(shapes.values())[:_SHAPES], *cells[:_SHAPES]]
-    return [form for form in _forms() if any(_fits(cell, form) for cell in some)]
-
-
-def _forms() -> Iterator[str]:
-    return (day + hour for day in DAYS for hour in HOURS)
+    forms = (day + hour for day in DAYS for hour in HOURS)
+    return [form for form in forms if any(_fits(cell, form) for cell in some)]
 
 
 def _fits(cell: str, form: str) -> bool:
     if len(cell) != _FIGURES.get(form, len(cell)) or not _outline(form).fullmatch(cell):
         return False
+    found = moment(cell, form)
+    return found is not None and 1900 <= found.year <= 2100
+
+
+def moment(cell: str, form: str) -> datetime | None:
+    """The moment that a cell is by a format; None where it is none."""
     try:
-        return 1900 <= datetime.strptime(cell, form).year <= 2100  # noqa: DTZ007 - only tried
+        return datetime.strptime(cell, form)  # noqa: DTZ007 - only tried and compared
     except ValueError:
-        return False
+        return None
 
 
 @cache
@@ -123,14 +126,7 @@ _PARTS = {
 
 def clock_format(cells: Sequence[str]) -> str | None:
     """The format by which nearly all of these cells are times of day."""
-    return next((form for form in CLOCKS if most(cells, partial(_is_clock, form))), None)
-
-
-def _is_clock(form: str, cell: str) -> bool:
-    try:
-        return bool(datetime.strptime(cell, form))  # noqa: DTZ007 - only tried
-    except ValueError:
-        return False
+    return next((form for form in CLOCKS if most(cells, partial(moment, form=form))), None)
 
 
 def are_day_counts(cells: Sequence[str]) -> bool:

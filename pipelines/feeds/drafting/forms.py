@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 
-from pipelines.feeds.drafting.cells import read_otherwise
+from pipelines.feeds.drafting.cells import moment, read_otherwise
 from pipelines.feeds.drafting.choosing import Choice
 from pipelines.feeds.drafting.entries import Entry, as_toml
 from pipelines.feeds.drafting.seen import Seen
@@ -77,15 +76,8 @@ def _read_otherwise(seen: Seen) -> Iterator[str]:
     """The formats by which some cell is another time than by the first that fits as well."""
     for first, *others in seen.dates:
         for form in others:
-            if any(_moment(cell, form) != _moment(cell, first) for cell in seen.cells):
+            if any(moment(cell, form) != moment(cell, first) for cell in seen.cells):
                 yield form
-
-
-def _moment(cell: str, form: str) -> datetime | None:
-    try:
-        return datetime.strptime(cell, form)  # noqa: DTZ007 - only compared
-    except ValueError:
-        return None
 
 
 def _clashing(found: Sequence[str]) -> tuple[str, str] | None:

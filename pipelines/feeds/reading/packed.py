@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from pipelines.home.batch import Unreadable, shown
 
@@ -35,17 +35,13 @@ class Content:
     """The plain bytes of a received file, or of one file in a zip archive.
 
     name: for messages; it says so where a file is not packed as its name tells. file_name: the name that shows the
-    format: of a file in an archive, its own. packing: how it is packed, or nothing.
+    format: of a file in an archive, its own. open: gives the bytes from their beginning; reading them raises Unreadable
+    where they are damaged or too many.
     """
 
     name: str
     file_name: str
-    packing: str
-    opener: Callable[[], BinaryIO]
-
-    def open(self) -> BinaryIO:
-        """The plain bytes from their beginning. Reading them raises Unreadable where they are damaged or too many."""
-        return self.opener()
+    open: Callable[[], BinaryIO]
 
 
 @dataclass(frozen=True)
@@ -71,11 +67,11 @@ def contents(path: Path, name: str, patterns: Sequence[str] = ()) -> Contents:
         raise Unreadable(f"{name}: cannot be read: {error.strerror}") from None
     plain = name.removesuffix(".gz").removesuffix(".zst")
     if start.startswith(GZIP):
-        return Contents((Content(name, plain, "gzip", _unpacked(lambda: gzip.open(path), name, "gzip", most)),))
+        return Contents((Content(name, plain, _unpacked(lambda: gzip.open(path), name, "gzip", most)),))
     if start == ZSTANDARD:
-        return Contents((Content(name, plain, "Zstandard", _unpacked(_zstandard(path), name, "Zstandard", most)),))
+        return Contents((Content(name, plain, _unpacked(_zstandard(path), name, "Zstandard", most)),))
     lacking = next((f", which is no {packing} data" for end, packing in _NAMED if name.lower().endswith(end)), "")
-    return Contents((Content(name + lacking, plain, "", lambda: path.open("rb")),))
+    return Contents((Content(name + lacking, plain, lambda: path.open("rb")),))
 
 
 def first_content(path: Path) -> Content:
@@ -141,12 +137,7 @@ def _member(path: Path, name: str, member: zipfile.ZipInfo, most: int) -> Conten
         raise Unreadable(f"{label} needs a password; put in an archive without one")
     if member.compress_type not in _METHODS:
         raise Unreadable(f"{label} is packed by a method that is not taken; pack it with the usual one (Deflate)")
-    opener = _unpacked(lambda: _opened_member(path, member), label, "zip", most)
-    return Content(label, inner, "zip", opener)
-
-
-def _opened_member(path: Path, member: zipfile.ZipInfo) -> IO[bytes]:
-    return zipfile.ZipFile(path).open(member)
+    return Content(label, inner, _unpacked(lambda: zipfile.ZipFile(path).open(member), label, "zip", most))
 
 
 # --- Bytes ----------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from pipelines.feeds.reading.packed import ALWAYS_TAKEN, MOST_TIMES
 from pipelines.feeds.reading.tables import TableReader, TableRow
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.names import named_columns
-from pipelines.feeds.terms.numbers import Numbers
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
 
@@ -30,7 +29,7 @@ class ParquetReader(TableReader):
     def __init__(self, path: Path, name: str, feed: FeedFile) -> None:
         super().__init__(name, feed)
         self._path = path
-        self._numbers = Numbers(feed.decimal, feed.thousands, feed.currency)
+        self._numbers = feed.numbers
 
     def open(self) -> None:
         import pyarrow as pa

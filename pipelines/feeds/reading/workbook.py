@@ -16,7 +16,6 @@ from pipelines.feeds.reading.tables import TableReader, TableRow
 from pipelines.feeds.reading.workbook_parts import DAMAGED, Place, SheetPart, Workbook
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.names import named_columns
-from pipelines.feeds.terms.numbers import Numbers
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
 
@@ -32,7 +31,7 @@ class WorkbookReader(TableReader):
     def __init__(self, path: Path, name: str, feed: FeedFile) -> None:
         super().__init__(name, feed)
         self._path = path
-        self._numbers = Numbers(feed.decimal, feed.thousands, feed.currency)
+        self._numbers = feed.numbers
         self._named = named_columns(feed)
 
     def open(self) -> None:
