@@ -63,37 +63,29 @@ def stem_of(file_name: str) -> str:
 
 def _files(path: Path, export: Export) -> Entry:
     """The pattern of the file's name. It takes none of the other files of the folder but those named alike."""
-    first, *rest = plain_name(path.name).split(".")
-    stem, ends = stem_of(first), [f".{'.'.join(rest)}" if rest else ""]
-    if path.name.endswith(".zip"):
-        ends = [".zip"]
-    sign = re.match(r"\D*", first[len(stem) :])
-    patterns = [[f"{stem}{middle}{end}" for end in ends] for middle in ("*", f"{sign[0] if sign else ''}[0-9]*")]
-    others = [name for name in _neighbours(path) if _family(name) != _family(plain_name(path.name))]
-    for kept in patterns:
-        taken = [name for name in others if any(fnmatchcase(name, pattern) for pattern in kept)]
-        if not taken and any(
-            fnmatchcase(plain_name(path.name), pattern) or path.name.endswith(".zip") for pattern in kept
-        ):
-            return Entry("files", as_toml([*kept, *_inside(path, export)]))
-    others_like = f"a pattern for all its exports; {stem}*{ends[0]} takes other files of the folder too"
-    exact = path.name if path.name.endswith(".zip") else plain_name(path.name)
-    return Entry("files", as_toml([exact, *_inside(path, export)]), others_like)
-
-
-def _inside(path: Path, export: Export) -> list[str]:
-    """The pattern of the files within an archive."""
-    return [pattern_within(export.file_name, export.beside)] if path.name.endswith(".zip") else []
+    plain, is_archive = plain_name(path.name), path.name.endswith(".zip")
+    first = plain.partition(".")[0]
+    name, end = (path.name, ".zip") if is_archive else (plain, plain[len(first) :])
+    others = [other for other in _neighbours(path) if _family(other) != _family(plain)]
+    pattern, doubt = _pattern(name, stem_of(first), end, others), ""
+    if pattern is None:
+        doubt = f"a pattern for all its exports; {stem_of(first)}*{end} takes other files of the folder too"
+    inside = [pattern_within(export.file_name, export.beside)] if is_archive else []
+    return Entry("files", as_toml([pattern or name, *inside]), doubt)
 
 
 def pattern_within(file_name: str, others: Sequence[str]) -> str:
     """The pattern of a file in an archive: it takes none of the others. One that patterns cannot tell is a name."""
     inner = Path(file_name)
-    stem = escape(stem_of(inner.stem))
-    sign = re.match(r"\D*", inner.stem[len(stem_of(inner.stem)) :])
-    patterns = [f"{stem}*{inner.suffix}", f"{stem}{escape(sign[0]) if sign else ''}[0-9]*{inner.suffix}"]
-    own = (each for each in patterns if fnmatchcase(inner.name, each))
-    return next((each for each in own if not any(fnmatchcase(name, each) for name in others)), escape(inner.name))
+    return _pattern(inner.name, stem_of(inner.stem), inner.suffix, others) or escape(inner.name)
+
+
+def _pattern(name: str, stem: str, end: str, others: Sequence[str]) -> str | None:
+    """A pattern of names with this stem and end that takes this one, and none of the others."""
+    before_figures = re.split(r"\d", name.removeprefix(stem), maxsplit=1)[0]
+    patterns = (f"{escape(stem)}*{end}", f"{escape(stem + before_figures)}[0-9]*{end}")
+    own = (each for each in patterns if fnmatchcase(name, each))
+    return next((each for each in own if not any(fnmatchcase(other, each) for other in others)), None)
 
 
 def _neighbours(path: Path) -> list[str]:

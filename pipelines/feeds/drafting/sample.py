@@ -71,18 +71,19 @@ def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, around: Seen) ->
     wanted = []
     for place, row in enumerate(rows):
         if last[place]:
-            found.append((chunk.line[place], ["trailer"]))
+            said = "trailer"
         elif left_out[place]:
-            found.append((chunk.line[place], ["left out"]))
+            said = "left out"
         elif taken is not None and not taken[place]:
-            found.append((chunk.line[place], ["not taken"]))
+            said = "not taken"
         elif mapper.feed.file.resources and "resourceType" in row:
-            found.append((chunk.line[place], [f"taken, a whole resource ({row['resourceType']})"]))
+            said = f"taken, a whole resource ({row['resourceType']})"
         elif not mapper.feed.file.columns:
             said = f"rejected: no FHIR resource: this feed takes {mapper.feed.kind.resource}"
-            found.append((chunk.line[place], [said]))
         else:
             wanted.append(place)
+            continue
+        found.append((chunk.line[place], [said]))
     if wanted:
         found += _mapped(mapper, [rows[place] for place in wanted], [chunk.line[place] for place in wanted], around)
     return list(islice(sorted(found), most))
