@@ -12,13 +12,12 @@ from pipelines.dagster.checks import AFTER_VALIDATE
 from pipelines.dagster.loaded import loaded_by_one_step, loaded_by_several
 from pipelines.dagster.names import AGAIN, Job, Names
 from pipelines.dagster.not_loaded import note_not_loaded, stopped
-from pipelines.dagster.partitions import batches_in
 from pipelines.dagster.results import ended_with, specs_of, told_of_stage
 from pipelines.dagster.stages.asset import stage_asset
 from pipelines.dagster.stages.outcome import Outcome
 from pipelines.dagster.stages.receiving import receive_at
 from pipelines.dagster.stages.validating import validate_all
-from pipelines.dagster.workplace import place_of, told_without_data
+from pipelines.dagster.workplace import batches_in, place_of, told_without_data
 from pipelines.feeds.files.catalog import Feed
 
 

@@ -14,13 +14,12 @@ from dagster._core.execution.stats import StepEventStatus  # in what `get_run_st
 from pipelines.dagster.checks import AFTER_LOAD
 from pipelines.dagster.names import AGAIN, Names
 from pipelines.dagster.not_loaded import note_not_loaded
-from pipelines.dagster.partitions import batches_in
 from pipelines.dagster.results import ended_with, specs_of, told_of_stage
 from pipelines.dagster.stages.asset import loaded_asset, stage_asset
 from pipelines.dagster.stages.joining import join_all, workers_of
 from pipelines.dagster.stages.loading import load_all
 from pipelines.dagster.stages.outcome import Outcome
-from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
+from pipelines.dagster.workplace import RESOURCE_KEY, batches_in, place_of, told_without_data
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.dagster_folder import TOLD_TAG
 

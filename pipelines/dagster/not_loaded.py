@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 import dagster as dg
 
-from pipelines.dagster.partitions import names_in
 from pipelines.dagster.stages.receiving import batches_of
-from pipelines.dagster.workplace import OURS, Workplace
+from pipelines.dagster.workplace import Workplace, names_in
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received
+from pipelines.home.exits import Explained
 from pipelines.validation.outcome import Validated
 
 NOT_LOADED = "not_loaded"
@@ -63,5 +63,5 @@ def file_of(batch_id: str, place: Workplace, log: logging.Logger) -> Received | 
     """Return the file of a batch; None where that cannot be asked for just now: its batch is named then."""
     try:
         return batches_of(place, log).received(batch_id)
-    except OURS:
+    except Explained:
         return None

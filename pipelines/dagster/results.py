@@ -7,10 +7,9 @@ from typing import Any
 import dagster as dg
 
 from pipelines.dagster.checks import Statement
-from pipelines.dagster.partitions import batches_in, names_in
 from pipelines.dagster.stages.outcome import Outcome, failure
 from pipelines.dagster.telling import Told, tell
-from pipelines.dagster.workplace import place_of
+from pipelines.dagster.workplace import batches_in, names_in, place_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.dagster_folder import TOLD_TAG
 

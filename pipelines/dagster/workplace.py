@@ -15,21 +15,17 @@ from typing import Any
 import dagster as dg
 
 from pipelines.client.replies import TargetUnusable
-from pipelines.feeds.files.catalog import FeedError
-from pipelines.home.batch import Unreadable
+from pipelines.dagster.names import Names
 from pipelines.home.dagster_folder import CLINIC, INSECURE, STRICT, is_set
+from pipelines.home.exits import Explained
 from pipelines.home.inbox import Inbox
 from pipelines.home.preparing import INBOX, prepare_home
 from pipelines.home.progress import PlainProgress
 from pipelines.ledger.tables import LedgerError
-from pipelines.reports.publication import PublicationError
-from pipelines.session.named import BadTarget
 from pipelines.session.opening import open_session
 from pipelines.session.session import Session
 
 RESOURCE_KEY = "workplace"
-OURS = (BadTarget, FeedError, LedgerError, PublicationError, TargetUnusable, Unreadable)
-"""Failures whose message is a sentence of this program, without data."""
 WORTH_ANOTHER_TRY = (LedgerError, TargetUnusable)
 
 
@@ -102,6 +98,17 @@ def place_of(
     return place
 
 
+def names_in(context: dg.AssetExecutionContext | dg.OpExecutionContext) -> Names:
+    """Return the names of the home that a step works in."""
+    return Names.of(place_of(context).environ)
+
+
+def batches_in(context: dg.AssetExecutionContext | dg.OpExecutionContext) -> list[str]:
+    """Return the batches that a step is over: those of its partitions."""
+    names = names_in(context)
+    return [names.batch(partition) for partition in context.partition_keys]
+
+
 @contextmanager
 def told_without_data(place: Workplace) -> Iterator[None]:
     """Turn a failure into one without data. Failures of the target or the ledger are retried, with a new session."""
@@ -110,7 +117,7 @@ def told_without_data(place: Workplace) -> Iterator[None]:
         yield
     except dg.Failure:
         raise
-    except OURS as error:
+    except Explained as error:
         told = dg.Failure(str(error), allow_retries=isinstance(error, WORTH_ANOTHER_TRY))
     except Exception as error:  # noqa: BLE001 - raised again without its text, which may hold values
         frames = traceback.extract_tb(error.__traceback__)

@@ -13,7 +13,7 @@ INTERRUPTED = 130
 
 
 class Explained(Exception):
-    """What was asked for cannot be done. The message is one line for a person. exit_code: of the command."""
+    """What was asked for cannot be done: one line for a person, without data of a record. exit_code: of the command."""
 
     exit_code: ClassVar[int] = UNUSABLE
 

@@ -18,6 +18,7 @@ from stat import S_ISREG
 from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
+from pipelines.home.exits import Explained
 from pipelines.home.files import locked, replace_whole, write_whole
 
 SCHEMES = ("s3://", "gs://", "az://")
@@ -32,7 +33,7 @@ EXPIRED = re.compile(r"<Code>(ExpiredToken|TokenRefreshRequired)</Code>")
 """In an answer: that credentials were good once. S3 says so with a status of 400."""
 
 
-class StoreUnusable(Exception):
+class StoreUnusable(Explained):
     """The store cannot be used: one sentence, with its name and the reason."""
 
 

@@ -16,10 +16,6 @@ from pipelines.session.waiting import Left, Waiting
 BUSY = "it has changed just now: import again when it is complete"
 
 
-class InboxUnusable(LedgerError):
-    """The inbox beyond the home cannot be used: one sentence."""
-
-
 @dataclass(frozen=True)
 class TakenIn:
     """What was taken in: batches to import, and what is left there."""
@@ -40,7 +36,7 @@ class TakenIn:
 
 
 def take_objects(session: Session, dry_run: bool) -> TakenIn:
-    """Take in what waits beyond the home. Raises `LedgerError`.
+    """Take in what waits beyond the home. Raises `LedgerError`, `StoreUnusable`.
 
     Objects that were written just now are looked at a second time. A dry run, which keeps nothing, takes none.
     """
@@ -52,7 +48,7 @@ def take_objects(session: Session, dry_run: bool) -> TakenIn:
         inbox = ObjectInbox.of(session.inbox, session.target)
         return _taken(session, inbox) if inbox else TakenIn()
     except StoreUnusable as error:
-        raise InboxUnusable(f"the inbox is out of reach: {error}") from None
+        raise StoreUnusable(f"the inbox is out of reach: {error}") from None
 
 
 def _taken(session: Session, inbox: ObjectInbox) -> TakenIn:

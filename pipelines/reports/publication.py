@@ -8,9 +8,10 @@ from pathlib import Path
 import duckdb
 
 from pipelines.home import disk
+from pipelines.home.exits import Explained
 
 
-class PublicationError(Exception):
+class PublicationError(Explained):
     """The tables could not be built, or failed a check, so nothing was published. The message holds no data.
 
     by_table: the statements about single tables that are not true.

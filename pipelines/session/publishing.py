@@ -7,7 +7,7 @@ from pipelines.home.stores import StoreUnusable, store_at
 from pipelines.reports.bulk import publish_bulk
 from pipelines.reports.copying import copy_publication
 from pipelines.reports.pseudonymous import Study
-from pipelines.reports.publication import Publication, PublicationError
+from pipelines.reports.publication import Publication
 from pipelines.reports.publish import publish
 from pipelines.reports.publish_pseudonymous import publish_pseudonymous
 from pipelines.session.session import Session
@@ -46,15 +46,12 @@ def copy_out(session: Session, published: Publication) -> None:
 def publish_in_bulk(session: Session, address: str) -> Path:
     """Read what the target shows, and publish it in bulk; return the manifest.
 
-    Raises `TargetUnusable` if something cannot be read or written: the publication before stays.
+    Raises `TargetUnusable` and `PublicationError` if something cannot be read or written: the publication before stays.
 
     address: of the folder, as its readers will see it.
     """
     session.progress.stage("publish", "resources")
     swept, types = sweep_for_bulk(session)
-    try:
-        manifest = publish_bulk(session.home, session.target, address, swept.started_at, types)
-    except PublicationError as error:
-        raise TargetUnusable(str(error)) from None
+    manifest = publish_bulk(session.home, session.target, address, swept.started_at, types)
     session.progress.end()
     return manifest

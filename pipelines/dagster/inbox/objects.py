@@ -15,13 +15,13 @@ import dagster as dg
 
 from pipelines.dagster.requests import is_under_way
 from pipelines.dagster.unfinished.tries import pause
-from pipelines.dagster.workplace import OURS
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.batch import Received, shown
 from pipelines.home.dagster_folder import INSECURE, STRICT, is_set
+from pipelines.home.exits import Explained
 from pipelines.home.inbox import Inbox
 from pipelines.home.objects import Export, Found, ObjectInbox, lying_at
-from pipelines.home.stores import Seen, StoreUnusable, store_at
+from pipelines.home.stores import Seen, store_at
 from pipelines.receiving.objects import Taken, is_begun, take_in
 from pipelines.receiving.written import QUIET
 from pipelines.session.opening import open_ledger_alone, open_session
@@ -99,7 +99,7 @@ class Objects:
     def _told(self, inbox: Inbox, catalog: Catalog, busy: Collection[str]) -> Beyond:
         try:
             return self._look(inbox, catalog, busy)
-        except (StoreUnusable, *OURS) as error:
+        except Explained as error:
             return Beyond(said=(f"{inbox.beyond}: nothing was taken in: {error}",))
         except Exception as error:  # noqa: BLE001 - its text may hold values
             return Beyond(said=(f"{inbox.beyond}: nothing was taken in: {type(error).__name__}, a fault of ours",))
