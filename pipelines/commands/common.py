@@ -76,9 +76,13 @@ def as_text(lines: Iterable[str]) -> str:
     return "\n".join(map(shown, lines))
 
 
-def print_answer(answer: Answer, as_json: bool) -> int:
-    """Print the result of a command; return its exit code."""
-    click.echo(json.dumps(answer.as_json(), indent=1) if as_json else as_text(answer.lines()))
+def print_answer(answer: Answer, as_json: bool, target: str | None = None) -> int:
+    """Print the result of a command, below the target if it is given; return its exit code."""
+    head = {"target": target} if target else {}
+    if as_json:
+        click.echo(json.dumps({**head, **answer.as_json()}, indent=1))
+    else:
+        click.echo(as_text([*(f"{name}: {said}" for name, said in head.items()), *answer.lines()]))
     return answer.exit_code
 
 
@@ -104,14 +108,11 @@ def at_target(
             options.home, os.environ, options.feeds, insecure, progress=progress, anew=anew, why=why
         ) as session,
     ):
-        done, label = work(session), session.connection.label
+        done = work(session)
         progress.close()  # while bars are drawn, what is printed goes where they are
-        if as_json:
-            click.echo(json.dumps({"target": label, **done.as_json()}, indent=1))
-        else:
-            click.echo(as_text([f"target: {label}", *done.lines()]))
+        code = print_answer(done, as_json, session.connection.label)
         then(session, done)
-    return done.exit_code
+    return code
 
 
 def no_batch(batch: str) -> str:
@@ -119,11 +120,10 @@ def no_batch(batch: str) -> str:
     return f"{batch}: no such batch (chartferry status lists them)"
 
 
-def no_such_batch(options: Options, batch: str | None) -> bool:
-    """True if a batch is named that this home does not know; prints the message."""
+def check_batch(options: Options, batch: str | None) -> None:
+    """Raise `NotPossible` if a batch is named that this home does not know."""
     from pipelines.importing.status import batch_status
+    from pipelines.ledger.tables import NotPossible
 
-    missing = batch is not None and batch_status(options.home, os.environ, batch) is None
-    if batch is not None and missing:
-        click.echo(f"chartferry: {no_batch(batch)}", err=True)
-    return missing
+    if batch is not None and batch_status(options.home, os.environ, batch) is None:
+        raise NotPossible(no_batch(batch))

@@ -10,7 +10,7 @@ from pipelines.commands.common import (
     Name,
     Options,
     as_text,
-    no_such_batch,
+    check_batch,
     print_answer,
     showing_progress,
     with_reason,
@@ -34,8 +34,7 @@ def rejects_export(options: Options, batch: str | None, out: Path | None, insecu
     """Writes open rejects whole, as they came, with _reject_id and _reasons: one file per batch, to be corrected."""
     from pipelines.corrections.rejects import export_home
 
-    if no_such_batch(options, batch):
-        return UNREADABLE
+    check_batch(options, batch)
     done = export_home(options.home, os.environ, options.feeds, insecure, batch, out)
     click.echo(json.dumps(done.as_json(), indent=1) if as_json else as_text(done.lines()))
     return UNREADABLE if done.left else ALL_LOADED
@@ -61,8 +60,7 @@ def rejects_retry(
     from pipelines.importing.retry import retry
     from pipelines.session.opening import open_session
 
-    if no_such_batch(options, batch):
-        return UNREADABLE
+    check_batch(options, batch)
     with (
         showing_progress() as progress,
         open_session(options.home, os.environ, options.feeds, insecure, strict, progress, why=why) as session,

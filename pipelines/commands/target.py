@@ -1,12 +1,11 @@
 """The commands about the target itself: `target`, and `reference load`, which puts to it what records name."""
 
-import json
 import os
 from pathlib import Path
 
 import click
 
-from pipelines.commands.common import Options, as_text, print_answer, with_target
+from pipelines.commands.common import Options, print_answer, with_target
 
 
 @click.command(short_help="What the target offers, and how rows will be sent.")
@@ -20,12 +19,7 @@ def target(options: Options, insecure: bool, as_json: bool) -> int:
 
     prepare_home(options.home)
     with connect(options.home, os.environ, insecure) as connection:
-        found, label = offered(connection), connection.label
-    if as_json:
-        click.echo(json.dumps({"target": label, **found.as_json()}, indent=1))
-    else:
-        click.echo(as_text([f"target: {label}", *found.lines()]))
-    return found.exit_code
+        return print_answer(offered(connection), as_json, connection.label)
 
 
 @click.group(short_help="Patients, claims and the like, put to a target.")
