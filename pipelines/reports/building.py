@@ -1,6 +1,7 @@
 """Build one published table from its declaration: the rows, the comments, its Parquet file, and what a failure says."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import duckdb
@@ -16,13 +17,25 @@ FAULTS_OF_THE_TEXT = (duckdb.ParserException, duckdb.CatalogException, duckdb.Bi
 """Errors whose text is about the SQL, not about the rows, and so holds no data."""
 
 
-def make(db: duckdb.DuckDBPyConnection, table: ReportTable) -> int:
+def filled_of(db: duckdb.DuckDBPyConnection) -> set[str]:
+    """Return the relations of `VIEWED` that hold a resource that is at the target."""
+    held = (f"EXISTS (FROM {relation} WHERE gone_at IS NULL)" for relation in VIEWED.values())
+    [found] = db.execute(f"SELECT {', '.join(held)}").fetchall()
+    return {relation for relation, is_filled in zip(VIEWED.values(), found, strict=True) if is_filled}
+
+
+def make(db: duckdb.DuckDBPyConnection, table: ReportTable, filled: Collection[str] = ()) -> int:
     """Build the table; return the number of its rows.
+
+    filled: the relations of views that hold something. A view of another gives no rows, and its query is not run.
 
     Raises `BrokenTable` with the file, and with line and reason if these hold no data.
     """
     try:
-        [[rows]] = db.execute(f'CREATE TABLE main."{table.name}" AS {_select(table)}').fetchall()
+        select = _select(table)
+        is_bare = table.view is not None and VIEWED[table.view.resource] not in filled
+        made = db.execute(f'CREATE TABLE main."{table.name}" {_declared(table) if is_bare else f"AS {select}"}')
+        rows = sum(number for (number,) in made.fetchall())  # nothing, where it was declared
     except BadView as error:
         raise BrokenTable(str(error)) from None
     except FAULTS_OF_THE_TEXT as error:
@@ -48,6 +61,11 @@ def _select(table: ReportTable) -> str:
     free = [f'free_text("{each.name}") AS "{each.name}"' for each in columns_of(table.view.select) if FREE in each.tags]
     taken = f"* REPLACE ({', '.join(free)})" if free else "*"
     return f"SELECT {taken} FROM (\n{compile_view(table.view, bodies, is_alone=True).sql}\n) ORDER BY ALL"
+
+
+def _declared(table: ReportTable) -> str:
+    columns = (f'"{column.name}" {column.type}' for column in table.columns)
+    return f"({', '.join(columns)})"
 
 
 def _columns(db: duckdb.DuckDBPyConnection, table: str) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ import duckdb
 from pipelines.home.batch_files import ACCEPTED, MANIFESTS, WARNINGS
 from pipelines.home.strangers import hide_strangers
 from pipelines.ledger.ledger import Ledger
-from pipelines.reports.building import comment, make, write_parquet
+from pipelines.reports.building import comment, filled_of, make, write_parquet
 from pipelines.reports.dictionary import data_package, dbt_sources
 from pipelines.reports.settings import ReportSettings
 from pipelines.reports.staging import (
@@ -57,7 +57,8 @@ def make_tables(
     of_scores = stage_files(db, sweep, home, settings.publish_patients)
     tables = [replace(each, remarks=tuple(of_scores)) if each.name == SCORE else each for each in tables]
     hide_strangers(db, home)
-    rows = {table.name: make(db, table) for table in tables}
+    filled = filled_of(db)
+    rows = {table.name: make(db, table, filled) for table in tables}
     tables = [_remarked(db, table) for table in tables]
     for table in response_tables(db, settings, {table.name for table in tables}):
         rows[table.name] = make(db, table)

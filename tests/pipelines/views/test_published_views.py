@@ -12,6 +12,7 @@ import duckdb
 import pytest
 
 from pipelines.definitions import build_definitions
+from pipelines.reports import making
 from pipelines.reports.changes import sweep_changes
 from pipelines.reports.publication import PublicationError
 from pipelines.reports.tables import VIEWED, readable_tables, report_tables
@@ -297,6 +298,26 @@ def test_a_view_is_published_of_questionnaires_and_results(world: World) -> None
     world.questionnaires = [{"resourceType": "Questionnaire", "id": "q1", "status": "active"}]
     world.publish()
     assert (world.rows("FROM mine"), world.rows("FROM results")) == ([("q1",)], [("o1",)])
+
+
+COLUMNS = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal"
+
+
+def test_a_table_of_a_view_without_rows_is_as_its_query_would_make_it(
+    whole: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """VIEW-02"""
+    publish_only(monkeypatch, *OURS)
+    kinds = ("boolean", "integer", "decimal", "dateTime", "date", "code")
+    put(whole, *({"name": kind.lower(), "path": f"x.ofType({kind})", "type": kind} for kind in kinds))
+    whole.reports = []
+    found = []
+    for filled in (set[str](), set(VIEWED.values())):
+        monkeypatch.setattr(making, "filled_of", lambda _, filled=filled: filled)
+        whole.publish()
+        found.append(whole.rows(COLUMNS))
+    assert found[0] == found[1]
+    assert {table for table, *_ in found[0]} >= OURS | {"mine"}
 
 
 DOUBLE = {"select": [{"column": [ID, {**TEXT, "name": "report_id"}]}]}
