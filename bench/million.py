@@ -58,7 +58,8 @@ def whole(kind: str, rows: Path, store: Path, folder: Path) -> Measured:
         with file.open("a", encoding="utf-8") as out:
             out.write(ONE_MORE[kind])
         more = imported(home, file)
-    disk["service.duckdb"] = bytes_of(home / "service.duckdb") - bytes_of(store)
+    disk["audit"] = bytes_of(home / "service.duckdb.audit.ndjson")
+    disk["service.duckdb"] = bytes_of(home / "service.duckdb") - bytes_of(store) - disk["audit"]
     shutil.rmtree(home)
     records = first["counts"]["records"]
     check_counts(kind, records, first, again, more)
@@ -173,6 +174,7 @@ COLUMNS: dict[str, Cell] = {
     "MB importer": lambda m: f"{m['peak_bytes']['importer'] / MEGABYTE:,.0f}",
     "MB service": lambda m: f"{m['peak_bytes']['service'] / MEGABYTE:,.0f}",
     "B store": bytes_a_record("service.duckdb"),
+    "B audit": bytes_a_record("audit"),
     "B ledger": bytes_a_record("ledger.db"),
     "B batch": bytes_a_record("batches"),
     "again s": lambda m: f"{m['again']['seconds']:.0f}",

@@ -305,6 +305,12 @@ class LedgerAccess:
         with self.reading() as connection:
             return list(connection.exec_driver_sql(self._native(query), values))
 
+    def plain_rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Return the rows of a query with `?` as the driver gives them: to wrap each takes as long as to find it."""
+        with self.reading() as connection, connection.exec_driver_sql(self._native(query), values) as found:
+            assert found.cursor is not None  # noqa: S101 - a query has one
+            return list(found.cursor.fetchall())
+
     # -- writing, within the transaction that this thread is in: a verb always is in one
 
     @contextmanager

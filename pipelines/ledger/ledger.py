@@ -54,6 +54,13 @@ WHERE NOT (EXISTS (SELECT 1 FROM record WHERE batch_no = ?) AND EXISTS (
   SELECT 1 FROM record WHERE stream_id = ? AND key = ? AND batch_no = ? AND line = ?))
 ON CONFLICT DO NOTHING"""
 """The first test spares the look-up of each key where a batch has no records, as for a file that came before."""
+NOTE_UNCHANGED = """
+INSERT INTO version (batch_no, stream_id, is_outcome, line, key, state, resource_id, patient_id, source_at,
+  amount_cents, attempts, finished_at)
+SELECT CAST(? AS INTEGER), stream_id, 1, CAST(? AS BIGINT), key, 'unchanged', resource_id, patient_id, source_at,
+  amount_cents, 0, CAST(? AS TEXT)
+FROM record WHERE stream_id = ? AND key = ? AND NOT (batch_no = ? AND line = ?)
+ON CONFLICT DO NOTHING"""
 
 LATEST = "9"
 """Later than every time."""
@@ -183,6 +190,21 @@ class Ledger(BatchLedger):
         rows = [(batch, stream, *r, moment, batch, stream, r.key, batch, r.line) for r in repeats]
         self.write(NOTE_REPEAT, rows)
 
+    @verb
+    def note_unchanged(
+        self,
+        target: str,
+        source: str,
+        resource_type: str,
+        batch_id: str,
+        lines: Collection[int],
+        keys: Collection[str],
+    ) -> None:
+        """Note known records that came again as they are: as `note_repeats` does, with what their records say."""
+        now, stream, batch = self.now(), self.stream(target, source, resource_type), self.batch_number(target, batch_id)
+        rows = [(batch, line, now, stream, key, batch, line) for line, key in zip(lines, keys, strict=True)]
+        self.write(NOTE_UNCHANGED, rows)
+
     def is_read_otherwise(self, target: str, batch_id: str, feed_hash: str) -> bool:
         """True if a batch has records that were read by another feed than this."""
         record = t.record.c
@@ -269,6 +291,15 @@ class Ledger(BatchLedger):
         ]
         self.write(CLOSE_REJECT, [(batch_id, target, name) for name in closing_ids])
         return len(closing_ids)
+
+    def of_open_rejects(
+        self, target: str, source: str, resource_type: str, keys: Collection[str], there: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str]]:
+        """Return what of keys and contents `close_rejects` would go by: of a million that came again, hardly any."""
+        every = self.read(_open_rejects(target, source, resource_type))
+        asked, contents = {each.source_key for each in every}, {(each.source_key, each.content_hash) for each in every}
+        same = {key: content for key, content in there.items() if (key, content) in contents} if asked else {}
+        return [key for key in keys if key in asked] if asked else [], same
 
     # -- within
 

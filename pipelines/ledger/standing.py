@@ -4,14 +4,16 @@ A record that was taken back is not there. A reject is closed by what is there i
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
+from typing import Any, NamedTuple
 
 from sqlalchemy import exists, func, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.rows import KnownRecord
+from pipelines.ledger.states import ROW_STATES
 
 UNDO = "undo"
 
@@ -39,11 +41,48 @@ OF_STATE = {
     "undone": Standing.TAKEN_BACK,
 }
 """By the state of a record; in every other state it is there."""
+STATES_THERE = tuple(state for state in ROW_STATES if OF_STATE.get(state, Standing.THERE) is Standing.THERE)
+KEYS_A_QUERY = 1_000
+OF_KEYS = f"""
+SELECT key, CASE WHEN state IN ({", ".join(f"'{state}'" for state in STATES_THERE)}) AND COALESCE(finished_at, '') < ?
+    THEN content_hash END,
+  patient_id, source_at, amount_cents,
+  CASE WHEN batch_no = (SELECT batch_no FROM batch WHERE target = ? AND batch_id = ?) THEN line END
+FROM record
+WHERE stream_id = (SELECT stream_id FROM stream WHERE target = ? AND source = ? AND resource_type = ?)
+  AND key IN ({{keys}})"""
+EVER = "9"
+"""Later than every time."""
 
 
 def standing_of(record: KnownRecord | None) -> Standing:
     """Return what is true of a key, given the newest generation of its record."""
     return Standing.ABSENT if record is None else OF_STATE.get(record.state, Standing.THERE)
+
+
+class Content(NamedTuple):
+    """What a record says. content_hash: None unless it is there. line: its own, None if it is from another batch."""
+
+    key: str
+    content_hash: str | None
+    patient_id: str | None
+    source_at: str | None
+    amount_cents: int | None
+    line: int | None
+
+
+def contents_of(
+    ledger: LedgerAccess, of: tuple[str, str, str], batch_id: str, keys: Sequence[str], before: str = EVER
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the `Content` of each record of these keys `of` a target, source and type, as a plain tuple.
+
+    A record that is there has the standing `THERE`, by the same table as `standing_of`.
+    before: records that had their outcomes then, or later, count as not there.
+    """
+    for start in range(0, len(keys), KEYS_A_QUERY):
+        some = keys[start : start + KEYS_A_QUERY]
+        query = OF_KEYS.format(keys=", ".join("?" * len(some)))
+        yield from ledger.plain_rows(query, (before, of[0], batch_id, *of, *some))
 
 
 def undone_at(ledger: LedgerAccess, target: str, batches: Collection[str]) -> dict[str, str]:

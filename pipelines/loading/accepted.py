@@ -25,8 +25,14 @@ def accepted_rows(path: Path, now: str, part: Part | None = None) -> Iterator[li
 
     part: rows of that part alone.
     """
+    for page in accepted_pages(path, part):
+        yield as_rows(page, now)
+
+
+def accepted_pages(path: Path, part: Part | None = None) -> Iterator[pa.RecordBatch]:
+    """The same rows as columns, which `as_rows` makes rows."""
     for some in batches(path, ROWS_A_LOOK, ACCEPTED):
-        yield as_rows(part.only(some) if part else some, now)
+        yield part.only(some) if part else some
 
 
 def as_rows(part: pa.RecordBatch, now: str) -> list[Row]:

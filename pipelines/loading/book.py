@@ -55,7 +55,7 @@ class Book:
         if state in LANDED:
             self.closing.answers.landed(row.line)
         if state == "unchanged" and self.load.batch.resuming:
-            self.closing.is_there(row)
+            self.closing.are_there({row.key: row.content_hash})
             self.closing.write_if_many()
 
     def keep_made(self, row: Row, state: str) -> None:
@@ -71,7 +71,7 @@ class Book:
                 self.loaded.add("rejected", row.amount_cents)
                 self.refused.add(row.key)
             self._outcomes.set_aside([(row, [reason]) for row, reason in aside], "rule")
-            if so_far := self._so_far():
+            if so_far := self.so_far():
                 self.load.ledger.count_run(self.load.batch.target, so_far)
         self.load.progress.advance(len(aside))
 
@@ -133,7 +133,7 @@ class Book:
         results = of_changes(results)
         for row, result in results:
             self._count(row, result.state)
-        self._outcomes.write(results, self._so_far())
+        self._outcomes.write(results, self.so_far())
         self.load.progress.advance(len(results))
         self.closing.write_if_many()
 
@@ -152,7 +152,8 @@ class Book:
         elif state in LANDED:
             self.closing.landed(row)
 
-    def _so_far(self) -> SoFar | None:
+    def so_far(self) -> SoFar | None:
+        """Return the counts of the run; None where they are not to be kept up to date."""
         batch = self.load.batch
         if batch.run is None:
             return None

@@ -1,6 +1,6 @@
 """Rejects that the rows of a load answer: they are closed once the records of these rows have landed."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from pipelines.ledger.rejects import resubmit
@@ -35,9 +35,9 @@ class Closing:
         if self.answers:
             self.answers.landed(row.line)
 
-    def is_there(self, row: Row) -> None:
-        """Note that the target has a row's record with this content, which an earlier run has sent."""
-        self._there[row.key] = row.content_hash
+    def are_there(self, contents: Mapping[str, str]) -> None:
+        """Note by key that the target has records with these content hashes, which earlier runs have sent."""
+        self._there.update(contents)
 
     @contextmanager
     def or_as_before(self) -> Iterator[None]:
@@ -56,6 +56,9 @@ class Closing:
     def write(self, ids: Collection[str] = ()) -> None:
         """Close the rejects that rows of this load have answered: by key, and those of these ids."""
         if self._landed or self._there or ids:
-            batch_id, there = self._load.batch.batch_id, self._there
-            self._load.ledger.close_rejects(*self._load.of, self._landed, batch_id=batch_id, ids=ids, there=there)
+            ledger, of, batch_id = self._load.ledger, self._load.of, self._load.batch.batch_id
+            with ledger.transaction():
+                keys, there = ledger.of_open_rejects(*of, self._landed, self._there)
+                if keys or there or ids:
+                    ledger.close_rejects(*of, keys, batch_id=batch_id, ids=ids, there=there)
             self._landed, self._there = [], {}

@@ -26,25 +26,27 @@ class Held:
 
     A row in doubt holds its lane, whichever file came first, unless its repeat is safe. Every row without an outcome of
     a batch that came earlier, and has begun to send, holds its lane too: after a kill order matters at any target.
+
+    lanes: with the batch that holds each.
     """
 
     def __init__(self, batch: Batch, ledger: Ledger, safe: bool) -> None:
         self._batch = batch
-        self._lanes: dict[str, str] = {}
+        self.lanes: dict[str, str] = {}
         for other, is_earlier in _others(batch, ledger):
             if is_earlier or not safe:
                 for lane in _open_lanes(batch.folder.parent.parent / other, ledger, batch.target, is_earlier):
-                    self._lanes.setdefault(lane, other)
+                    self.lanes.setdefault(lane, other)
 
     def __bool__(self) -> bool:
-        return bool(self._lanes)
+        return bool(self.lanes)
 
     def holder(self, row: Row, record: KnownRecord | None) -> str | None:
         """The batch that a row waits for; None for a row that may be judged.
 
         A row in doubt itself is never held: to settle it is what the others wait for.
         """
-        holder = self._lanes.get(row.lane)
+        holder = self.lanes.get(row.lane)
         if holder is None or record is None or record.state not in ASKED:
             return holder
         own = (record.batch_id, record.line) == (self._batch.batch_id, row.line)

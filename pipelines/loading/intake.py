@@ -1,15 +1,17 @@
 """Read the accepted rows of a batch, and judge each: sent, kept as it is known, updated, set aside, or left to wait.
 
-What is judged is written by `book.py`; how rows travel is in `bundles.py` and `lanes.py`.
+Rows that are unchanged by what whole pages say are noted by `unchanged.py`, and do not come here. What is judged is
+written by `book.py`; how rows travel is in `bundles.py` and `lanes.py`.
 """
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from pipelines.home.spill import batches
+from pyarrow import RecordBatch
+
 from pipelines.ledger.rows import KnownRecord, Reason, Repeat
 from pipelines.ledger.states import UNDECIDED
-from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files, accepted_rows, plain_columns
+from pipelines.loading.accepted import accepted_files, accepted_pages, as_rows
 from pipelines.loading.balances import ABOVE, Balances, BalancesUnknown
 from pipelines.loading.book import Book
 from pipelines.loading.held import Held
@@ -18,10 +20,10 @@ from pipelines.loading.policies import update_tasks
 from pipelines.loading.repeats import as_repeat
 from pipelines.loading.row import Row
 from pipelines.loading.settling import Settled, settle_doubts
+from pipelines.loading.unchanged import Left, Unchanged
 
 NOT_KEPT = ("sent", "update", "aside", "waits")
 """Verdicts on rows that do not stay as they are known."""
-SKIPPED = "line key patient_id source_at amount_cents".split()
 
 
 class Intake:
@@ -35,6 +37,7 @@ class Intake:
         load = book.load
         self._book, self._load, self._batch = book, load, load.batch
         self._judge = Judge(load.batch, load.ledger, book.step.repeats, book.closing.answers)
+        self._unchanged = Unchanged(book)
         self._held: Held | None = None
         of_payments = load.batch.balances and load.resource == "PaymentNotice"
         about = (load.client, load.ledger, load.batch.target, load.identity.system)
@@ -49,16 +52,25 @@ class Intake:
         if self._released:
             yield from self._taken_released()
             return
-        for rows in accepted_rows(self._batch.folder / "accepted.parquet", self._load.ledger.now(), self._batch.part):
-            yield from self._to_send(rows)
+        now = self._load.ledger.now()
+        for page in accepted_pages(self._batch.folder / "accepted.parquet", self._batch.part):
+            left = self._left(page)
+            yield from self._to_send(as_rows(left.page, now), left.known)
             if self._second_look is None:  # else a waiting row of a later page would come once more, with its page
                 self._release()
                 yield from self._taken_released()
             if self._book.loaded.unusable:
                 return
 
-    def _to_send(self, rows: list[Row]) -> list[Row]:
-        known = self._load.ledger.known(*self._load.of, [row.key for row in rows])
+    def _left(self, page: RecordBatch) -> Left:
+        """Return the rows of a page that are judged one by one; those that are plainly unchanged are noted."""
+        if self._second_look is None:
+            return self._unchanged.note(page, self._others_hold().lanes)
+        return Left(page, set(page.column("key").to_pylist()))
+
+    def _to_send(self, rows: list[Row], keys: Collection[str]) -> list[Row]:
+        """Return the rows that are to be sent. keys: those of them that the ledger may know, and others."""
+        known = self._load.ledger.known(*self._load.of, [row.key for row in rows if row.key in keys])
         rows = self._not_held(rows, known)
         if self._second_look is not None:
             return self._of_second_look(rows, known, self._second_look)
@@ -104,17 +116,21 @@ class Intake:
 
     def _not_held(self, rows: list[Row], known: dict[str, KnownRecord]) -> list[Row]:
         """Return the rows that wait for no other batch. The others are not judged: they stay without an outcome."""
-        if self._held is None:
-            self._held = Held(self._batch, self._load.ledger, self._book.step.repeats)
-        if not self._held:
+        held = self._others_hold()
+        if not held:
             return rows
         free = list[Row]()
         for row in rows:
-            if holder := self._held.holder(row, known.get(row.key)):
+            if holder := held.holder(row, known.get(row.key)):
                 self._book.loaded.waits_for.add(holder)
             else:
                 free.append(row)
         return free
+
+    def _others_hold(self) -> Held:
+        if self._held is None:
+            self._held = Held(self._batch, self._load.ledger, self._book.step.repeats)
+        return self._held
 
     def _of_second_look(self, rows: list[Row], known: dict[str, KnownRecord], lanes: set[str]) -> list[Row]:
         """Return the rows that a doubt, settled since, held up. All others have been counted.
@@ -200,14 +216,3 @@ class Intake:
 def _not_sent(judged: Judged, reason: Reason | None) -> Judged:
     """A payment that is set aside for a reason, or waits."""
     return Judged(judged.row, judged.record, "aside" if reason else "waits", reason)
-
-
-def note_skipped(book: Book) -> None:
-    """Write down equal repeats within the file, which count once, and doubtful records that the target has so."""
-    for name, state in (("skipped", "skipped"), ("known", "unchanged")):
-        path = book.load.batch.folder / f"{name}.parquet"
-        for part in batches(path, ROWS_A_LOOK, SKIPPED) if path.exists() else ():
-            rows = list(zip(*plain_columns(part, SKIPPED), strict=True))
-            book.repeats.note([Repeat(line, key, state, None, *rest) for line, key, *rest in rows])
-            for *_, cents in rows:
-                book.loaded.add(state, cents)

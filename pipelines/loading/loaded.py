@@ -75,9 +75,12 @@ class Loaded:
 
     def add(self, state: str, amount_cents: int | None) -> None:
         self.taken_back += state == "undone"
-        outcome = "adopted" if state == "undone" else state
-        self.counts[outcome] += 1
-        self.cents[outcome] += amount_cents or 0
+        self.add_all("adopted" if state == "undone" else state, 1, amount_cents or 0)
+
+    def add_all(self, outcome: str, rows: int, cents: int) -> None:
+        """Add rows of one outcome, and their cents in all."""
+        self.counts[outcome] += rows
+        self.cents[outcome] += cents
 
     def copy(self) -> "Loaded":
         counted = {name: getattr(self, name).copy() for name in ("counts", "cents", "reasons", "waits_for")}

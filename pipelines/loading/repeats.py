@@ -22,13 +22,19 @@ class Repeats:
         if not repeats:
             return
         ledger, batch = self._load.ledger, self._load.batch
-        if self._is_read_otherwise:
+        if self.is_read_otherwise:
             keys = ledger.keys_on(batch.target, batch.batch_id, [each.line for each in repeats])
             repeats = [each for each in repeats if keys.get(each.line, each.key) == each.key]
         ledger.note_repeats(*self._load.of, batch.batch_id, repeats, at)
 
+    def note_unchanged(self, lines: Sequence[int], keys: Sequence[str]) -> None:
+        """Note rows that say what their records say, as of now. Not of a batch that was read otherwise before."""
+        if keys:
+            self._load.ledger.note_unchanged(*self._load.of, self._load.batch.batch_id, lines, keys)
+
     @cached_property
-    def _is_read_otherwise(self) -> bool:
+    def is_read_otherwise(self) -> bool:
+        """True if the batch has records that were read by another feed."""
         batch = self._load.batch
         return self._load.ledger.is_read_otherwise(batch.target, batch.batch_id, batch.feed.hash)
 

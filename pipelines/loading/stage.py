@@ -7,10 +7,11 @@ send them, after `proving.py` has seen by the first ones that the target does as
 from pipelines.ledger.doubts import forget_sightings
 from pipelines.loading.book import Book
 from pipelines.loading.carrying import Carrier
-from pipelines.loading.intake import Intake, note_skipped
+from pipelines.loading.intake import Intake
 from pipelines.loading.load import Load
 from pipelines.loading.loaded import Loaded
 from pipelines.loading.policies import take_back_superseded
+from pipelines.loading.skipped import note_skipped
 
 
 def load(this: Load) -> Loaded:

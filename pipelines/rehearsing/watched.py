@@ -59,6 +59,8 @@ def _events(name: str, arguments: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
             yield from ((None, each.key, each.state, each.http_status, None) for each in outcomes)
         case "note_repeats", [_, _, _, _, repeats, *_]:
             yield from ((each.line, each.key, each.state, None, None) for each in repeats)
+        case "note_unchanged", [_, _, _, _, lines, keys]:
+            yield from ((line, key, "unchanged", None, None) for line, key in zip(lines, keys, strict=True))
         case "reject", [_, _, _, _, rejects]:
             for each in rejects:
                 state = "refused" if each.stage == "load" else "rejected"

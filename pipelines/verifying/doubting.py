@@ -10,11 +10,11 @@ from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Repeat, Sighting
 from pipelines.ledger.standing import Standing, standing_of
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.book import Book
-from pipelines.loading.intake import note_skipped
 from pipelines.loading.load import Load
 from pipelines.loading.loaded import Loaded
 from pipelines.loading.lookup import ahead
 from pipelines.loading.row import Row
+from pipelines.loading.skipped import note_skipped
 from pipelines.verifying.carried import Carried, There
 
 

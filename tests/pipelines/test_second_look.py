@@ -11,6 +11,7 @@ from pipelines.loading import balances, intake
 from pipelines.loading.intake import Intake
 from pipelines.loading.judging import Judged
 from pipelines.loading.row import Row
+from pipelines.loading.unchanged import Left
 
 PAID, WAITS, BEHIND = (
     Row(number, 1, key, "p1", "h", "p1", None, cents, "{}", "2026-03-01T12:00:00Z")
@@ -81,7 +82,9 @@ def book(monkeypatch: pytest.MonkeyPatch) -> Book:
     monkeypatch.setattr(balances, "payments_made", lambda *_: [])
     monkeypatch.setattr(intake, "Judge", Judge)
     monkeypatch.setattr(intake, "Held", lambda *_: [])
-    monkeypatch.setattr(intake, "accepted_rows", lambda *_: iter([[PAID, WAITS], [BEHIND]]))
+    monkeypatch.setattr(intake, "accepted_pages", lambda *_: iter([[PAID, WAITS], [BEHIND]]))
+    monkeypatch.setattr(intake, "as_rows", lambda page, _: page)
+    monkeypatch.setattr(Intake, "_left", lambda _, page: Left(page, {row.key for row in page}))
     return Book()
 
 

@@ -1,0 +1,89 @@
+"""Rows that the target has already, as they are: found by what whole pages say, and written in sets.
+
+Most rows of an export that comes each night are such rows. All others are judged one by one (`judging.py`), as is each
+row of which this cannot be told at once. Which records are there is said in `ledger/standing.py`.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from pipelines.home import arrow
+from pipelines.ledger.standing import EVER, Content, contents_of
+from pipelines.loading.accepted import plain_columns
+from pipelines.loading.book import Book
+
+Plain = tuple[Any, ...]
+"""A `Content` as a plain tuple, since there are many."""
+ELSEWHERE = (None,)
+"""The line of a content that is from another batch."""
+
+
+class Left(NamedTuple):
+    """The rows of a page that are judged one by one, and the keys of the page that the ledger knows."""
+
+    page: pa.RecordBatch
+    known: Collection[str]
+
+
+class Unchanged:
+    """Notes the rows of one load that came before and are known as they are."""
+
+    def __init__(self, book: Book) -> None:
+        self._book, self._load = book, book.load
+
+    def note(self, page: pa.RecordBatch, held: Collection[str] = ()) -> Left:
+        """Count and write the rows of a page that say what their records say, which are there; return the others.
+
+        What a worker that had this part before has sent is among the others: it counts as what that made of it.
+        held: lanes whose rows may have to wait, and are all among the others.
+        """
+        batch = self._load.batch
+        came = [*zip(*plain_columns(page, Content._fields), strict=True)]
+        since = batch.part.since if batch.part else ""
+        contents = contents_of(
+            self._load.ledger, self._load.of, batch.batch_id, [row[0] for row in came], since or EVER
+        )
+        known: Mapping[str, Plain] = {content[0]: content for content in contents}
+        apart = {*self._book.loaded.undecided}  # counted in this load, to be counted once
+        if held:
+            lanes = page.column("lane").to_pylist()
+            apart |= {row[0] for row, lane in zip(came, lanes, strict=True) if lane in held}
+        settled = {key: content for key, content in known.items() if key not in apart} if apart else known
+        is_own, is_elsewhere = self._told_at_once(came, settled)
+        is_kept = list(map(bool.__or__, is_own, is_elsewhere))
+        if not any(is_kept):
+            return Left(page, known.keys())
+        self._write(_those(came, is_kept), _those(came, is_elsewhere))
+        is_left = arrow.column([not kept for kept in is_kept], pa.bool_())
+        return Left(page.filter(is_left), known.keys())
+
+    def _told_at_once(self, came: Sequence[Plain], known: Mapping[str, Plain]) -> tuple[list[bool], list[bool]]:
+        """Tell of each row whether it is its record's own, there as it is; and whether it is equal to another's."""
+        said = [known.get(row[0]) for row in came]
+        is_own = [content == row for content, row in zip(said, came, strict=True)]
+        is_elsewhere = [content == row[:-1] + ELSEWHERE for content, row in zip(said, came, strict=True)]
+        if any(is_elsewhere) and self._book.repeats.is_read_otherwise:
+            is_elsewhere = [False] * len(came)
+        return is_own, is_elsewhere
+
+    def _write(self, kept: Sequence[Plain], elsewhere: Sequence[Plain]) -> None:
+        """Count rows as unchanged, and write what is noted of them, in one commit with the counts of the run."""
+        book, ledger, batch = self._book, self._load.ledger, self._load.batch
+        keys, hashes, _, _, cents, lines = zip(*kept, strict=True)
+        book.loaded.add_all("unchanged", len(kept), sum(filter(None, cents)))
+        for line in lines if book.closing.answers else ():
+            book.closing.answers.landed(line)
+        if batch.resuming:
+            book.closing.are_there(dict(zip(keys, hashes, strict=True)))
+            book.closing.write_if_many()
+        with ledger.transaction():
+            book.repeats.note_unchanged([row[-1] for row in elsewhere], [row[0] for row in elsewhere])
+            if so_far := book.so_far():
+                ledger.count_run(batch.target, so_far)
+        self._load.progress.advance(len(kept))
+
+
+def _those(rows: Sequence[Plain], are_wanted: Sequence[bool]) -> list[Plain]:
+    return [row for row, is_wanted in zip(rows, are_wanted, strict=True) if is_wanted]
