@@ -59,7 +59,7 @@ def _left(home: Path, environ: Mapping[str, str], now: datetime) -> tuple[str, .
         return ()
     with closing(open_ledger(home, environ)) as ledger:
         target = loaded_last(ledger)
-        if target is None or somebody_loads(ledger, now):
+        left = [each for each in left_batches(ledger, home, target) if each.since <= now - PATIENCE] if target else []
+        if not left or somebody_loads(ledger):
             return ()
-        left = left_batches(ledger, home, target)
-    return tuple(shown(each.file_name or each.batch_id) for each in left if each.since <= now - PATIENCE)
+    return tuple(shown(each.file_name or each.batch_id) for each in left)

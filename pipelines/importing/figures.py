@@ -63,7 +63,7 @@ def figures(home: Path, ledger: Ledger | None) -> Iterator[Metric]:
         yield from _of_batches(ledger, target)
         yield from _of_problems(ledger, home, now)
     yield from _of_times(ledger)
-    yield from _of_lease(ledger, now)
+    yield from _of_lease(ledger, ledger.clock())
 
 
 # -- families

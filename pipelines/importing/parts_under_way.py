@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any
 
 from pipelines.ledger.ledger import Ledger
@@ -13,9 +12,9 @@ from pipelines.runs.lines import aligned
 HEAD = ["part", "state", "rows so far", "begun", "process"]
 
 
-def parts_under_way(ledger: Ledger, target: str, now: datetime) -> list[dict[str, Any]]:
+def parts_under_way(ledger: Ledger, target: str) -> list[dict[str, Any]]:
     """The parts of a target's load; none unless it is under way, by several processes."""
-    if shown_loader(ledger, target, now) is None:
+    if shown_loader(ledger, target) is None:
         return []
     return [_shown(target, part) for part in states(ledger, target)]
 

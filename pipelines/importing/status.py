@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
     with closing(open_ledger(home, environ)) as ledger:
         batches = [_as_of_now(ledger, row) for row in ledger.batches() if batch_id in (None, row["batch_id"])]
         under_way = sorted({row["target"] for row in batches if row["state"] == "running"})
-        parts = [part for target in under_way for part in parts_under_way(ledger, target, datetime.now(UTC))]
+        parts = [part for target in under_way for part in parts_under_way(ledger, target)]
         if batch_id is None:
             left, gone = open_by_batch(ledger), undone_by_batch(ledger)
             names = [(row["target"], row["batch_id"]) for row in batches]

@@ -6,7 +6,6 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -20,6 +19,7 @@ from pipelines.ledger.in_step import BesideFile, First, InDatabase, InStep, last
 from pipelines.ledger.journal import Journal, Line
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.lease import Clock, Held, LeaseLost, utc_text
+from pipelines.ledger.server_clock import ServerClock
 from pipelines.ledger.stored import StoredBatches
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import ReplayedLease, replay
@@ -46,7 +46,7 @@ LOOK_MILLISECONDS = 2_000
 class LedgerAccess:
     """The database of a ledger. Safe to use from several threads and processes; every call is one transaction.
 
-    stored: where batches are kept beside their home, if they are.
+    clock: by which times in it are written. stored: where batches are kept beside their home, if they are.
     """
 
     stored: Batches | None = None
@@ -55,7 +55,7 @@ class LedgerAccess:
         self.engine = engine
         self._in_step = in_step
         self._writing = engine.execution_options(writes=True)
-        self._clock = clock
+        self.clock = clock
         self._placeholder = "?" if engine.dialect.paramstyle == "qmark" else "%s"
         self._numbers: dict[tuple[str, ...], int] = {}
         self._within = threading.local()
@@ -64,7 +64,7 @@ class LedgerAccess:
     def open(
         cls,
         url: str | Path,
-        clock: Clock = lambda: datetime.now(UTC),
+        clock: Clock | None = None,
         *,
         journal: bool = True,
         anew: bool = False,
@@ -74,6 +74,7 @@ class LedgerAccess:
         """Open the ledger, or make it from its journal, and apply what the journal has beyond it.
 
         Args:
+            clock: in place of that of its server, or of this machine.
             journal: False for a copy that is thrown away: its facts are not kept.
             anew: whether a journal that is gone is begun with what the tables have.
             copies: the folder for copies of the journal of a ledger on a server.
@@ -82,7 +83,8 @@ class LedgerAccess:
         Raises:
             LedgerError: it cannot be opened, is from a newer version, or its journal is damaged, older or gone.
         """
-        engine = open_engine(url)
+        engine = open_engine(url, servers := ServerClock())
+        clock = clock or servers
         try:
             in_step = _in_step_of(engine, url, anew, copies, first) if journal else None
             cls(engine.execution_options(busy_timeout=LOOK_MILLISECONDS), clock, in_step)._bring_up_to_date()
@@ -129,7 +131,7 @@ class LedgerAccess:
                 within.connection, within.facts, within.telling = connection, [], False
                 try:
                     known = in_step.catch_up(connection, self) if in_step else None
-                    within.at = utc_text(self._clock())
+                    within.at = utc_text(self.clock())
                     yield connection
                     if in_step and within.facts:
                         in_step.keep(connection, known, within.at, within.facts)
@@ -241,7 +243,7 @@ class LedgerAccess:
 
     def now(self) -> str:
         """The moment of the transaction that this thread is in, else the clock's."""
-        return getattr(self._within, "at", None) or utc_text(self._clock())
+        return getattr(self._within, "at", None) or utc_text(self.clock())
 
     @contextmanager
     def snapshot(self) -> Iterator["Snapshot"]:

@@ -16,6 +16,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
 
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.migration import bring_to_today
+from pipelines.ledger.server_clock import ServerClock
 from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError, schema_version
 
 IDLE_MILLISECONDS = 60_000
@@ -87,11 +88,11 @@ with its locks, for two hours. Who takes over waits for these.
 REPLICATED = "SELECT current_setting('synchronous_standby_names') <> ''"
 
 
-def open_engine(url: str | Path) -> Engine:
+def open_engine(url: str | Path, clock: ServerClock | None = None) -> Engine:
     """An engine over the ledger at `url` (a SQLAlchemy URL, or an SQLite file's path), its tables made when missing.
 
     On SQLite a commit is on the disk before it returns, since an intent must outlive the machine. Parameters never show
-    in an exception. Raises `LedgerError`.
+    in an exception. clock: it is told the time of PostgreSQL. Raises `LedgerError`.
     """
     address = address_of(url)
     engine = _engine(address)
@@ -101,7 +102,7 @@ def open_engine(url: str | Path) -> Engine:
     else:
         event.listen(engine, "handle_error", _hide_values)
     if engine.dialect.name == "postgresql":
-        event.listen(engine, "connect", _OneHistory().begin_session)
+        event.listen(engine, "connect", _OneHistory(clock).begin_session)
     try:
         _create(engine)
     except SQLAlchemyError as error:
@@ -174,8 +175,8 @@ class _OneHistory:
     lack what the process has committed, and must not be written to as if it had that.
     """
 
-    def __init__(self) -> None:
-        self._known: str | None = None
+    def __init__(self, clock: ServerClock | None) -> None:
+        self._clock, self._known = clock, ""
 
     def begin_session(self, raw: Any, _record: object) -> None:
         """Raise `LedgerError` for a server that is another by now. Commits are to outlive it."""
@@ -183,6 +184,8 @@ class _OneHistory:
         raw.execute(DURABLE)
         raw.execute(LOST_CLIENT)
         [history] = raw.execute(HISTORY).fetchone()
+        if self._clock:
+            self._clock.begin_session(raw)
         raw.autocommit = autocommit
         if history is None or history != (self._known or history):
             raw.close()

@@ -219,7 +219,7 @@ class Ledger(BatchLedger):
 
     def lease(self, target: str, waiting: Callable[[Holder], None] | None = None, **pace: float) -> Lease:
         """`with ledger.lease(target, waiting) as lease:` the one loader of the target; see `Lease`."""
-        return Lease(self, target, self._clock, waiting, **pace)
+        return Lease(self, target, self.clock, waiting, **pace)
 
     def sending(self, target: str, source: str, resource_type: str) -> dict[str, int]:
         """The keys of the records that are being sent, each with its generation."""

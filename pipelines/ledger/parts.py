@@ -7,7 +7,6 @@ is in its records.
 import uuid
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, suppress
-from datetime import UTC, datetime
 from typing import Any, NamedTuple, Self
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, select, update
@@ -106,7 +105,6 @@ def claim(
     ledger: Ledger,
     target: str,
     loader: str,
-    clock: Clock = lambda: datetime.now(UTC),
     ends_all: Callable[[str], bool] = lambda _: False,
 ) -> PartLease | None:
     """Take a part that is free, or whose worker is dead; None if there is none just now.
@@ -124,12 +122,12 @@ def claim(
         number = found.part if found else next((each.part for each in held if is_dead(_holder(each))), None)
         if number is None:
             return None
-        ours = this_process(uuid.uuid4().hex, utc_text(clock()))
+        ours = this_process(uuid.uuid4().hex, utc_text(ledger.clock()))
         this = and_(t.part.c.target == target, t.part.c.part == number)
         attempts = connection.execute(
             update(t.part).where(this).values(**ours, attempts=t.part.c.attempts + 1).returning(t.part.c.attempts)
         ).scalar_one()
-    return PartLease(ledger, target, number, attempts, str(ours["owner"]), clock)
+    return PartLease(ledger, target, number, attempts, str(ours["owner"]), ledger.clock)
 
 
 def states(ledger: LedgerAccess, target: str) -> list[PartState]:
@@ -172,9 +170,9 @@ class LoaderWatch:
         return at_work
 
 
-def shown_loader(ledger: LedgerAccess, target: str, now: datetime) -> str | None:
-    """Return the owner of the target's lease if it seems to be at work: for show, by the clocks of both machines."""
-    since = utc_text(now - SILENCE)
+def shown_loader(ledger: LedgerAccess, target: str) -> str | None:
+    """Return the owner of the target's lease if it seems to be at work: for show, by the ledger's clock."""
+    since = utc_text(ledger.clock() - SILENCE)
     holders = _holders_of(ledger, target)
     return next((each.owner for each in holders if each.heartbeat_at >= since and not is_dead(each)), None)
 

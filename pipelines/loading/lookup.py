@@ -17,7 +17,7 @@ from pipelines.client.identifiers import identifier_value, values_of
 from pipelines.client.replies import NoResult, Refused, resources_of
 from pipelines.client.steps import Step
 from pipelines.client.whole import whole
-from pipelines.ledger.lease import utc_text
+from pipelines.ledger.lease import Clock, utc_text
 from pipelines.ledger.rows import Sighting
 from pipelines.loading.identity import Identity
 from pipelines.loading.row import Row, dated
@@ -280,14 +280,14 @@ def ahead(client: FhirClient, now: datetime) -> int | None:
 
 
 class Looks:
-    """The looks of one load. noted: patients whose resources at the target are noted."""
+    """The looks of one load. noted: patients whose resources at the target are noted. clock: the ledger's."""
 
-    def __init__(self, client: FhirClient, resource_type: str) -> None:
-        self._client, self._resource_type = client, resource_type
+    def __init__(self, client: FhirClient, resource_type: str, clock: Clock) -> None:
+        self._client, self._resource_type, self._clock = client, resource_type, clock
         self.noted: set[str] = set()
 
     def look(self, row: Row) -> Sighting:
         """Return the resources that the row's patient has at the target now. Safe from any thread."""
         ids = ids_before(self._client, self._resource_type, row)
-        now = datetime.now(UTC)
+        now = self._clock()
         return Sighting(row.patient_id or "", utc_text(now), ahead(self._client, now), ids)

@@ -5,7 +5,6 @@ Used by the load of a batch and by `chartferry doubts resolve`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,7 +69,7 @@ def settle_doubts(
         doubts = [doubt for doubt in doubts if not (doubt.named and doubt.row.key in others)]
     ours = known_resources(ledger, target, resource_type, records)
     findings = look_up(client, Identity(source, resource_type), doubts, ours)
-    now, found = datetime.now(UTC), list[tuple[Row, str]]()
+    now, found = ledger.clock(), list[tuple[Row, str]]()
     for doubt in doubts:
         finding = findings[doubt.row.key]
         if finding.state == FOUND and finding.resource_id:

@@ -21,7 +21,7 @@ class Singly:
     def __init__(self, book: Book, why: Why) -> None:
         self._book, self._why = book, why
         self._circuit = Circuit()
-        self._looks = Looks(book.load.client, book.load.resource)
+        self._looks = Looks(book.load.client, book.load.resource, book.load.ledger.clock)
 
     def send(self, rows: Iterator[Row]) -> None:
         """Send rows at the load's step."""

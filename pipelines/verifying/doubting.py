@@ -1,7 +1,6 @@
 """Adopt the rows of a lost batch, or put them in doubt."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import duckdb
 
@@ -28,7 +27,7 @@ class Doubting:
         self._load, self._book, self._since, self._later = load, Book(load), since, later
         self._carried = Carried(db, load.source, load.resource)
         self._of = load.of
-        self._ahead = ahead(load.client, datetime.now(UTC))
+        self._ahead = ahead(load.client, load.ledger.clock())
         self._supersedes = load.batch.feed.file.changed == "supersede" and load.resource == "QuestionnaireResponse"
 
     def write_all(self) -> Loaded:

@@ -308,7 +308,7 @@ def test_processes_whose_clocks_are_minutes_apart_keep_their_leases(
     monkeypatch.setattr("pipelines.ledger.lease.SILENCE_SECONDS", 1.0)
     other = Ledger.open(address, lambda: clock() + timedelta(minutes=minutes))
     taken, moments = threading.Event(), iter(range(1_000_000))
-    ledger._clock = lambda: clock() + timedelta(microseconds=next(moments))
+    ledger.clock = lambda: clock() + timedelta(microseconds=next(moments))
 
     def take() -> None:
         with other.lease(TARGET, poll_seconds=0.02):

@@ -83,21 +83,21 @@ def lease(ledger):
         yield held
 
 
-def claimed(ledger, lease, clock):
-    return claim(ledger, TARGET, lease.owner, clock)
+def claimed(ledger, lease):
+    return claim(ledger, TARGET, lease.owner)
 
 
-def test_two_workers_never_have_one_part(ledger, lease, clock) -> None:
+def test_two_workers_never_have_one_part(ledger, lease) -> None:
     """SCALE-02, LEDGER-10"""
-    first, second = claimed(ledger, lease, clock), claimed(ledger, lease, clock)
+    first, second = claimed(ledger, lease), claimed(ledger, lease)
     assert {first.number, second.number} == {0, 1}
-    assert claimed(ledger, lease, clock) is None
+    assert claimed(ledger, lease) is None
     with first:
         ledger.confirm(first)
         first.done("{}")
     with second:
         pass  # without an outcome: it is free again
-    again = claimed(ledger, lease, clock)
+    again = claimed(ledger, lease)
     assert (again.number, again.attempts) == (second.number, 2)
     with pytest.raises(LeaseLost):
         ledger.confirm(second)
@@ -105,20 +105,20 @@ def test_two_workers_never_have_one_part(ledger, lease, clock) -> None:
     assert states(ledger, TARGET) == []
 
 
-def test_a_part_that_another_claims_just_now_is_passed_over(ledger, lease, clock, address) -> None:
+def test_a_part_that_another_claims_just_now_is_passed_over(ledger, lease, address) -> None:
     """SCALE-02: PostgreSQL skips locked rows; SQLite has one writer at a time."""
     if isinstance(address, str):
         with ledger.engine.begin() as connection:
             locked = connection.execute(select(t.part).where(t.part.c.part == 0).with_for_update()).one()
-            assert claimed(ledger, lease, clock).number == 1 != locked.part
-    assert claimed(ledger, lease, clock).number == 0
+            assert claimed(ledger, lease).number == 1 != locked.part
+    assert claimed(ledger, lease).number == 0
 
 
-def test_an_answer_that_a_slow_worker_writes_late_is_not_put_in_doubt(ledger, lease, clock, tmp_path, monkeypatch):
+def test_an_answer_that_a_slow_worker_writes_late_is_not_put_in_doubt(ledger, lease, tmp_path, monkeypatch):
     """SCALE-02, LEDGER-04: it lost its part, and still tells what it knows while its rows are put in doubt."""
     of = (TARGET, "default", "PaymentNotice")
     ledger.start_batch(TARGET, "payments-1", feed="payments", source=of[1], resource_type=of[2])
-    part, sending = claimed(ledger, lease, clock), ledger.sending
+    part, sending = claimed(ledger, lease), ledger.sending
     intents = [Intent(key, 1, "payments-1", line, "h", "f", "p1", None, 100) for line, key in enumerate(["a", "b"], 2)]
     ledger.intend(part, *of[1:], intents)
     pq.write_table(pa.table({"key": ["a", "b", "c"], "lane": ["p1", "p1", "p2"]}), tmp_path / "accepted.parquet")
@@ -136,54 +136,54 @@ def test_an_answer_that_a_slow_worker_writes_late_is_not_put_in_doubt(ledger, le
     assert [(known[key].state, known[key].resource_id) for key in "ab"] == [("created", "id-a"), ("in_doubt", None)]
 
 
-def test_no_part_is_begun_once_one_found_that_the_target_cannot_be_used(ledger, lease, clock) -> None:
+def test_no_part_is_begun_once_one_found_that_the_target_cannot_be_used(ledger, lease) -> None:
     """SCALE-02"""
-    with claimed(ledger, lease, clock) as first:
+    with claimed(ledger, lease) as first:
         first.done(PartLoaded(Loaded(unusable="no")).as_text())
-    assert claim(ledger, TARGET, lease.owner, clock, ends_all) is None
+    assert claim(ledger, TARGET, lease.owner, ends_all) is None
     with ledger.transaction() as connection:
         connection.execute(update(t.part).where(t.part.c.part == 0).values(outcome=PartLoaded().as_text()))
-    part = claim(ledger, TARGET, lease.owner, clock, ends_all)
+    part = claim(ledger, TARGET, lease.owner, ends_all)
     assert part
     assert part.number == 1
 
 
-def test_a_sign_of_life_goes_out_where_counts_cannot_be_read(ledger, lease, clock) -> None:
+def test_a_sign_of_life_goes_out_where_counts_cannot_be_read(ledger, lease) -> None:
     """SCALE-02, LEDGER-10: they change in another thread."""
 
     def counting():
         raise RuntimeError("dictionary changed size during iteration")
 
-    part = claimed(ledger, lease, clock)
+    part = claimed(ledger, lease)
     part.counting = counting
     assert part._told().keys() == {"heartbeat_at"}
     part.counting = lambda: "{}"
     assert part._told()["counts"] == "{}"
 
 
-def test_a_silent_worker_loses_its_part_and_a_part_is_not_begun_for_ever(ledger, lease, clock) -> None:
+def test_a_silent_worker_loses_its_part_and_a_part_is_not_begun_for_ever(ledger, lease) -> None:
     """SCALE-02, LEDGER-10"""
     with ledger.transaction() as connection:
         connection.execute(t.part.delete().where(t.part.c.part == 1))
     for attempt in range(1, BEGINNINGS + 1):
-        held = claimed(ledger, lease, clock)
+        held = claimed(ledger, lease)
         assert held.attempts == attempt
-        assert claimed(ledger, lease, clock) is None
+        assert claimed(ledger, lease) is None
         holder = states(ledger, TARGET)[0].holder
         assert holder
         free(ledger, TARGET, [holder._replace(heartbeat_at="of before")])
-        assert claimed(ledger, lease, clock) is None
+        assert claimed(ledger, lease) is None
         free(ledger, TARGET, [holder])
         with pytest.raises(LeaseLost):
             ledger.confirm(held)
-    assert claimed(ledger, lease, clock) is None
+    assert claimed(ledger, lease) is None
     [left] = states(ledger, TARGET)
     assert not left.is_left
 
 
-def test_who_takes_the_target_over_waits_for_its_workers(ledger, lease, clock) -> None:
+def test_who_takes_the_target_over_waits_for_its_workers(ledger, lease) -> None:
     """SCALE-02, LEDGER-10: they may be sending yet; after it they have no part, and can claim none."""
-    part = claimed(ledger, lease, clock)
+    part = claimed(ledger, lease)
     with ledger.transaction() as connection:
         connection.execute(update(t.lease).values(machine="another", heartbeat_at="2026-01-01"))
         connection.execute(update(t.part).where(t.part.c.owner != "").values(host="another", machine="another"))
@@ -195,7 +195,7 @@ def test_who_takes_the_target_over_waits_for_its_workers(ledger, lease, clock) -
     with pytest.raises(LeaseLost):
         ledger.confirm(part)
     with pytest.raises(LeaseLost):
-        claimed(ledger, lease, clock)
+        claimed(ledger, lease)
     assert states(ledger, TARGET) == []
 
 
@@ -256,7 +256,7 @@ def test_a_target_that_was_taken_over_ends_the_load_and_one_without_workers_does
 def test_a_worker_that_hangs_loses_its_part_to_whoever_watches(ledger, lease, clock, monkeypatch) -> None:
     """SCALE-02, LEDGER-10: not before it was silent for a while, and not to another worker that looks at a clock."""
     monkeypatch.setattr("pipelines.ledger.lease.SILENCE_SECONDS", 0.5)
-    part, looks = claimed(ledger, lease, clock), list[int]()
+    part, looks = claimed(ledger, lease), list[int]()
     worker: Any = SimpleNamespace(at_work=["it"], can_start=False)
 
     def keep(wanted):
@@ -355,7 +355,7 @@ def test_a_load_with_a_part_without_an_outcome_says_so(attempts: int, said: str)
 def test_status_tells_which_parts_are_done_and_who_has_the_others(ledger, lease, clock) -> None:
     """SCALE-02"""
     lay_out(ledger, lease, 5)
-    done, loading, stopped, given_up = (claimed(ledger, lease, clock) for _ in range(4))
+    done, loading, stopped, given_up = (claimed(ledger, lease) for _ in range(4))
     done.done(PartLoaded(Loaded(Counter(created=90, refused=10))).as_text())
     loading.counting = lambda: PartLoaded(Loaded(Counter(created=1_000))).as_text()
     with ledger.engine.begin() as connection:
@@ -363,7 +363,7 @@ def test_status_tells_which_parts_are_done_and_who_has_the_others(ledger, lease,
         free = update(t.part).values(owner="", attempts=BEGINNINGS)
         connection.execute(free.where(given_up._mine()))
     stopped.done(PartLoaded(Loaded(unusable="no")).as_text())
-    found = parts_under_way(ledger, TARGET, clock.now)
+    found = parts_under_way(ledger, TARGET)
     by = {"host": platform.node(), "pid": os.getpid(), "since": utc_text(clock.now)}
     assert found == [
         {"target": TARGET, "part": 1, "state": "done", "rows": 100, "attempts": 1},
@@ -387,9 +387,9 @@ def test_status_tells_which_parts_are_done_and_who_has_the_others(ledger, lease,
     assert lines[5].split() == ["4", "given", "up", "0", "3", "times"]
 
 
-def test_status_tells_of_no_part_once_its_loader_is_gone(ledger, lease, clock) -> None:
+def test_status_tells_of_no_part_once_its_loader_is_gone(ledger, lease) -> None:
     """SCALE-02: they are remains, which the next load lays out anew."""
-    assert len(parts_under_way(ledger, TARGET, clock.now)) == 2
+    assert len(parts_under_way(ledger, TARGET)) == 2
     with ledger.transaction() as connection:
         connection.execute(update(t.lease).values(machine="another", heartbeat_at="2026-01-01"))
-    assert parts_under_way(ledger, TARGET, clock.now) == []
+    assert parts_under_way(ledger, TARGET) == []

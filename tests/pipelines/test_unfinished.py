@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import update
 
 from pipelines.dagster.unfinished import sensor as unfinished
-from pipelines.dagster.unfinished.left import Left, Loaders, left_batches
+from pipelines.dagster.unfinished.left import Left, Loaders, left_batches, somebody_loads
 from pipelines.dagster.unfinished.tries import TRIES, Try, due, from_cursor, pause, to_cursor
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feed
@@ -134,12 +134,38 @@ def test_a_loader_is_at_work_as_long_as_it_gives_signs_of_life_whatever_its_cloc
             (183, 190, True),
         ):
             now = 1_000.0 + looked
-            told = {"heartbeat_at": utc_text(NOW + off + timedelta(seconds=beats))}
-            with ledger.transaction() as connection:
-                connection.execute(update(t.lease).values(told))
+            tell(ledger, NOW + off + timedelta(seconds=beats))
             assert loaders.are_at_work(ledger) is at_work
     with closing(Ledger.open(home / "ledger.db")) as ledger:
         assert not loaders.are_at_work(ledger)
+
+
+@pytest.mark.parametrize("off", [timedelta(minutes=-5), timedelta(hours=2)])
+@pytest.mark.parametrize(("beats_at", "at_work"), [(None, False), (9, True)], ids=["silent", "that beats"])
+def test_that_imports_wait_is_not_said_of_a_loader_that_gives_a_sign_of_life(
+    home: Path, monkeypatch: pytest.MonkeyPatch, off: timedelta, beats_at: int | None, at_work: bool
+) -> None:
+    """SCALE-03: whatever its clock says, within the time of two signs."""
+    monkeypatch.setattr("pipelines.dagster.unfinished.left.is_dead", lambda _: False)
+    paused = list[float]()
+    with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.lease("here"):
+        tell(ledger, NOW + off)
+
+        def pause(seconds: float) -> None:
+            paused.append(seconds)
+            if len(paused) == beats_at:
+                tell(ledger, NOW + off + timedelta(seconds=9))
+
+        assert somebody_loads(ledger, pause) is at_work
+        assert sum(paused) == (beats_at or 20)
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        assert not somebody_loads(ledger, pause)
+
+
+def tell(ledger: Ledger, moment: datetime) -> None:
+    """Give a sign of life for whoever loads."""
+    with ledger.transaction() as connection:
+        connection.execute(update(t.lease).values(heartbeat_at=utc_text(moment)))
 
 
 @pytest.mark.parametrize(("said", "read_by", "asked"), [("all", "", True), ("ask", "", False), ("all", "now", False)])

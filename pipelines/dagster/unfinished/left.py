@@ -1,7 +1,7 @@
 """Batches without an end: a killed run, an unreachable target, or rows in doubt."""
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.ledger import tables as t
-from pipelines.ledger.lease import SILENCE, Holder, is_dead, utc_text
+from pipelines.ledger.lease import BEAT_SECONDS, SILENCE, Holder, is_dead
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.confirmed import confirmed_since
 
@@ -73,11 +73,22 @@ class Loaders:
     def are_at_work(self, ledger: Ledger) -> bool:
         """True if a loader has not been seen without a sign of life for 60 s."""
         now = time.monotonic()
-        holders = [Holder(*each) for each in ledger.read(select(*(t.lease.c[name] for name in Holder._fields)))]
-        self._seen = {each: self._seen.get(each, now) for each in holders if not is_dead(each)}
+        self._seen = {each: self._seen.get(each, now) for each in _loaders(ledger)}
         return any(now - at < SILENCE.total_seconds() for at in self._seen.values())
 
 
-def somebody_loads(ledger: Ledger, now: datetime) -> bool:
-    """True if a loader has given a sign of life, by its clock and this one: for show."""
-    return any(beat > utc_text(now - SILENCE) for (beat,) in ledger.read(select(t.lease.c.heartbeat_at)))
+def somebody_loads(ledger: Ledger, pause: Callable[[float], object] = time.sleep) -> bool:
+    """True if a loader gives a sign of life while this process looks on, for two beats: for show, and for one look."""
+    silent, looks = _loaders(ledger), int(2 * BEAT_SECONDS)
+    while silent and looks:
+        pause(1.0)
+        if _loaders(ledger) - silent:
+            return True
+        looks -= 1
+    return False
+
+
+def _loaders(ledger: Ledger) -> set[Holder]:
+    """Return who holds targets just now, each with its last sign of life, apart from those that are surely dead."""
+    holders = (Holder(*each) for each in ledger.read(select(*(t.lease.c[name] for name in Holder._fields))))
+    return {each for each in holders if not is_dead(each)}

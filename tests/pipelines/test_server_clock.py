@@ -1,0 +1,85 @@
+"""The times in a ledger that machines share are by one clock, however far apart those of the machines are."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+import pytest
+from sqlalchemy import select
+
+from pipelines.ledger import server_clock
+from pipelines.ledger import tables as t
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rows import Sighting
+from pipelines.loading.lookup import Looks
+from pipelines.loading.row import Row
+
+TARGET = "here"
+CLOCKS = [timedelta(minutes=5), timedelta(hours=-2)]
+
+
+@pytest.fixture
+def url(postgres: Any, ledger_on_server: str) -> Iterator[str]:
+    with postgres.database(like=ledger_on_server) as made:
+        yield made
+
+
+def set_clock(monkeypatch: pytest.MonkeyPatch, off: timedelta) -> None:
+    """Let the clock of this machine be off by so much."""
+
+    class Off(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Self:
+            return cls.fromtimestamp((datetime.now(tz) + off).timestamp(), tz)
+
+    monkeypatch.setattr(server_clock, "datetime", Off)
+
+
+def test_times_are_by_the_clock_of_the_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SCALE-03"""
+    monkeypatch.setattr(server_clock, "ASKED", server_clock.ASKED.replace("()", "() - interval '7 hours'", 1))
+    told = list[datetime]()
+    for number, off in enumerate(CLOCKS):
+        set_clock(monkeypatch, off)
+        with closing(Ledger.open(url)) as ledger, ledger.lease(TARGET):
+            ledger.start_batch(TARGET, f"payments-{number}", feed="payments")
+            told += [datetime.fromisoformat(at) for (at,) in ledger.read(select(t.lease.c.taken_at))]
+            told += [datetime.fromisoformat(row["received_at"]) for row in ledger.batches()[-1:]]
+    assert told == sorted(told)
+    assert all(abs(at - datetime.now(UTC) + timedelta(hours=7)) < timedelta(minutes=1) for at in told)
+
+
+def test_without_a_server_it_is_this_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_clock(monkeypatch, CLOCKS[0])
+    assert timedelta(minutes=4) < server_clock.ServerClock()() - datetime.now(UTC) < timedelta(minutes=6)
+
+
+class Clockless:
+    """A target that shows no time, and has one resource more at each look."""
+
+    def __init__(self) -> None:
+        self.there = 0
+
+    def server_time(self) -> None:
+        return None
+
+    def pages(self, *_: object) -> Iterator[Any]:
+        self.there += 1
+        found = [{"resource": {"resourceType": "PaymentNotice", "id": f"r{n}"}} for n in range(self.there)]
+        yield {"resourceType": "Bundle", "total": self.there, "entry": found}
+
+
+def test_what_was_there_before_a_row_is_told_from_what_another_machine_saw_later(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SCALE-03, LEDGER-04: one whose clock is behind would seem to have looked before, and hide what was made."""
+    target: Any = Clockless()
+    row = Row(2, 1, "k", "p1", "h", "p1", None, 100, '{"request":{"reference":"Patient/p1"}}', "")
+    seen = list[Sighting]()
+    for off in CLOCKS:
+        set_clock(monkeypatch, off)
+        with closing(Ledger.open(url)) as ledger:
+            seen.append(Looks(target, "PaymentNotice", ledger.clock).look(row))
+    assert [sighting.ids for sighting in seen] == ["r0", "r0 r1"]
+    assert seen[0].noted_at < seen[1].noted_at
