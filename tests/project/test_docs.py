@@ -67,6 +67,15 @@ def test_every_variable_that_a_page_names_is_read_somewhere() -> None:
     assert {name for name in named if name not in code} == set()
 
 
+def test_one_table_names_every_setting() -> None:
+    """Apart from those that `up` gives to what it starts."""
+    code = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("pipelines/**/*.py"))
+    settings = set(re.findall(r"\"(CHARTFERRY_[A-Z_]*[A-Z])\"", code)) - {"CHARTFERRY_CLINIC", "CHARTFERRY_CODE_SERVER"}
+    rows = re.findall(r"^\| (`(?:CHARTFERRY_[A-Z_]+(?:`, `)?)+`) \|", OPERATORS, re.MULTILINE)
+    assert len(settings) > 20
+    assert settings - {name for row in rows for name in re.findall(r"CHARTFERRY_[A-Z_]+", row)} == set()
+
+
 def test_operators_read_of_every_sensor_schedule_and_alert(tmp_path: Path) -> None:
     repository = build_definitions({"CHARTFERRY_HOME": str(tmp_path)}).get_repository_def()
     automatic = {each.name for each in repository.sensor_defs} | {each.name for each in repository.schedule_defs}
