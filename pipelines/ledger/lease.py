@@ -189,7 +189,7 @@ class Lease(Held):
     def __enter__(self) -> Self:
         silence, silent = Silence(), set[Holder]()
         while holders := self._take(silent):
-            silent = silence.look(holders)
+            silent |= silence.look(holders)  # those before are not looked at again; a sign of life makes another holder
             if self._waiting:
                 self._waiting(holders[0])
             time.sleep(self._poll_seconds)

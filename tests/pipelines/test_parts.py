@@ -199,6 +199,28 @@ def test_who_takes_the_target_over_waits_for_its_workers(ledger, lease) -> None:
     assert states(ledger, TARGET) == []
 
 
+def test_holders_that_fell_silent_one_after_another_do_not_keep_the_target_for_ever(ledger, lease, monkeypatch) -> None:
+    """SCALE-02, LEDGER-10: the leader of a load gives signs of life less often than those who load its parts."""
+    monkeypatch.setattr("pipelines.ledger.lease.SILENCE_SECONDS", 0.1)
+    claimed(ledger, lease)
+    with ledger.transaction() as connection:
+        connection.execute(update(t.lease).values(host="another", machine="another"))
+        connection.execute(update(t.part).where(t.part.c.owner != "").values(host="another", machine="another"))
+    looks = 0
+
+    def waiting(_: Holder) -> None:
+        nonlocal looks
+        looks += 1
+        assert looks < 40
+        if looks < 3:
+            with ledger.transaction() as connection:
+                connection.execute(update(t.part).where(t.part.c.owner != "").values(heartbeat_at=f"2026-01-0{looks}"))
+
+    with ledger.lease(TARGET, waiting, poll_seconds=0.03):
+        assert states(ledger, TARGET) == []
+    assert looks > 3
+
+
 class Nobody(workers.Workers):
     """Workers that are never started."""
 
