@@ -4,15 +4,15 @@ import base64
 import hmac
 import os
 import shutil
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
+
+from tests.support.ports import free_port, until_it_listens
 
 AZURITE = shutil.which("azurite-blob", path=os.pathsep.join([os.environ.get("AZURITE", ""), os.environ["PATH"]]))
 NO_AZURITE = "no azurite-blob: npm install azurite; AZURITE names its folder of programs"
@@ -21,27 +21,16 @@ NO_AZURITE = "no azurite-blob: npm install azurite; AZURITE names its folder of 
 @contextmanager
 def azurite(folder: Path, container: str) -> Iterator[dict[str, str]]:
     """Serve a container; yield the variables by which obstore finds it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [str(AZURITE), "--silent", "--skipApiVersionCheck", "--blobPort", str(port), "--location", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
-            _until_it_listens(port)
+            until_it_listens(port, server)
             _make_container(port, container)
             url = f"http://127.0.0.1:{port}"
             yield {"AZURE_STORAGE_USE_EMULATOR": "true", "AZURITE_BLOB_STORAGE_URL": url}
         finally:
             server.terminate()
-
-
-def _until_it_listens(port: int) -> None:
-    for _ in range(600):
-        with socket.socket() as tried:
-            if tried.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise AssertionError("azurite does not listen")
 
 
 def _make_container(port: int, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Servers that speak the protocols of Azure's and Google's object stores, where they are installed."""
+"""Servers that speak the protocols of the clouds' object stores, where they are installed."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -8,10 +8,12 @@ import pytest
 
 from tests.support.azurite import AZURITE, NO_AZURITE, azurite
 from tests.support.google_bucket import GCS_TESTBENCH, NO_GCS, google_bucket
+from tests.support.minio import MINIO, NO_MINIO, minio
 
 Served = Callable[[Path, str], AbstractContextManager[dict[str, str]]]
 
 SERVERS = [
+    pytest.param("s3", minio, marks=pytest.mark.skipif(MINIO is None, reason=NO_MINIO), id="s3"),
     pytest.param("az", azurite, marks=pytest.mark.skipif(AZURITE is None, reason=NO_AZURITE), id="azure"),
     pytest.param("gs", google_bucket, marks=pytest.mark.skipif(GCS_TESTBENCH is None, reason=NO_GCS), id="google"),
 ]

@@ -5,12 +5,12 @@ into an environment of its own, whose Python `GCS_TESTBENCH` names.
 """
 
 import os
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.ports import free_port, until_it_listens
 
 GCS_TESTBENCH = os.environ.get("GCS_TESTBENCH")
 NO_GCS = "no storage-testbench of Google's: GCS_TESTBENCH names a Python that has it"
@@ -19,9 +19,7 @@ NO_GCS = "no storage-testbench of Google's: GCS_TESTBENCH names a Python that ha
 @contextmanager
 def google_bucket(folder: Path, name: str) -> Iterator[dict[str, str]]:
     """Serve a bucket; yield the variables by which obstore finds it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     program = Path(__file__).with_name("google_served.py")
     folder.mkdir()
     with (
@@ -29,18 +27,8 @@ def google_bucket(folder: Path, name: str) -> Iterator[dict[str, str]]:
         subprocess.Popen([str(GCS_TESTBENCH), "-P", program, str(port), name], stdout=log, stderr=log) as server,
     ):
         try:
-            _until_it_listens(port, server)
+            until_it_listens(port, server)
             url = f"http://127.0.0.1:{port}"
             yield {"GOOGLE_BASE_URL": url, "GOOGLE_BEARER_TOKEN": "planted-token", "GOOGLE_ALLOW_HTTP": "true"}
         finally:
             server.terminate()
-
-
-def _until_it_listens(port: int, server: subprocess.Popen[bytes]) -> None:
-    for _ in range(600):
-        with socket.socket() as tried:
-            if tried.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        assert server.poll() is None, "the testbench has ended"
-        time.sleep(0.1)
-    raise AssertionError("the testbench does not listen")
