@@ -12,6 +12,7 @@ import os
 import pkgutil
 import runpy
 import selectors
+import shutil
 import signal
 import socket
 import sys
@@ -199,6 +200,8 @@ def main() -> None:
     gc.enable()
     gc.freeze()  # so that a new process leaves the memory of what is imported shared
     asked = warm.serve()
+    if not asked:
+        shutil.rmtree(Path(sys.argv[1]).parent, ignore_errors=True)  # whoever began it may have been killed
     try:
         if asked:
             asked.become()
