@@ -63,6 +63,8 @@ class Unchanged:
         """Tell of each row whether it is its record's own, there as it is; and whether it is equal to another's."""
         said = [known.get(row[0]) for row in came]
         is_own = [content == row for content, row in zip(said, came, strict=True)]
+        if all(is_own):
+            return is_own, [False] * len(came)
         is_elsewhere = [content == row[:-1] + ELSEWHERE for content, row in zip(said, came, strict=True)]
         if any(is_elsewhere) and self._book.repeats.is_read_otherwise:
             is_elsewhere = [False] * len(came)
