@@ -34,14 +34,14 @@ def held_up(monkeypatch):
 
         def slow_read(client, kind, name):
             take_over(ledger)
-            monkeypatch.setattr(ledger, "_clock", lambda: datetime.now(UTC) + SILENCE)
+            monkeypatch.setattr(ledger, "clock", lambda: datetime.now(UTC) + SILENCE)
             return read(client, kind, name)
 
         exchange = FhirClient.exchange
 
         def slow_exchange(client, entries, kind):
             take_over(ledger)
-            monkeypatch.setattr(ledger, "_clock", lambda: datetime.now(UTC) + SILENCE)
+            monkeypatch.setattr(ledger, "clock", lambda: datetime.now(UTC) + SILENCE)
             return exchange(client, entries, kind)
 
         monkeypatch.setattr(FhirClient, "read_as_of", slow_read)
