@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Mapping
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from pipelines.home.batch_files import NONE
@@ -88,7 +88,7 @@ def retain(session: Session) -> None:
     """Purge what is older than the home keeps, reports of rehearsals too, and say what it could not."""
     if session.keep_days is None:
         return
-    now, age = datetime.now(UTC), f"older than {session.keep_days:g} days"
+    now, age = session.ledger.clock(), f"older than {session.keep_days:g} days"
     for name, why in purge_older(session.home, session.ledger, session.target, session.keep_days, now).items():
         session.progress.say(
             f"{name}: {age}: its source rows are removed" if why is None else f"{age}, and kept: {why}"

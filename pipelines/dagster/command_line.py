@@ -7,7 +7,7 @@ knows nothing of this, so that Dagster can neither slow it down nor make it fail
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def telling_sensor(
             names = {row["batch_id"]: row["file_name"] for row in ledger.batches() if row["file_name"]} if ended else {}
             made = ledger.batches_in(home)
             new = [(each, feed) for _, each, feed in ended if each not in told and not is_signed(made, *each)]
-            back = taken_back_since(ledger, before, datetime.now(UTC))
+            back = taken_back_since(ledger, before, ledger.clock())
             told_anew = {f"{target} {batch_id}" for (target, batch_id, _), _ in new}
             seen = {**(before or {}), **{each: number for each, number in back.items() if each in told_anew}}
             events = list(tell_taken_back(ledger, ours, catalog, seen, back))

@@ -42,7 +42,7 @@ def waiting_now(home: Path, environ: Mapping[str, str], now: datetime) -> Waitin
     if in_inbox and new and all(_came(path) <= now - PATIENCE for path in new):
         names = ", ".join(shown(path.name) for path in new[:NAMED])
         return Waiting("reference", f"reference data is not loaded ({names})", in_inbox)
-    files = in_inbox + _left(home, environ, now)
+    files = in_inbox + _left(home, environ)
     if files and target_now(home, environ) is None:
         which = "the bundled service does not run" if is_bundled(environ) else "the target does not answer"
         return Waiting("target", which, files)
@@ -53,13 +53,13 @@ def _came(path: Path) -> datetime:
     return datetime.fromtimestamp(path.stat().st_ctime, UTC)
 
 
-def _left(home: Path, environ: Mapping[str, str], now: datetime) -> tuple[str, ...]:
+def _left(home: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the files of batches without an end for which nobody has done anything for `PATIENCE`."""
     if not has_ledger(home, environ):
         return ()
     with closing(open_ledger(home, environ)) as ledger:
-        target = loaded_last(ledger)
-        left = [each for each in left_batches(ledger, home, target) if each.since <= now - PATIENCE] if target else []
+        target, before = loaded_last(ledger), ledger.clock() - PATIENCE
+        left = [each for each in left_batches(ledger, home, target) if each.since <= before] if target else []
         if not left or somebody_loads(ledger):
             return ()
     return tuple(shown(each.file_name or each.batch_id) for each in left)

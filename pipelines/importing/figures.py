@@ -61,7 +61,7 @@ def figures(home: Path, ledger: Ledger | None) -> Iterator[Metric]:
         return
     if target := loaded_last(ledger):
         yield from _of_batches(ledger, target)
-        yield from _of_problems(ledger, home, now)
+        yield from _of_problems(ledger, home, ledger.clock())
     yield from _of_times(ledger)
     yield from _of_lease(ledger, ledger.clock())
 

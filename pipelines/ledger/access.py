@@ -6,6 +6,7 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -46,10 +47,12 @@ LOOK_MILLISECONDS = 2_000
 class LedgerAccess:
     """The database of a ledger. Safe to use from several threads and processes; every call is one transaction.
 
-    clock: by which times in it are written. stored: where batches are kept beside their home, if they are.
+    clock: by which times in it are written; what is compared with them is by it too. of_here: returns what it showed at
+    a moment of this machine's clock. stored: where batches are kept beside their home, if they are.
     """
 
     stored: Batches | None = None
+    of_here: Callable[[datetime], datetime] = staticmethod(lambda moment: moment)
 
     def __init__(self, engine: Engine, clock: Clock, in_step: InStep | None = None):
         self.engine = engine
@@ -88,10 +91,12 @@ class LedgerAccess:
         try:
             in_step = _in_step_of(engine, url, anew, copies, first) if journal else None
             cls(engine.execution_options(busy_timeout=LOOK_MILLISECONDS), clock, in_step)._bring_up_to_date()
-            return cls(engine, clock, in_step)
+            made = cls(engine, clock, in_step)
         except BaseException:
             engine.dispose()
             raise
+        made.of_here = servers.of_here
+        return made
 
     def close(self) -> None:
         self.engine.dispose()

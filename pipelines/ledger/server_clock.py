@@ -20,18 +20,22 @@ class ServerClock:
     """
 
     def __init__(self) -> None:
-        self._begun: datetime | None = None
-        self._at = 0.0
+        self._said: tuple[datetime, float] | None = None
 
     def begin_session(self, raw: Any) -> None:
         """Ask a server for its time, which is that of half the way there and back."""
         at = time.monotonic()
         [seconds] = raw.execute(ASKED).fetchone()
         said, at = datetime.fromtimestamp(seconds, UTC), at + (time.monotonic() - at) / 2
-        if self._begun is None or abs(said - self()) > MOST_OFF:
-            self._begun, self._at = said, at
+        if self._said is None or abs(said - self()) > MOST_OFF:
+            self._said = said, at
 
     def __call__(self) -> datetime:
-        if self._begun is None:
+        if self._said is None:
             return datetime.now(UTC)
-        return self._begun + timedelta(seconds=time.monotonic() - self._at)
+        begun, at = self._said
+        return begun + timedelta(seconds=time.monotonic() - at)
+
+    def of_here(self, moment: datetime) -> datetime:
+        """Return what this clock showed at a moment that this machine's clock gives."""
+        return moment if self._said is None else moment + (self() - datetime.now(UTC))

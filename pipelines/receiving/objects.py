@@ -60,7 +60,7 @@ def take_in(
 
 def is_begun(ledger: Ledger, target: str, received: Received) -> bool:
     """True if a run of a batch was begun since it was received."""
-    since = utc_text(received.received_at)
+    since = utc_text(ledger.of_here(received.received_at))
     return any(str(run["started_at"]) >= since for run in ledger.runs(target, received.batch_id))
 
 

@@ -72,7 +72,7 @@ def note_batch(session: Session, received: Received, feed: Feed) -> str | None:
             resource_type=feed.resource,
             file_name=received.file_name,
             file_sha256=received.sha256,
-            received_at=utc_text(received.received_at),
+            received_at=utc_text(session.ledger.of_here(received.received_at)),
         )
     return known["state"] if known else None
 

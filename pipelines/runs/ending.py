@@ -3,9 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
-from pipelines.ledger.lease import utc_text
 from pipelines.ledger.so_far import with_outcomes
 from pipelines.ledger.states import OUTCOMES
 from pipelines.loading.loaded import Loaded
@@ -79,7 +77,7 @@ def _close(session: Session, run: Run, result: Result, parts_left: bool = False)
     if before or run.only is None:
         ledger.finish_batch(target, batch_id, state, counts, before["finished_at"] if before else None)
     close_cut_off(session, run)
-    write_manifest(session, run, result, utc_text(datetime.now(UTC)))
+    write_manifest(session, run, result, ledger.now())
     session.batches.keep(batch_id, f"{run.folder.name}/*")
     ledger.copy_journal()
     tell_newer(session.home, ledger, target)

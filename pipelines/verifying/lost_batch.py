@@ -21,7 +21,8 @@ def adopt_batch(
 ) -> dict[str, int]:
     """Write a lost batch down; count its rows as `adopted`, `taken_back`, `in_doubt`. Raises `Unreadable`."""
     session.decide("verify --adopt", [lost.name])
-    since = min((str(each["started_at"]) for each in lost.manifests), default=utc_text(waiting.in_batch.received_at))
+    came = utc_text(session.ledger.of_here(waiting.in_batch.received_at))
+    since = min((str(each["started_at"]) for each in lost.manifests), default=came)
     note_batch(session, waiting.in_batch, waiting.feed)
     note_runs(session, lost)
     run = begin(session, waiting.in_batch, waiting.feed, whole=True, adopting=True)

@@ -3,19 +3,24 @@
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
 from sqlalchemy import select
 
+from pipelines.importing.broken import broken_now
 from pipelines.ledger import server_clock
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Sighting
 from pipelines.loading.lookup import Looks
 from pipelines.loading.row import Row
+from tests.support.beyond import Beyond
+from tests.support.fake_target import FakeTarget
 
 TARGET = "here"
+HEADER = "payment_id,patient_id,amount,paid_on,claim_id"
 CLOCKS = [timedelta(minutes=5), timedelta(hours=-2)]
 
 
@@ -83,3 +88,37 @@ def test_what_was_there_before_a_row_is_told_from_what_another_machine_saw_later
             seen.append(Looks(target, "PaymentNotice", ledger.clock).look(row))
     assert [sighting.ids for sighting in seen] == ["r0", "r0 r1"]
     assert seen[0].noted_at < seen[1].noted_at
+
+
+@pytest.fixture(params=["+", "-"], ids=["ahead", "behind"])
+def off_by_an_hour(request: pytest.FixtureRequest, url: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A ledger on a server whose clock is an hour off this machine's, named in the environment; its URL."""
+    there = server_clock.ASKED.replace("()", f"() {request.param} interval '1 hour'", 1)
+    monkeypatch.setattr(server_clock, "ASKED", there)
+    monkeypatch.setenv("CHARTFERRY_LEDGER", url)
+    return url
+
+
+def test_what_failed_is_told_and_what_was_mended_is_not(
+    off_by_an_hour: str, home: Path, target: FakeTarget, asked: Any
+) -> None:
+    """SCALE-03: when a file came is kept by the clock of the outcomes."""
+
+    def failed() -> list[str]:
+        with closing(Ledger.open(off_by_an_hour)) as ledger:
+            found = broken_now(ledger, home, ledger.clock())["payments"].failed
+        return [name.partition("-")[0] for name in found]
+
+    for text, told in ((f"{HEADER}\nk1,p1,1.00,2026-03-01,\n", []), ("nothing\nk2\n", ["payments"])):
+        (home / "inbox" / "payments-1.csv").write_text(text)
+        asked("import")
+        assert failed() == told
+    (home / "inbox" / "payments-1.csv").write_text(f"{HEADER}\nk2,p1,2.00,2026-03-01,\n")
+    asked("import")
+    assert failed() == []
+
+
+def test_an_object_is_taken_once(off_by_an_hour: str, beyond: Beyond, target: FakeTarget, asked: Any) -> None:
+    """SCALE-03"""
+    beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")
+    assert [len(asked("import")["batches"]) for _ in range(3)] == [1, 0, 0]

@@ -1,7 +1,6 @@
 """Open the ledger for the standing checks: broken batches and unexpected files."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from pipelines.dagster.standing.specs import expecting
@@ -14,7 +13,7 @@ from pipelines.session.ledger import ledger_of
 def broken_in(home: Path, environ: Mapping[str, str]) -> dict[str, Broken]:
     """Return what is broken, by feed; empty if there is no ledger yet."""
     with ledger_of(home, environ) as ledger:
-        return broken_now(ledger, home, datetime.now(UTC)) if ledger else {}
+        return broken_now(ledger, home, ledger.clock()) if ledger else {}
 
 
 def unexpected_in(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dict[str, Unexpected]:
@@ -22,4 +21,4 @@ def unexpected_in(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed])
     if not expecting(feeds):
         return {}
     with ledger_of(home, environ) as ledger:
-        return unexpected_now(ledger, feeds, datetime.now(UTC)) if ledger else {}
+        return unexpected_now(ledger, feeds, ledger.clock()) if ledger else {}

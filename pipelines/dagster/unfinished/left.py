@@ -41,7 +41,9 @@ def left_batches(ledger: Ledger, home: Path, target: str, confirmed: Collection[
     found = [_left(ledger, row) for row in going_on]
     forgotten = (batches.received(name) for name in batches.names() if name not in known)
     found += [
-        Left(r.batch_id, r.batch_id.rpartition("-")[0], "received", r.received_at, r.file_name) for r in forgotten if r
+        Left(r.batch_id, r.batch_id.rpartition("-")[0], "received", ledger.of_here(r.received_at), r.file_name)
+        for r in forgotten
+        if r
     ]
     return sorted((each for each in found if batches.received(each.batch_id)), key=lambda each: each.since)
 

@@ -6,7 +6,7 @@ A batch that only a person can settle stays unfinished.
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -37,8 +37,9 @@ def unfinished_sensor(
     def unfinished(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if not has_ledger(home, environ):
             return dg.SkipReason("There is no ledger yet.")
-        now, before = datetime.now(UTC), from_cursor(context.cursor)
+        before = from_cursor(context.cursor)
         with closing(open_ledger(home, environ)) as ledger:
+            now = ledger.clock()
             if not anything_left(ledger, home, catalog):
                 return dg.SensorResult(cursor="{}", skip_reason="Every batch has an end.")
             if loaders.are_at_work(ledger):
