@@ -3,6 +3,8 @@
 import errno
 from collections.abc import Iterator
 
+from pipelines.home.exits import Explained
+
 FULL = "there is no space left on the disk; make room, and the same command goes on where it ended"
 _NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TEXTS = ("no space left on device", "disk is full", "disk full", "disk quota exceeded", "file too large")
@@ -10,10 +12,14 @@ _TEXTS = ("no space left on device", "disk is full", "disk full", "disk quota ex
 
 def is_full(error: BaseException) -> bool:
     """True if an exception, or one behind it, comes of a disk without space."""
-    return any(
-        getattr(each, "errno", None) in _NUMBERS or any(text in str(each).lower() for text in _TEXTS)
-        for each in _behind(error)
-    )
+    return any(_says_so(each) for each in _behind(error))
+
+
+def _says_so(error: BaseException) -> bool:
+    """True by its number; by its words only where it has none and they are not ours, since paths have words, too."""
+    if (number := getattr(error, "errno", None)) is not None or isinstance(error, Explained):
+        return number in _NUMBERS
+    return any(text in str(error).lower() for text in _TEXTS)
 
 
 def _behind(error: BaseException | None) -> Iterator[BaseException]:

@@ -101,6 +101,17 @@ def test_other_errors_are_not_taken_for_a_full_disk() -> None:
     assert not disk.is_full(duckdb.IOException("IO Error: No such file"))
 
 
+def test_a_path_that_speaks_of_a_full_disk_is_none(chartferry, home: Path) -> None:
+    """STATE-HOME-03."""
+    missing = home / "old disk full" / "payments.csv"
+    code, _, err = chartferry("import", missing)
+    assert (code, disk.FULL in err) == (4, False)
+    assert "disk full" in err
+    with pytest.raises(FileNotFoundError) as raised:
+        missing.read_bytes()
+    assert not disk.is_full(raised.value)
+
+
 def test_a_ledger_that_has_no_room_says_what_it_needs():
     """LEDGER-10: on a full disk SQLite speaks of its input and output."""
     full = OperationalError("", None, sqlite3.OperationalError("disk I/O error"))
