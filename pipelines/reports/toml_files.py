@@ -31,9 +31,11 @@ def read_toml(path: Path, file: str, settings: type[Settings]) -> Settings:
 
 
 def _problem(error: ValidationError, settings: type[TomlFile]) -> str:
-    """Return what is wrong first."""
-    kind, place = error.errors()[0]["type"], error.errors()[0]["loc"]
-    name, known = str(place[0]), settings.model_fields
+    """Return what is wrong first. A name that is none comes before all: the setting that is missing may be meant."""
+    faults, known = error.errors(), settings.model_fields
+    fault = next((each for each in faults if str(each["loc"][0]) not in known), faults[0])
+    kind, place = fault["type"], fault["loc"]
+    name = str(place[0])
     if name not in known:
         return f"there is no setting `{name}`: there are {', '.join(known)}"
     return f"`{name}` is {'missing' if place == (name,) and kind == 'missing' else known[name].description}"

@@ -229,6 +229,7 @@ VALID = 'name = "Own"\nquestionnaires = ["q1"]\nquestions = ["a"]\n'
     [
         ("name", "scores/own.toml is no TOML: "),
         ('questions = ["a"]', "scores/own.toml: `name` is missing"),
+        (VALID.replace("questions", "question"), "scores/own.toml: there is no setting `question`: there are name, "),
         (VALID + "formula = 1", "scores/own.toml: there is no setting `formula`: there are name, questionnaires, "),
         (VALID + 'method = "product"', "scores/own.toml: `method` is sum or mean"),
         (VALID + "missing_allowed = -1", "scores/own.toml: `missing_allowed` is a number of questions, from 0"),
