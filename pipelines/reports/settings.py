@@ -1,5 +1,6 @@
 """The settings of the published tables: `<home>/reports.toml`, which need not be there."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +29,8 @@ class ReportSettings(TomlFile):
 
 def settings_of(home: Path) -> ReportSettings:
     """Return the settings of a home. Raises `BrokenTable` with the file, the setting, and what is allowed."""
-    return read_toml(home / FILE, FILE, ReportSettings) if (home / FILE).exists() else ReportSettings()
+    there = os.path.lexists(home / FILE)  # a link that leads nowhere is there, too, and cannot be read
+    return read_toml(home / FILE, FILE, ReportSettings) if there else ReportSettings()
 
 
 def wants_patients(home: Path) -> bool:

@@ -329,3 +329,9 @@ def test_a_setting_that_cannot_be_used_is_said_in_one_sentence(whole: World, tex
         whole.publish()
     assert str(caught.value).startswith(f"not published: {why}")
     assert "\n" not in str(caught.value)
+
+
+def test_settings_that_are_a_link_to_themselves_cannot_be_read(whole: World) -> None:
+    (whole.home / "reports.toml").symlink_to("reports.toml")
+    with pytest.raises(PublicationError, match=r"^not published: reports\.toml cannot be read \(OSError\)"):
+        whole.publish()
