@@ -17,7 +17,7 @@ from pipelines.client.client import PAGE
 from pipelines.client.comparison import OWN_TIME, fingerprints, referred
 from pipelines.client.identifiers import record_of
 from pipelines.client.paging import AT_ONCE, every_page
-from pipelines.client.replies import Refused, resources_of
+from pipelines.client.replies import Refused, Unknown, resources_of
 from pipelines.client.whole import Incomplete, Whole
 from pipelines.feeds.terms.texts import folded, seen
 from pipelines.loading.lookup import DAY
@@ -35,6 +35,7 @@ ELEMENTS = {
     "Task": "identifier,for,description,status,authoredOn",
 }
 """The elements that are compared."""
+MOST_CENTS = 2**63
 MISSING = "SELECT DISTINCT resource_id FROM known ANTI JOIN there ON there.id = known.resource_id"
 
 
@@ -163,20 +164,29 @@ def _by_id(session: Session, kind: str, ids: Sequence[str]) -> Iterator[list[dic
 
 
 def there_of(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
+    """The row of `there`. Raises `Unknown` with the resource and the element whose value no column can hold."""
     shown = body.get(SUBJECTS[kind])
     subject = shown if isinstance(shown, dict) else {}
     identifier = _identifier(body)
     return (
         body["id"],
         referred({"reference": "", **subject}).rpartition("/")[2] or None,
-        body.get("status"),
-        body.get(OWN_TIME.get(kind, "created")),
-        identifier.get("system"),
+        _text(kind, body, body, "status"),
+        _text(kind, body, body, OWN_TIME.get(kind, "created")),
+        _text(kind, body, identifier, "system"),
         *(record := record_of(str(identifier.get("value") or ""))),
         _spelling(record[0]),
         *fingerprints(kind, body),
         _cents(body) if kind == "PaymentNotice" else None,
     )
+
+
+def _text(kind: str, body: dict[str, Any], element: dict[str, Any], name: str) -> str | None:
+    """A text of the resource, or of an element in it; DuckDB would make one of any value."""
+    found = element.get(name)
+    if found is None or isinstance(found, str):
+        return found
+    raise Unknown(f"{kind}/{body['id']}: its {name} is no text")
 
 
 def _spelling(key: str) -> str | None:
@@ -194,9 +204,11 @@ def _identifier(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cents(body: dict[str, Any]) -> int | None:
-    """The amount; None for what is no whole number of cents."""
+    """The amount; None for what is no whole number of cents. Raises `Unknown` for more than can be added up."""
     try:
         cents = Decimal(str(body["amount"]["value"])) * 100
-        return int(cents) if cents == int(cents) else None
+        if abs(cents) < MOST_CENTS:
+            return int(cents) if cents == int(cents) else None
     except (KeyError, TypeError, ArithmeticError, InvalidOperation, ValueError):
         return None
+    raise Unknown(f"PaymentNotice/{body['id']}: its amount is too large")

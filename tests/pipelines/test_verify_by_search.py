@@ -121,3 +121,26 @@ def test_a_target_that_refuses_what_it_declares_is_read_whole(imported, theirs, 
 
 def test_no_patient_is_shown(imported, chartferry):
     assert "Patient/" not in json.dumps(chartferry("verify", "--json")[1])
+
+
+@pytest.mark.parametrize("arguments", [(), ("--all",)], ids=["asked", "whole"])
+@pytest.mark.parametrize(
+    ("kind", "given", "why"),
+    [
+        ("Task", {"status": 5}, "its status is no text"),
+        ("Task", {"status": ["a"]}, "its status is no text"),
+        ("Task", {"authoredOn": 2026}, "its authoredOn is no text"),
+        ("PaymentNotice", {"status": 0}, "its status is no text"),
+        ("PaymentNotice", {"amount": {"value": 2**63, "currency": "USD"}}, "its amount is too large"),
+        ("PaymentNotice", {"amount": {"value": -(2**70), "currency": "USD"}}, "its amount is too large"),
+    ],
+)
+def test_a_value_that_cannot_be_compared_is_named_with_its_resource(
+    arguments, kind, given, why, imported, theirs, chartferry
+):
+    """CLI-CMD-17: none is taken for the text or the number that it looks like."""
+    wrong = ours(theirs, kind)[1]
+    wrong.update(given)
+    code, _, err = chartferry("verify", *arguments)
+    said = f"chartferry: {kind} could not be read from the target ({kind}/{wrong['id']}: {why})"
+    assert (code, err.splitlines()[-1]) == (6, said)
