@@ -26,12 +26,12 @@ from pipelines.dagster.names import ONE_HOME, Names
 from pipelines.dagster.standing.found import broken_in, unexpected_in
 from pipelines.dagster.tables import PUBLISH, REFRESH
 from pipelines.dagster.ticking import ticking
+from pipelines.dagster.unread import UNREAD, unread
 from pipelines.dagster.waiting import Waiting, waiting_now
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import shown
 from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG
 from pipelines.importing.broken import Broken
-from pipelines.ledger.tables import LedgerError
 
 COMMAND, WEBHOOK = "CHARTFERRY_ALERT_COMMAND", "CHARTFERRY_ALERT_WEBHOOK"
 SECONDS_BETWEEN_LOOKS = 60
@@ -191,9 +191,8 @@ def gathered(*sources: Callable[[], Iterable[Event]]) -> tuple[list[Event], bool
     for source in sources:
         try:
             events += source()
-        except (LedgerError, OSError) as error:
-            said = str(error) if isinstance(error, LedgerError) else f"{error.filename}: {error.strerror}"
-            events.append(Event("not read", "state_unknown", f"What is broken could not be read: {said}.", {}))
+        except UNREAD as error:
+            events.append(Event("not read", "state_unknown", unread(error), {}))
     return events, any(event.key == "not read" for event in events)
 
 

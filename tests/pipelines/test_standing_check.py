@@ -1,6 +1,7 @@
 """What is broken right now: named from the ledger, as a check of its own, and told once to whom it may concern."""
 
 import json
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -10,13 +11,17 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from dagster._core.definitions.freshness import FreshnessState
+from sqlalchemy.exc import DataError, OperationalError
 
 from pipelines.dagster import alerts
 from pipelines.dagster.alerts import COMMAND, WEBHOOK, Event, Told, give, tell_new
 from pipelines.dagster.names import ONE_HOME
+from pipelines.dagster.standing.sensor import note_verdicts
 from pipelines.dagster.standing.specs import INBOX_CHECK, WAITING_CHECK
 from pipelines.dagster.waiting import PATIENCE, waiting_now
+from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import TOLD_TAG
+from pipelines.home.stores import StoreUnusable
 from pipelines.importing.broken import broken_now
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reject
@@ -128,6 +133,29 @@ def test_the_check_is_made_by_hand_and_noted_when_it_has_changed_and_beside_a_pu
             noted.append([event.check_name for event in looked.asset_events])  # type: ignore[union-attr]
             cursor = looked.cursor
     assert [len(each) for each in noted] == [8, 0, 8, 0]
+
+
+def test_no_check_stays_green_over_a_ledger_that_cannot_be_read(home: Home) -> None:
+    repository = repository_of({"CHARTFERRY_HOME": str(home.path)})
+    ledger, noted, cursor = home.path / "ledger.db", [], None
+    whole = ledger.read_bytes()
+    with dg.DagsterInstance.ephemeral() as instance:
+        sensor = repository.get_sensor_def("standing_check_after_imports")
+        for content in (whole, b"no database, surely", b"no database, surely", whole):
+            ledger.write_bytes(content)
+            looked = sensor(dg.build_sensor_context(instance, cursor=cursor, repository_def=repository))
+            assert isinstance(looked, dg.SensorResult)
+            found = [event for event in looked.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+            noted.append({event.check_name: (event.passed, event.description) for event in found})
+            cursor = looked.cursor
+        ledger.write_bytes(b"no database, surely")
+        note_verdicts(instance, home.path, {"CHARTFERRY_HOME": str(home.path)}, load_feeds().feeds)
+    assert [len(each) for each in noted] == [8, 8, 0, 8]
+    assert (noted[1].keys(), noted[3]) == (noted[0].keys(), noted[0])
+    [(passed, said)] = set(noted[1].values())
+    assert not passed
+    assert str(said).startswith("What is broken could not be read: ")
+    assert "file is not a database" in str(said)
 
 
 def test_a_file_that_stays_in_the_inbox_is_named_and_told_once(
@@ -302,6 +330,27 @@ def test_a_ledger_that_cannot_be_read_is_told_and_holds_up_no_other_alert(
     said = [json.loads(line) for line in told.read_text().splitlines()[len(before) :]]
     assert sorted(each["event"] for each in said) == ["publishing_failed", "state_unknown", "well_again"]
     assert "file is not a database" in next(each["text"] for each in said if each["event"] == "state_unknown")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (StoreUnusable("s3://b/: it does not answer"), "s3://b/: it does not answer"),
+        (OperationalError("SELECT 'SECRET'", {}, sqlite3.OperationalError("no such table: run")), "no such table: run"),
+        (DataError("SELECT 'SECRET'", {}, Exception("SECRET")), "DataError"),
+        (PermissionError(13, "Permission denied", "/inbox"), "/inbox: Permission denied"),
+        (OSError("SECRET"), "OSError"),
+    ],
+)
+def test_whatever_keeps_the_state_from_being_read_is_told(error: Exception, said: str) -> None:
+    def source() -> list[Event]:
+        raise error
+
+    events, unseen = alerts.gathered(source, list)
+    assert [(event.kind, event.text) for event in events] == [
+        ("state_unknown", f"What is broken could not be read: {said}.")
+    ]
+    assert unseen
 
 
 def fails(instance: dg.DagsterInstance, name: str, tags: dict[str, str] | None = None) -> None:

@@ -10,7 +10,7 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 
 from pipelines.dagster.cursors import understood
 from pipelines.dagster.names import Names
-from pipelines.dagster.standing.verdicts import verdicts_of
+from pipelines.dagster.standing.verdicts import verdicts_now
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Feed
 from pipelines.importing.figures import write_figures
@@ -28,11 +28,12 @@ def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
 
     @ticking(names, home, "standing_check_after_imports", SECONDS_BETWEEN_LOOKS, says)
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        verdicts, nothing = verdicts_of(home, environ, feeds), dict[str, Any]()
-        with ledger_of(home, environ) as ledger:
-            if ledger:
-                write_figures(home, ledger)
-        before = understood(context.cursor, dict[str, Any], nothing)
+        verdicts, was_read = verdicts_now(home, environ, feeds)
+        if was_read:
+            with ledger_of(home, environ) as ledger:
+                if ledger:
+                    write_figures(home, ledger)
+        before = understood(context.cursor, dict[str, Any], dict[str, Any]())
         last = context.instance.get_latest_materialization_event(names.published)
         beside = last.timestamp if last else None
         said = {name: [verdict["passed"], verdict["description"], beside] for name, verdict in verdicts.items()}
@@ -50,7 +51,7 @@ def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
 def note_verdicts(instance: dg.DagsterInstance, home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> None:
     """Record every verdict for the newest publication: Dagster hides older ones, and the sensor looks once a minute."""
     made_on = _newest_publication(instance, Names.of(environ))
-    for verdict in verdicts_of(home, environ, feeds).values():
+    for verdict in verdicts_now(home, environ, feeds)[0].values():
         instance.report_runless_asset_event(dg.AssetCheckEvaluation(**verdict, target_materialization_data=made_on))
 
 

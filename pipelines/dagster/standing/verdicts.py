@@ -18,7 +18,9 @@ from pipelines.dagster.standing.specs import (
     expectation_of,
     expecting,
     rejects_check_of,
+    specs_of,
 )
+from pipelines.dagster.unread import UNREAD, unread
 from pipelines.dagster.waiting import Waiting, waiting_now
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import shown
@@ -38,6 +40,21 @@ def verdicts_of(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -
     found = {**by_feed, INBOX_CHECK: _inbox_verdict(lain), WAITING_CHECK: _waiting_verdict(held)}
     published = Names.of(environ).published
     return {name: {"asset_key": published, "check_name": name, **verdict} for name, verdict in found.items()}
+
+
+def verdicts_now(
+    home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]
+) -> tuple[dict[str, dict[str, Any]], bool]:
+    """Return the same, and True; where what is broken cannot be read, that as the verdict of each check, and False.
+
+    No check stays green for what nobody can know.
+    """
+    try:
+        return verdicts_of(home, environ, feeds), True
+    except UNREAD as error:
+        verdict, names = _verdict(unread(error), {}), Names.of(environ)
+        keys = (spec.key for spec in specs_of(names, feeds))
+        return {key.name: {"asset_key": key.asset_key, "check_name": key.name, **verdict} for key in keys}, False
 
 
 def _waiting_verdict(held: Waiting | None) -> dict[str, Any]:
