@@ -24,16 +24,17 @@ def filled_of(db: duckdb.DuckDBPyConnection) -> set[str]:
     return {relation for relation, is_filled in zip(VIEWED.values(), found, strict=True) if is_filled}
 
 
-def make(db: duckdb.DuckDBPyConnection, table: ReportTable, filled: Collection[str] = ()) -> int:
+def make(db: duckdb.DuckDBPyConnection, table: ReportTable, filled: Collection[str]) -> int:
     """Build the table; return the number of its rows.
 
-    filled: the relations of views that hold something. A view of another gives no rows, and its query is not run.
+    filled: the relations of views that hold something. A view of another gives no rows: of ours, the query is not run.
+    Of the home's it is, since only that shows whether DuckDB takes it.
 
     Raises `BrokenTable` with the file, and with line and reason if these hold no data.
     """
     try:
         select = _select(table)
-        is_bare = table.view is not None and VIEWED[table.view.resource] not in filled
+        is_bare = table.view is not None and table.is_ours and VIEWED[table.view.resource] not in filled
         made = db.execute(f'CREATE TABLE main."{table.name}" {_declared(table) if is_bare else f"AS {select}"}')
         rows = sum(number for (number,) in made.fetchall())  # nothing, where it was declared
     except BadView as error:

@@ -61,7 +61,7 @@ def make_tables(
     rows = {table.name: make(db, table, filled) for table in tables}
     tables = [_remarked(db, table) for table in tables]
     for table in response_tables(db, settings, {table.name for table in tables}):
-        rows[table.name] = make(db, table)
+        rows[table.name] = make(db, table, filled)
         tables.append(table)
     for name in READ:
         db.unregister(name)

@@ -94,7 +94,8 @@ class ColumnOf(NamedTuple):
 class ReportTable:
     """A published table. `inputs`: the tables that it reads. `references`: pairs of column and table.
 
-    file: the name of its file. select: the text of the file. view: what the text declares, if it is a view.
+    file: the name of its file. select: the text of the file. view: what the text declares, if it is a view; is_ours:
+    True if that comes with the project.
     remarks: what its readers must know of its rows as they are now, a sentence each.
     """
 
@@ -107,6 +108,7 @@ class ReportTable:
     select: str
     file: str
     view: View | None = None
+    is_ours: bool = False
     remarks: tuple[str, ...] = ()
 
     @property
@@ -232,6 +234,7 @@ def _of_view(path: Path) -> ReportTable:
         select=text,
         file=path.name,
         view=view,
+        is_ours=path.is_relative_to(sql_folder()),
     )
 
 

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -12,7 +14,7 @@ import duckdb
 import pytest
 
 from pipelines.definitions import build_definitions
-from pipelines.reports import making
+from pipelines.reports import building, making
 from pipelines.reports.changes import sweep_changes
 from pipelines.reports.publication import PublicationError
 from pipelines.reports.tables import VIEWED, readable_tables, report_tables
@@ -308,6 +310,8 @@ def test_a_table_of_a_view_without_rows_is_as_its_query_would_make_it(
 ) -> None:
     """VIEW-02"""
     publish_only(monkeypatch, *OURS)
+    given = making.report_tables
+    monkeypatch.setattr(making, "report_tables", lambda home: [replace(each, is_ours=True) for each in given(home)])
     kinds = ("boolean", "integer", "decimal", "dateTime", "date", "code")
     put(whole, *({"name": kind.lower(), "path": f"x.ofType({kind})", "type": kind} for kind in kinds))
     whole.reports = []
@@ -318,6 +322,18 @@ def test_a_table_of_a_view_without_rows_is_as_its_query_would_make_it(
         found.append(whole.rows(COLUMNS))
     assert found[0] == found[1]
     assert {table for table, *_ in found[0]} >= OURS | {"mine"}
+
+
+@pytest.mark.parametrize("reports", [[], [report("r1")]], ids=["nothing", "a report"])
+def test_a_view_that_duckdb_refuses_is_said_before_its_first_resource_comes(
+    reports: list[dict[str, Any]], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(world, ID)
+    refused = SimpleNamespace(sql="SELECT report_id FROM nowhere")
+    monkeypatch.setattr(building, "compile_view", lambda *_, **__: refused)
+    world.reports = reports
+    with pytest.raises(PublicationError, match=r"^not published: mine\.view\.json: Catalog Error: .* nowhere"):
+        world.publish()
 
 
 DOUBLE = {"select": [{"column": [ID, {**TEXT, "name": "report_id"}]}]}
