@@ -27,7 +27,7 @@ from fhir_service.store.postgresql_ddl import (
     make_indexes,
     make_indexes_of,
 )
-from fhir_service.store.tables import GUARD, metadata
+from fhir_service.store.tables import ALLOCATION, BODIES, GUARD, HISTORY, SIDES, metadata
 
 POOL = 20
 """Connections that a process opens at most."""
@@ -35,6 +35,8 @@ _LOOKERS = 4
 """So many of them are for look-ups."""
 _FEW = 3
 """The most rows that are inserted as values of their own: arrays take longer for so few."""
+_FREE = frozenset((*BODIES.values(), *SIDES.values(), ALLOCATION, HISTORY))
+"""Tables whose unique keys, guards aside, begin with a fresh id, or with the id of a row that the batch has locked."""
 # First numbers of advisory locks: while a store is made, while resources are written, and while clients are.
 _MAKING, _WRITING, _CLIENTS = 1_128_353_602, 1_128_353_603, 1_128_353_604
 
@@ -178,14 +180,18 @@ class PostgreSql:
         return _raw(connection).pipeline()
 
     def append(self, connection: Connection, added: Sequence[Added]) -> None:
-        raw, few = _raw(connection), [one for one in added if len(one[1]) <= _FEW]
-        # Two creates that may have to wait for others' keep their order: that of one statement's parts is none.
-        if len(few) > 1 and sum(GUARD in columns for _, _, columns in few) < 2:
-            *first, last = map(_inserted, few)
+        """A few rows of each of several tables go into these by one statement, whose parts run in no promised order.
+
+        So none that may wait for another process's row is among them: these are appended behind it, one by one, in the
+        order in which they are given.
+        """
+        raw, joined = _raw(connection), [one for one in added if len(one[1]) <= _FEW and not _may_wait(one)]
+        if len(joined) > 1:
+            *first, last = map(_inserted, joined)
             named = b", ".join(b"a%d AS (%b)" % (number, one) for number, one in enumerate(first))
-            values = [value for _, rows, _ in few for row in rows for value in row]
+            values = [value for _, rows, _ in joined for row in rows for value in row]
             raw.execute(b"WITH %b %b" % (named, last), values, prepare=True)
-            added = [one for one in added if len(one[1]) > _FEW]
+            added = [one for one in added if len(one[1]) > _FEW or _may_wait(one)]
         for table, rows, columns in added:
             if len(rows) <= _FEW:
                 raw.execute(_inserted((table, rows, columns)), [value for row in rows for value in row], prepare=True)
@@ -316,6 +322,12 @@ def _asked(
 
 def _fetched(cursor: psycopg.Cursor[Row]) -> list[Row]:
     return cursor.fetchall()
+
+
+def _may_wait(added: Added) -> bool:
+    """True if another process may be about to store a row that one of these would contradict."""
+    table, _, columns = added
+    return table not in _FREE or GUARD in columns
 
 
 def _inserted(added: Added) -> bytes:

@@ -103,6 +103,37 @@ def test_the_rows_of_one_create_go_into_all_their_tables_by_one_statement(
     assert [one["valueString"] for one in stored["input"]] == [f"label {n}" for n in range(3)]
 
 
+def test_rows_that_may_wait_for_others_go_into_one_table_after_the_other(
+    fresh_service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over PostgreSQL, where batches that take these tables in several orders could wait for each other in a ring."""
+    if not fresh_service.service.store.dialect.shared:
+        pytest.skip("nobody else writes to a file")
+    answers = {
+        "resourceType": "QuestionnaireResponse",
+        "questionnaire": f"{fresh_service.url}/Questionnaire/q-intake",
+        "status": "completed",
+        "subject": {"reference": "Patient/p1"},
+    }
+
+    def conditional(body: dict[str, Any], name: str) -> dict[str, Any]:
+        identifier = {"system": "urn:test", "value": name}
+        return entry(
+            body | {"identifier": identifier if body is answers else [identifier]}, f"identifier=urn:test|{name}"
+        )
+
+    taken = []
+    for turn, (tasks, payments, responses) in enumerate([(1, 1, 1), (1, 4, 4), (4, 1, 1), (4, 4, 4)]):
+        bodies = [*map(task, range(tasks)), *(payment(1) for _ in range(payments)), *[answers] * responses]
+        entries = [conditional(body, f"{turn}-{number}") for number, body in enumerate(bodies)]
+        with statements(monkeypatch) as seen:
+            assert {answer["status"] for answer in send(fresh_service.client, entries)} == {"201"}
+        inserted = [re.findall(r"(?:INSERT INTO|append) (\w+)", statement) for statement in seen]
+        taken.append([tables for tables in inserted if re.search(r"\bnote\b|_identifier\b", " ".join(tables))])
+    names = ["note", "payment_notice_identifier", "questionnaire_response_identifier", "task_identifier"]
+    assert taken == [[[name] for name in names]] * 4
+
+
 def test_concurrent_creates_are_committed_together(fresh_service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for the writer becomes one batch: fewer batches than requests."""
     held = threading.Event()
