@@ -69,9 +69,9 @@ def _files(path: Path, export: Export) -> Entry:
     others = [other for other in _neighbours(path) if _family(other) != _family(plain)]
     pattern, doubt = _pattern(name, stem_of(first), end, others), ""
     if pattern is None:
-        doubt = f"a pattern for all its exports; {stem_of(first)}*{end} takes other files of the folder too"
+        doubt = f"a pattern for all its exports; {escape(stem_of(first))}*{end} takes other files of the folder too"
     inside = [pattern_within(export.file_name, export.beside)] if is_archive else []
-    return Entry("files", as_toml([pattern or name, *inside]), doubt)
+    return Entry("files", as_toml([pattern or escape(name), *inside]), doubt)
 
 
 def pattern_within(file_name: str, others: Sequence[str]) -> str:

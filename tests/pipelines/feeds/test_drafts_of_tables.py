@@ -53,6 +53,13 @@ def test_one_more_of_a_name_is_a_file_of_that_name(tmp_path: Path) -> None:
     assert (found["name"], found["files"]) == ("till", ["till*.csv"])
 
 
+def test_a_file_that_no_pattern_tells_from_its_neighbours_is_named_as_a_pattern_that_takes_it(tmp_path: Path) -> None:
+    """FEED-FILE-08: brackets in its name are these signs, not a choice of signs."""
+    written(tmp_path, "till[x]y.csv", "Receipt,Amount\n1,1.50\n2,2.50\n")
+    found = tomllib.loads(draft(written(tmp_path, "till[x].csv", "Receipt,Amount\n1,1.50\n2,2.50\n")))
+    assert found["files"] == ["till[[]x].csv"]
+
+
 def test_a_table_of_people_beside_payments_is_not_drafted_as_the_records(tmp_path: Path) -> None:
     """FEED-FILE-08: the payments are, though they name the people's keys."""
     lines = [f"r{number},p{number % 3},{number}.00,2026-03-0{number}\n" for number in range(1, 9)]
