@@ -35,6 +35,9 @@ _LOOKERS = 4
 """So many of them are for look-ups."""
 _FEW = 3
 """The most rows that are inserted as values of their own: arrays take longer for so few."""
+_PREPARED = 500
+"""The most statements that a session keeps prepared. A few rows of some tables come in some 250 shapes, with the sizes
+of their numbers and what is missing; psycopg's 100 would forget them, and have them planned again."""
 _FREE = frozenset((*BODIES.values(), *SIDES.values(), ALLOCATION, HISTORY))
 """Tables whose unique keys, guards aside, begin with a fresh id, or with the id of a row that the batch has locked."""
 # First numbers of advisory locks: while a store is made, while resources are written, and while clients are.
@@ -103,6 +106,7 @@ class PostgreSql:
 
     def _begin_session(self, raw: psycopg.Connection[Any], session: str) -> None:
         register(raw.adapters)
+        raw.prepared_max = _PREPARED
         autocommit, raw.autocommit = raw.autocommit, True
         raw.execute(session.encode())
         cluster, self.epoch = _fetched(raw.execute(WHERE.encode()))[0]

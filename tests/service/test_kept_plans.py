@@ -67,3 +67,13 @@ def test_no_statement_of_a_batch_or_of_a_look_up_reads_a_whole_table(
     looked_up = {statement for statement in seen if "FROM token" in statement}
     assert (len(changed) >= 3, len(looked_up)) == (True, 1)
     assert {statement: plan for statement, plan in seen.items() if "Seq Scan" in plan} == {}
+
+
+def test_a_session_keeps_the_statements_of_every_mixture_of_a_few_creates(one: Running) -> None:
+    """There are some 250. The driver alone would forget all but 100, and have the others planned again."""
+    with one.service.store.engine.connect() as connection:
+        raw = driven(connection)
+        for number in range(300):
+            raw.execute(f"SELECT {number}".encode(), prepare=True)
+        [(kept,)] = raw.execute("SELECT count(*) FROM pg_prepared_statements", prepare=False).fetchall()
+    assert kept >= 300
