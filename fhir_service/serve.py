@@ -37,6 +37,7 @@ GRACE = 60
 HEAD_SECONDS = 30.0
 # Bytes of request line and headers together.
 LARGEST_HEAD = 64 << 10
+_TOO_LARGE = "the head of the request is too large"
 CHUNK_LINES = 16
 """So many bytes beside the body may come with each byte of it: a chunk of one byte has a line with its size."""
 LEAVE_SECONDS = 5.0
@@ -139,12 +140,14 @@ def watch_stdin(stop: Callable[[], None]) -> None:
 class _Protocol(HttpToolsProtocol):
     """uvicorn's HTTP, with bounds on what is no body; what is no HTTP is answered as the interface answers.
 
-    A request's head is bounded, and what comes beside its body: trailers, and the sizes and extensions of chunks.
+    A request's head is bounded by the length of what it says, however it arrives: while it does, twice as many bytes
+    are read at most. So is what comes beside its body: trailers, and the sizes and extensions of chunks.
     A connection whose answer went out before its request ended is closed, unless that ends soon: a client that is still
     sending could not read the answer of a connection that was reset.
     """
 
     _head: int | None = 0
+    _said = 0
     _beside = 0
     _patience: asyncio.TimerHandle | None = None
     _leaving: asyncio.TimerHandle | None = None
@@ -164,19 +167,24 @@ class _Protocol(HttpToolsProtocol):
         super().data_received(data)
         if self._head is not None:
             self._head += len(data)
-            if self._head > LARGEST_HEAD and not self.transport.is_closing():
-                self.send_400_response("the head of the request is too large")
+            if self._head > 2 * LARGEST_HEAD and not self.transport.is_closing():
+                self.send_400_response(_TOO_LARGE)
         elif self._beside > LARGEST_HEAD and not self.transport.is_closing():
             self.transport.close()
 
     def on_message_begin(self) -> None:
-        self._head, self._beside = 0, 0
+        self._head, self._said, self._beside = 0, 0, 0
         self._await_head()
         super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._said += len(url)
+        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header. Nobody asks for trailers, which come behind the head."""
         if self._head is not None:
+            self._said += len(name) + len(value) + len(b": \r\n")
             super().on_header(name, value)
 
     def on_body(self, body: bytes) -> None:
@@ -197,6 +205,9 @@ class _Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head = None
         self._head_is_here()
+        if self._said > LARGEST_HEAD:
+            # The parser ends, and asks for the answer to what is no HTTP.
+            raise ValueError(_TOO_LARGE)
         super().on_headers_complete()
 
     def _stay(self) -> None:
@@ -218,7 +229,8 @@ class _Protocol(HttpToolsProtocol):
             self.send_400_response("the head of the request did not arrive in time")
 
     def send_400_response(self, msg: str) -> None:
-        body = dump_json(outcome_of(FhirError(INVALID, msg)))
+        text = _TOO_LARGE if self._said > LARGEST_HEAD else msg
+        body = dump_json(outcome_of(FhirError(INVALID, text)))
         lines = ("HTTP/1.1 400 Bad Request", "content-type: application/json", f"content-length: {len(body)}")
         more = (f"x-correlation-id: {new_id()}", "connection: close", "", "")
         self.transport.write("\r\n".join([*lines, *more]).encode() + body)

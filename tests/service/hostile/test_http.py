@@ -1,6 +1,8 @@
 """Broken and odd HTTP: each gets an answer of the Errors table, and none reaches into another request."""
 
 import json
+import socket
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -70,6 +72,20 @@ def test_what_is_no_http_is_a_bad_request(service, monkeypatch, name):
         assert b"x-correlation-id: " in head
         assert json.loads(body)["issue"][0]["code"] == "invalid"
     assert service.client.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize("at_once", [100, 65_000, 10**6])
+@pytest.mark.parametrize(("more", "said"), [(-200, "_offset"), (50, "the head of the request is too large")])
+def test_a_head_is_too_large_by_what_it_says_however_it_arrives(service, more, said, at_once):
+    """COMMON-48: its answer goes neither by the size of what is read at once nor by the moment."""
+    request = get(service, start=f"GET /Task?_offset={'x' * (serve.LARGEST_HEAD + more)} HTTP/1.1")
+    address = urlsplit(service.url)
+    with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
+        for start in range(0, len(request), at_once):
+            connection.sendall(request[start : start + at_once])
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert statuses(answer) == [400]
+    assert said.encode() in answer
 
 
 ODD = {
