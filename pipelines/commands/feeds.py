@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,13 +104,13 @@ def feeds_expect(options: Options, feed: str) -> int:
     """Drafts what to expect of a feed's files, from those that have come."""
     from pipelines.feeds.files.catalog import home_catalog
     from pipelines.importing.expected import draft_expectations
-    from pipelines.session.ledger import has_ledger, open_ledger
+    from pipelines.session.ledger import ledger_of
 
     found = home_catalog(options.home, os.environ, options.feeds).named(feed)
-    if found is None or not has_ledger(options.home, os.environ):
-        what = "there is no feed of this name" if found is None else "nothing was imported yet"
-        click.echo(f"chartferry: {feed}: {what}", err=True)
-        return UNREADABLE
-    with closing(open_ledger(options.home, os.environ)) as ledger:
+    with ledger_of(options.home, os.environ) as ledger:
+        if found is None or ledger is None:
+            what = "there is no feed of this name" if found is None else "nothing was imported yet"
+            click.echo(f"chartferry: {feed}: {what}", err=True)
+            return UNREADABLE
         click.echo(as_text(draft_expectations(ledger, found)))
     return ALL_LOADED

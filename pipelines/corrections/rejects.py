@@ -1,7 +1,6 @@
 """Rejects given back: exported in the form they came in, to be corrected."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from pipelines.ledger.addresses import known_as
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import reasons_of, reject_places, targets_with_rejects
 from pipelines.session.connections import connect
-from pipelines.session.ledger import has_ledger, open_ledger
+from pipelines.session.ledger import ledger_of
 
 
 @dataclass(frozen=True)
@@ -66,11 +65,11 @@ def export_home(
     out: Path | None = None,
 ) -> Exported:
     """`export` for a home. The target is asked for its name only where the ledger has rejects of several."""
-    if not has_ledger(home, environ):
-        return Exported()
-    prepare_home(home)
-    catalog = home_catalog(home, environ, feed_folders)
-    with closing(open_ledger(home, environ)) as ledger:
+    with ledger_of(home, environ) as ledger:
+        if ledger is None:
+            return Exported()
+        prepare_home(home)
+        catalog = home_catalog(home, environ, feed_folders)
         targets = targets_with_rejects(ledger)
         if len(targets) > 1:
             with connect(home, environ, insecure) as connection:

@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Mapping
-from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import OPEN, reject_places
 from pipelines.ledger.tables import NotPossible
-from pipelines.session.ledger import has_ledger, open_ledger
+from pipelines.session.ledger import ledger_of
 from pipelines.session.session import Session
 
 KEPT_FILES = ("sha256", "manifest.json", "warnings.parquet")
@@ -35,9 +34,9 @@ def purge(home: Path, ledger: Ledger, target: str, batch_id: str, user: str, why
 
 def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | None = None) -> str:
     """Purge a home without its target: at each target that has the batch."""
-    if not has_ledger(home, environ):
-        raise NotPossible(f"{home}: no ledger here")
-    with closing(open_ledger(home, environ)) as ledger:
+    with ledger_of(home, environ) as ledger:
+        if ledger is None:
+            raise NotPossible(f"{home}: no ledger here")
         ledger.take_up_journal(home)
         targets = [row["target"] for row in ledger.batches() if row["batch_id"] == batch_id]
         if not targets:

@@ -7,7 +7,6 @@ import csv
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from pipelines.home.batch import Unreadable
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import targets_with_rejects
 from pipelines.ledger.tables import NotPossible
-from pipelines.session.ledger import has_ledger, open_ledger
+from pipelines.session.ledger import ledger_of
 
 HEADER = ("crosswalk", "value", "rows", "entry", "candidates")
 
@@ -71,8 +70,8 @@ def work_list(
         raise NotPossible(f"{name}: there is no feed of this name")
     found: dict[Crosswalk, Counter[str]] = {}
     left: list[str] = []
-    if has_ledger(home, environ):
-        with closing(open_ledger(home, environ)) as ledger:
+    with ledger_of(home, environ) as ledger:
+        if ledger:
             for target in targets_with_rejects(ledger):
                 _look(home, ledger, catalog, feed, target, found, left)
     folder = reference or home / "reference"

@@ -6,7 +6,6 @@ knows nothing of this, so that Dagster can neither slow it down nor make it fail
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.dagster_folder import TOLD_TAG
 from pipelines.ledger.lease import utc_text
-from pipelines.session.ledger import has_ledger, open_ledger
+from pipelines.session.ledger import ledger_of
 
 SECONDS_BETWEEN_LOOKS = 60
 RUNS_A_LOOK = 5_000
@@ -48,11 +47,11 @@ def telling_sensor(
 
     @ticking(ours, home, "command_line", SECONDS_BETWEEN_LOOKS, says, jobs)
     def command_line(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        if not has_ledger(home, environ):
-            return dg.SkipReason("There is no ledger yet.")
         until, told = told_since(context.cursor)
         before = understood(context.cursor, _back, None)
-        with closing(open_ledger(home, environ)) as ledger:
+        with ledger_of(home, environ) as ledger:
+            if ledger is None:
+                return dg.SkipReason("There is no ledger yet.")
             ended = ended_runs(ledger, until, RUNS_A_LOOK)
             names = {row["batch_id"]: row["file_name"] for row in ledger.batches() if row["file_name"]} if ended else {}
             made = ledger.batches_in(home)

@@ -4,7 +4,6 @@ It is asked only once something has waited for some minutes, so that it costs no
 """
 
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +14,7 @@ from pipelines.dagster.unfinished.left import left_batches, somebody_loads
 from pipelines.home.batch import shown
 from pipelines.importing.broken import NAMED, loaded_last
 from pipelines.session.connections import target_now
-from pipelines.session.ledger import has_ledger, open_ledger
+from pipelines.session.ledger import ledger_of
 
 PATIENCE = timedelta(minutes=5)
 
@@ -55,9 +54,9 @@ def _came(path: Path) -> datetime:
 
 def _left(home: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the files of batches without an end for which nobody has done anything for `PATIENCE`."""
-    if not has_ledger(home, environ):
-        return ()
-    with closing(open_ledger(home, environ)) as ledger:
+    with ledger_of(home, environ) as ledger:
+        if ledger is None:
+            return ()
         target, before = loaded_last(ledger), ledger.clock() - PATIENCE
         left = [each for each in left_batches(ledger, home, target) if each.since <= before] if target else []
         if not left or somebody_loads(ledger):

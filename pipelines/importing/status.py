@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from pipelines.ledger.so_far import counts_so_far
 from pipelines.ledger.standing import undone_by_batch
 from pipelines.ledger.states import OUTCOMES, ROW_STATES
 from pipelines.runs.lines import aligned, dollars, first_of
-from pipelines.session.ledger import has_ledger, open_ledger
+from pipelines.session.ledger import ledger_of
 
 COUNTED = ("records", "accepted", "rejected", *OUTCOMES)
 SHOWN = (*COUNTED, "taken_back", "open_rejects")
@@ -24,9 +23,9 @@ SHOWN_ROWS = 50
 
 def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -> dict[str, Any] | None:
     """The batches, or one of them; None when there is no such batch or no ledger yet."""
-    if not has_ledger(home, environ):
-        return None
-    with closing(open_ledger(home, environ)) as ledger:
+    with ledger_of(home, environ) as ledger:
+        if ledger is None:
+            return None
         batches = [_as_of_now(ledger, row) for row in ledger.batches() if batch_id in (None, row["batch_id"])]
         under_way = sorted({row["target"] for row in batches if row["state"] == "running"})
         parts = [part for target in under_way for part in parts_under_way(ledger, target)]

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree, ignore_patterns
@@ -18,7 +18,7 @@ from pipelines.ledger.database import address_of
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.bundled import STORE, copy_store
-from pipelines.session.ledger import has_ledger, open_ledger
+from pipelines.session.ledger import ledger_of
 from pipelines.session.service_commands import copy_named_store, load_store
 
 ROWS_A_COPY = 5_000
@@ -71,18 +71,15 @@ def bring_unfinished(home: Path, environ: Mapping[str, str], folder: Path, ledge
 @contextmanager
 def _batches_of(home: Path, environ: Mapping[str, str]) -> Iterator[Batches]:
     """Yield the batches of a home, wherever they are kept."""
-    if not (environ.get(BATCHES) and has_ledger(home, environ)):
-        yield Batches(home / "batches")
-        return
-    with closing(open_ledger(home, environ)) as ledger:
-        yield ledger.batches_in(home)
+    with ledger_of(home, environ) if environ.get(BATCHES) else nullcontext() as ledger:
+        yield ledger.batches_in(home) if ledger else Batches(home / "batches")
 
 
 def copy_ledger(home: Path, environ: Mapping[str, str], to: Path) -> None:
     """The ledger of the home as of now, in a file of its own, without the lease that a loader may hold."""
-    if not has_ledger(home, environ):
-        return
-    open_ledger(home, environ).close()  # brought up to its journal, and to today's form
+    with ledger_of(home, environ) as ledger:  # brought up to its journal, and to today's form
+        if ledger is None:
+            return
     address = address_of(environ.get("CHARTFERRY_LEDGER") or home / "ledger.db")
     if address.get_backend_name() == "sqlite":
         with closing(sqlite3.connect(str(address.database))) as source, closing(sqlite3.connect(to)) as copy:

@@ -47,15 +47,10 @@ def _not_apart(environ: Mapping[str, str]) -> str | None:
     return None
 
 
-def has_ledger(home: Path, environ: Mapping[str, str]) -> bool:
-    """True if there is a ledger to look into, without making one."""
-    return bool(environ.get("CHARTFERRY_LEDGER")) or any((home / name).exists() for name in ("ledger.db", JOURNAL))
-
-
 @contextmanager
 def ledger_of(home: Path, environ: Mapping[str, str]) -> Iterator[Ledger | None]:
-    """Open the ledger; yield None if there is none yet."""
-    if not has_ledger(home, environ):
+    """Open the ledger, without making one; yield None if there is none yet."""
+    if not (environ.get("CHARTFERRY_LEDGER") or any((home / name).exists() for name in ("ledger.db", JOURNAL))):
         yield None
         return
     with closing(open_ledger(home, environ)) as ledger:

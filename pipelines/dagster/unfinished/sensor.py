@@ -5,7 +5,6 @@ A batch that only a person can settle stays unfinished.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from pipelines.feeds.files.catalog import Catalog
 from pipelines.ledger.addresses import known_as
 from pipelines.session.confirmed import confirmed_since
 from pipelines.session.connections import target_now
-from pipelines.session.ledger import has_ledger, open_ledger
+from pipelines.session.ledger import ledger_of
 
 SECONDS_BETWEEN_LOOKS = 60
 
@@ -35,10 +34,10 @@ def unfinished_sensor(
 
     @ticking(ours, home, "unfinished", SECONDS_BETWEEN_LOOKS, says, jobs)
     def unfinished(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        if not has_ledger(home, environ):
-            return dg.SkipReason("There is no ledger yet.")
         before = from_cursor(context.cursor)
-        with closing(open_ledger(home, environ)) as ledger:
+        with ledger_of(home, environ) as ledger:
+            if ledger is None:
+                return dg.SkipReason("There is no ledger yet.")
             now = ledger.clock()
             if not anything_left(ledger, home, catalog):
                 return dg.SensorResult(cursor="{}", skip_reason="Every batch has an end.")
