@@ -18,7 +18,7 @@ from pipelines.ledger.rows import Sighting
 from pipelines.loading.answered import Posted
 from pipelines.loading.lookup import BY_ITSELF
 from pipelines.loading.pages import Pages, Written
-from pipelines.loading.posting import Post, post
+from pipelines.loading.posting import Post
 from pipelines.loading.requests import Answer, Came, Requests
 from pipelines.loading.row import Row
 from pipelines.loading.turns import Turns
@@ -54,7 +54,7 @@ def send_by_lanes(
     rows: Iterator[Row],
     client: FhirClient,
     resource_type: str,
-    send: Post = post,
+    send: Post,
     at_once: int = AT_ONCE,
     circuit: Circuit | None = None,
     looks: Looking | None = None,
@@ -71,7 +71,7 @@ def send_by_lanes(
     ):
         dealing.submit(bool).result()  # its one thread is there, whatever is interrupted from here on
         came: Came = SimpleQueue()
-        requests = Requests(partial(send, client, resource_type), book.confirm, pool, at_once, circuit, came)
+        requests = Requests(send, book.confirm, pool, at_once, circuit, came)
         pages = Pages(book, rows, keeping, came)
         back = partial(client.wait_until_it_answers, resource_type)
         spare = SPARE if resource_type in BY_ITSELF else 0

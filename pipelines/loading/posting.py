@@ -13,7 +13,7 @@ from pipelines.loading.identity import Identity
 from pipelines.loading.row import Row, dated
 from pipelines.loading.sending import UNKNOWN_TRIES
 
-Post = Callable[[FhirClient, str, Row], Posted]
+Post = Callable[[Row], Posted]
 
 
 def post(

@@ -57,7 +57,8 @@ class BundleSender:
     """Sends bundles of rows. `read_all` runs reads side by side (a thread pool's map).
 
     whole: the result of a refused row with all its reasons, given the body as it was sent.
-    What was too large for the target (413) is remembered: later bundles go in parts that it takes.
+    sizes, trouble: the limits of the target that all of them have found together: what was too large for it (413) is
+    remembered, and later bundles go in parts that it takes.
     """
 
     def __init__(
@@ -68,34 +69,23 @@ class BundleSender:
         whole: Callable[[Result, str], Result] = lambda result, _: result,
         step: Step = FREE_OF_RACES,
     ) -> None:
+        self.client, self.resource_type, self.step, self.read_all = client, identity.resource_type, step, read_all
+        self.sizes, self.trouble = Sizes(client.timeout), Trouble(client, identity.resource_type)
         self._identity, self._whole = identity, whole
-        resource_type = identity.resource_type
-        self._way = Way(client, resource_type, step, read_all, Sizes(client.timeout), Trouble(client, resource_type))
-
-    def send(self, rows: Sequence[Row]) -> Sent:
-        """Send the rows, again and again within bounds until each is known. Raises nothing of the target's doing."""
-        entries = [self._identity.entry(row) for row in rows]
-        sent = _Sending(self._way, rows, entries).run()
-        refused = [at for at, result in sent.results.items() if result.state == "refused" and not sent.unusable]
-        whole = self._way.read_all(lambda at: self._whole(sent.results[at], entries[at][0]), refused)
-        sent.results.update(zip(refused, list(whole), strict=True))
-        return sent
-
-
-class Way(NamedTuple):
-    """How all bundles of a load go to the target, and the limits of it that they have found together."""
-
-    client: FhirClient
-    resource_type: str
-    step: Step
-    read_all: Callable[..., Any]
-    sizes: Sizes
-    trouble: Trouble
 
     @property
     def kind(self) -> str:
         """The type of the bundles."""
         return self.step.bundle or "batch"
+
+    def send(self, rows: Sequence[Row]) -> Sent:
+        """Send the rows, again and again within bounds until each is known. Raises nothing of the target's doing."""
+        entries = [self._identity.entry(row) for row in rows]
+        sent = _Sending(self, rows, entries).run()
+        refused = [at for at, result in sent.results.items() if result.state == "refused" and not sent.unusable]
+        whole = self.read_all(lambda at: self._whole(sent.results[at], entries[at][0]), refused)
+        sent.results.update(zip(refused, list(whole), strict=True))
+        return sent
 
 
 class Left(NamedTuple):
@@ -119,7 +109,7 @@ class _Sending:
     unsure: places of rows that an earlier request may have made; again: those that one of this bundle may have made.
     """
 
-    def __init__(self, way: Way, rows: Sequence[Row], entries: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, way: BundleSender, rows: Sequence[Row], entries: Sequence[tuple[str, str]]) -> None:
         self._way, self._rows, self._entries = way, rows, entries
         self._sizes = [len(body) for body, _ in entries]
         self._unsure = {at for at, row in enumerate(rows) if row.intended}

@@ -123,17 +123,17 @@ class SharedNotes:
     def posting(self, post: Post) -> Post:
         """Posts a row into the note of its group, where there is one."""
 
-        def shared(client: FhirClient, resource_type: str, row: Row) -> Posted:
+        def shared(row: Row) -> Posted:
             group = self.group(row)
             if group is None:
-                return post(client, resource_type, row)
+                return post(row)
             try:
                 found = self.find([group], [row.key])
             except TargetUnusable as error:
                 return Posted(_unsent(row), str(error))
             if group in found.held:
                 return Posted(_unsent(row))
-            posted = post(client, resource_type, in_note(row, found.note(group)))
+            posted = post(in_note(row, found.note(group)))
             self.made(group, posted.result)
             return posted
 

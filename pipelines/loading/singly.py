@@ -36,10 +36,11 @@ class Singly:
         """Send one row at a step; return True with its result if the target does not take such a request at all."""
         load = self._book.load
         if not step.bundle:
-            return self._posting(step)(load.client, load.resource, row), False
+            return self._posting(step)(row), False
         sent = BundleSender(load.client, load.identity, whole=self._why.whole, step=step).send([row])
         return Posted(sent.results[0], None if sent.not_offered else sent.unusable), sent.not_offered
 
     def _posting(self, step: Step) -> Post:
-        book = self._book
-        return self._why.posting(partial(post, confirm=book.confirm, step=step, identity=book.load.identity))
+        load, confirm = self._book.load, self._book.confirm
+        sending = partial(post, load.client, load.resource, confirm=confirm, step=step, identity=load.identity)
+        return self._why.posting(sending)

@@ -42,9 +42,9 @@ class Why:
     def posting(self, post: Post) -> Post:
         """Posts a row, and asks where it is refused."""
 
-        def asked(client: FhirClient, resource_type: str, row: Row) -> Posted:
-            posted = post(client, resource_type, row)
-            return posted._replace(result=self.whole(posted.result, dated(resource_type, row).encode()))
+        def asked(row: Row) -> Posted:
+            posted = post(row)
+            return posted._replace(result=self.whole(posted.result, dated(self._resource_type, row).encode()))
 
         return asked if self._left else post
 

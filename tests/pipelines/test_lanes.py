@@ -76,7 +76,7 @@ class Target:
         self.go, self.answer, self.first = threading.Event(), answer, first
         self.sent: list[str] = []
 
-    def __call__(self, _: Any, __: str, row: Row) -> Posted:
+    def __call__(self, row: Row) -> Posted:
         self.sent.append(row.key)
         self.go.wait()
         self.first()

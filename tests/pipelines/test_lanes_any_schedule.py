@@ -159,7 +159,7 @@ class World:
         if self.happens("still away"):
             raise TargetUnusable("away")
 
-    def send(self, _: Any, __: str, row: Row) -> Posted:
+    def send(self, row: Row) -> Posted:
         with self.lock:
             self.never(not getattr(self.own, "confirmed", False), "sent by one who has not asked for the lease")
             self.own.confirmed = False
