@@ -88,17 +88,17 @@ class Silence:
     """How long holders have given no sign of life, as this process has seen it by looking again and again.
 
     No clock says it, neither of another machine, which may be minutes apart, nor one that is put forward. What passes
-    between two looks counts for 5 s at most: a machine that slept has not looked.
+    between two looks counts for `most_between` seconds at most: a machine that slept has not looked.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_between: float = MOST_BETWEEN_LOOKS) -> None:
         self._silent: dict[Holder, float] = {}
-        self._looked_at = time.monotonic()
+        self._most_between, self._looked_at = most_between, time.monotonic()
 
     def look(self, holders: Iterable[Holder]) -> set[Holder]:
         """Return which of the holders that are there now have been silent for 60 s."""
         now = time.monotonic()
-        passed, self._looked_at = min(now - self._looked_at, MOST_BETWEEN_LOOKS), now
+        passed, self._looked_at = min(now - self._looked_at, self._most_between), now
         self._silent = {each: self._silent[each] + passed if each in self._silent else 0.0 for each in holders}
         return {each for each, seconds in self._silent.items() if seconds > SILENCE_SECONDS}
 

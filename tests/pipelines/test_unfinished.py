@@ -4,6 +4,7 @@ import os
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 
 import dagster as dg
@@ -11,13 +12,13 @@ import pytest
 from sqlalchemy import update
 
 from pipelines.dagster.unfinished import sensor as unfinished
-from pipelines.dagster.unfinished.left import Left, Loaders, left_batches, somebody_loads
+from pipelines.dagster.unfinished.left import Left, are_loaders_at_work, left_batches, somebody_loads
 from pipelines.dagster.unfinished.tries import TRIES, Try, due, from_cursor, pause, to_cursor
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.home.dagster_folder import BATCH_TAG, FILE_TAG
 from pipelines.ledger import tables as t
-from pipelines.ledger.lease import utc_text
+from pipelines.ledger.lease import Silence, utc_text
 from pipelines.ledger.ledger import Ledger
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
@@ -123,7 +124,7 @@ def test_a_loader_is_at_work_as_long_as_it_gives_signs_of_life_whatever_its_cloc
 ) -> None:
     """SCALE-03: the batch of a dead one whose clock was ahead would wait until then."""
     monkeypatch.setattr("pipelines.dagster.unfinished.left.is_dead", lambda _: False)
-    loaders, now = Loaders(), 1_000.0
+    silence, now = Silence(most_between=inf), 1_000.0
     monkeypatch.setattr("pipelines.dagster.unfinished.left.time.monotonic", lambda: now)
     with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.lease("here"):
         for looked, beats, at_work in (
@@ -135,9 +136,9 @@ def test_a_loader_is_at_work_as_long_as_it_gives_signs_of_life_whatever_its_cloc
         ):
             now = 1_000.0 + looked
             tell(ledger, NOW + off + timedelta(seconds=beats))
-            assert loaders.are_at_work(ledger) is at_work
+            assert are_loaders_at_work(ledger, silence) is at_work
     with closing(Ledger.open(home / "ledger.db")) as ledger:
-        assert not loaders.are_at_work(ledger)
+        assert not are_loaders_at_work(ledger, silence)
 
 
 @pytest.mark.parametrize("off", [timedelta(minutes=-5), timedelta(hours=2)])

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.ledger import tables as t
-from pipelines.ledger.lease import BEAT_SECONDS, SILENCE, Holder, is_dead
+from pipelines.ledger.lease import BEAT_SECONDS, Holder, Silence, is_dead
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.confirmed import confirmed_since
 
@@ -66,17 +66,10 @@ def anything_left(ledger: Ledger, home: Path, catalog: Catalog) -> bool:
     return any(batches.received(name) for name in batches.names() if name not in known)
 
 
-class Loaders:
-    """The signs of life of loaders, as a sensor sees them look by look: no clock is asked, which may be hours off."""
-
-    def __init__(self) -> None:
-        self._seen: dict[Holder, float] = {}
-
-    def are_at_work(self, ledger: Ledger) -> bool:
-        """True if a loader has not been seen without a sign of life for 60 s."""
-        now = time.monotonic()
-        self._seen = {each: self._seen.get(each, now) for each in _loaders(ledger)}
-        return any(now - at < SILENCE.total_seconds() for at in self._seen.values())
+def are_loaders_at_work(ledger: Ledger, silence: Silence) -> bool:
+    """True if a loader has not been seen without a sign of life for 60 s. silence: kept from look to look."""
+    loaders = _loaders(ledger)
+    return bool(loaders - silence.look(loaders))
 
 
 def somebody_loads(ledger: Ledger, pause: Callable[[float], object] = time.sleep) -> bool:

@@ -6,6 +6,7 @@ A batch that only a person can settle stays unfinished.
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from math import inf
 from pathlib import Path
 
 import dagster as dg
@@ -14,10 +15,11 @@ from pipelines.client.pace import pace_of
 from pipelines.dagster.names import Job, Names
 from pipelines.dagster.requests import ask_for, batches_under_way, result_of
 from pipelines.dagster.ticking import ticking
-from pipelines.dagster.unfinished.left import Loaders, anything_left, left_batches
+from pipelines.dagster.unfinished.left import anything_left, are_loaders_at_work, left_batches
 from pipelines.dagster.unfinished.tries import FIRST_PAUSE, LONGEST_PAUSE, TRIES, due, from_cursor, to_cursor
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.ledger.addresses import known_as
+from pipelines.ledger.lease import Silence
 from pipelines.session.confirmed import confirmed_since
 from pipelines.session.connections import target_now
 from pipelines.session.ledger import ledger_of
@@ -28,7 +30,7 @@ SECONDS_BETWEEN_LOOKS = 60
 def unfinished_sensor(
     home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence[Job]
 ) -> dg.SensorDefinition:
-    ours, loaders = Names.of(environ), Loaders()
+    ours, silence = Names.of(environ), Silence(most_between=inf)  # its looks are a minute and more apart
     pauses = f"{FIRST_PAUSE} to {LONGEST_PAUSE}"
     says = f"Asks again for batches that have no end, up to {TRIES} times with pauses of {pauses}."
 
@@ -41,7 +43,7 @@ def unfinished_sensor(
             now = ledger.clock()
             if not anything_left(ledger, home, catalog):
                 return dg.SensorResult(cursor="{}", skip_reason="Every batch has an end.")
-            if loaders.are_at_work(ledger):
+            if are_loaders_at_work(ledger, silence):
                 return dg.SkipReason("A loader is at work.")
             target = target_now(home, environ)
             if target is None:
