@@ -7,7 +7,6 @@ from itertools import chain
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Unreadable
 from pipelines.importing.closing import close_import
-from pipelines.importing.mended import Mended
 from pipelines.rehearsing.dry_run import try_file
 from pipelines.runs.batch import import_file
 from pipelines.runs.run import Result
@@ -24,15 +23,15 @@ def import_all(
     dry_run: bool = False,
     remap: bool = False,
     queries: Sequence[Feed] = (),
-    again: Sequence[Mended] = (),
+    again: Sequence[Callable[[], Result]] = (),
     whole: bool = False,
 ) -> Summary:
     """Try rejects again that wait for a feed file, import files, then the rows of queries, and publish.
 
-    whole: all rows of a query, not those since the last time.
+    again: a run for each batch with such rejects. whole: all rows of a query, not those since the last time.
     """
     work: Iterable[Callable[[], Result | None]] = chain(
-        (partial(each.try_again, session) for each in again),
+        again,
         (partial(_import, session, waiting, dry_run, remap) for waiting in files),
         (partial(_import_query, session, feed, summary, dry_run, whole) for feed in queries),
     )

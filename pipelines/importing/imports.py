@@ -1,15 +1,16 @@
 """The imports that commands ask for: of files, of a database, or by a feed that has changed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pipelines.corrections.records import read_by
 from pipelines.feeds.files.catalog import Feed
 from pipelines.importing.carrying_out import import_all
 from pipelines.importing.closing import summary_of
-from pipelines.importing.mended import Mended, mended
+from pipelines.importing.mended import mended
 from pipelines.importing.objects import TakenIn, take_objects
 from pipelines.ledger.tables import NotPossible
+from pipelines.runs.run import Result
 from pipelines.runs.summary import Summary
 from pipelines.session.queries import with_queries
 from pipelines.session.session import Session
@@ -30,9 +31,10 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False,
     named = named_of(paths, left)
     files, others = find_files(named.here, session.catalog, session.ledger, session.inbox)
     summary.unmatched = [*named.missing, *others]
-    queries, again = list[Feed](), list[Mended]()
+    queries, again = list[Feed](), list[Callable[[], Result]]()
     if of_inbox:
-        queries, again = with_queries(session), [] if dry_run else list(mended(session))
+        queries = with_queries(session)
+        again = [] if dry_run else list(mended(session))
         batches = session.home / "batches"
         no_feed = {} if dry_run else without_feed(session)
         no_feed_left = [Left(batches / b, why) for b, why in no_feed.items()]
