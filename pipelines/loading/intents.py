@@ -21,10 +21,10 @@ class Intents:
         ledger, lease, of = self._load.ledger, self._load.lease, (self._load.source, self._load.resource)
         if self._notes:
             self._notes.keep(lease, rows)
-        new = [self._intent(row) for row in rows if not row.known]
-        known = [self._intent(row) for row in rows if row.known and row.change not in ("first", "anew")]
-        changes = [(row.generation - 1, self._intent(row)) for row in rows if row.change == "first"]
-        anew = [(row.generation - 1, self._intent(row)) for row in rows if row.change == "anew"]
+        new = [self.intent(row) for row in rows if not row.known]
+        known = [self.intent(row) for row in rows if row.known and row.change not in ("first", "anew")]
+        changes = [(row.generation - 1, self.intent(row)) for row in rows if row.change == "first"]
+        anew = [(row.generation - 1, self.intent(row)) for row in rows if row.change == "anew"]
         if new or sightings:
             ledger.intend(lease, *of, new, sightings)
         if known:
@@ -46,14 +46,15 @@ class Intents:
             )
             for row, record in updates
         ]
-        changes = [(row.generation, self._intent(row)) for row in rows if row.change == "first"]
+        changes = [(row.generation, self.intent(row)) for row in rows if row.change == "first"]
         if changes:
             intend_change(ledger, lease, *of, changes)
-        if known := [self._intent(row) for row in rows if row.change == "again"]:
+        if known := [self.intent(row) for row in rows if row.change == "again"]:
             ledger.intend_again(lease, *of, known)
         return rows
 
-    def _intent(self, row: Row) -> Intent:
+    def intent(self, row: Row) -> Intent:
+        """Return a row as it is written before it is sent."""
         batch = self._load.batch
         return Intent(
             row.key,

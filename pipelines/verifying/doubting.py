@@ -5,13 +5,14 @@ from collections.abc import Sequence
 import duckdb
 
 from pipelines.ledger.former import intend_change
-from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Repeat, Sighting
+from pipelines.ledger.rows import KnownRecord, Outcome, Repeat, Sighting
 from pipelines.ledger.standing import Standing, standing_of
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.book import Book
 from pipelines.loading.load import Load
 from pipelines.loading.loaded import Loaded
 from pipelines.loading.lookup import ahead
+from pipelines.loading.repeats import as_repeat
 from pipelines.loading.row import Row
 from pipelines.loading.skipped import note_skipped
 from pipelines.verifying.carried import Carried, There
@@ -72,10 +73,10 @@ class Doubting:
         if record is None:
             book.intents.write([row])
         elif standing_of(record) in (Standing.THERE, Standing.TAKEN_BACK):
-            intend_change(ledger, lease, *self._of[1:], [(record.generation, self._intent(row))])
+            intend_change(ledger, lease, *self._of[1:], [(record.generation, book.intents.intent(row))])
         else:
             row = row._replace(generation=record.generation)
-            ledger.intend_again(lease, *self._of[1:], [self._intent(row)])
+            ledger.intend_again(lease, *self._of[1:], [book.intents.intent(row)])
         state = self._state(row, record, there)
         made = there.resource_id if there else None
         ledger.settle(*self._of, [Outcome(row.key, row.generation, state, made, None)])
@@ -93,10 +94,6 @@ class Doubting:
         if standing_of(record) is not Standing.THERE or record is None:
             return "adopted"
         return "updated" if there.generation == record.generation else "superseded"
-
-    def _intent(self, row: Row) -> Intent:
-        about = (row.content_hash, self._load.batch.feed.hash, row.patient_id, row.source_at, row.amount_cents)
-        return Intent(row.key, row.generation, self._load.batch.batch_id, row.line, *about, self._since)
 
     def _note_known(self, rows: Sequence[tuple[Row, KnownRecord]]) -> None:
         """Count rows whose record the ledger has. One that only the feed's policy can judge is left to the import.
@@ -116,8 +113,7 @@ class Doubting:
             else:
                 continue
             self._book.loaded.add(state, row.amount_cents)
-            about = (row.patient_id, row.source_at, row.amount_cents)
-            repeats[state].append(Repeat(row.line, row.key, state, record.resource_id if same else None, *about))
+            repeats[state].append(as_repeat(row, state, record.resource_id if same else None))
         self._book.repeats.note(repeats["unchanged"])
         self._book.repeats.note(repeats["adopted"], self._since)
 
