@@ -12,7 +12,7 @@ import duckdb
 import pyarrow.parquet as pq
 
 from pipelines.home.spill import is_whole
-from pipelines.ledger.manifests import run_of
+from pipelines.ledger.manifests import runs_in
 from pipelines.session.session import Session
 
 Batch = Mapping[str, Any]
@@ -40,15 +40,9 @@ def stage_exported(db: duckdb.DuckDBPyConnection, session: Session, batches: Ite
     db.execute(_EXPORTED)
     for batch in batches:
         db.execute(f"INSERT INTO in_scope VALUES ({', '.join('?' * len(_COLUMNS))})", [batch[c] for c in _COLUMNS])
-        for number, folder in runs_in(session.batches.folder(str(batch["batch_id"])), session.target):
+        for number, folder, _ in runs_in(session.batches.folder(str(batch["batch_id"])), session.target):
             for name in _READ:
                 _read(db, str(batch["batch_id"]), number, folder / f"{name}.parquet")
-
-
-def runs_in(folder: Path, target: str) -> list[tuple[int, Path]]:
-    """Return number and folder of a batch's runs for a target, the oldest first."""
-    found = (path for path in folder.glob("run-*") if run_of(path, target))
-    return sorted((int(path.name.rpartition("-")[2]), path) for path in found)
 
 
 def _read(db: duckdb.DuckDBPyConnection, batch_id: str, number: int, path: Path) -> None:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.evidence.exported import Batch, runs_in
+from pipelines.evidence.exported import Batch
 from pipelines.home.batch import source_in
 from pipelines.home.files import sha256_of
-from pipelines.ledger.manifests import manifest_in
+from pipelines.ledger.manifests import runs_in
 from pipelines.session.session import Session
 
 SAME, OTHER, PURGED = "the same", "not the same", "purged"
@@ -40,8 +40,7 @@ def _hash_now(folder: Path, batch: Mapping[str, Any]) -> str:
 
 def _questionnaires(folder: Path, target: str) -> dict[str, str]:
     """Return the short hash of each questionnaire that the answers of the newest run were checked by."""
-    for _, run in reversed(runs_in(folder, target)):
-        manifest = manifest_in(run) or {}
+    for _, _, manifest in reversed(runs_in(folder, target)):
         if isinstance(named := manifest.get("questionnaires"), dict):
             return named
     return {}

@@ -8,7 +8,7 @@ import duckdb
 import orjson
 
 from fhir_service.interface.site import Site
-from pipelines.evidence.exported import runs_in
+from pipelines.ledger.manifests import runs_in
 from pipelines.session.questionnaires import Snapshot
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
@@ -53,7 +53,8 @@ def add_both_sides(session: Session, chosen: list[dict[str, Any]], chart: str) -
 
 def _sent(db: duckdb.DuckDBPyConnection, session: Session, each: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body that the record's row became. Empty for a row that was set aside, and is there all the same."""
-    folder = dict(runs_in(session.batches.folder(each["batch_id"]), session.target))[each["run"]]
+    runs = runs_in(session.batches.folder(each["batch_id"]), session.target)
+    folder = next(run.folder for run in runs if run.number == each["run"])
     query = "SELECT body FROM read_parquet($path) WHERE line = $line AND key = $key"
     given = {"path": str(folder / "accepted.parquet"), "line": each["line"], "key": each["key"]}
     return next((dict(orjson.loads(body)) for (body,) in db.execute(query, given).fetchall()), {})

@@ -1,8 +1,9 @@
 """Read `manifest.json`, which each run leaves in its folder."""
 
 import json
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipelines.ledger.addresses import spelled_alike
 from pipelines.ledger.lease import is_moment
@@ -31,6 +32,26 @@ def run_of(folder: Path, target: str | None) -> dict[str, Any] | None:
     """The manifest of a run that was for this target; None of any other."""
     said = manifest_in(folder)
     return said if said and target is not None and is_of(said, target) else None
+
+
+class KeptRun(NamedTuple):
+    """What a run has left in its batch's folder. number: that of its target, in the ledger."""
+
+    number: int
+    folder: Path
+    manifest: dict[str, Any]
+
+
+def runs_in(batch: Path, target: str | None) -> list[KeptRun]:
+    """The runs of a batch that were for this target, the oldest first."""
+    told = ((folder, run_of(folder, target)) for folder in batch.glob("run-*"))
+    return sorted((KeptRun(number_of(folder), folder, said) for folder, said in told if said), key=itemgetter(0))
+
+
+def number_of(run: Path) -> int:
+    """The number of a run, by the name of its folder: `run-<number>`, or `run-<number>-2` where that was taken."""
+    number = run.name.split("-")[1]
+    return int(number) if number.isdecimal() else 0
 
 
 def is_of(manifest: dict[str, Any], target: str) -> bool:

@@ -16,7 +16,7 @@ from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from pipelines.home import arrow
-from pipelines.ledger.manifests import run_of
+from pipelines.ledger.manifests import runs_in
 from pipelines.reports.content_names import content_name
 from pipelines.reports.forms import NO_QUESTION, SIGN, Asked, ask_alike, with_options
 from pipelines.reports.score_files import ScoreFile, score_files
@@ -180,9 +180,9 @@ def checked_by(batches: Path, target: str, ids: Iterable[str]) -> pa.Table:
     """Return the contents of questionnaires that the answers of runs were checked by, a row each. ids: of batches."""
     rows = list[tuple[Any, ...]]()
     for batch_id in ids:
-        for folder in (batches / batch_id).glob("run-*"):
-            run, said = folder.name.partition("-")[2], run_of(folder, target) or {}
-            named = said.get("questionnaires")
-            if run.isdecimal() and isinstance(named, dict):
-                rows += ((batch_id, int(run), name, str(content)) for name, content in named.items())
+        for run, _, manifest in runs_in(batches / batch_id, target):
+            named = manifest.get("questionnaires")
+            rows += (
+                ((batch_id, run, name, str(said)) for name, said in named.items()) if isinstance(named, dict) else ()
+            )
     return arrow.table_of_rows(rows, CHECKED)

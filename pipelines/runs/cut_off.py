@@ -1,13 +1,10 @@
 """Killed runs: find their unfinished rows, and close them when a later run ends."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 from pipelines.home.files import write_whole
 from pipelines.ledger.columns import COUNTS
-from pipelines.ledger.manifests import MANIFEST, manifest_in
+from pipelines.ledger.manifests import MANIFEST, runs_in
 from pipelines.ledger.rejects import OPEN, reject_places
 from pipelines.runs.run import Run
 from pipelines.session.session import Session
@@ -20,8 +17,8 @@ def was_retried(session: Session, batch_id: str) -> bool:
 
     Of what such a run leaves, those rows alone go on: what others of the file say, a later file may have replaced.
     """
-    newest = max(_manifests(session, batch_id), key=lambda each: each[1]["run"], default=None)
-    return newest is not None and bool(newest[1].get("some_records"))
+    runs = runs_in(session.batches.folder(batch_id), session.target)
+    return bool(runs and runs[-1].manifest.get("some_records"))
 
 
 def lines_left(session: Session, batch_id: str) -> dict[int, list[str]]:
@@ -43,16 +40,8 @@ def close_cut_off(session: Session, run: Run) -> None:
         if row["finished_at"] or row["run"] >= run.number or row["state"] == STATE:
             continue
         ledger.cut_off_run(session.target, batch_id, row["run"], STATE, said)
-        for folder, manifest in _manifests(session, batch_id):
+        for _, folder, manifest in runs_in(session.batches.folder(batch_id), session.target):
             if manifest["started_at"] == row["started_at"] and not manifest.get("ended_at"):
                 manifest |= {"state": STATE, "message": said, "counts": {name: row[name] for name in COUNTS}}
                 write_whole(folder / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
                 session.batches.keep(batch_id, f"{folder.name}/{MANIFEST}")
-
-
-def _manifests(session: Session, batch_id: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Folders and manifests of the batch's runs at this target."""
-    for folder in sorted(session.batches.folder(batch_id).glob("run-*")):
-        manifest = manifest_in(folder)
-        if manifest and manifest["target"] == session.target:
-            yield folder, manifest

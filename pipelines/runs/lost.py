@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch_files import MANIFESTS
-from pipelines.ledger.manifests import is_of, manifest_in
+from pipelines.ledger.manifests import is_of, manifest_in, number_of
 from pipelines.ledger.tables import NotPossible
 from pipelines.session.session import Session
 
@@ -105,9 +105,3 @@ def _is_news(manifest: dict[str, Any], known: dict[str, Any], history: str | Non
 
 def _is_noted(run: dict[str, Any]) -> bool:
     return run["state"] == NOTED and not run["finished_at"]
-
-
-def number_of(run: Path) -> int:
-    """The number of a run, by the name of its folder."""
-    number = run.name.split("-")[1]
-    return int(number) if number.isdecimal() else 0

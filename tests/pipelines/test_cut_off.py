@@ -7,8 +7,10 @@ import pytest
 
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.manifests import runs_in
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on\n"
+STARTED_AT = "2026-11-21T08:47:16.000000Z"
 TASKS = "task_id,description,status,requester_id\n"
 
 
@@ -132,3 +134,12 @@ def test_a_killed_retry_is_ended_by_the_next_one_too(home, target, asked, chartf
     assert (batch["state"], batch["accepted"], batch["open_rejects"]) == ("finished", 1, 0)
     assert asked("import")["batches"] == []
     assert [said_of(home, run)["state"] for run in (1, 2, 3)] == ["finished", "cut off", "finished"]
+
+
+def test_runs_of_a_second_target_have_its_numbers_whatever_their_folders_are_called(tmp_path):
+    """EVID-01: its numbers start anew, beside the folders of the first."""
+    for folder, target in (("run-1", "a"), ("run-1-2", "b"), ("run-2", "b")):
+        about = {"target": target, "source": "s", "resource": "Task", "feed_hash": "f"}
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "manifest.json").write_text(json.dumps({**about, "started_at": STARTED_AT}))
+    assert [each[:2] for each in runs_in(tmp_path, "b")] == [(1, tmp_path / "run-1-2"), (2, tmp_path / "run-2")]
