@@ -9,7 +9,7 @@ import click
 
 from pipelines.commands.common import Name, Options, as_text, at_target, no_batch, with_reason, with_target
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
-from pipelines.home.next_publication import SHOWN_NEXT
+from pipelines.runs.lines import SHOWN_NEXT
 
 if TYPE_CHECKING:
     from pipelines.session.session import Session

@@ -17,7 +17,7 @@ from pipelines.commands.common import (
     with_target,
 )
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
-from pipelines.home.next_publication import SHOWN_NEXT
+from pipelines.runs.lines import SHOWN_NEXT
 
 
 @click.group(short_help="Records that were set aside, and their way back.")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from pipelines.home.batch_files import NONE
+from pipelines.home.batch_files import NONE, WITHOUT_ROWS, is_of
 from pipelines.home.user import user_name
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
@@ -13,8 +13,6 @@ from pipelines.ledger.rejects import OPEN, reject_places
 from pipelines.ledger.tables import NotPossible
 from pipelines.session.ledger import ledger_of
 from pipelines.session.session import Session
-
-KEPT_FILES = ("sha256", "manifest.json", "warnings.parquet")
 
 
 def purge(home: Path, ledger: Ledger, target: str, batch_id: str, user: str, why: str | None = None) -> None:
@@ -50,22 +48,13 @@ def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | N
 
 
 def remove_rows(folder: Path) -> None:
-    """Leave of a batch's folder only what holds no row: its hash, and of its runs manifests, outcomes and warnings."""
-    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
-        if path.is_dir() and path.name.startswith("run-"):
-            for part in path.iterdir():
-                _remove(part)
-        else:
-            _remove(path)
-
-
-def _remove(path: Path) -> None:
-    if path.name in KEPT_FILES:
-        return
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
+    """Leave of a batch's folder only the folders of its runs, and what holds no row."""
+    runs = {each for each in folder.glob("run-*") if each.is_dir()}
+    for path in {*folder.glob("*"), *folder.glob("run-*/*")} - runs:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif not is_of(str(path.relative_to(folder)), WITHOUT_ROWS):
+            path.unlink()
 
 
 def purge_older(home: Path, ledger: Ledger, target: str, days: float, now: datetime) -> dict[str, str | None]:

@@ -2,10 +2,10 @@
 
 from pipelines.corrections.undo import Undone
 from pipelines.home import disk
-from pipelines.home.next_publication import SHOWN_NEXT
 from pipelines.importing.closing import publish_into, summary_of
 from pipelines.ledger.standing import undone_by_batch
 from pipelines.ledger.tables import LedgerError
+from pipelines.runs.lines import SHOWN_NEXT
 from pipelines.session.session import Session
 
 

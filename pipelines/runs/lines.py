@@ -3,6 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+SHOWN_NEXT = "the tables and the report page show it after the next import, or chartferry reports"
+"""What a command says that changes what the tables tell, and publishes none itself."""
+
 
 def dollars(cents: int) -> str:
     """Cents as dollars, exactly."""

@@ -6,12 +6,12 @@ from typing import Any
 
 from pipelines.client.steps import step_for
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT
-from pipelines.home.next_publication import SHOWN_NEXT
 from pipelines.ledger.doubts import doubtful
 from pipelines.loading.accepted import accepted_files
 from pipelines.loading.settling import settle_doubts
 from pipelines.runs.counting import recount
 from pipelines.runs.leasing import lease_of
+from pipelines.runs.lines import SHOWN_NEXT
 from pipelines.session.session import Session
 
 

@@ -6,8 +6,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from pipelines.home.next_publication import SHOWN_NEXT
 from pipelines.home.user import user_name
+from pipelines.runs.lines import SHOWN_NEXT
 from tests.support.commands import totals_close
 from tests.support.exports import TASKS, payments, put, tasks
 from tests.support.ledgers import decisions

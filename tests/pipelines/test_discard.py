@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from pipelines.home.next_publication import SHOWN_NEXT
+from pipelines.runs.lines import SHOWN_NEXT
 from tests.pipelines.test_rejects import HEADER, Practice, one
 
 

@@ -11,9 +11,9 @@ import pytest
 from pipelines.corrections import undo as undoing
 from pipelines.home import disk
 from pipelines.home.exits import INTERRUPTED
-from pipelines.home.next_publication import SHOWN_NEXT
 from pipelines.ledger.tables import LedgerError
 from pipelines.loading import bundles
+from pipelines.runs.lines import SHOWN_NEXT
 from tests.support.commands import totals_close
 from tests.support.exports import payments, tasks
 from tests.support.ledgers import decisions
