@@ -1,6 +1,5 @@
 """The parts of loads by several processes, for `status`: which are done, under way or waiting, and who has them."""
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -20,8 +19,8 @@ def parts_under_way(ledger: Ledger, target: str) -> list[dict[str, Any]]:
 
 
 def _shown(target: str, part: PartState) -> dict[str, Any]:
-    told = PartLoaded.from_text(part.outcome or part.counts or json.dumps({"loaded": {}}))
-    shown = {"target": target, "part": part.number + 1, "state": _state(part), "rows": sum(told.loaded.counts.values())}
+    rows = sum(PartLoaded.of(part).loaded.counts.values())
+    shown = {"target": target, "part": part.number + 1, "state": _state(part), "rows": rows}
     holder = part.holder if part.held and part.outcome is None else None
     by = {"host": holder.host, "pid": holder.pid, "since": holder.taken_at} if holder else {}
     return shown | {"attempts": part.attempts} | by

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from pipelines.ledger.parts import PartState
 from pipelines.loading.loaded import Loaded
 
 
@@ -34,6 +35,11 @@ class PartLoaded:
         told: dict[str, Any] = json.loads(text)
         loaded = Loaded(**told.pop("loaded"))
         return cls(Loaded().with_part(loaded), **told)
+
+    @classmethod
+    def of(cls, part: PartState) -> "PartLoaded":
+        """What a part came to, or has come to so far."""
+        return cls.from_text(part.outcome or part.counts or json.dumps({"loaded": {}}))
 
 
 def ends_all(outcome: str) -> bool:

@@ -13,10 +13,10 @@ from pipelines.loading.book import Book
 from pipelines.loading.carrying import Carrier
 from pipelines.loading.load import Load
 from pipelines.loading.loaded import Loaded
-from pipelines.loading.part_outcome import in_all
+from pipelines.loading.part_outcome import PartLoaded, in_all
 from pipelines.loading.stage import after, before
 from pipelines.runs.plan import Plan, announce, is_joined, order_of
-from pipelines.runs.watching import Watch, told
+from pipelines.runs.watching import Watch
 from pipelines.runs.workers import Workers
 from pipelines.session.session import Session
 
@@ -55,7 +55,7 @@ def load_in_parts(session: Session, load: Load, workers: int) -> Loaded:
 
 def _take_in(book: Book, found: Sequence[PartState]) -> bool:
     """Add the outcomes of the parts to the load's; return True if the target does not do what it says."""
-    every = [told(each) for each in found]
+    every = [PartLoaded.of(each) for each in found]
     book.loaded.take_in(in_all(each.loaded for each in every))
     for each in every:
         book.closing.answers.take_in(each.landed, each.wrong)

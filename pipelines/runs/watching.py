@@ -1,6 +1,5 @@
 """Watch the parts of a load, while workers are at them."""
 
-import json
 import time
 from collections.abc import Sequence
 
@@ -51,7 +50,7 @@ class Watch:
         return held or bool(workers.can_start and _can_begin(found))
 
     def _tell(self, found: Sequence[PartState]) -> None:
-        so_far = in_all(told(each).loaded for each in found)
+        so_far = in_all(PartLoaded.of(each).loaded for each in found)
         rows = sum(so_far.counts.values())
         self._load.progress.advance(max(0, rows - self._shown))
         self._shown = max(rows, self._shown)
@@ -68,8 +67,3 @@ def _can_begin(found: Sequence[PartState]) -> int:
     """Return how many parts a worker can begin: none once one has found that the target cannot be used."""
     stopped = any(ends_all(each.outcome) for each in found if each.outcome)
     return 0 if stopped else sum(each.is_left for each in found)
-
-
-def told(part: PartState) -> PartLoaded:
-    """What a part came to, or has come to so far."""
-    return PartLoaded.from_text(part.outcome or part.counts or json.dumps({"loaded": {}}))

@@ -1,14 +1,18 @@
 """The metadata and the check of a publication in Dagster: counts, charts, and tables that agree with the ledger."""
 
+import base64
 from contextlib import suppress
+from pathlib import Path
 
 import dagster as dg
 import duckdb
 
 from pipelines.dagster import metadata
 from pipelines.dagster.names import Names
-from pipelines.dagster.pictures import charts_of
 from pipelines.ledger.states import OUTCOMES
+from pipelines.reports.charts import Chart
+from pipelines.reports.document import TEMPLATES, templates
+from pipelines.reports.page import charts_of_tables
 from pipelines.reports.publication import Publication
 from pipelines.reports.sweep import Sweep
 
@@ -29,7 +33,7 @@ def of_publication(done: Publication, swept: Sweep, seconds: float) -> metadata.
     """Return counts, and the charts of the page as images; left out if they cannot be drawn."""
     charts: metadata.Metadata = {}
     with suppress(duckdb.Error):
-        charts.update(charts_of(done.path))
+        charts.update(_charts_of(done.path))
     columns = [("table", "string", "The table."), ("rows", "int", "Its rows.")]
     return {
         metadata.ROWS: sum(done.rows.values()),
@@ -61,3 +65,20 @@ def tables_agree(names: Names, done: Publication, swept: Sweep) -> dg.AssetCheck
         passed=open_batches == 0 and reports == swept.total and batches == done.rows["import_batch"],
         metadata={"batches": batches, "batches_that_do_not_close": open_batches, "reports": reports},
     )
+
+
+def _charts_of(published: Path) -> dict[str, dg.MarkdownMetadataValue]:
+    """Return an image for each chart of the published file that is not empty, by `chart_<name>`."""
+    with duckdb.connect(str(published), read_only=True) as db:
+        figures = charts_of_tables(db)
+    return {
+        f"chart_{figure.name}": dg.MetadataValue.md(f"**{figure.title}**\n\n{_image(figure.chart, figure.says)}")
+        for figure in figures
+        if figure.chart
+    }
+
+
+def _image(chart: Chart, says: str) -> str:
+    """Return the chart as Markdown with a complete SVG inside, with legend and colours, that loads nothing."""
+    svg = templates(TEMPLATES).get_template("chart.svg").render(chart=chart)
+    return f"![{says}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"

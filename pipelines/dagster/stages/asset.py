@@ -1,22 +1,20 @@
 """The settings that the three assets of a feed share."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import dagster as dg
 
+from pipelines.dagster import metadata
 from pipelines.dagster.names import Names
-from pipelines.dagster.schemas import accepted_schema, ledger_schema, source_schema
 from pipelines.dagster.workplace import RESOURCE_KEY
 from pipelines.feeds.files.catalog import Feed, plain
+from pipelines.feeds.files.describe import describe
+from pipelines.reports.tables import readable_tables
 from pipelines.runs.manifest import rules_version, software_version
+from pipelines.validation.tables import ACCEPTED
 
-SCHEMAS: Mapping[str, Callable[[Feed], dg.TableSchema]] = {
-    "received": source_schema,
-    "validated": lambda _: accepted_schema(),
-    "loaded": lambda _: ledger_schema(),
-}
 OWNERS = ["team:data-engineering"]
 
 
@@ -28,7 +26,7 @@ def stage_asset(
         warnings.simplefilter("ignore", dg.BetaWarning)  # of the backfill policy: one run for all batches
         decorator = dg.asset(
             key=names.keys_of(feed)[stage],
-            metadata={"dagster/column_schema": SCHEMAS[stage](feed)},
+            metadata={"dagster/column_schema": _schema(feed, stage)},
             description=description,
             code_version=_version(feed, stage),
             partitions_def=names.batches_of(feed),
@@ -61,7 +59,7 @@ def loaded_asset(
             partitions_def=names.batches_of(feed),
             group_name=plain(feed.name),
             descriptions_by_output_name={"result": description},
-            metadata_by_output_name={"result": {"dagster/column_schema": SCHEMAS["loaded"](feed)}},
+            metadata_by_output_name={"result": {"dagster/column_schema": _schema(feed, "loaded")}},
             tags_by_output_name={"result": {**_tags(feed), f"dagster/kind/{kind}": ""}},
             backfill_policy=dg.BackfillPolicy.single_run(),
             check_specs=checks,
@@ -77,3 +75,30 @@ def _tags(feed: Feed) -> dict[str, str]:
 def _version(feed: Feed, stage: str) -> str:
     """Return the version of the code: that of what is validated is also of the rules and the feed."""
     return f"{software_version()}+{rules_version()}+{feed.hash[:12]}" if stage == "validated" else software_version()
+
+
+def _schema(feed: Feed, stage: str) -> dg.TableSchema:
+    """Return the columns that the page of an asset shows: of an export, with the element that the feed makes of each;
+    of `accepted.parquet`; of the published table `import_row`, which describe a record in the ledger.
+    """
+    if stage == "received":
+        return metadata.schema([(name, "string", f"{to}, from {origin}") for name, to, origin in describe(feed)])
+    if stage == "validated":
+        return metadata.schema([(each.name, str(each.type), _OF_ACCEPTED[each.name]) for each in ACCEPTED])
+    rows = (table.columns for table in readable_tables() if table.name == "import_row")
+    return metadata.schema([each[:3] for columns in rows for each in columns])
+
+
+_OF_ACCEPTED = {
+    "line": "First physical line of the record.",
+    "lines": "Physical lines of the record.",
+    "key": "The record's key in its source.",
+    "lane": "Records of one lane are sent one after another.",
+    "position": "Place in the order of sending.",
+    "content_hash": "Hash of the mapped record.",
+    "patient_id": "The patient's id at the target.",
+    "source_at": "The record's own time.",
+    "amount_cents": "Amount in cents.",
+    "body": "The body to send.",
+    "text_hash": "Hashes by which ledgers of older versions may know the record, where it was another.",
+}
