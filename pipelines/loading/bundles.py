@@ -8,8 +8,7 @@ from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.answered import Result
 from pipelines.loading.book import Book
 from pipelines.loading.row import Row
-from pipelines.loading.sending import BundleSender, Sent
-from pipelines.loading.shared_notes import Sender
+from pipelines.loading.sending import BundleSender, Send, Sent
 from pipelines.loading.why import Why
 
 LINES = 4
@@ -25,9 +24,9 @@ def send_bundles(book: Book, rows: Iterator[Row], why: Why) -> None:
     """A bundle under way on each line, while the next round is encoded and intended."""
     at_once, most = max(1, LINES // book.load.batch.workers), book.load.client.profile.rows_a_bundle or ROWS_A_BUNDLE
     with ThreadPoolExecutor(at_once, "bundle") as lines, ThreadPoolExecutor(READERS, "read back") as readers:
-        sender: Sender = BundleSender(book.load.client, book.load.identity, readers.map, why.whole, book.step)
-        sender = book.notes.sending(sender, readers.map) if book.notes else sender
-        UnderWay(book, lambda bundle: lines.submit(sender.send, bundle)).carry(rounds(dealt(rows, at_once, most)))
+        send: Send = BundleSender(book.load.client, book.load.identity, book.step, why.whole, readers.map).send
+        send = book.notes.sending(send, readers.map) if book.notes else send
+        UnderWay(book, lambda bundle: lines.submit(send, bundle)).carry(rounds(dealt(rows, at_once, most)))
 
 
 class UnderWay:

@@ -22,7 +22,7 @@ from pipelines.client.replies import (
     Unknown,
     unusable,
 )
-from pipelines.client.steps import FREE_OF_RACES, Step
+from pipelines.client.steps import Step
 from pipelines.loading.answered import TOO_LARGE, Bodies, Result, existing, of_its_row, read_back, settled
 from pipelines.loading.identity import Identity
 from pipelines.loading.limits import Sizes, Trouble
@@ -53,6 +53,10 @@ class Sent:
     not_offered: bool = False
 
 
+Send = Callable[[Sequence[Row]], Sent]
+"""Sends the rows of a bundle."""
+
+
 class BundleSender:
     """Sends bundles of rows. `read_all` runs reads side by side (a thread pool's map).
 
@@ -65,9 +69,9 @@ class BundleSender:
         self,
         client: FhirClient,
         identity: Identity,
+        step: Step,
+        whole: Callable[[Result, str], Result],
         read_all: Callable[..., Any] = map,
-        whole: Callable[[Result, str], Result] = lambda result, _: result,
-        step: Step = FREE_OF_RACES,
     ) -> None:
         self.client, self.resource_type, self.step, self.read_all = client, identity.resource_type, step, read_all
         self.sizes, self.trouble = Sizes(client.timeout), Trouble(client, identity.resource_type)

@@ -6,7 +6,7 @@ The first of them makes the note; each later one is sent with its note-id, read 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from threading import Lock
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 from zoneinfo import ZoneInfo
 
 import orjson
@@ -21,17 +21,11 @@ from pipelines.loading.answered import Posted, Result, read_back
 from pipelines.loading.loaded import Batch
 from pipelines.loading.posting import Post
 from pipelines.loading.row import Row
-from pipelines.loading.sending import Sent
+from pipelines.loading.sending import Send, Sent
 
 NOTE_ID = "/fhir/extensions/note-id"
 GROUPS_KEPT = 20_000
 """Groups whose note is remembered: many more than are under way at once. The ledger knows the others."""
-
-
-class Sender(Protocol):
-    """A sender of bundles."""
-
-    def send(self, rows: Sequence[Row]) -> Sent: ...
 
 
 class Found(NamedTuple):
@@ -141,14 +135,14 @@ class SharedNotes:
 
     # -- bundles
 
-    def sending(self, sender: Sender, read_all: Callable[..., Any] = map) -> Sender:
+    def sending(self, send: Send, read_all: Callable[..., Any]) -> Send:
         """Send bundles in turns: the first row of each group that has no note yet, then the others into its note."""
-        return _InTurns(self, sender, read_all)
+        return _InTurns(self, send, read_all).send
 
 
 class _InTurns:
-    def __init__(self, notes: SharedNotes, sender: Sender, read_all: Callable[..., Any]) -> None:
-        self._notes, self._sender, self._read_all = notes, sender, read_all
+    def __init__(self, notes: SharedNotes, send: Send, read_all: Callable[..., Any]) -> None:
+        self._notes, self._send, self._read_all = notes, send, read_all
 
     def send(self, rows: Sequence[Row]) -> Sent:
         groups = [self._notes.group(row) for row in rows]
@@ -169,7 +163,7 @@ class _InTurns:
         free = [at for at in left if groups[at] not in found.held]
         heads = _heads(rows, groups, free, found.notes)
         going = [at for at in free if groups[at] is None or groups[at] in found.notes or at in heads]
-        part = self._sender.send([in_note(rows[at], found.note(groups[at])) for at in going])
+        part = self._send([in_note(rows[at], found.note(groups[at])) for at in going])
         for place, result in part.results.items():
             sent.results[going[place]] = result
             self._notes.made(groups[going[place]], result)

@@ -37,7 +37,7 @@ class Singly:
         load = self._book.load
         if not step.bundle:
             return self._posting(step)(row), False
-        sent = BundleSender(load.client, load.identity, whole=self._why.whole, step=step).send([row])
+        sent = BundleSender(load.client, load.identity, step, self._why.whole).send([row])
         return Posted(sent.results[0], None if sent.not_offered else sent.unusable), sent.not_offered
 
     def _posting(self, step: Step) -> Post:
