@@ -1,6 +1,5 @@
 """The processes of a supervisor: started, asked whether they are ready, and stopped; and the signals it heeds."""
 
-import fcntl
 import os
 import selectors
 import signal
@@ -8,7 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import httpx
 
 from pipelines.home.dagster_folder import WEB_HOST
 from pipelines.home.exits import Explained
+from pipelines.home.files import locked_by_name
 
 LOOPBACK, EVERY_ADDRESS = "127.0.0.1", "0.0.0.0"  # noqa: S104 - only on demand
 ENDS_WITHIN_SECONDS = 30.0
@@ -108,23 +108,14 @@ class Child:
         process.wait()
 
 
-@contextmanager
-def alone(folder: Path, home: Path) -> Iterator[None]:
+def alone(folder: Path, home: Path) -> AbstractContextManager[None]:
     """Hold the lock of this home: two daemons would run everything twice. Raises CannotStart if it is taken."""
-    file = os.open(folder / ".up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.pread(file, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            raise CannotStart(
-                f"process {holder} runs `chartferry up` or `serve` over {home} already: end that one first"
-            ) from None
-        os.ftruncate(file, 0)
-        os.pwrite(file, str(os.getpid()).encode(), 0)
-        yield
-    finally:
-        os.close(file)
+
+    def taken(holder: str) -> None:
+        said = f"process {holder} runs `chartferry up` or `serve` over {home} already: end that one first"
+        raise CannotStart(said) from None
+
+    return locked_by_name(folder / ".up.lock", taken)
 
 
 def free(port: int, option: str, variable: str) -> int:

@@ -4,7 +4,6 @@ Standard input is a pipe from the parent, and closes even if the parent is kille
 and the processes that it started, such as runs, end with it. Only one process at a time creates Dagster's storage.
 """
 
-import fcntl
 import os
 import signal
 import sys
@@ -15,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pipelines.dagster.group import end_group
+from pipelines.home.files import locked
 
 ENDS_WITHIN_SECONDS = 30.0
 SECONDS_BETWEEN_LOOKS = 3
@@ -68,12 +68,10 @@ def make_storage(folder: Path) -> None:
     """Create Dagster's databases under a lock: two processes that create the same table at once both fail."""
     import dagster as dg
 
-    with (folder / ".storage.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with dg.DagsterInstance.get() as instance:
-            instance.get_runs(limit=1)
-            instance.all_instigator_state()
-            instance.get_asset_keys(limit=1)
+    with locked(folder / ".storage.lock"), dg.DagsterInstance.get() as instance:
+        instance.get_runs(limit=1)
+        instance.all_instigator_state()
+        instance.get_asset_keys(limit=1)
 
 
 def _watch(closed: threading.Event) -> None:

@@ -4,7 +4,7 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,6 +64,23 @@ def lock_now(path: Path) -> Iterator[bool]:
             yield False
             return
         yield True
+
+
+@contextmanager
+def locked_by_name(path: Path, taken: Callable[[str], None]) -> Iterator[None]:
+    """One process at a time within, named in the file. taken: is told its name; may raise, else that is waited for."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            taken(os.pread(file, 32, 0).decode("ascii", "replace").strip() or "unknown")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        os.ftruncate(file, 0)
+        os.pwrite(file, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(file)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The service over the store of a home: a command starts it where none runs, and it ends with the command."""
 
-import fcntl
 import json
 import os
 import selectors
@@ -8,12 +7,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import httpx
 
 from pipelines.client.replies import TargetUnusable
+from pipelines.home.files import locked_by_name
 from pipelines.session import service_commands
 
 STORE = "service.duckdb"
@@ -39,22 +39,10 @@ def bundled_service(home: Path, environ: Mapping[str, str], say: Say = lambda _:
             yield url
 
 
-@contextmanager
-def _turn(home: Path, say: Say) -> Iterator[None]:
-    """A lock on the home that ends with the process: one command at a time starts a service of its own."""
-    file = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.pread(file, 32, 0).decode("ascii", "replace").strip()
-            say(f"waiting for process {holder or 'unknown'}, which works with the bundled service of this home")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        os.ftruncate(file, 0)
-        os.pwrite(file, str(os.getpid()).encode(), 0)
-        yield
-    finally:
-        os.close(file)
+def _turn(home: Path, say: Say) -> AbstractContextManager[None]:
+    """A lock on the home: one command at a time starts a service of its own."""
+    waiting = "waiting for process {}, which works with the bundled service of this home"
+    return locked_by_name(home / LOCK, lambda holder: say(waiting.format(holder)))
 
 
 def running(store: Path) -> str | None:
