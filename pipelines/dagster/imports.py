@@ -11,13 +11,12 @@ import dagster as dg
 from pipelines.dagster.checks import AFTER_VALIDATE
 from pipelines.dagster.loaded import loaded_by_one_step, loaded_by_several
 from pipelines.dagster.names import AGAIN, Job, Names
-from pipelines.dagster.not_loaded import note_not_loaded, stopped
-from pipelines.dagster.results import ended_with, specs_of, told_of_stage
+from pipelines.dagster.results import ended, specs_of
 from pipelines.dagster.stages.asset import stage_asset
 from pipelines.dagster.stages.outcome import Outcome
 from pipelines.dagster.stages.receiving import receive_at
 from pipelines.dagster.stages.validating import validate_all
-from pipelines.dagster.workplace import batches_in, place_of, told_without_data
+from pipelines.dagster.workplace import Workplace, batches_in
 from pipelines.feeds.files.catalog import Feed
 
 
@@ -45,12 +44,7 @@ def _received(names: Names, feed: Feed) -> dg.AssetsDefinition:
         kinds={"file"},
     )
     def received(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        place = place_of(context)
-        with told_without_data(place):
-            told = told_of_stage(context, feed)
-            outcome = told.outcome if told else receive_at(place, feed, batches_in(context), context.log)
-            note_not_loaded(context, place, feed, outcome.failed)
-            yield from ended_with(context, outcome)
+        yield from ended(context, feed, lambda place: receive_at(place, feed, batches_in(context), context.log))
 
     return received
 
@@ -70,17 +64,10 @@ def _validated(names: Names, feed: Feed, before: Sequence[dg.AssetKey]) -> dg.As
         retry_policy=AGAIN,
     )
     def validated(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        place = place_of(context)
-        with told_without_data(place):
-            if told := told_of_stage(context, feed):
-                note_not_loaded(context, place, feed, told.outcome.failed)
-                yield from ended_with(context, told.outcome, AFTER_VALIDATE, told.facts)
-                return
-            outcome = Outcome()
-            facts = validate_all(place.session(context.log), feed, batches_in(context), place.began, outcome)
-            held = stopped(facts)
-            note_not_loaded(context, place, feed, {**outcome.failed, **held})
-            yield from ended_with(context, outcome, AFTER_VALIDATE, facts, held)
+        def validate(place: Workplace) -> Outcome:
+            return validate_all(place.session(context.log), feed, batches_in(context), place.began)
+
+        yield from ended(context, feed, validate, AFTER_VALIDATE)
 
     return validated
 

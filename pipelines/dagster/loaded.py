@@ -13,13 +13,12 @@ from dagster._core.execution.stats import StepEventStatus  # in what `get_run_st
 
 from pipelines.dagster.checks import AFTER_LOAD
 from pipelines.dagster.names import AGAIN, Names
-from pipelines.dagster.not_loaded import note_not_loaded
-from pipelines.dagster.results import ended_with, specs_of, told_of_stage
+from pipelines.dagster.results import ended, specs_of
 from pipelines.dagster.stages.asset import loaded_asset, stage_asset
 from pipelines.dagster.stages.joining import join_all, workers_of
 from pipelines.dagster.stages.loading import load_all
 from pipelines.dagster.stages.outcome import Outcome
-from pipelines.dagster.workplace import RESOURCE_KEY, batches_in, place_of, told_without_data
+from pipelines.dagster.workplace import RESOURCE_KEY, Workplace, batches_in, place_of, told_without_data
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.dagster_folder import TOLD_TAG
 
@@ -97,17 +96,12 @@ def _description(feed: Feed) -> str:
 
 def _load(context: dg.AssetExecutionContext, feed: Feed, after_others: bool = False) -> Iterator[Any]:
     """Load what is not loaded, and tell how it ended. after_others: steps of this run have loaded."""
-    place = place_of(context)
-    with told_without_data(place):
-        if told := told_of_stage(context, feed):
-            note_not_loaded(context, place, feed, told.outcome.failed)
-            yield from ended_with(context, told.outcome, AFTER_LOAD, told.facts, last=True)
-            return
-        outcome = Outcome()
+
+    def load(place: Workplace) -> Outcome:
         session, batch_ids = place.session(context.log), batches_in(context)
-        facts = load_all(session, feed, batch_ids, place.began, outcome, after_others)
-        note_not_loaded(context, place, feed, outcome.failed)
-        yield from ended_with(context, outcome, AFTER_LOAD, facts, last=True)
+        return load_all(session, feed, batch_ids, place.began, Outcome(), after_others)
+
+    yield from ended(context, feed, load, AFTER_LOAD, last=True)
 
 
 def _workers(context: dg.OpExecutionContext, names: Names, feed: Feed) -> int:

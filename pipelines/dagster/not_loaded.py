@@ -13,14 +13,8 @@ from pipelines.dagster.workplace import Workplace, names_in
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received
 from pipelines.home.exits import Explained
-from pipelines.validation.outcome import Validated
 
 NOT_LOADED = "not_loaded"
-
-
-def stopped(facts: Mapping[str, Validated]) -> dict[str, str]:
-    """Return, by batch, why nothing of a validated file is sent."""
-    return {batch_id: each.stop for batch_id, each in facts.items() if each.stop}
 
 
 def note_not_loaded(

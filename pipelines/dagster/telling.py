@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -22,14 +22,6 @@ from pipelines.ledger.standing import undone_by_batch
 from pipelines.runs.run import Result
 from pipelines.session.ledger import open_ledger
 from pipelines.validation.outcome import Validated
-
-
-@dataclass
-class Told:
-    """The result of a stage as the ledger records it. facts: the input of its checks, by batch."""
-
-    outcome: Outcome = field(default_factory=Outcome)
-    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,32 +62,34 @@ class Known:
         return (ended - began).total_seconds()
 
 
-def tell(home: Path, environ: Mapping[str, str], feed: Feed, target: str, batch_ids: Sequence[str], stage: str) -> Told:
-    """Return the results of a stage for these batches, read from the ledger and the run's files."""
-    told = Told()
+def tell(
+    home: Path, environ: Mapping[str, str], feed: Feed, target: str, batch_ids: Sequence[str], stage: str
+) -> Outcome:
+    """Return the result of a stage for these batches, read from the ledger and the run's files."""
+    told = Outcome()
     with closing(open_ledger(home, environ)) as ledger:
         for batch_id in batch_ids:
             runs, row = ledger.runs(target, batch_id), ledger.batch(target, batch_id)
             if row is None or not runs or not runs[-1]["finished_at"]:
-                told.outcome.fail(batch_id, "the ledger does not know it any more, or it is under way")
+                told.fail(batch_id, "the ledger does not know it any more, or it is under way")
             else:
                 _tell_one(Known(home, feed, ledger, row, runs[-1]), stage, told)
     return told
 
 
-def _tell_one(known: Known, stage: str, told: Told) -> None:
+def _tell_one(known: Known, stage: str, told: Outcome) -> None:
     batch_id, state = str(known.row["batch_id"]), known.row["state"]
     if stage == "received":
-        told.outcome.done[batch_id] = _received(known)
+        told.done[batch_id] = _received(known)
     elif state in NOTHING_SENT or (stage == "loaded" and state != FINISHED):
-        told.outcome.fail(batch_id, known.run["message"] or f"it is {state}")
+        told.fail(batch_id, known.run["message"] or f"it is {state}")
     elif stage == "validated":
-        told.outcome.done[batch_id] = _validated(known)
+        told.done[batch_id] = _validated(known)
         if (known.first[0] / "accepted.parquet").exists():
             told.facts[batch_id] = _as_its_files_say(known)
     else:
         result = _result(known)
-        told.outcome.done[batch_id] = metadata.of_loaded(
+        told.done[batch_id] = metadata.of_loaded(
             result,
             known.row["target"],
             metadata.tells_sums(known.feed, known.run["run"]),

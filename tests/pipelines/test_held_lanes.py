@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import event
 
-from pipelines.dagster.stages.outcome import Outcome
 from pipelines.dagster.stages.validating import validate_all
 from pipelines.loading.held import Held
 from pipelines.loading.loaded import Batch
@@ -113,7 +112,7 @@ def test_what_other_batches_hold_costs_one_query_a_load_however_many_wait_for_th
         event.listen(session.ledger.engine, "before_cursor_execute", lambda *said: statements.append(said[2]))
         for several in (2, 6):
             names = [each.batch_id for each in received[:several]]
-            validate_all(session, feed, names, datetime.now(UTC), Outcome())
+            validate_all(session, feed, names, datetime.now(UTC))
             statements.clear()
             batch = Batch(session.target, names[0], feed, home / "batches" / names[0] / "run-1", resuming=False)
             assert not Held(batch, session.ledger, safe=True)

@@ -171,15 +171,15 @@ def test_a_machine_joins_the_load_of_another_whose_own_workers_load_nothing(mach
         ThreadPoolExecutor() as threads,
     ):
         receive_all(feed, machines.home("one"), [batch], one.inbox, one.batches)
-        validate_all(one, feed, [batch], NEVER, outcome)
+        assert not validate_all(one, feed, [batch], NEVER).failed
         one.pace = replace(one.pace, here=1)
         leads = threads.submit(load_all, one, feed, [batch], NEVER, outcome)
         one_too_many = threads.submit(join_all, three, feed, [batch], leads.done, 3)
         assert join_all(two, feed, [batch], leads.done, 2) == 2 * in_parts.PARTS_A_WORKER
         assert one_too_many.result() == 0, "the pace is shared among two"
-        loaded = leads.result()[batch]
+        loaded = leads.result().facts[batch]
         assert (loaded.result.state, loaded.result.count("created"), loaded.first) == ("finished", ROWS, True)
-        assert load_all(two, feed, [batch], NEVER, outcome)[batch].first
+        assert load_all(two, feed, [batch], NEVER, outcome).facts[batch].first
         monkeypatch.setattr(joining, "PATIENCE_SECONDS", 0.1)
         assert join_all(two, feed, [batch], lambda: False, 2) == 0
     assert not outcome.failed
@@ -198,12 +198,12 @@ def test_a_load_that_another_process_ended_meanwhile_is_not_made_again(machines,
     batch, outcome = batch_id_of(feed, path), Outcome()
     with session_of(machines, "one") as one, session_of(machines, "two") as two:
         receive_all(feed, machines.home("one"), [batch], one.inbox, one.batches)
-        validate_all(one, feed, [batch], NEVER, outcome)
+        assert not validate_all(one, feed, [batch], NEVER).failed
         seen = [newest(two, feed, batch)]
-        assert load_all(one, feed, [batch], NEVER, outcome)[batch].result.count("created") == 12
+        assert load_all(one, feed, [batch], NEVER, outcome).facts[batch].result.count("created") == 12
         [ended] = one.ledger.runs(one.target, batch)
         monkeypatch.setattr(loading, "newest", lambda *of: seen.pop() if seen else newest(*of))
-        again = load_all(two, feed, [batch], NEVER, outcome)[batch].result
+        again = load_all(two, feed, [batch], NEVER, outcome).facts[batch].result
         assert (again.state, again.run, again.count("created")) == ("finished", 1, 12)
         assert two.ledger.runs(two.target, batch) == [ended]
         assert newest(one, feed, batch).result == again

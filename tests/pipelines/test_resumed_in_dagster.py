@@ -29,17 +29,16 @@ def test_a_run_that_goes_on_after_a_kill_ends_green(home, target, monkeypatch, a
         assert feed
         received = receive(path, feed, home)
         of = (session, feed, [received.batch_id], since)
-        assert validate_all(*of, Outcome())[received.batch_id].accepted == 300
+        assert validate_all(*of).facts[received.batch_id].accepted == 300
         with monkeypatch.context() as patched:
             patched.setattr("pipelines.loading.book.Book._settle", dies_the_second_time())
             with pytest.raises(KeyboardInterrupt):
                 load_all(*of, Outcome())
-        outcome = Outcome()
-        facts = load_all(*of, outcome)
+        outcome = load_all(*of, Outcome())
         ledger, target_id = session.ledger, session.target
         batch, runs = ledger.batch(target_id, received.batch_id), ledger.runs(target_id, received.batch_id)
     assert batch
-    found = {each.name: list(each.violations(facts[received.batch_id])) for each in AFTER_LOAD}
+    found = {each.name: list(each.violations(outcome.facts[received.batch_id])) for each in AFTER_LOAD}
     assert found == {each.name: [] for each in AFTER_LOAD}
     assert (outcome.failed, list(outcome.done)) == ({}, [received.batch_id])
     assert len(target.of("PaymentNotice")) == 300
@@ -58,8 +57,8 @@ def test_what_was_noticed_of_a_file_comes_along_to_its_load(home, target):
         feed = session.catalog.named("payments")
         assert feed
         batch_id = receive(path, feed, home).batch_id
-        validate_all(session, feed, [batch_id], datetime.now(UTC), Outcome())
-        facts = load_all(session, feed, [batch_id], datetime.now(UTC), Outcome())
+        validate_all(session, feed, [batch_id], datetime.now(UTC))
+        facts = load_all(session, feed, [batch_id], datetime.now(UTC), Outcome()).facts
     assert "line 4: a rejected row looks like a total" in str(facts[batch_id].result.message)
     assert len(target.of("PaymentNotice")) == 2
 

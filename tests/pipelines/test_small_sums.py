@@ -108,7 +108,7 @@ def told_of_batches(home):
     [feed] = (each for each in home_catalog(home, environ).feeds if each.name == batch["feed"])
     told = {}
     for stage in ("validated", "loaded"):
-        done = tell(home, environ, feed, batch["target"], [batch["batch_id"]], stage).outcome.done
+        done = tell(home, environ, feed, batch["target"], [batch["batch_id"]], stage).done
         told[stage] = {name for name in done[batch["batch_id"]] if name in AMOUNTS}
     return told
 

@@ -98,10 +98,10 @@ def test_dagster_has_each_stage_on_a_machine_of_its_own(machines, target):
     outcome = Outcome()
     with open_session(machines.home("two"), os.environ) as session:
         assert [each.batch_id for each in left_batches(session.ledger, session.home, session.target)] == [batch_id]
-        validate_all(session, feed, [batch_id], datetime.now(UTC), outcome)
+        assert validate_all(session, feed, [batch_id], datetime.now(UTC)).failed == {}
     machines.loses("two")
     with open_session(machines.home("three"), os.environ) as session:
-        facts = load_all(session, feed, [batch_id], datetime.now(UTC), outcome)
+        facts = load_all(session, feed, [batch_id], datetime.now(UTC), outcome).facts
         assert (outcome.failed, facts[batch_id].result.run) == ({}, 1)
         # The last row says the sum of those above it: what was noticed comes along.
         assert "total" in str(facts[batch_id].result.message)

@@ -28,13 +28,12 @@ def load_all(
     since: datetime,
     outcome: Outcome,
     after_others: bool = False,
-) -> dict[str, LoadedBatch]:
-    """Load the batches; return what the checks need, by batch.
+) -> Outcome:
+    """Load the batches; return the outcome, to which that of each is added once it is known.
 
     since: batches that ended after this time, in this run or an earlier try of it, are not loaded again. after_others:
     other steps of this run have loaded, so neither are batches that they left with doubts.
     """
-    facts: dict[str, LoadedBatch] = {}
     for batch_id in batch_ids:
         is_new = not session.ledger.row_counts(session.target, batch_id)
         try:
@@ -53,8 +52,8 @@ def load_all(
             outcome.fail(batch_id, _why(result), retryable=result.unusable)
         if result.state in (FINISHED, UNDER_WAY) and not result.unusable:
             first = result.run == 1 and (is_new or (is_kept and was_spread(session.batches, batch_id, 1)))
-            facts[batch_id] = LoadedBatch(result, session.ledger.row_counts(session.target, batch_id), first)
-    return facts
+            outcome.facts[batch_id] = LoadedBatch(result, session.ledger.row_counts(session.target, batch_id), first)
+    return outcome
 
 
 def _load_one(

@@ -17,14 +17,9 @@ from pipelines.session.session import Session
 from pipelines.validation.outcome import Validated
 
 
-def validate_all(
-    session: Session, feed: Feed, batch_ids: Sequence[str], since: datetime, outcome: Outcome
-) -> dict[str, Validated]:
-    """Validate the batches; return what the checks need, by batch.
-
-    since: batches validated after this time, by an earlier try of this run, are not validated again.
-    """
-    facts: dict[str, Validated] = {}
+def validate_all(session: Session, feed: Feed, batch_ids: Sequence[str], since: datetime) -> Outcome:
+    """Validate the batches. since: those validated after this time, by an earlier try of this run, are left."""
+    outcome = Outcome()
     for batch_id in batch_ids:
         try:
             earlier = newest(session, feed, batch_id)
@@ -39,12 +34,14 @@ def validate_all(
         except (Unreadable, NotPossible) as error:
             outcome.fail(batch_id, str(error))
             continue
-        facts[batch_id] = validated
+        outcome.facts[batch_id] = validated
+        if validated.stop:
+            outcome.held[batch_id] = validated.stop
         seconds = time.monotonic() - run.began
         outcome.done[batch_id] = metadata.of_validated(
             received.file_name, validated, seconds, metadata.tells_sums(feed, run.number)
         )
-    return facts
+    return outcome
 
 
 def _validate_one(session: Session, run: Run) -> tuple[Run, Validated]:
