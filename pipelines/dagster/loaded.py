@@ -18,7 +18,7 @@ from pipelines.dagster.stages.asset import loaded_asset, stage_asset
 from pipelines.dagster.stages.joining import join_all, workers_of
 from pipelines.dagster.stages.loading import load_all
 from pipelines.dagster.stages.outcome import Outcome
-from pipelines.dagster.workplace import RESOURCE_KEY, Workplace, batches_in, place_of, told_without_data
+from pipelines.dagster.workplace import RESOURCE_KEY, Workplace, batches_in, workplace_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.dagster_folder import TOLD_TAG
 
@@ -111,17 +111,16 @@ def _workers(context: dg.OpExecutionContext, names: Names, feed: Feed) -> int:
     """
     if TOLD_TAG in context.run.tags or context.run.job_name != names.job_of(feed):
         return 0
-    place = place_of(context)
-    with told_without_data(place):
+    with workplace_of(context) as place:
         workers = workers_of(place.session(context.log), feed, batches_in(context))
     return workers if workers > 1 else 0
 
 
 def _hold(context: dg.OpExecutionContext, feed: Feed) -> None:
     """Load the batches, and let others join. What fails is left to the last step, which may try again."""
-    place, outcome = place_of(context), Outcome()
+    outcome = Outcome()
     try:
-        with told_without_data(place):
+        with workplace_of(context) as place:
             session = place.session(context.log)
             session.pace = replace(session.pace, here=1)
             load_all(session, feed, batches_in(context), place.began, outcome)
@@ -137,7 +136,6 @@ def _join(context: dg.OpExecutionContext, feed: Feed, holder: str) -> None:
     What fails is left to the others. Where that step is still to come, or was lost and is to come again, this one gives
     its place away, and comes again.
     """
-    place = place_of(context)
 
     def is_over() -> bool:
         run = context.instance.get_run_by_id(context.run_id)
@@ -147,7 +145,7 @@ def _join(context: dg.OpExecutionContext, feed: Feed, holder: str) -> None:
         return any(each.status not in (None, StepEventStatus.IN_PROGRESS) for each in found)
 
     try:
-        with told_without_data(place):
+        with workplace_of(context) as place:
             if is_over():
                 return
             number = int(str(context.get_mapping_key()))

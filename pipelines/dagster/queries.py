@@ -6,7 +6,7 @@ The work is that of the command line, so that the sensor `command_line` shows it
 import dagster as dg
 
 from pipelines.dagster.names import Names
-from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
+from pipelines.dagster.workplace import RESOURCE_KEY, workplace_of
 from pipelines.feeds.files.catalog import Feed, plain
 from pipelines.home.exits import UNREADABLE
 from pipelines.importing.imports import import_query
@@ -17,8 +17,7 @@ def query_job(names: Names, feed: Feed) -> dg.JobDefinition:
 
     @dg.op(name=f"ask_{name}", required_resource_keys={RESOURCE_KEY}, description="Asks, and imports what is new.")
     def ask(context: dg.OpExecutionContext) -> None:
-        place = place_of(context)
-        with told_without_data(place):
+        with workplace_of(context) as place:
             summary = import_query(place.session(context.log), feed)
             sentences = [summary.error, *(result.message for result in summary.results)]
             context.add_output_metadata({"batches": [str(result.batch_id) for result in summary.results]})

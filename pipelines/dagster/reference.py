@@ -16,7 +16,7 @@ import dagster as dg
 
 from pipelines.dagster import metadata
 from pipelines.dagster.names import AGAIN, Job, Names
-from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
+from pipelines.dagster.workplace import RESOURCE_KEY, workplace_of
 from pipelines.home.batch import shown
 from pipelines.home.files import sha256_of, write_whole
 from pipelines.home.folder import REFERENCE_NOTE
@@ -108,8 +108,7 @@ def reference_asset(names: Names) -> dg.AssetsDefinition:
         metadata={"dagster/column_schema": metadata.schema(_COLUMNS)},
     )
     def loaded(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
-        place = place_of(context)
-        with told_without_data(place):
+        with workplace_of(context) as place:
             counts, files = load_waiting(place.home, place.environ)
             where = refused_at(place.home / REFUSED) if _anything_refused(place.home) else []
             refused = sum(row["refused"] for row in counts) if counts else len(where)

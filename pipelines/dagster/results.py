@@ -9,7 +9,7 @@ from pipelines.dagster.checks import Statement
 from pipelines.dagster.not_loaded import note_not_loaded
 from pipelines.dagster.stages.outcome import Outcome, failure
 from pipelines.dagster.telling import tell
-from pipelines.dagster.workplace import Workplace, batches_in, names_in, place_of, told_without_data
+from pipelines.dagster.workplace import Workplace, batches_in, names_in, workplace_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.dagster_folder import TOLD_TAG
 
@@ -29,8 +29,7 @@ def ended(
 
     do: carries the stage out.
     """
-    place = place_of(context)
-    with told_without_data(place):
+    with workplace_of(context) as place:
         target = context.run.tags.get(TOLD_TAG)
         if target is None:
             outcome = do(place)

@@ -25,6 +25,7 @@ from pipelines.ledger.tables import LedgerError
 from pipelines.session.opening import open_session
 from pipelines.session.session import Session
 
+Context = dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.OpExecutionContext
 RESOURCE_KEY = "workplace"
 WORTH_ANOTHER_TRY = (LedgerError, TargetUnusable)
 
@@ -89,10 +90,7 @@ def _began(context: dg.InitResourceContext) -> datetime | None:
     return None if began is None else datetime.fromtimestamp(began, UTC)
 
 
-def place_of(
-    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.OpExecutionContext,
-) -> Workplace:
-    """Return the workplace of the run."""
+def _place_of(context: Context) -> Workplace:
     place: Any = getattr(context.resources, RESOURCE_KEY)
     assert isinstance(place, Workplace)  # noqa: S101 - the definitions put nothing else there
     return place
@@ -100,7 +98,7 @@ def place_of(
 
 def names_in(context: dg.AssetExecutionContext | dg.OpExecutionContext) -> Names:
     """Return the names of the home that a step works in."""
-    return Names.of(place_of(context).environ)
+    return Names.of(_place_of(context).environ)
 
 
 def batches_in(context: dg.AssetExecutionContext | dg.OpExecutionContext) -> list[str]:
@@ -110,11 +108,14 @@ def batches_in(context: dg.AssetExecutionContext | dg.OpExecutionContext) -> lis
 
 
 @contextmanager
-def told_without_data(place: Workplace) -> Iterator[None]:
-    """Turn a failure into one without data. Failures of the target or the ledger are retried, with a new session."""
-    told: dg.Failure | None = None
+def workplace_of(context: Context) -> Iterator[Workplace]:
+    """Yield the workplace of the run, and turn a failure at work into one without data.
+
+    Failures of the target or the ledger are retried, with a new session.
+    """
+    place, told = _place_of(context), None
     try:
-        yield
+        yield place
     except dg.Failure:
         raise
     except Explained as error:

@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,7 +112,8 @@ def test_a_step_that_nobody_led_comes_again_until_the_one_that_leads_has_ended(
     monkeypatch: pytest.MonkeyPatch, holder: StepEventStatus | None, tries: int, comes_again: bool
 ) -> None:
     """The one that leads may be lost, and waits for this one's place."""
-    monkeypatch.setattr(loaded, "place_of", lambda _: SimpleNamespace(session=lambda _: None, close=lambda: None))
+    place = SimpleNamespace(session=lambda _: None)
+    monkeypatch.setattr(loaded, "workplace_of", lambda _: nullcontext(place))
     monkeypatch.setattr(loaded, "batches_in", lambda _: [])
     monkeypatch.setattr(loaded, "join_all", lambda *_: 0)
     run, states = SimpleNamespace(status=dg.DagsterRunStatus.STARTED), [SimpleNamespace(status=holder)]

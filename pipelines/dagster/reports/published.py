@@ -13,7 +13,7 @@ from pipelines.dagster.reports.publication import copy_published, publish_kept
 from pipelines.dagster.reports.told import of_publication, tables_agree, tables_agree_spec
 from pipelines.dagster.standing.sensor import note_verdicts
 from pipelines.dagster.tables import GROUP, OWNERS, table_checks, table_specs, told_of, untrue_of
-from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
+from pipelines.dagster.workplace import RESOURCE_KEY, workplace_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.reports.publication import PublicationError
 from pipelines.reports.tables import ReportTable
@@ -46,8 +46,7 @@ def published_assets(
         retry_policy=AGAIN,
     )
     def published(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        place = place_of(context)
-        with told_without_data(place):
+        with workplace_of(context) as place:
             began = datetime.now(UTC)
             try:
                 done, swept = publish_kept(place.session(context.log))

@@ -8,7 +8,7 @@ import duckdb
 from pipelines.dagster import metadata
 from pipelines.dagster.names import AGAIN, Names
 from pipelines.dagster.tables import GROUP, OWNERS
-from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
+from pipelines.dagster.workplace import RESOURCE_KEY, workplace_of
 from pipelines.reports.pages import SWEPT
 from pipelines.reports.sweep import Sweep
 from pipelines.runs.manifest import software_version
@@ -45,8 +45,7 @@ def sweep_asset(names: Names, reference: Sequence[dg.AssetKey]) -> dg.AssetsDefi
         },
     )
     def diagnostic_report_sweep(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
-        place = place_of(context)
-        with told_without_data(place):
+        with workplace_of(context) as place:
             swept = sweep_target(place.session(context.log))
             yield dg.MaterializeResult(metadata=_of_sweep(swept), check_results=[_pages_hold_the_total(swept)])
 

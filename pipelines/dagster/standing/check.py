@@ -7,7 +7,7 @@ import dagster as dg
 from pipelines.dagster.names import Names
 from pipelines.dagster.standing.specs import specs_of
 from pipelines.dagster.standing.verdicts import verdicts_of
-from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
+from pipelines.dagster.workplace import RESOURCE_KEY, workplace_of
 from pipelines.feeds.files.catalog import Feed
 
 
@@ -19,8 +19,7 @@ def standing_check(names: Names, feeds: Sequence[Feed]) -> dg.AssetChecksDefinit
         required_resource_keys={RESOURCE_KEY},
     )
     def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        place = place_of(context)
-        with told_without_data(place):
+        with workplace_of(context) as place:
             for name, verdict in verdicts_of(place.home, place.environ, feeds).items():
                 if dg.AssetCheckKey(names.published, name) in context.selected_asset_check_keys:
                     yield dg.AssetCheckResult(**verdict)
