@@ -13,6 +13,7 @@ from pipelines.commands.common import (
     Options,
     as_text,
     print_answer,
+    session_at,
     showing_progress,
     with_reason,
     with_target,
@@ -68,7 +69,6 @@ def import_(
     """
     from pipelines.importing.asked import Asked
     from pipelines.importing.bulk import alone, remove_fetched
-    from pipelines.session.opening import open_session
 
     asked = Asked(again, copayments, whole, remap, dry_run)
     if contradiction := asked.contradiction(places, why):
@@ -77,10 +77,7 @@ def import_(
     click.get_current_context().with_resource(alone(options.home, addresses))
     paths = _files_at(places, options.home, insecure)
     environ = {**os.environ, **({"CHARTFERRY_WORKERS": str(workers)} if workers else {})}
-    with (
-        showing_progress() as progress,
-        open_session(options.home, environ, options.feeds, insecure, strict, progress, why=why) as session,
-    ):
+    with session_at(options, insecure, strict, why, environ=environ) as session:
         summary = asked.carry_out(session, paths)
     if summary.exit_code != UNUSABLE:
         remove_fetched(options.home, addresses)

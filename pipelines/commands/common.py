@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +71,25 @@ def showing_progress() -> Iterator[Progress]:
         progress.close()
 
 
+@contextmanager
+def session_at(
+    options: Options,
+    insecure: bool,
+    strict: bool = False,
+    why: str | None = None,
+    anew: bool = False,
+    environ: Mapping[str, str] = os.environ,
+) -> Iterator["Session"]:
+    """Yield a session at the target, with its progress on standard error. strict, why, anew: as in `open_session`."""
+    from pipelines.session.opening import open_session
+
+    with (
+        showing_progress() as progress,
+        open_session(options.home, environ, options.feeds, insecure, strict, progress, anew, why) as session,
+    ):
+        yield session
+
+
 def as_text(lines: Iterable[str]) -> str:
     """Return lines without control characters: column names of a file may hold some, and a terminal would obey them."""
     return "\n".join(map(shown, lines))
@@ -100,16 +119,9 @@ def at_target(
     why: the reason for a decision. anew: if the journal is lost, begin a new one with the rows of the ledger.
     then: what follows in the same session, once the result is printed.
     """
-    from pipelines.session.opening import open_session
-
-    with (
-        showing_progress() as progress,
-        open_session(
-            options.home, os.environ, options.feeds, insecure, progress=progress, anew=anew, why=why
-        ) as session,
-    ):
+    with session_at(options, insecure, why=why, anew=anew) as session:
         done = work(session)
-        progress.close()  # while bars are drawn, what is printed goes where they are
+        session.progress.close()  # while bars are drawn, what is printed goes where they are
         code = print_answer(done, as_json, session.connection.label)
         then(session, done)
     return code

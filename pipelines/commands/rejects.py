@@ -12,7 +12,7 @@ from pipelines.commands.common import (
     as_text,
     check_batch,
     print_answer,
-    showing_progress,
+    session_at,
     with_reason,
     with_target,
 )
@@ -58,13 +58,9 @@ def rejects_retry(
 ) -> int:
     """Tries open rejects again as they are: today's feeds, rules, questionnaires and target, refused rows included."""
     from pipelines.importing.retry import retry
-    from pipelines.session.opening import open_session
 
     check_batch(options, batch)
-    with (
-        showing_progress() as progress,
-        open_session(options.home, os.environ, options.feeds, insecure, strict, progress, why=why) as session,
-    ):
+    with session_at(options, insecure, strict, why) as session:
         tried = retry(session, batch, taken_back)
     return print_answer(tried, as_json)
 

@@ -3,14 +3,13 @@ runs test files.
 """
 
 import json
-import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
-from pipelines.commands.common import Options, as_text, insecure_option, showing_progress, with_target
+from pipelines.commands.common import Options, as_text, insecure_option, session_at, with_target
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNREADABLE
 
 A_FILE = click.Path(path_type=Path)
@@ -48,7 +47,6 @@ def reports(
     """
     from pipelines.importing.closing import publish_only
     from pipelines.reports.pseudonymous import STUDY, Study
-    from pipelines.session.opening import open_session
     from pipelines.session.publishing import publish_in_bulk
 
     if study is not None and not pseudonymous:
@@ -59,10 +57,7 @@ def reports(
         raise click.UsageError("--bulk and --pseudonymous are two publications: name one")
     if bulk and not bulk.startswith(("http://", "https://")):
         raise click.UsageError("--bulk takes the http:// or https:// address at which the folder will be served")
-    with (
-        showing_progress() as progress,
-        open_session(options.home, os.environ, options.feeds, insecure, progress=progress) as session,
-    ):
+    with session_at(options, insecure) as session:
         if bulk:
             click.echo(f"published: {publish_in_bulk(session, bulk)}")
             return ALL_LOADED
@@ -121,7 +116,6 @@ def views_run(options: Options, file: Path, resources: tuple[Path, ...], out: Pa
     from pipelines.home.scratch import throwaway_folder
     from pipelines.reports.views.definition import read_view
     from pipelines.reports.views.run import SUFFIXES, as_bytes, resources_of, run_view
-    from pipelines.session.opening import open_session
     from pipelines.session.reading import all_of, reading
 
     view = read_view(file)
@@ -135,10 +129,7 @@ def views_run(options: Options, file: Path, resources: tuple[Path, ...], out: Pa
         if resources:
             bodies = resources_of(resources)
         else:
-            progress = stack.enter_context(showing_progress())
-            session = stack.enter_context(
-                open_session(options.home, os.environ, options.feeds, insecure, progress=progress)
-            )
+            session = stack.enter_context(session_at(options, insecure))
             stack.enter_context(reading(view.resource))
             bodies = as_bytes(all_of(session.connection, view.resource))
         rows = run_view(view, bodies, folder / "spill", table)
