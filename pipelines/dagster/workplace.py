@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,29 +44,22 @@ class Workplace:
         return Inbox.of(self.home, self.environ)
 
     def session(self, log: logging.Logger) -> Session:
-        """Return the session; the first call connects. Raises FeedError, BadTarget, TargetUnusable, LedgerError."""
+        """Return the session, whose progress goes to the log of the Dagster run; the first call connects.
+
+        Raises FeedError, BadTarget, TargetUnusable, LedgerError.
+        """
+        progress = PlainProgress(partial(log.info, "%s"))
         if self._session is None:
             insecure, strict = (is_set(self.environ, name) for name in (INSECURE, STRICT))
-            opened = open_session(self.home, self.environ, (), insecure, strict, LogProgress(log))
+            opened = open_session(self.home, self.environ, (), insecure, strict, progress)
             self._session = self._stack.enter_context(opened)
-        self._session.progress = LogProgress(log)
+        self._session.progress = progress
         return self._session
 
     def close(self) -> None:
         """End the session; the next call of `session` connects again."""
         self._session = None
         self._stack.close()
-
-
-class LogProgress(PlainProgress):
-    """Progress that is written to the log of the Dagster run."""
-
-    def __init__(self, log: logging.Logger) -> None:
-        self._log = log
-        self._name, self._rows, self._total, self._said, self._began = "", 0, None, 0.0, 0.0
-
-    def say(self, text: str) -> None:
-        self._log.info("%s", text)
 
 
 def workplace_resource(home: Path, environ: Mapping[str, str]) -> dg.ResourceDefinition:

@@ -1,6 +1,7 @@
 """Progress of a run: bars, one per stage, where there is a terminal. Of its own, since these take long to import."""
 
 import sys
+from functools import partial
 from typing import TextIO
 
 from rich.console import Console
@@ -76,4 +77,4 @@ class BarProgress(Progress):
 
 def progress_on(out: TextIO = sys.stderr) -> Progress:
     """Bars when `out` is a terminal, else lines."""
-    return BarProgress(Console(file=out)) if out.isatty() else PlainProgress(out)
+    return BarProgress(Console(file=out)) if out.isatty() else PlainProgress(partial(print, file=out, flush=True))

@@ -1,7 +1,7 @@
 """Progress of a run: bars on a terminal (`bars.py`), plain lines elsewhere. Names of batches and counts only."""
 
 import time
-from typing import TextIO
+from collections.abc import Callable
 
 SECONDS_A_LINE = 5.0
 
@@ -25,16 +25,14 @@ class Progress:
 
 
 class PlainProgress(Progress):
-    """A line when a stage begins and ends, and one every few seconds between."""
+    """A line when a stage begins and ends, and one every few seconds between. write: takes each."""
 
-    def __init__(self, out: TextIO) -> None:
-        self._out, self._name, self._rows, self._total, self._said = out, "", 0, None, 0.0
-        self._began = 0.0
-
-    _total: int | None
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write, self._name, self._rows, self._said, self._began = write, "", 0, 0.0, 0.0
+        self._total: int | None = None
 
     def say(self, text: str) -> None:
-        print(text, file=self._out, flush=True)
+        self._write(text)
 
     def stage(self, name: str, of: str, total: int | None = None) -> None:
         self._name, self._rows, self._total = f"{of}: {name}", 0, total

@@ -95,12 +95,12 @@ def test_plain_progress_says_rate_and_time_left(monkeypatch):
     """CLI-IMPORT-02"""
     now = [0.0]
     monkeypatch.setattr("pipelines.home.progress.time.monotonic", lambda: now[0])
-    out = io.StringIO()
-    progress = PlainProgress(out)
+    said = list[str]()
+    progress = PlainProgress(said.append)
     progress.stage("load", "payments-1", 1000)
     now[0] = 5.0
     progress.advance(100)
-    assert out.getvalue() == "payments-1: load 100 of 1,000 rows, 20 a second, 45 s left\n"
+    assert said == ["payments-1: load 100 of 1,000 rows, 20 a second, 45 s left"]
 
 
 @pytest.mark.parametrize("width", [80, 200])
