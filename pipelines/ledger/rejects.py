@@ -4,7 +4,7 @@ A reject stays itself in whatever file its record comes again: `resubmission` sa
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Row, and_, bindparam, func, select, update
@@ -14,7 +14,7 @@ from pipelines.ledger.access import VALUES_A_QUERY, LedgerAccess
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.inserting import insert_new
 from pipelines.ledger.rows import Reason, Reject, reject_id
-from pipelines.ledger.states import LANDED
+from pipelines.ledger.states import LANDED, UNDECIDED
 from pipelines.ledger.verbs import verb
 
 OPEN = ("open", "resubmitted")
@@ -106,6 +106,27 @@ def _answerable(
         line: [name for name in names if name in open_ids or (line, name) in before] for line, names in answers.items()
     }
     return {line: names for line, names in valid.items() if names}
+
+
+def answered_by(ledger: LedgerAccess, of: tuple[str, str, str], batch_id: str, ids: Collection[str]) -> dict[str, str]:
+    """Return the states of these rejects `of` a target, source and type, by id, as a batch that names them finds them.
+
+    `open`: its records may answer the reject, since no other batch's have. `resubmitted`: it is open yet whether a
+    record of another batch does. Ids that are none of theirs are left out.
+    """
+    target, source, resource_type = of
+    reject, again = t.reject.c, t.resubmission.c
+    ours = (reject.target == target, reject.source == source, reject.resource_type == resource_type)
+    query = select(reject.reject_id, reject.state, reject.closed_by_batch).where(*ours)
+    found = {
+        name: "open" if state in OPEN or closed_by == batch_id else state
+        for name, state, closed_by in ledger.read_of(query, reject.reject_id, sorted(ids))
+    }
+    waiting = sorted(name for name, state in found.items() if state == "open")
+    others = (again.target == target, again.batch_id != batch_id, t.record.c.state.in_(UNDECIDED))
+    sent = and_(t.record.c.target == again.target, t.record.c.batch_id == again.batch_id, t.record.c.line == again.line)
+    on_the_way = select(again.reject_id).join_from(t.resubmission, t.record, sent).where(*others)
+    return found | {name: "resubmitted" for (name,) in ledger.read_of(on_the_way, again.reject_id, waiting)}
 
 
 def _note(ledger: LedgerAccess, target: str, batch_id: str, answers: Mapping[int, Sequence[str]]) -> None:

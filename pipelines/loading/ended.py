@@ -1,12 +1,16 @@
-"""Records that a person is done with, discarded or loaded under another key: their rows do not go by themselves."""
+"""Records that a person is done with, discarded or loaded under another key: their rows do not go by themselves.
+
+Nor do rows that name a reject which is done with: one reject is answered once, whatever keys its corrections have.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 from sqlalchemy import ColumnElement, and_, exists, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.rejects import OPEN
+from pipelines.ledger.rejects import OPEN, answered_by
 from pipelines.ledger.rows import KnownRecord, Reason, reject_id
 from pipelines.loading.row import Row
 from pipelines.session.answers import Answers
@@ -17,6 +21,14 @@ SENTENCES = {
     "closed": "a correction of the record was loaded under another key; discard this, or put its row in with the "
     "_reject_id of this to load it as well",
 }
+NAMED = {
+    "discarded": "the reject that it names was discarded by hand; to load it after all, put its row in with the "
+    "_reject_id of this",
+    "closed": "another record was loaded for the reject that it names; discard this, or put its row in with the "
+    "_reject_id of this to load it as well",
+    "resubmitted": "another record is on its way for the reject that it names, and its outcome is not known yet; "
+    "discard this, or put its row in with the _reject_id of this to load it as well",
+}
 
 
 class Ended:
@@ -25,15 +37,35 @@ class Ended:
     def __init__(self, ledger: LedgerAccess, of: Of, batch_id: str, answers: Answers) -> None:
         self._ledger, self._of, self._batch_id, self._answers = ledger, of, batch_id, answers
         query = select(t.reject.c.reject_id).where(*self._ours(), t.reject.c.state.in_(list(SENTENCES)))
-        self._none = ledger.value(query.limit(1)) is None
+        self._none = ledger.value(query.limit(1)) is None and not answers
 
     def reasons(self, rows: Sequence[Row], known: Mapping[str, KnownRecord]) -> dict[str, Reason]:
         """By key, why a row that could be sent is set aside instead."""
         if self._none:
             return {}
-        may_go = (row for row in rows if _may_go(known.get(row.key)))
-        asked = [row.key for row in may_go if not by_hand(row, self._of[0], self._batch_id, self._answers)]
-        return {key: Reason("LEDGER-07", None, None, SENTENCES[state], False) for key, state in self._states(asked)}
+        may_go = [row for row in rows if _may_go(known.get(row.key))]
+        named = {row.key: state for row in may_go if (state := self._named(row))}
+        asked = [row.key for row in may_go if row.key not in named]
+        said = {key: SENTENCES[state] for key, state in self._states(asked)}
+        said |= {key: NAMED[state] for key, state in named.items() if state in NAMED}
+        return {key: Reason("LEDGER-07", None, None, sentence, False) for key, sentence in said.items()}
+
+    def is_by_hand(self, row: Row) -> bool:
+        """True if a person put the row in for a reject that waits for it. One that is tried again answers its own."""
+        return self._named(row) == "open"
+
+    def _named(self, row: Row) -> str | None:
+        """Return the state of the reject that a row names, `open` if it may answer that; None where it names none."""
+        own = reject_id(self._of[0], self._batch_id, row.line, row.key)
+        names = [name for name in self._answers.of_line(row.line) if name != own]
+        states = {self._state_of[name] for name in names if name in self._state_of}
+        return next((state for state in ("open", *NAMED) if state in states), None)
+
+    @cached_property
+    def _state_of(self) -> Mapping[str, str]:
+        """By id, the states of the rejects that rows of the batch name. What the batch itself has closed is `open`."""
+        names = {name for each in self._answers.by_line.values() for name in each}
+        return answered_by(self._ledger, self._of, self._batch_id, names) if names else {}
 
     def _states(self, keys: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yield key and state of rejects that a person closed. A closed one says nothing while another of its key and
@@ -57,12 +89,6 @@ class Ended:
         target, source, resource_type = self._of
         reject = t.reject.c
         return reject.target == target, reject.source == source, reject.resource_type == resource_type
-
-
-def by_hand(row: Row, target: str, batch_id: str, answers: Answers) -> bool:
-    """True if a person put the row in for a reject. One that is tried again answers its own."""
-    own = reject_id(target, batch_id, row.line, row.key)
-    return any(name != own for name in answers.of_line(row.line))
 
 
 def _may_go(record: KnownRecord | None) -> bool:

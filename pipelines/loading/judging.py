@@ -33,9 +33,9 @@ class Judge:
 
     def __init__(self, batch: Batch, ledger: Ledger, safe: bool, answers: Answers) -> None:
         self._batch, self._ledger = batch, ledger
-        self.verdicts = Verdicts(batch, ledger, safe, answers)
         of = (batch.target, batch.feed.source, batch.feed.resource)
         self._ended = Ended(ledger, of, batch.batch_id, answers)
+        self.verdicts = Verdicts(batch, ledger, safe, answers, self._ended)
         self._origins = Origins(batch.feed.file, batch.feed.kind)
         self._undone_at: dict[str, str] = {}
         self._places: dict[str, Places] = {}

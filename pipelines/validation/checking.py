@@ -105,7 +105,7 @@ class Wanted:
     """The records of a file that are checked, and the rejects that they answer.
 
     answers: by line, the rejects that rows say they answer. only: the lines that the wanted records begin on, each with
-    the rejects that it answers; None for all records. lines: the number of lines of the wanted records.
+    the rejects that it answers beside these; None for all records. lines: the number of lines of the wanted records.
     """
 
     def __init__(self, answers: Mapping[int, str], only: Mapping[int, Sequence[str]] | None = None) -> None:
@@ -121,9 +121,9 @@ class Wanted:
         if self.only is not None:
             chunk = chunk.filter(pc.is_in(begin, arrow.column([*self.only], pa.int64())))
             self.lines += pc.sum(chunk.column("lines")).as_py() or 0
-            begins = chunk.column("first_line" if kind.grouped else "line").to_pylist()
-            self.answered.update(((first, name), None) for first in begins for name in self.only[first])
-        else:
+            line, begin = (chunk.column(name) for name in ("line", "first_line" if kind.grouped else "line"))
+            self.answered.update(((first, name), None) for first in begin.to_pylist() for name in self.only[first])
+        if self.answers:
             rows = zip(line.to_pylist(), begin.to_pylist(), strict=True)
             names = ((first, name) for row, first in rows for name in self.answers.get(row, "").split())
             self.answered.update(dict.fromkeys(names))

@@ -89,3 +89,52 @@ def test_a_row_that_gets_the_key_of_another_record_by_its_correction_does_not_ta
     (kept,) = practice.target.of("QuestionnaireResponse")
     assert (kept["status"], kept["item"][0]["answer"]) == ("completed", [{"valueString": "first"}])
     assert practice.take(header + "r1,p1,q1,1,other\n", "forms-2.csv")[1]["totals"]["superseded"] == 1
+
+
+@pytest.fixture
+def corrected(practice):
+    """k2 was rejected and loaded as `k2-mended`; gives the file of rejects."""
+    practice.take(HEADER + ROWS["k1"] + ROWS["k2"].replace("2.00", "two"))
+    (export,) = practice.export().values()
+    fixed = export.replace(b",two,", b",2.00,")
+    assert practice.take(fixed.replace(b",k2,", b",k2-mended,"), "fixed.csv")[0] == 0
+    return fixed
+
+
+def test_one_reject_is_answered_once_whatever_keys_its_corrections_have(practice, corrected):
+    """LEDGER-07: a second correction waits for a person, also when it is tried again."""
+    code, found = practice.take(corrected.replace(b",k2,", b",k2-b,"), "fixed-too.csv")
+    assert (code, found["totals"]["created"], found["totals"]["rejected"]) == (3, 0, 1)
+    practice.run("rejects", "retry")
+    assert amounts(practice) == [1, 2]
+    (export,) = practice.export().values()
+    assert b"another record was loaded for the reject that it names" in export
+    assert practice.take(export, "meant.csv")[0] == 0
+    assert amounts(practice) == [1, 2, 2]
+
+
+def test_a_correction_that_comes_again_once_its_reject_was_discarded_waits_for_a_person(practice):
+    """LEDGER-07: it was refused before, and the target would take it now."""
+    practice.take(HEADER + ROWS["k2"].replace("2.00", "two"))
+    (export,) = practice.export().values()
+    fixed = export.replace(b",two,", b",2.00,")
+    practice.target.refuse = lambda body: True
+    assert practice.take(fixed, "fixed.csv")[0] == 3
+    practice.run("rejects", "discard", practice.ids()["k2"], "--why", "entered twice")
+    practice.target.refuse = lambda body: False
+    for name in ("fixed.csv", "fixed-too.csv"):
+        assert practice.take(fixed + (b"\n" if name != "fixed.csv" else b""), name)[0] == 3
+    assert amounts(practice) == []
+
+
+def test_a_second_correction_is_set_aside_while_the_first_is_in_doubt(practice):
+    """LEDGER-07: the first may be at the target, of whichever patient the second is."""
+    practice.target.additions = False
+    practice.take(HEADER + ROWS["k2"].replace("2.00", "two"))
+    (export,) = practice.export().values()
+    fixed = export.replace(b",two,", b",2.00,")
+    practice.target.faults = ["lost_before"]
+    assert practice.take(fixed, "fixed.csv")[0] == 5
+    code, found = practice.take(fixed.replace(b",k2,p2", b",k2-b,p3"), "fixed-too.csv")
+    assert (code, found["totals"]["created"], found["totals"]["rejected"]) == (5, 0, 1)
+    assert b"on its way" in b"".join(practice.export().values())
