@@ -238,8 +238,10 @@ QUERIES: dict[str, str] = {
         GROUP BY there.id
         UNION ALL
         SELECT arg_min(ours.batch_id, ours.line), min(ours.line), there.id FROM {BY_NAME}
+        LEFT JOIN content ON content.key = ours.key AND content.content_hash = ours.content_hash
         WHERE NOT {WITHOUT} AND ours.{SETTLED}
             AND there.record_generation <= ours.generation
+            AND (ours.resource_id IS NOT NULL OR content.content IS NULL OR content.content = there.content)
         GROUP BY there.id""",
     "unknown": f"""
         SELECT NULL AS batch_id, NULL AS line, there.id FROM {STRANGERS}
@@ -253,7 +255,8 @@ QUERIES: dict[str, str] = {
 """Return the differences by kind: batch, line and resource of each.
 
 A resource of an earlier generation that was taken back is no difference, even if the ledger does not know it. One of a
-later generation than the ledger knows is no double. Where every row was sent with its identifier, a task or response
+later generation than the ledger knows is no double, nor is one for which a row with other content was refused: it is
+there once. Where every row was sent with its identifier, a task or response
 without one that merely looks equal is another's; a payment that looks so is to be explained by a person.
 """
 

@@ -60,6 +60,19 @@ def test_late_doubles_are_named(batch, target, asked):
     assert (found["exit_code"], named(found)) == (3, [("double", f"{batch}:4", double[1].rpartition("/")[2])])
 
 
+def test_what_another_home_made_under_a_key_is_no_double_of_the_row_that_was_refused_for_it(home, target, asked):
+    """CLI-CMD-17, LEDGER-15: the chart has it once, and nobody is asked to take it back."""
+    payments(home, ("k1", "p1", "1.00"))
+    asked("import")
+    theirs = {**only(target, 100), "amount": {"value": 2.0, "currency": "USD"}}
+    system = theirs["identifier"][0]["system"]
+    theirs["identifier"] = [{"system": system, "value": "k2"}]
+    other = target.create(theirs, f"identifier={system}|k2")[1].rpartition("/")[2]
+    payments(home, ("k2", "p1", "3.00"))
+    assert asked("import")["batches"][0]["reasons"] == {"KEY-TAKEN": 1}
+    assert named(asked("verify")) == [("unknown", None, other)]
+
+
 def test_a_late_double_of_a_row_without_a_time_is_known_by_that_of_its_first_attempt(home, target, asked):
     """CLI-CMD-17: an equal task of another day is none."""
     target.additions = False
