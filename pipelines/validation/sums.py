@@ -18,18 +18,12 @@ NAMED = 5
 FILES = {ACCEPTED: "accepted", SKIPPED: "skipped", REJECTS: "rejects"}
 
 
-def notice_totals(scratch: Path, found: Validated) -> None:
-    """Note the rows that look like a total. The files of the folder are whole. scratch: where DuckDB may spill."""
-    if found.amount_received:
-        with spill.sorter(scratch) as database:
-            _notice_totals(database, found)
-
-
-def _notice_totals(database: Any, found: Validated) -> None:
-    if found.rejected:
+def notice_totals(database: Any, found: Validated) -> None:
+    """Note the rows that look like a total. The files of the folder are whole."""
+    if found.rejected and found.amount_received:
         lines = spill.rows(database, _query(found.folder))
         found.noticed += [Notice(line, LOOKS_LIKE_TOTAL, SAID) for (line,) in lines]
-    if found.accepted > SURE:
+    if found.accepted > SURE and found.amount_received:
         ((line, cents),) = spill.rows(database, _last(found.folder))
         if cents and cents * 2 == found.amount_received:
             found.noticed.append(Notice(line, LOOKS_LIKE_TOTAL, TAKEN))
