@@ -8,10 +8,13 @@ import unicodedata
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
+from unicodedata import category
 
 from tests.pipelines.generated_files import GeneratedFile
 
 KEYS = {"payments": "payment_id", "answers": "response_id", "tasks": "task_id", "mood": "form", "till": "Beleg"}
+UNPRINTED = {"Zs", "Zl", "Zp", "Cc", "Cf"}
+"""Categories of blanks, controls and formats."""
 UNSEEN = " \t\r\n\v\f\x1a\u00a0"
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 
@@ -77,8 +80,8 @@ def instant_of(text: str) -> datetime:
 
 
 def said(file: GeneratedFile, row: dict[str, Any]) -> dict[str, Any]:
-    """What a row says, in the words of a body."""
-    got = {name: cell for name, cell in row.items() if cell not in ("", None)}
+    """What a row says, in the words of a body. A cell of blanks and unseen signs alone is empty."""
+    got = {name: cell for name, cell in row.items() if cell is not None and set(map(category, str(cell))) - UNPRINTED}
     if file.kind in ("payments", "till"):
         amount, patient, day = (
             ("amount", "patient_id", "paid_on") if file.kind == "payments" else ("Betrag", "Kartei", "Datum")
