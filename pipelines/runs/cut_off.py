@@ -16,9 +16,12 @@ def was_retried(session: Session, batch_id: str) -> bool:
     """True if the newest run of a batch was over some records of a file whose rows had their outcomes before.
 
     Of what such a run leaves, those rows alone go on: what others of the file say, a later file may have replaced.
+    Which is the newest is what the ledger says. Folders of runs that it lacks, such as of a lost ledger, tell nothing.
     """
-    runs = runs_in(session.batches.folder(batch_id), session.target)
-    return bool(runs and runs[-1].manifest.get("some_records"))
+    numbers = {run["started_at"]: run["run"] for run in session.ledger.runs(session.target, batch_id)}
+    told = (manifest for _, _, manifest in runs_in(session.batches.folder(batch_id), session.target))
+    known = {number: each for each in told if (number := numbers.get(each["started_at"]))}
+    return bool(known and known[max(known)].get("some_records"))
 
 
 def lines_left(session: Session, batch_id: str) -> dict[int, list[str]]:

@@ -8,6 +8,7 @@ import pytest
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import runs_in
+from tests.support.ledgers import lose_ledger
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on\n"
 STARTED_AT = "2026-11-21T08:47:16.000000Z"
@@ -29,14 +30,14 @@ def batches(chartferry):
 
 
 @contextmanager
-def killed(monkeypatch):
-    """What is done here ends when the outcomes of its first bundle are to be written down."""
+def killed(monkeypatch, at="settle"):
+    """What is done here ends when the outcomes of its first bundle are to be written down, or its intents."""
 
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Ledger, "settle", stopped)
+        patched.setattr(Ledger, at, stopped)
         yield
 
 
@@ -134,6 +135,24 @@ def test_a_killed_retry_is_ended_by_the_next_one_too(home, target, asked, chartf
     assert (batch["state"], batch["accepted"], batch["open_rejects"]) == ("finished", 1, 0)
     assert asked("import")["batches"] == []
     assert [said_of(home, run)["state"] for run in (1, 2, 3)] == ["finished", "cut off", "finished"]
+
+
+def test_a_retry_that_the_ledger_has_lost_takes_no_rows_from_a_killed_run(
+    home, target, asked, chartferry, monkeypatch, batches
+):
+    """CLI-CMD-06, LEDGER-08: its folder has the highest number, and the run was over one row of the file."""
+    target.refuse = lambda body: body["amount"]["value"] == 2.0
+    put(home, "payments.csv", PAYMENTS + "k1,p1,1.00,2026-01-01\nk2,p1,2.00,2026-01-01\nk3,p1,x,2026-01-01\n")
+    asked("import")
+    target.refuse = lambda body: False
+    asked("rejects", "retry")
+    lose_ledger(home)
+    with killed(monkeypatch, "intend"):
+        assert chartferry("import")[0] == 130
+    assert asked("import")["exit_code"] == 3
+    [batch] = batches()
+    assert (batch["state"], batch["records"], batch["accepted"], batch["open_rejects"]) == ("finished", 3, 2, 1)
+    assert batch["created"] + batch["adopted"] + batch["unchanged"] == len(target.of("PaymentNotice")) == 2
 
 
 def test_runs_of_a_second_target_have_its_numbers_whatever_their_folders_are_called(tmp_path):
