@@ -8,6 +8,7 @@ import duckdb
 import orjson
 
 from fhir_service.interface.site import Site
+from pipelines.home.spill import is_whole
 from pipelines.ledger.manifests import runs_in
 from pipelines.session.questionnaires import Snapshot
 from pipelines.session.reading import reading
@@ -52,12 +53,18 @@ def add_both_sides(session: Session, chosen: list[dict[str, Any]], chart: str) -
 
 
 def _sent(db: duckdb.DuckDBPyConnection, session: Session, each: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body that the record's row became. Empty for a row that was set aside, and is there all the same."""
-    runs = runs_in(session.batches.folder(each["batch_id"]), session.target)
-    folder = next(run.folder for run in runs if run.number == each["run"])
+    """Return the body that the record's row became. Empty for a row that was set aside, and is there all the same.
+
+    Runs of a lost ledger have their numbers too: the newest that has the row tells.
+    """
     query = "SELECT body FROM read_parquet($path) WHERE line = $line AND key = $key"
-    given = {"path": str(folder / "accepted.parquet"), "line": each["line"], "key": each["key"]}
-    return next((dict(orjson.loads(body)) for (body,) in db.execute(query, given).fetchall()), {})
+    for number, folder, _ in reversed(runs_in(session.batches.folder(each["batch_id"]), session.target)):
+        path = folder / "accepted.parquet"
+        if number == each["run"] and is_whole(path):
+            given = {"path": str(path), "line": each["line"], "key": each["key"]}
+            if found := db.execute(query, given).fetchone():
+                return dict(orjson.loads(found[0]))
+    return {}
 
 
 def _questions(snapshot: Snapshot, site: Site) -> Questions:

@@ -1,7 +1,6 @@
 """Read `manifest.json`, which each run leaves in its folder."""
 
 import json
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,9 +42,10 @@ class KeptRun(NamedTuple):
 
 
 def runs_in(batch: Path, target: str | None) -> list[KeptRun]:
-    """The runs of a batch that were for this target, the oldest first."""
+    """The runs of a batch that were for this target, the oldest first. After a lost ledger two may have one number."""
     told = ((folder, run_of(folder, target)) for folder in batch.glob("run-*"))
-    return sorted((KeptRun(number_of(folder), folder, said) for folder, said in told if said), key=itemgetter(0))
+    found = (KeptRun(number_of(folder), folder, said) for folder, said in told if said)
+    return sorted(found, key=lambda each: (each.number, each.manifest["started_at"]))
 
 
 def number_of(run: Path) -> int:

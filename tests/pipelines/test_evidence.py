@@ -14,6 +14,7 @@ from pipelines.evidence.samples import _questions, _says
 from pipelines.session.questionnaires import Snapshot
 from tests.support.commands import listening, load, run
 from tests.support.exports import PAYMENTS, TASKS, put, tasks
+from tests.support.ledgers import lose_ledger
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"
 ZERO = {"records": 0, "patients": 0, "cents": 0}
@@ -184,6 +185,26 @@ def test_the_sample_is_repeated_by_its_seed_and_shows_both_sides(home, target, a
         assert target.stored[each["resource_id"]]["amount"]["value"] == number
     seeds = {asked("evidence")["sample"]["seed"] for _ in range(2)}
     assert len(seeds) == 2
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_the_sample_has_what_the_newest_of_two_runs_of_one_number_sent(home, chartferry, asked, monkeypatch, backwards):
+    """EVID-01, LEDGER-08: a run that was killed before it had read its file, then the ledger is lost."""
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    rows(home, "payments-1.csv", "k1,p1,1.00,2026-03-01")
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.runs.batch.validate_run", stopped)
+        assert chartferry("import")[0] == 130
+    lose_ledger(home)
+    asked("import")
+    assert {path.name for path in home.glob("batches/*/run-*")} == {"run-1", "run-1-2"}
+    glob = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda *given: iter(sorted(glob(*given), reverse=backwards)))
+    [found] = asked("evidence")["sample"]["records"]
+    assert found["export_says"] == found["target_says"] == "amount 1.00"
 
 
 def test_answers_of_the_sample_are_told_in_the_words_that_the_chart_shows_with_their_codes():
