@@ -1,8 +1,10 @@
 """Open the ledger's database, and make its tables: SQLite (WAL) or any SQLAlchemy URL."""
 
+import os
 import re
 import sqlite3
 import time
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -95,6 +97,8 @@ def open_engine(url: str | Path, clock: ServerClock | None = None) -> Engine:
     in an exception. clock: it is told the time of PostgreSQL. Raises `LedgerError`.
     """
     address = address_of(url)
+    if address.get_backend_name() == "sqlite" and address.database:
+        _make_private(address.database)
     engine = _engine(address)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
@@ -115,6 +119,15 @@ def open_engine(url: str | Path, clock: ServerClock | None = None) -> Engine:
         engine.dispose()
         raise
     return engine
+
+
+def _make_private(file: str) -> None:
+    """Make a file that is not there yet, for its owner only. One that is there is not opened: closing it would give up
+    the locks that this process has on it.
+    """
+    if not file.startswith((":memory:", "file:")):
+        with suppress(OSError):  # it is there, or SQLite says why it cannot be
+            os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def address_of(named: str | Path) -> URL:

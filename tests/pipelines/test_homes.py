@@ -7,6 +7,7 @@ import pytest
 
 from pipelines.cli import run
 from tests.pipelines.test_cli import put
+from tests.support.ledgers import lose_tables
 
 
 def test_the_home_is_for_its_owner_only(chartferry, home):
@@ -17,6 +18,17 @@ def test_the_home_is_for_its_owner_only(chartferry, home):
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     shown = [path for path in home.rglob("*") if path.stat().st_mode & 0o077 and "published" not in path.parts]
     assert shown == []
+
+
+@pytest.mark.parametrize("command", ["status", "rejects export"])
+def test_a_ledger_that_is_made_from_its_journal_is_for_its_owner_only(chartferry, home, command):
+    """STATE-HOME-01: also by commands that only look."""
+    put(home)
+    chartferry("import")
+    lose_tables(home)
+    os.umask(0o022)
+    assert chartferry(*command.split())[0] == 0
+    assert stat.S_IMODE((home / "ledger.db").stat().st_mode) == 0o600
 
 
 def test_home_comes_from_the_environment(home, monkeypatch, capsys):
