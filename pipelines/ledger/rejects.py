@@ -112,12 +112,12 @@ def answered_by(ledger: LedgerAccess, of: tuple[str, str, str], batch_id: str, i
     """Return the states of these rejects `of` a target, source and type, by id, as a batch that names them finds them.
 
     `open`: its records may answer the reject, since no other batch's have. `resubmitted`: it is open yet whether a
-    record of another batch does. Ids that are none of theirs are left out.
+    record of another batch does. Ids that are none of theirs are left out, and the batch's own rejects.
     """
     target, source, resource_type = of
     reject, again = t.reject.c, t.resubmission.c
     ours = (reject.target == target, reject.source == source, reject.resource_type == resource_type)
-    query = select(reject.reject_id, reject.state, reject.closed_by_batch).where(*ours)
+    query = select(reject.reject_id, reject.state, reject.closed_by_batch).where(*ours, reject.batch_id != batch_id)
     found = {
         name: "open" if state in OPEN or closed_by == batch_id else state
         for name, state, closed_by in ledger.read_of(query, reject.reject_id, sorted(ids))

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, and_, exists, select
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.rejects import OPEN, answered_by
-from pipelines.ledger.rows import KnownRecord, Reason, reject_id
+from pipelines.ledger.rows import KnownRecord, Reason
 from pipelines.loading.row import Row
 from pipelines.session.answers import Answers
 
@@ -56,14 +56,12 @@ class Ended:
 
     def _named(self, row: Row) -> str | None:
         """Return the state of the reject that a row names, `open` if it may answer that; None where it names none."""
-        own = reject_id(self._of[0], self._batch_id, row.line, row.key)
-        names = [name for name in self._answers.of_line(row.line) if name != own]
-        states = {self._state_of[name] for name in names if name in self._state_of}
+        states = {self._state_of[name] for name in self._answers.of_line(row.line) if name in self._state_of}
         return next((state for state in ("open", *NAMED) if state in states), None)
 
     @cached_property
     def _state_of(self) -> Mapping[str, str]:
-        """By id, the states of the rejects that rows of the batch name. What the batch itself has closed is `open`."""
+        """By id, the states of other batches' rejects that rows of this name. What it has closed itself is `open`."""
         names = {name for each in self._answers.by_line.values() for name in each}
         return answered_by(self._ledger, self._of, self._batch_id, names) if names else {}
 

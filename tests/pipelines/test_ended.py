@@ -1,5 +1,7 @@
 """Records that a person is done with, discarded or loaded under another key: no later file loads them."""
 
+from importlib import resources
+
 import pytest
 
 from tests.pipelines.test_rejects import HEADER, Practice
@@ -138,3 +140,15 @@ def test_a_second_correction_is_set_aside_while_the_first_is_in_doubt(practice):
     code, found = practice.take(fixed.replace(b",k2,p2", b",k2-b,p3"), "fixed-too.csv")
     assert (code, found["totals"]["created"], found["totals"]["rejected"]) == (5, 0, 1)
     assert b"on its way" in b"".join(practice.export().values())
+
+
+def test_a_second_correction_is_not_loaded_by_a_retry_under_a_feed_that_reads_its_key_otherwise(practice, corrected):
+    """LEDGER-07: that it is tried again says no more than before."""
+    practice.take(corrected.replace(b",k2,", b",k2-b,"), "fixed-too.csv")
+    feeds = practice.home / "feeds"
+    feeds.mkdir(exist_ok=True)
+    said = (resources.files("pipelines.feeds") / "builtin" / "payments.toml").read_text()
+    key = 'payment_id = "payment_id"'
+    (feeds / "payments.toml").write_text(said.replace(key, 'payment_id = { column = "payment_id", before = "till-" }'))
+    assert practice.run("rejects", "retry")[0] == 3
+    assert amounts(practice) == [1, 2]
