@@ -90,7 +90,10 @@ def _answerable(
     batch_id: str,
     answers: Mapping[int, Sequence[str]],
 ) -> dict[int, list[str]]:
-    """The answers that count: to a reject of this source that is open, or that the same line has answered before."""
+    """The answers that count: to a reject of this source that is open, or that the same line has answered before.
+
+    None does to a reject for which another batch's record is on its way: that one decides what becomes of it.
+    """
     if not answers:
         return {}
     reject, again = t.reject.c, t.resubmission.c
@@ -102,8 +105,10 @@ def _answerable(
     resubmitted = select(again.line, again.reject_id).where(again.target == target, again.batch_id == batch_id)
     before = {(line, name) for line, name in ledger.read_of(resubmitted, again.reject_id, wanted)}
     before |= {(each.line, each.reject_id) for each in named if each.batch_id == batch_id}
+    elsewhere = _on_the_way(ledger, target, batch_id, wanted)
     valid = {
-        line: [name for name in names if name in open_ids or (line, name) in before] for line, names in answers.items()
+        line: [name for name in names if name not in elsewhere and (name in open_ids or (line, name) in before)]
+        for line, names in answers.items()
     }
     return {line: names for line, names in valid.items() if names}
 
@@ -115,7 +120,7 @@ def answered_by(ledger: LedgerAccess, of: tuple[str, str, str], batch_id: str, i
     record of another batch does. Ids that are none of theirs are left out, and the batch's own rejects.
     """
     target, source, resource_type = of
-    reject, again = t.reject.c, t.resubmission.c
+    reject = t.reject.c
     ours = (reject.target == target, reject.source == source, reject.resource_type == resource_type)
     query = select(reject.reject_id, reject.state, reject.closed_by_batch).where(*ours, reject.batch_id != batch_id)
     found = {
@@ -123,10 +128,22 @@ def answered_by(ledger: LedgerAccess, of: tuple[str, str, str], batch_id: str, i
         for name, state, closed_by in ledger.read_of(query, reject.reject_id, sorted(ids))
     }
     waiting = sorted(name for name, state in found.items() if state == "open")
-    others = (again.target == target, again.batch_id != batch_id, t.record.c.state.in_(UNDECIDED))
-    sent = and_(t.record.c.target == again.target, t.record.c.batch_id == again.batch_id, t.record.c.line == again.line)
-    on_the_way = select(again.reject_id).join_from(t.resubmission, t.record, sent).where(*others)
-    return found | {name: "resubmitted" for (name,) in ledger.read_of(on_the_way, again.reject_id, waiting)}
+    return found | dict.fromkeys(_on_the_way(ledger, target, batch_id, waiting), "resubmitted")
+
+
+def _on_the_way(ledger: LedgerAccess, target: str, batch_id: str, ids: Sequence[str]) -> set[str]:
+    """Those of these rejects for which another batch has a record whose outcome is open: an answer, or their own."""
+    reject, again, record = t.reject.c, t.resubmission.c, t.record.c
+    by_key = (getattr(record, name) == getattr(reject, name) for name in ("target", "source", "resource_type"))
+    own = and_(*by_key, record.key == reject.source_key, record.batch_id == reject.batch_id, record.line == reject.line)
+    query = select(reject.reject_id).join(t.record, own)
+    query = query.where(reject.target == target, reject.batch_id != batch_id, record.state.in_(UNDECIDED))
+    found = {name for (name,) in ledger.read_of(query, reject.reject_id, ids)}
+    others = select(again.reject_id, again.batch_id, again.line)
+    others = others.where(again.target == target, again.batch_id != batch_id)
+    answers = ledger.read_of(others, again.reject_id, ids)
+    states = _row_states(ledger, target, answers)
+    return found | {each.reject_id for each in answers if not states[each.batch_id, each.line].isdisjoint(UNDECIDED)}
 
 
 def _note(ledger: LedgerAccess, target: str, batch_id: str, answers: Mapping[int, Sequence[str]]) -> None:
@@ -158,7 +175,9 @@ def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
         ledger.execute(update(t.reject).where(*where).values(**values))
 
 
-def _row_states(ledger: LedgerAccess, target: str, at: Iterable[RejectPlace]) -> Mapping[tuple[str, int], set[str]]:
+def _row_states(
+    ledger: LedgerAccess, target: str, at: Iterable[RejectPlace | Row[Any]]
+) -> Mapping[tuple[str, int], set[str]]:
     """The states of what stands on these lines, by batch and line: a batch is read through for many lines at once."""
     found: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
     lines = defaultdict[str, set[int]](set)

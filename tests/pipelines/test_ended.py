@@ -1,6 +1,7 @@
 """Records that a person is done with, discarded or loaded under another key: no later file loads them."""
 
 from importlib import resources
+from typing import Any
 
 import pytest
 
@@ -140,6 +141,54 @@ def test_a_second_correction_is_set_aside_while_the_first_is_in_doubt(practice):
     code, found = practice.take(fixed.replace(b",k2,p2", b",k2-b,p3"), "fixed-too.csv")
     assert (code, found["totals"]["created"], found["totals"]["rejected"]) == (5, 0, 1)
     assert b"on its way" in b"".join(practice.export().values())
+    assert [state for state, _ in practice.rejects().values()] == ["resubmitted", "open"]
+
+
+@pytest.fixture
+def in_doubt(practice):
+    """The next payment is in doubt; gives what lets it arrive, late, and accepts it by hand."""
+    sent = list[dict[str, Any]]()
+
+    def keep(body):
+        sent.append(body)
+        return True
+
+    def arrive():
+        practice.target.create(sent[0])
+        (row,) = practice.rows("SELECT batch_id, line FROM record WHERE state = 'in_doubt'")
+        found = practice.target.of("PaymentNotice")[-1]["id"]
+        assert practice.run("doubts", "accept", f"{row[0]}:{row[1]}", "--resource", f"PaymentNotice/{found}")[0] == 0
+
+    practice.target.faulty, practice.target.faults = keep, ["lost_before"]
+    return arrive
+
+
+@pytest.mark.parametrize("practice", [False], ids=["bare"], indirect=True)
+def test_a_second_correction_stays_set_aside_once_the_first_has_come_out_of_doubt(practice, in_doubt):
+    """LEDGER-07: it is a reject of its own, which the first does not close and a retry does not load."""
+    practice.take(HEADER + ROWS["k2"].replace("2.00", "two"))
+    (export,) = practice.export().values()
+    fixed = export.replace(b",two,", b",2.00,")
+    assert practice.take(fixed, "fixed.csv")[0] == 5
+    practice.take(fixed.replace(b",k2,p2", b",k2-b,p3"), "fixed-too.csv")
+    in_doubt()
+    practice.run("rejects", "retry")
+    assert amounts(practice) == [2]
+    assert {key: state for key, (state, _) in practice.rejects().items()} == {"k2": "closed", "k2-b": "open"}
+
+
+@pytest.mark.parametrize("practice", [False], ids=["bare"], indirect=True)
+def test_a_correction_is_set_aside_while_its_reject_is_in_doubt_by_a_retry(practice, in_doubt):
+    """LEDGER-07: the row itself may be at the target by now."""
+    practice.target.refuse = lambda body: True
+    practice.target.faults = []
+    practice.take(HEADER + ROWS["k2"])
+    (export,) = practice.export().values()
+    practice.target.refuse, practice.target.faults = lambda body: False, ["lost_before"]
+    practice.run("rejects", "retry")
+    assert practice.take(export.replace(b",k2,p2", b",k2-b,p3"), "fixed.csv")[1]["totals"]["rejected"] == 1
+    in_doubt()
+    assert amounts(practice) == [2]
 
 
 def test_a_second_correction_is_not_loaded_by_a_retry_under_a_feed_that_reads_its_key_otherwise(practice, corrected):
