@@ -13,7 +13,7 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.former import KEEP_OUTCOME
 from pipelines.ledger.lease import Held, Holder, Lease
-from pipelines.ledger.rejects import OPEN, named_rejects
+from pipelines.ledger.rejects import OPEN, named_rejects, wait_on, waiting_elsewhere
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reject, Repeat, Sighting, SoFar
 from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.verbs import verb
@@ -255,7 +255,9 @@ class Ledger(BatchLedger):
             for name, r in named.items()
             for position, reason in enumerate(r.reasons)
         ]
+        elsewhere = waiting_elsewhere(self, target, batch_id, named)
         self.write(SET_ASIDE, rows)
+        wait_on(self, target, elsewhere)
         self.write(FORGET_REASONS, [(name,) for name in named])
         self.write(ADD_REASON, reasons)
         return list(named)

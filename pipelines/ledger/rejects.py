@@ -76,10 +76,7 @@ def resubmit(
     """Note that these records, by line, are on their way to answer these rejects."""
     valid = _answerable(ledger, target, source, resource_type, batch_id, answers)
     _note(ledger, target, batch_id, valid)
-    reject = t.reject.c
-    for some in _parts({name for names in valid.values() for name in names}):
-        where = (reject.target == target, reject.reject_id.in_(some), reject.state == "open")
-        ledger.execute(update(t.reject).where(*where).values(state="resubmitted"))
+    wait_on(ledger, target, (name for names in valid.values() for name in names))
 
 
 def _answerable(
@@ -105,7 +102,7 @@ def _answerable(
     resubmitted = select(again.line, again.reject_id).where(again.target == target, again.batch_id == batch_id)
     before = {(line, name) for line, name in ledger.read_of(resubmitted, again.reject_id, wanted)}
     before |= {(each.line, each.reject_id) for each in named if each.batch_id == batch_id}
-    elsewhere = _on_the_way(ledger, target, batch_id, wanted)
+    elsewhere = on_the_way(ledger, target, batch_id, wanted)
     valid = {
         line: [name for name in names if name not in elsewhere and (name in open_ids or (line, name) in before)]
         for line, names in answers.items()
@@ -128,10 +125,10 @@ def answered_by(ledger: LedgerAccess, of: tuple[str, str, str], batch_id: str, i
         for name, state, closed_by in ledger.read_of(query, reject.reject_id, sorted(ids))
     }
     waiting = sorted(name for name, state in found.items() if state == "open")
-    return found | dict.fromkeys(_on_the_way(ledger, target, batch_id, waiting), "resubmitted")
+    return found | dict.fromkeys(on_the_way(ledger, target, batch_id, waiting), "resubmitted")
 
 
-def _on_the_way(ledger: LedgerAccess, target: str, batch_id: str, ids: Sequence[str]) -> set[str]:
+def on_the_way(ledger: LedgerAccess, target: str, batch_id: str, ids: Sequence[str]) -> set[str]:
     """Those of these rejects for which another batch has a record whose outcome is open: an answer, or their own."""
     reject, again, record = t.reject.c, t.resubmission.c, t.record.c
     by_key = (getattr(record, name) == getattr(reject, name) for name in ("target", "source", "resource_type"))
@@ -144,6 +141,22 @@ def _on_the_way(ledger: LedgerAccess, target: str, batch_id: str, ids: Sequence[
     answers = ledger.read_of(others, again.reject_id, ids)
     states = _row_states(ledger, target, answers)
     return found | {each.reject_id for each in answers if not states[each.batch_id, each.line].isdisjoint(UNDECIDED)}
+
+
+def waiting_elsewhere(ledger: LedgerAccess, target: str, batch_id: str, ids: Iterable[str]) -> set[str]:
+    """Those of these rejects that wait for another batch's record, whatever becomes of this batch's."""
+    reject = t.reject.c
+    query = select(reject.reject_id).where(reject.target == target, reject.state == "resubmitted")
+    waiting = [name for (name,) in ledger.read_of(query, reject.reject_id, ids)]
+    return on_the_way(ledger, target, batch_id, waiting) if waiting else set()
+
+
+def wait_on(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> None:
+    """Note of open rejects that a record is on its way for them."""
+    reject = t.reject.c
+    for some in _parts(ids):
+        where = (reject.target == target, reject.reject_id.in_(some), reject.state == "open")
+        ledger.execute(update(t.reject).where(*where).values(state="resubmitted"))
 
 
 def _note(ledger: LedgerAccess, target: str, batch_id: str, answers: Mapping[int, Sequence[str]]) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, and_, exists, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.rejects import OPEN, answered_by
+from pipelines.ledger.rejects import OPEN, answered_by, on_the_way
 from pipelines.ledger.rows import KnownRecord, Reason
 from pipelines.loading.row import Row
 from pipelines.session.answers import Answers
@@ -20,7 +20,10 @@ SENTENCES = {
     "discarded": "the record was discarded by hand; to load it after all, put its row in with the _reject_id of this",
     "closed": "a correction of the record was loaded under another key; discard this, or put its row in with the "
     "_reject_id of this to load it as well",
+    "resubmitted": "a correction of the record is on its way under another key, and its outcome is not known yet; "
+    "discard this, or put its row in with the _reject_id of this to load it as well",
 }
+ENDED = ("discarded", "closed")
 NAMED = {
     "discarded": "the reject that it names was discarded by hand; to load it after all, put its row in with the "
     "_reject_id of this",
@@ -66,8 +69,8 @@ class Ended:
         return answered_by(self._ledger, self._of, self._batch_id, names) if names else {}
 
     def _states(self, keys: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Yield key and state of rejects that a person closed. A closed one says nothing while another of its key and
-        file is open.
+        """Yield key and state of rejects that a person closed, or has put a record of another key in for. A closed one
+        says nothing while another of its key and file is open.
         """
         reject, other = t.reject.c, t.reject.alias()
         still_open = exists().where(
@@ -80,8 +83,12 @@ class Ended:
                 other.c.state.in_(OPEN),
             )
         )
-        query = select(reject.source_key, reject.state).where(*self._ours(), reject.state.in_(list(SENTENCES)))
+        query = select(reject.source_key, reject.state).where(*self._ours(), reject.state.in_(ENDED))
         yield from self._ledger.read_of(query.where(~still_open), reject.source_key, keys)
+        query = select(reject.source_key, reject.reject_id).where(*self._ours(), reject.state == "resubmitted")
+        key_of = {name: key for key, name in self._ledger.read_of(query, reject.source_key, keys)}
+        for name in on_the_way(self._ledger, self._of[0], self._batch_id, sorted(key_of)) if key_of else ():
+            yield key_of[name], "resubmitted"
 
     def _ours(self) -> tuple[ColumnElement[bool], ...]:
         target, source, resource_type = self._of

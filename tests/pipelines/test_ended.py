@@ -191,6 +191,22 @@ def test_a_correction_is_set_aside_while_its_reject_is_in_doubt_by_a_retry(pract
     assert amounts(practice) == [2]
 
 
+@pytest.mark.parametrize("practice", [False], ids=["bare"], indirect=True)
+def test_a_row_is_set_aside_while_its_correction_under_another_key_is_in_doubt(practice, in_doubt):
+    """LEDGER-07: in its own file and in a later one, and also once the correction has come out of doubt."""
+    practice.target.refuse, practice.target.faults = lambda body: True, []
+    practice.take(HEADER + ROWS["k2"])
+    (export,) = practice.export().values()
+    practice.target.refuse, practice.target.faults = lambda body: False, ["lost_before"]
+    assert practice.take(export.replace(b",k2,p2", b",k2-b,p3"), "fixed.csv")[0] == 5
+    for rows in (ROWS["k2"], ROWS["k2"] + ROWS["k1"]):
+        assert practice.take(HEADER + rows)[1]["totals"]["rejected"] == 1
+    assert sorted(practice.rows("SELECT source_key, state FROM reject")) == [("k2", "open"), ("k2", "resubmitted")]
+    in_doubt()
+    practice.run("rejects", "retry")
+    assert amounts(practice) == [1, 2]
+
+
 def test_a_second_correction_is_not_loaded_by_a_retry_under_a_feed_that_reads_its_key_otherwise(practice, corrected):
     """LEDGER-07: that it is tried again says no more than before."""
     practice.take(corrected.replace(b",k2,", b",k2-b,"), "fixed-too.csv")
