@@ -51,7 +51,7 @@ class Ended:
         asked = [row.key for row in may_go if row.key not in named]
         said = {key: SENTENCES[state] for key, state in self._states(asked)}
         said |= {key: NAMED[state] for key, state in named.items() if state in NAMED}
-        return {key: Reason("LEDGER-07", None, None, sentence, False) for key, sentence in said.items()}
+        return {key: reason_of(sentence) for key, sentence in said.items()}
 
     def is_by_hand(self, row: Row) -> bool:
         """True if a person put the row in for a reject that waits for it. One that is tried again answers its own."""
@@ -59,8 +59,7 @@ class Ended:
 
     def _named(self, row: Row) -> str | None:
         """Return the state of the reject that a row names, `open` if it may answer that; None where it names none."""
-        states = {self._state_of[name] for name in self._answers.of_line(row.line) if name in self._state_of}
-        return next((state for state in ("open", *NAMED) if state in states), None)
+        return state_of(self._answers.of_line(row.line), self._state_of)
 
     @cached_property
     def _state_of(self) -> Mapping[str, str]:
@@ -94,6 +93,16 @@ class Ended:
         target, source, resource_type = self._of
         reject = t.reject.c
         return reject.target == target, reject.source == source, reject.resource_type == resource_type
+
+
+def reason_of(sentence: str) -> Reason:
+    return Reason("LEDGER-07", None, None, sentence, False)
+
+
+def state_of(names: Sequence[str], states: Mapping[str, str]) -> str | None:
+    """Return the state of what a row names, by those of rejects: `open` if it may answer one; None for no reject."""
+    found = {states[name] for name in names if name in states}
+    return next((state for state in ("open", *NAMED) if state in found), None)
 
 
 def _may_go(record: KnownRecord | None) -> bool:

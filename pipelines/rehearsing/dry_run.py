@@ -27,7 +27,7 @@ def _try_in(session: Session, waiting: Waiting, folder: Path) -> Result:
     try:
         received = receive(waiting.path, feed, folder, inbox=session.inbox)
         validated = validate_received(session, received, feed, folder / "run")
-        for _ in rejects_left(session, feed, validated):
+        for _ in rejects_left(session, feed, received.batch_id, validated):
             pass
     except Unreadable as error:
         return Result.failed(feed.name, name, str(error))

@@ -1,13 +1,18 @@
-"""The rejects of a run that go into the ledger: all but doubtful records that the target has with this content."""
+"""The rejects of a run that go into the ledger: all but doubtful records that the target has with this content.
 
-from collections.abc import Iterator
+One that names a reject which is done with hears of that too, beside what else is wrong with it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home import spill
+from pipelines.ledger.rejects import answered_by
 from pipelines.ledger.rows import Reason, Reject
 from pipelines.ledger.standing import Standing, standing_of
+from pipelines.loading.ended import NAMED, reason_of, state_of
 from pipelines.session.answers import answers_of
 from pipelines.session.session import Session
 from pipelines.validation.outcome import Validated
@@ -18,11 +23,15 @@ OF_REJECT = "line lines key stage patient_id amount_cents reasons content_hash t
 OF_REASON = "rule_id expression column message retryable line".split()
 
 
-def rejects_left(session: Session, feed: Feed, validated: Validated) -> Iterator[list[Reject]]:
+def rejects_left(session: Session, feed: Feed, batch_id: str, validated: Validated) -> Iterator[list[Reject]]:
     """Yield the rejects, without doubtful records that the target has with this content: these count as accepted."""
+    answers = answers_of(validated.folder)
+    named, of = {name for names in answers.values() for name in names}, (session.target, feed.source, feed.resource)
+    states = answered_by(session.ledger, of, batch_id, named) if named else {}
     with spill.Writer(validated.folder / "known.parquet", KNOWN, needed=False) as there:
-        for rejects in _rejects(validated.folder):
-            yield _without_known(session, feed, rejects, validated, there)
+        for rejects in _rejects(validated.folder, answers):
+            left = _without_known(session, feed, rejects, validated, there)
+            yield [_with_ended(reject, states, validated) for reject in left]
 
 
 class _Doubtful(NamedTuple):
@@ -49,8 +58,15 @@ def _without_known(
     return left
 
 
-def _rejects(folder: Path) -> Iterator[list[_Doubtful]]:
-    answers = answers_of(folder)
+def _with_ended(reject: Reject, states: Mapping[str, str], validated: Validated) -> Reject:
+    sentence = NAMED.get(state_of(reject.answers, states) or "")
+    if sentence is None:
+        return reject
+    validated.reasons["LEDGER-07"] += 1
+    return reject._replace(reasons=[*reject.reasons, reason_of(sentence)])
+
+
+def _rejects(folder: Path, answers: Mapping[int, Sequence[str]]) -> Iterator[list[_Doubtful]]:
     for part in spill.batches(folder / "rejects.parquet", ROWS_A_WRITE, OF_REJECT):
         yield [
             _Doubtful(

@@ -29,7 +29,7 @@ def _validated(session: Session, run: Run) -> Validated:
     validated = validate_received(session, run.received, run.feed, run.folder, run.only, before)
     write_places(run.folder, validated.places)
     session.batches.keep(run.received.batch_id, f"{run.folder.name}/*")
-    for rejects in rejects_left(session, run.feed, validated):
+    for rejects in rejects_left(session, run.feed, run.received.batch_id, validated):
         session.ledger.reject(session.target, run.feed.source, run.feed.resource, run.received.batch_id, rejects)
     session.batches.keep(run.received.batch_id, f"{run.folder.name}/*")
     return validated

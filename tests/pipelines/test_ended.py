@@ -116,6 +116,14 @@ def test_one_reject_is_answered_once_whatever_keys_its_corrections_have(practice
     assert amounts(practice) == [1, 2, 2]
 
 
+def test_a_second_correction_that_is_wrong_besides_hears_that_its_reject_is_done_with(practice, corrected):
+    """LEDGER-07: who mends what else is wrong with it would load the record a second time, and not know."""
+    wrong = corrected.replace(b",k2,", b",k2-b,").replace(b",2.00,", b",three,")
+    (batch,) = practice.take(wrong, "fixed-too.csv")[1]["batches"]
+    assert batch["reasons"] == {"FEED-FILE-09": 1, "LEDGER-07": 1}
+    assert b"another record was loaded for the reject that it names" in b"".join(practice.export().values())
+
+
 def test_a_correction_that_comes_again_once_its_reject_was_discarded_waits_for_a_person(practice):
     """LEDGER-07: it was refused before, and the target would take it now."""
     practice.take(HEADER + ROWS["k2"].replace("2.00", "two"))
