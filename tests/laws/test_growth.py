@@ -59,7 +59,7 @@ def test_the_steps_of_a_pattern_grow_with_its_text(texts: int) -> None:
     faster, tried = {}, dict(patterns())
     assert len(tried) > 100
     for name, pattern in tried.items():
-        chosen = [each for number, each in enumerate(TEXTS) if crc32(f"{name} {number}".encode()) % GROUPS == texts]
+        chosen = [each for number, each in enumerate(TEXTS) if (crc32(name.encode()) + number) % GROUPS == texts]
         assert len(chosen) > 4
         for beginning, part, end in chosen:
             try:
