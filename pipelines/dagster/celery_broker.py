@@ -84,17 +84,26 @@ def _begin_to_tell(sender: Any, **_: Any) -> None:
 
 
 def _tell_always(app: Any) -> None:
+    """Tell again and again, by one connection as long as it lasts.
+
+    Celery's loop knows connections by the numbers of their files: one that is closed and made again for each time could
+    get the number of one that the loop has just let go, and the loop would wait for ever for what is not for it.
+    """
+    limits = {"socket_timeout": ANSWER_SECONDS, "socket_connect_timeout": ANSWER_SECONDS}
     while True:
         time.sleep(BEAT_SECONDS)
-        with suppress(*AWAY):
-            tell_of_requests(app)
+        with (
+            suppress(*AWAY),
+            app.connection_for_read(transport_options=limits) as connection,
+            connection.channel() as channel,
+        ):
+            while True:
+                tell_of_requests(channel)
+                time.sleep(BEAT_SECONDS)
 
 
-def tell_of_requests(app: Any) -> None:
-    """Tell Redis of what this process has, by a connection of its own. Raises one of `AWAY`."""
+def tell_of_requests(channel: Any) -> None:
+    """Tell Redis of what this process has. Raises one of `AWAY`."""
     tags = [each.message.delivery_tag for each in list(state.requests.values())]  # the main thread changes it meanwhile
-    if not tags:
-        return
-    limits = {"socket_timeout": ANSWER_SECONDS, "socket_connect_timeout": ANSWER_SECONDS}
-    with app.connection_for_read(transport_options=limits) as connection, connection.channel() as channel:
+    if tags:
         tell(channel.client, channel.unacked_index_key, tags)

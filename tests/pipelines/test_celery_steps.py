@@ -1,5 +1,6 @@
 """Steps that Celery hands out: one whose broker or worker fails is handed out again, and never waited for for ever."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,10 +16,11 @@ from celery.worker import state
 from kombu.connection import Connection
 from kombu.entity import Queue
 
-from pipelines.dagster import celery_steps
+from pipelines.dagster import celery_broker, celery_steps
 from pipelines.dagster.celery_broker import SignsOfLife, tell_of_requests
 from pipelines.dagster.celery_steps import NotBegun, Sent
 from tests.support.brokers import redis_server
+from tests.support.standing import until
 
 STEPS = Queue("steps")
 
@@ -181,17 +183,31 @@ def test_a_step_goes_to_another_worker_once_its_own_gave_no_sign_of_life_whateve
         theirs = other.default_channel
         for _ in range(3):
             time.sleep(0.4)
-            tell_of_requests(Celery(broker=redis))
+            tell_of_requests(theirs)
             theirs.qos.restore_visible()
             assert STEPS(theirs).get() is None
         time.sleep(1.1)
         theirs.qos.restore_visible()
-        tell_of_requests(Celery(broker=redis))  # comes back, and puts nothing at what was given back
+        tell_of_requests(theirs)  # comes back, and puts nothing at what was given back
         assert theirs.client.zcard(theirs.unacked_index_key) == 0
         again = STEPS(theirs).get()
         state.reset_state()
         assert again is not None
         assert again.decode() == {"step": 1}
+
+
+def test_signs_of_life_go_by_one_connection(redis: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of a file that is closed and opened again could be that of a connection of Celery's own loop."""
+    beats = list[Any]()
+    monkeypatch.setattr(celery_broker, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(celery_broker, "tell_of_requests", lambda channel: beats.append(channel.client.ping()))
+    with Connection(redis) as one:
+        client = one.default_channel.client
+        client.ping()
+        before = client.info("stats")["total_connections_received"]
+        threading.Thread(target=celery_broker._tell_always, args=(Celery(broker=redis),), daemon=True).start()
+        until(lambda: len(beats) > 10, "signs of life")
+        assert client.info("stats")["total_connections_received"] <= before + 2
 
 
 def test_a_step_goes_on_where_its_worker_lost_the_connection_and_has_no_other_beside_it(
