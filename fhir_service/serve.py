@@ -37,6 +37,8 @@ GRACE = 60
 HEAD_SECONDS = 30.0
 # Bytes of request line and headers together.
 LARGEST_HEAD = 64 << 10
+BEYOND = 1 << 10
+"""Bytes that a head may have besides what is counted of it, as long as it is not whole: its method, and blanks."""
 _TOO_LARGE = "the head of the request is too large"
 CHUNK_LINES = 16
 """So many bytes beside the body may come with each byte of it: a chunk of one byte has a line with its size."""
@@ -140,8 +142,8 @@ def watch_stdin(stop: Callable[[], None]) -> None:
 class _Protocol(HttpToolsProtocol):
     """uvicorn's HTTP, with bounds on what is no body; what is no HTTP is answered as the interface answers.
 
-    A request's head is bounded by the length of what it says, however it arrives: while it does, twice as many bytes
-    are read at most. So is what comes beside its body: trailers, and the sizes and extensions of chunks.
+    A request's head is bounded by the length of what it says, however it arrives. So is what comes beside its body:
+    trailers, and the sizes and extensions of chunks.
     A connection whose answer went out before its request ended is closed, unless that ends soon: a client that is still
     sending could not read the answer of a connection that was reset.
     """
@@ -167,7 +169,7 @@ class _Protocol(HttpToolsProtocol):
         super().data_received(data)
         if self._head is not None:
             self._head += len(data)
-            if self._head > 2 * LARGEST_HEAD and not self.transport.is_closing():
+            if self._head > LARGEST_HEAD + BEYOND and not self.transport.is_closing():
                 self.send_400_response(_TOO_LARGE)
         elif self._beside > LARGEST_HEAD and not self.transport.is_closing():
             self.transport.close()

@@ -120,9 +120,10 @@ def test_no_more_ids_are_asked_for_than_a_page_of_the_target_holds(world: World)
 def test_a_target_that_refuses_so_many_ids_is_asked_for_fewer(world: World) -> None:
     """REPORT-01"""
     target = Paged([], ids=130)
-    swept(world, target, 1_100, 4)
+    swept(world, target, 3_100, 4)
     assert max(each for each in target.groups if each <= 130) == 125
-    assert [each for each in target.groups[-3:] if each > 130] == []
+    # Two groups are under way at once: without what was learnt by them there would be 18.
+    assert len([each for each in target.groups if each > 130]) <= 10
     deaf = Paged(target.resources, ids=50)
     with pytest.raises(SweepIncomplete, match="Observations by `_id`: HTTP 400"):
         sweep_results(deaf, world.home, TARGET)
