@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from queue import Empty
 from typing import Any
 
 from celery.signals import worker_ready
@@ -60,6 +61,22 @@ class SignsOfLife(QoS):
                 self.restore_by_tag(tag, client)  # type: ignore[no-untyped-call]
 
 
+class StepChannel(Channel):
+    """A channel that waits for nothing but what is there."""
+
+    QoS = SignsOfLife
+
+    def _receive_one(self, c: Any) -> Any:
+        """Read a message for all workers, if there is one.
+
+        The loop goes by numbers of files. That of a connection which it dropped as stale may be another's by now: to
+        read from it then would wait for ever, and no step would be taken any more.
+        """
+        if not (c.connection and c.connection.is_connected and c.connection.can_read(timeout=0)):
+            raise Empty
+        return super()._receive_one(c)  # type: ignore[no-untyped-call]
+
+
 def now_of(client: Any) -> float:
     """Return the time by the clock of Redis."""
     seconds, micros = client.time()
@@ -74,7 +91,7 @@ def tell(client: Any, index: str, tags: Iterable[str]) -> None:
 
 def watch_silence() -> None:
     """Let the workers of this program give signs of life."""
-    Channel.QoS = SignsOfLife
+    Transport.Channel = StepChannel
     worker_ready.connect(_begin_to_tell)
 
 

@@ -17,7 +17,7 @@ from kombu.connection import Connection
 from kombu.entity import Queue
 
 from pipelines.dagster import celery_broker, celery_steps
-from pipelines.dagster.celery_broker import SignsOfLife, tell_of_requests
+from pipelines.dagster.celery_broker import SignsOfLife, StepChannel, tell_of_requests
 from pipelines.dagster.celery_steps import NotBegun, Sent
 from tests.support.brokers import redis_server
 from tests.support.standing import until
@@ -208,6 +208,19 @@ def test_signs_of_life_go_by_one_connection(redis: str, monkeypatch: pytest.Monk
         threading.Thread(target=celery_broker._tell_always, args=(Celery(broker=redis),), daemon=True).start()
         until(lambda: len(beats) > 10, "signs of life")
         assert client.info("stats")["total_connections_received"] <= before + 2
+
+
+def test_a_channel_does_not_wait_for_news_that_are_not_there(redis: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Celery's loop takes the number of a file for that of a connection that it has dropped."""
+    monkeypatch.setattr("kombu.transport.redis.Transport.Channel", StepChannel)
+    with Connection(redis) as one:
+        channel = one.default_channel
+        channel.subclient.psubscribe("news")
+        until(lambda: channel._receive() or channel.subclient.subscribed, "the subscription")
+        waits = threading.Thread(target=channel._receive, daemon=True)
+        waits.start()
+        waits.join(5)
+        assert not waits.is_alive()
 
 
 def test_a_step_goes_on_where_its_worker_lost_the_connection_and_has_no_other_beside_it(
