@@ -197,11 +197,15 @@ class View:
     """
 
     def __init__(self, fetch: Fetch, needs: Needs, parsed: Questionnaires, kept: Kept) -> None:
-        patients, unparsed = needs.patients - kept.accounts.keys(), needs.questionnaires - kept.questionnaires.keys()
+        # `difference` of a dict asks it for each key; `- keys()` would go through all that is kept.
+        patients, unparsed = (
+            needs.patients.difference(kept.accounts),
+            needs.questionnaires.difference(kept.questionnaires),
+        )
         # Accounts before charges: of an account that stays as it was read, the charges do too.
         records, questionnaires, accounts, charges, *others = fetch(
             [
-                Ask(RECORD, "reference", needs.records - kept.records.keys(), _OF_RECORD),
+                Ask(RECORD, "reference", needs.records.difference(kept.records), _OF_RECORD),
                 Ask(BODIES["Questionnaire"], "id", unparsed, ("id", "version", "body")),
                 Ask(ACCOUNT, "patient", patients, _OF_ACCOUNT, changing=True),
                 Ask(CHARGE, "patient", patients, _OF_CHARGE, "paid < cents"),
@@ -229,7 +233,7 @@ class View:
         """
         named = (self.records.get(reference) for reference in needs.records)
         notes = needs.notes | {record.note for record in named if record and record.note}
-        asks = [Ask(NOTE, "id", notes - kept.notes.keys(), ("id", "patient", "encounter", "state"))]
+        asks = [Ask(NOTE, "id", notes.difference(kept.notes), ("id", "patient", "encounter", "state"))]
         asks += [Ask(BODIES[name], "seq", {row[2] for row in rows}, ("seq", "id")) for name, rows in coded.items()]
         found, *numbered = fetch(asks) if any(ask.keys for ask in asks) else [[] for _ in asks]
         kept.notes |= {row[0]: StoredNote(*row) for row in found}

@@ -245,7 +245,7 @@ class _Folder:
     def drop(self) -> None:
         """Remove what the batch has no more."""
         history = self._log.history
-        for path in history.seen.keys() - history.now.keys():
+        for path in set(history.seen).difference(history.now):
             if (mark := mark_of(self._path / path)) and history.has_seen(path, mark):
                 (self._path / path).unlink(missing_ok=True)
         for path in files_of(self._path) if history.purged else ():

@@ -76,7 +76,7 @@ class Balances:
 
         The others are taken off the balance, copayments too.
         """
-        self._read(sorted({row.patient_id for row in rows if row.patient_id} - self._owed.keys()))
+        self._read(sorted({row.patient_id for row in rows if row.patient_id}.difference(self._owed)))
         found: dict[str, Reason | None] = {}
         for row in rows:
             patient = row.patient_id or ""

@@ -71,7 +71,7 @@ class UnderWay:
     def _first_free(self) -> int:
         """Wait for a line that a bundle waits for: the first one whose bundle has ended."""
         futures = {line: self.under_way[line][1] for line in self.waiting if line in self.under_way}
-        if idle := self.waiting.keys() - futures.keys():
+        if idle := set(self.waiting).difference(futures):
             return min(idle)
         ended, _ = wait(futures.values(), return_when=FIRST_COMPLETED)
         return next(line for line, future in futures.items() if future in ended)

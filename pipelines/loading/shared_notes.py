@@ -87,7 +87,7 @@ class SharedNotes:
         for group, note in self._read(there, read_all).items():
             self._remember(self._notes, group, note)
             notes[group] = note
-        return Found(notes, held - notes.keys())
+        return Found(notes, held.difference(notes))
 
     def _read(self, there: Mapping[Group, list[str]], read_all: Callable[..., Any]) -> dict[Group, str]:
         """The note of the first response of each group that has not been taken back."""

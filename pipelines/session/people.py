@@ -60,10 +60,10 @@ class People:
     def _found(self, walk: Crosswalk, values: set[str]) -> dict[str, Entry]:
         known = self._known[walk]
         found: dict[str, Entry] = {value: known[value] for value in values & known.keys()}
-        new = values - known.keys()
+        new = values.difference(known)
         found |= {value: NO_IDENTIFIER for value in new if not _can_be_asked(value)}
         with ThreadPoolExecutor(AT_ONCE, "people") as pool:
-            for some in pool.map(partial(self._search, walk), _parts(walk, sorted(new - found.keys()))):
+            for some in pool.map(partial(self._search, walk), _parts(walk, sorted(new.difference(found)))):
                 found |= some
         known.update({value: entry for value, entry in found.items() if isinstance(entry, str)})
         return found

@@ -103,3 +103,9 @@ def test_no_pattern_takes_blanks_that_it_may_have_to_give_back_before_a_separato
     sources = [path for each in (pipelines, fhir_service) for path in Path(each.__path__[0]).rglob("*.py")]
     found = [path.name for path in sources if re.search(r're\.(split|sub|findall|search)\(r"\\s[*+]', path.read_text())]
     assert found == []
+
+
+def test_no_set_is_reduced_by_going_through_all_that_is_kept() -> None:
+    """`few - kept.keys()` takes each key of `kept` in turn, and `few.difference(kept)` each of the few."""
+    sources = [path for each in (pipelines, fhir_service) for path in Path(each.__path__[0]).rglob("*.py")]
+    assert [path.name for path in sources if re.search(r" - [\w.\[\]]+\.keys\(\)", path.read_text())] == []

@@ -40,5 +40,5 @@ def failure(outcome: Outcome) -> dg.Failure:
     ended = outcome.ended
     files = {batch_id: f" ({about['file']})" for batch_id, about in outcome.done.items() if about.get("file")}
     sentences = "; ".join(f"{batch_id}{files.get(batch_id, '')}: {sentence}" for batch_id, sentence in ended.items())
-    counts = {"batches_failed": len(ended), "batches_done": len(outcome.done.keys() - ended.keys())}
+    counts = {"batches_failed": len(ended), "batches_done": len(set(outcome.done).difference(ended))}
     return dg.Failure(sentences, counts, allow_retries=outcome.retryable)
