@@ -45,8 +45,7 @@ def allocate(cents: int, charges: list[Charge], claim: str | None = None) -> lis
     ordered = sorted(charges, key=lambda charge: charge.claim != claim) if claim else charges
     rows = []
     for charge in ordered:
-        part = min(cents, charge.open)
-        if part > 0:
+        if (part := min(cents, charge.open)) > 0:
             charge.paid += part
             cents -= part
             rows.append((charge, part))

@@ -9,6 +9,8 @@ import threading
 import time
 from collections import deque
 
+_PARTS = [f"-7{part:03x}-" for part in range(1 << 12)]
+"""What follows the milliseconds: the version, and the part of one."""
 _VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
@@ -25,6 +27,7 @@ class OrderedIds:
         self._at_once = at_once
         self._tails: deque[str] = deque()
         self._last = 0
+        self._head = (-1, "")
         self._lock = threading.Lock()
 
     def __call__(self) -> str:
@@ -32,9 +35,10 @@ class OrderedIds:
             if not self._tails:
                 self._tails.extend(_tails(self._at_once))
             tail = self._tails.pop()
-            self._last = max(_ticks(), self._last + 1)
-            head = f"{self._last:015x}"
-        return f"{head[:8]}-{head[8:12]}-7{head[12:]}-{tail}"
+            self._last = last = max(_ticks(), self._last + 1)
+            if self._head[0] != (milliseconds := last >> 12):
+                self._head = milliseconds, f"{milliseconds >> 16:08x}-{milliseconds & 0xFFFF:04x}"
+            return self._head[1] + _PARTS[last & 0xFFF] + tail
 
 
 def _tails(number: int) -> list[str]:

@@ -1,18 +1,21 @@
 """Notes of the chart: an Encounter belongs to one, a response without either makes a data-import note of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from fhir_service.interface.times import instant_text
 from fhir_service.interface.vocabulary import Moment
 from fhir_service.store.changes import Changes
-from fhir_service.store.tables import NOTE
+from fhir_service.store.tables import NOTE, indexed
 from fhir_service.store.view import StoredNote, View
 
+_placed = itemgetter(*map(indexed("QuestionnaireResponse").index, ("note", "patient")))
 
-def place(response: Any, columns: Mapping[str, Any], moment: Moment, view: View, changes: Changes) -> None:
+
+def place(response: Any, columns: Sequence[Any], moment: Moment, view: View, changes: Changes) -> None:
     """Make the data-import note of a stored response when it is new, at `authored` on the timeline."""
-    note_id, patient = columns["note"], columns["patient"]
+    note_id, patient = _placed(columns)
     if view.note(note_id):
         return
     view.notes[note_id] = StoredNote(note_id, patient, None, "open")

@@ -12,8 +12,8 @@ from fhir_service.interface.resources.questionnaire_response import note_id_of
 from fhir_service.interface.resources.response_model import questionnaire_id
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Moment, Problem, Resource
-from fhir_service.store.tables import MAKERS, indexed
-from fhir_service.store.view import Needs
+from fhir_service.store.tables import IDENTIFIERS, MAKERS
+from fhir_service.store.view import Needs, View
 from fhir_service.strangers import Stranger
 from fhir_service.writing.entry import Desk
 
@@ -48,9 +48,8 @@ class Create:
     condition: Identifier | None = None
     id: str = ""
     named: Sequence[str] = field(init=False)
-    patients: tuple[str, ...] = field(init=False, default=())
-    """The id of the patient whom the body names; a `Stranger` until the store is known to have that patient."""
     _patient: str = field(init=False, default="")
+    _known: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         if self.condition and self.condition not in _identifiers(self.model):
@@ -59,8 +58,14 @@ class Create:
         self.named = self.resource.named(self.model)
         for name in self.named:
             if name.startswith("Patient/"):
-                self.patients, self._patient = (Stranger(id_of(name)),), name
+                self._patient = name
                 break
+
+    @property
+    def patients(self) -> tuple[str, ...]:
+        """The id of the patient whom the body names; a `Stranger` until the store is known to have that patient."""
+        patient = self._patient[len("Patient/") :]
+        return (patient if self._known else Stranger(patient),) if patient else ()
 
     def ask(self, needs: Needs) -> None:
         needs.records.update(self.named)
@@ -74,10 +79,8 @@ class Create:
 
     def act(self, desk: Desk) -> Created:
         resource, view = self.resource, desk.view
-        if self.patients and view.exists(self._patient):
-            self.patients = (id_of(self._patient),)
-        found = self._existing(desk)
-        if found:
+        self._known = view.exists(self._patient)
+        if self.condition and (found := self._existing(view, self.condition)):
             return found
         if not is_sound(resource, self.model, self.site, view, self.named):
             for problem in rule_problems(resource, self.model, self.site, view):
@@ -88,14 +91,14 @@ class Create:
         if self.condition:
             desk.changes.claim(resource.name, self.condition)
         if effect := EFFECTS.get(resource.name):
-            columns = dict(zip(indexed(resource.name), made.columns, strict=True))
-            effect(self.model, columns, moment, view, desk.changes)
+            effect(self.model, made.columns, moment, view, desk.changes)
         if resource.name in view.identified:
-            view.identify(resource.name, moment.id, _identifiers(self.model))
+            view.identify(resource.name, moment.id, made.sides[IDENTIFIERS[resource.name]])
         return Created(moment.id)
 
-    def _existing(self, desk: Desk) -> Created | None:
-        if self.condition is None or not (found := desk.view.identified[self.resource.name].get(self.condition)):
+    def _existing(self, view: View, condition: Identifier) -> Created | None:
+        found = view.identified[self.resource.name].get(condition)
+        if not found:
             return None
         if len(found) > 1:
             raise FhirError(MULTIPLE_MATCHES)

@@ -1,25 +1,30 @@
 """Effects of a new resource beside its own row: payments reach charges, responses make notes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from fhir_service import billing, notes
 from fhir_service.interface.vocabulary import Moment
 from fhir_service.store.changes import Changes
+from fhir_service.store.tables import indexed
 from fhir_service.store.view import View
 
-Effect = Callable[[Any, Mapping[str, Any], Moment, View, Changes], None]
-"""Given a body, the values of its columns by name, its moment, and what its batch sees and changes."""
+Effect = Callable[[Any, Sequence[Any], Moment, View, Changes], None]
+"""Given a body, the values of its columns, its moment, and what its batch sees and changes."""
 
 
-def _pay(_: Any, columns: Mapping[str, Any], moment: Moment, view: View, changes: Changes) -> None:
+_paid = itemgetter(*map(indexed("PaymentNotice").index, ("request", "cents", "claim")))
+
+
+def _pay(_: Any, columns: Sequence[Any], moment: Moment, view: View, changes: Changes) -> None:
     """Books a payment on the patient's account and applies it to open charges."""
-    patient, cents = columns["request"], columns["cents"]
+    patient, cents, claim = _paid(columns)
     account, charges = view.account(patient), view.charges.get(patient, [])
     account.paid += cents
-    parts = billing.allocate(cents, charges, columns["claim"])
+    parts = billing.allocate(cents, charges, claim)
     changes.pay(moment.id, patient, account, parts)
-    if not all(charge.open for charge, _ in parts):
+    if any(charge.paid == charge.cents for charge, _ in parts):
         view.charges[patient] = [charge for charge in charges if charge.open]
 
 

@@ -319,5 +319,11 @@ def _sides(name: str) -> list[tuple[Draw, bool, Table, bool]]:
     ]
 
 
+IDENTIFIERS = {
+    name: [param.name for param in repeating(RESOURCES[name])].index("identifier")
+    for name, kind in SIDES
+    if kind == "identifier"
+}
+"""By type, the place of the identifiers among the side tables."""
 MAKERS = {name: _maker(resource) for name, resource in RESOURCES.items() if resource.stored}
 """By type, how a new resource is made."""
