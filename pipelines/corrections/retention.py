@@ -7,9 +7,10 @@ from pathlib import Path
 
 from pipelines.home.batch_files import NONE, WITHOUT_ROWS, is_of
 from pipelines.home.user import user_name
+from pipelines.ledger.answering import OPEN
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rejects import OPEN, reject_places
+from pipelines.ledger.rejects import reject_places
 from pipelines.ledger.tables import NotPossible
 from pipelines.session.ledger import ledger_of
 from pipelines.session.session import Session

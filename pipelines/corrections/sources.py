@@ -5,8 +5,9 @@ from pathlib import Path
 
 from pipelines.feeds.files.catalog import Catalog, Feed
 from pipelines.home.batch import Received, received_before
+from pipelines.ledger.answering import OPEN
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rejects import OPEN, RejectPlace, reasons_of, reject_places
+from pipelines.ledger.rejects import RejectPlace, reasons_of, reject_places
 from pipelines.ledger.rows import Reason
 
 NO_ENTRY = "FEED-FILE-06"

@@ -14,10 +14,11 @@ from sqlalchemy import case, func, select
 
 from pipelines.home.batch import shown
 from pipelines.ledger import tables as t
+from pipelines.ledger.answering import OPEN
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rejects import OPEN, open_by_batch
+from pipelines.ledger.rejects import open_by_batch
 from pipelines.ledger.states import LANDED
 
 AGES = (("under a day", 1), ("1 to 7 days", 7), ("7 to 30 days", 30))

@@ -14,7 +14,8 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
 from pipelines.importing.closing import publish_into, summary_of
-from pipelines.ledger.rejects import OPEN, RejectPlace, reject_places, settle_resubmitted
+from pipelines.ledger.answering import OPEN
+from pipelines.ledger.rejects import RejectPlace, reject_places, settle_resubmitted
 from pipelines.runs.batch import run_over
 from pipelines.runs.run import Result
 from pipelines.runs.summary import Summary

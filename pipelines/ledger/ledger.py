@@ -10,10 +10,11 @@ from typing import Any
 from sqlalchemy import Select, select, update
 
 from pipelines.ledger import tables as t
+from pipelines.ledger.answering import OPEN
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.former import KEEP_OUTCOME
 from pipelines.ledger.lease import Held, Holder, Lease
-from pipelines.ledger.rejects import OPEN, named_rejects, wait_on, waiting_elsewhere
+from pipelines.ledger.rejects import named_rejects, wait_on, waiting_elsewhere
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reject, Repeat, Sighting, SoFar
 from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.verbs import verb
@@ -255,7 +256,7 @@ class Ledger(BatchLedger):
             for name, r in named.items()
             for position, reason in enumerate(r.reasons)
         ]
-        elsewhere = waiting_elsewhere(self, target, batch_id, named)
+        elsewhere = waiting_elsewhere(self, (target, source, resource_type), batch_id, named)
         self.write(SET_ASIDE, rows)
         wait_on(self, target, elsewhere)
         self.write(FORGET_REASONS, [(name,) for name in named])

@@ -4,22 +4,19 @@ A reject stays itself in whatever file its record comes again: `resubmission` sa
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Row, and_, bindparam, func, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import VALUES_A_QUERY, LedgerAccess
+from pipelines.ledger.answering import LINES_A_QUERY, OPEN, Of, states_of
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.inserting import insert_new
 from pipelines.ledger.rows import Reason, Reject, reject_id
-from pipelines.ledger.states import LANDED, UNDECIDED
+from pipelines.ledger.states import LANDED
 from pipelines.ledger.verbs import verb
-
-OPEN = ("open", "resubmitted")
-LINES_A_QUERY = 10_000
-
 
 _reject, _again = t.reject.c, t.resubmission.c
 _OF_TARGET = and_(_reject.target == bindparam("target"), _reject.state.in_(bindparam("states", expanding=True)))
@@ -54,7 +51,7 @@ def named_rejects(
     """The rejects by id: the ids they answer where these are open, else their own. Reasons under one id add up."""
     answers = {reject.line: reject.answers for reject in rejects if reject.answers}
     valid = _answerable(ledger, target, source, resource_type, batch_id, answers)
-    _note(ledger, target, batch_id, valid)
+    _note(ledger, (target, source, resource_type), batch_id, valid)
     named: dict[str, Reject] = {}
     for reject in rejects:
         own = (reject_id(target, batch_id, reject.line, reject.source_key),)
@@ -75,7 +72,7 @@ def resubmit(
 ) -> None:
     """Note that these records, by line, are on their way to answer these rejects."""
     valid = _answerable(ledger, target, source, resource_type, batch_id, answers)
-    _note(ledger, target, batch_id, valid)
+    _note(ledger, (target, source, resource_type), batch_id, valid)
     wait_on(ledger, target, (name for names in valid.values() for name in names))
 
 
@@ -95,60 +92,29 @@ def _answerable(
         return {}
     reject, again = t.reject.c, t.resubmission.c
     wanted = sorted({name for names in answers.values() for name in names})
-    ours = (reject.target == target, reject.source == source, reject.resource_type == resource_type)
-    known = select(reject.reject_id, reject.state, reject.batch_id, reject.line).where(*ours)
-    named = ledger.read_of(known, reject.reject_id, wanted)
-    open_ids = {each.reject_id for each in named if each.state in OPEN}
+    states = states_of(ledger, (target, source, resource_type), batch_id, wanted)
     resubmitted = select(again.line, again.reject_id).where(again.target == target, again.batch_id == batch_id)
     before = {(line, name) for line, name in ledger.read_of(resubmitted, again.reject_id, wanted)}
-    before |= {(each.line, each.reject_id) for each in named if each.batch_id == batch_id}
-    elsewhere = on_the_way(ledger, target, batch_id, wanted)
+    own = select(reject.line, reject.reject_id).where(reject.target == target, reject.batch_id == batch_id)
+    before |= {(line, name) for line, name in ledger.read_of(own, reject.reject_id, wanted)}
     valid = {
-        line: [name for name in names if name not in elsewhere and (name in open_ids or (line, name) in before)]
+        line: [
+            name
+            for name in names
+            if states.get(name) == "open" or ((line, name) in before and states.get(name) != "resubmitted")
+        ]
         for line, names in answers.items()
     }
     return {line: names for line, names in valid.items() if names}
 
 
-def answered_by(ledger: LedgerAccess, of: tuple[str, str, str], batch_id: str, ids: Collection[str]) -> dict[str, str]:
-    """Return the states of these rejects `of` a target, source and type, by id, as a batch that names them finds them.
-
-    `open`: its records may answer the reject, since no other batch's have. `resubmitted`: it is open yet whether a
-    record of another batch does. Ids that are none of theirs are left out, and the batch's own rejects.
-    """
-    target, source, resource_type = of
+def waiting_elsewhere(ledger: LedgerAccess, of: Of, batch_id: str, ids: Iterable[str]) -> set[str]:
+    """Those of these rejects that another batch's record decides, whatever becomes of this batch's."""
     reject = t.reject.c
-    ours = (reject.target == target, reject.source == source, reject.resource_type == resource_type)
-    query = select(reject.reject_id, reject.state, reject.closed_by_batch).where(*ours, reject.batch_id != batch_id)
-    found = {
-        name: "open" if state in OPEN or closed_by == batch_id else state
-        for name, state, closed_by in ledger.read_of(query, reject.reject_id, sorted(ids))
-    }
-    waiting = sorted(name for name, state in found.items() if state == "open")
-    return found | dict.fromkeys(on_the_way(ledger, target, batch_id, waiting), "resubmitted")
-
-
-def on_the_way(ledger: LedgerAccess, target: str, batch_id: str, ids: Sequence[str]) -> set[str]:
-    """Those of these rejects for which another batch has a record whose outcome is open: an answer, or their own."""
-    reject, again, record = t.reject.c, t.resubmission.c, t.record.c
-    by_key = (getattr(record, name) == getattr(reject, name) for name in ("target", "source", "resource_type"))
-    own = and_(*by_key, record.key == reject.source_key, record.batch_id == reject.batch_id, record.line == reject.line)
-    query = select(reject.reject_id).join(t.record, own)
-    query = query.where(reject.target == target, reject.batch_id != batch_id, record.state.in_(UNDECIDED))
-    found = {name for (name,) in ledger.read_of(query, reject.reject_id, ids)}
-    others = select(again.reject_id, again.batch_id, again.line)
-    others = others.where(again.target == target, again.batch_id != batch_id)
-    answers = ledger.read_of(others, again.reject_id, ids)
-    states = _row_states(ledger, target, answers)
-    return found | {each.reject_id for each in answers if not states[each.batch_id, each.line].isdisjoint(UNDECIDED)}
-
-
-def waiting_elsewhere(ledger: LedgerAccess, target: str, batch_id: str, ids: Iterable[str]) -> set[str]:
-    """Those of these rejects that wait for another batch's record, whatever becomes of this batch's."""
-    reject = t.reject.c
-    query = select(reject.reject_id).where(reject.target == target, reject.state == "resubmitted")
+    query = select(reject.reject_id).where(reject.target == of[0], reject.state == "resubmitted")
     waiting = [name for (name,) in ledger.read_of(query, reject.reject_id, ids)]
-    return on_the_way(ledger, target, batch_id, waiting) if waiting else set()
+    states = states_of(ledger, of, batch_id, waiting) if waiting else {}
+    return {name for name, state in states.items() if state != "open"}
 
 
 def wait_on(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> None:
@@ -159,9 +125,9 @@ def wait_on(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> None:
         ledger.execute(update(t.reject).where(*where).values(state="resubmitted"))
 
 
-def _note(ledger: LedgerAccess, target: str, batch_id: str, answers: Mapping[int, Sequence[str]]) -> None:
-    """Appearances in files other than the reject's own."""
-    reject, names = t.reject.c, sorted({name for each in answers.values() for name in each})
+def _note(ledger: LedgerAccess, of: Of, batch_id: str, answers: Mapping[int, Sequence[str]]) -> None:
+    """Note appearances in files other than the reject's own. What records closed that were taken back is open again."""
+    reject, target, names = t.reject.c, of[0], sorted({name for each in answers.values() for name in each})
     of_batch = select(reject.reject_id).where(reject.target == target, reject.batch_id == batch_id)
     own = {name for (name,) in ledger.read_of(of_batch, reject.reject_id, names)}
     rows = [
@@ -170,6 +136,12 @@ def _note(ledger: LedgerAccess, target: str, batch_id: str, answers: Mapping[int
         for name in each
         if name not in own
     ]
+    closed = and_(reject.target == target, reject.state == "closed", reject.closed_by_batch != batch_id)
+    ended = [name for (name,) in ledger.read_of(select(reject.reject_id).where(closed), reject.reject_id, names)]
+    again = [name for name, state in states_of(ledger, of, batch_id, ended).items() if state == "open"] if ended else []
+    for some in _parts(again):
+        values = {"state": "open", "closed_by_batch": None}
+        ledger.execute(update(t.reject).where(closed, reject.reject_id.in_(some)).values(**values))
     insert_new(ledger, t.resubmission, rows)
 
 

@@ -14,7 +14,7 @@ from pipelines.loading.closing import Closing
 from pipelines.loading.intents import Intents
 from pipelines.loading.load import Load
 from pipelines.loading.loaded import Loaded
-from pipelines.loading.outcomes import Outcomes, Results, of_changes
+from pipelines.loading.outcomes import Outcomes, Results, of_changes, refused_for
 from pipelines.loading.repeats import Repeats
 from pipelines.loading.row import Row
 from pipelines.loading.shared_notes import SharedNotes
@@ -64,7 +64,14 @@ class Book:
         self.closing.landed(row)
 
     def write_known(self, repeats: Sequence[Repeat], aside: Sequence[tuple[Row, Reason]]) -> None:
-        """Write rows down that were judged and are not sent, in one commit with the counts of the run."""
+        """Write rows down that were judged and are not sent, in one commit with the counts of the run.
+
+        One whose intent was taken back before has a record, which gets the outcome that it is refused.
+        """
+        planned = self._planned(row for row, _ in aside)
+        refused = [(row, refused_for(reason)) for row, reason in aside if row.key in planned]
+        aside = [(row, reason) for row, reason in aside if row.key not in planned]
+        self.write_down([], refused)
         with self.load.ledger.transaction():
             self.repeats.note(repeats)
             for row, _ in aside:
@@ -74,6 +81,11 @@ class Book:
             if so_far := self.so_far():
                 self.load.ledger.count_run(self.load.batch.target, so_far)
         self.load.progress.advance(len(aside))
+
+    def _planned(self, rows: Iterable[Row]) -> set[str]:
+        """Return the keys of those rows whose own records are to be sent."""
+        known = self.load.ledger.known(*self.load.of, [row.key for row in rows if row.known and not row.elsewhere])
+        return {key for key, record in known.items() if record.state == "planned"}
 
     # -- around sending
 

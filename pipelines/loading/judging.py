@@ -42,17 +42,16 @@ class Judge:
 
     def judge(self, rows: Sequence[Row], known: Mapping[str, KnownRecord]) -> Iterator[Judged]:
         """Yield each row with its verdict, in order. known: the records of their keys."""
-        ended = self._ended.reasons(rows, known)
-        for row in rows:
-            record = known.get(row.key)
-            if reason := ended.get(row.key):
-                yield Judged(row, record, "aside", reason)
-            elif record is None:
-                yield Judged(row, None, "sent")
-            else:
-                yield self._judged(row, record)
+        judged = [self._judged(row, known.get(row.key)) for row in rows]
+        new = [each.row for each in judged if each.verdict == "sent" and not (each.row.intended or each.row.replaces)]
+        ended = self._ended.reasons(new, known)
+        for each in judged:
+            reason = ended.get(each.row.key)
+            yield Judged(each.row, each.record, "aside", reason) if reason else each
 
-    def _judged(self, row: Row, record: KnownRecord) -> Judged:
+    def _judged(self, row: Row, record: KnownRecord | None) -> Judged:
+        if record is None:
+            return Judged(row, None, "sent")
         verdict = self.verdicts.of(row, record)
         if verdict in SENT:
             return Judged(self.verdicts.as_sent(verdict, row, record), record, "sent")

@@ -67,6 +67,12 @@ def of_changes(results: Results) -> Results:
     return [(row, _of_a_change(result)) if row.replaces else (row, result) for row, result in results]
 
 
+def refused_for(reason: Reason) -> Result:
+    """Return the result of a row that we refuse ourselves."""
+    outcome = {"code": reason.rule_id, "text": reason.message, "diagnostics": None, "expression": reason.expression}
+    return Result("refused", outcome=outcome)
+
+
 def _tells(row: Row, result: Result, record: KnownRecord) -> bool:
     """True if a result is a fact, and news. That a change was refused is for who changes the record now."""
     same = (record.generation, record.content_hash) == (row.generation, row.content_hash)

@@ -3,9 +3,10 @@
 import json
 
 from pipelines.home.files import write_whole
+from pipelines.ledger.answering import OPEN
 from pipelines.ledger.columns import COUNTS
 from pipelines.ledger.manifests import MANIFEST, runs_in
-from pipelines.ledger.rejects import OPEN, reject_places
+from pipelines.ledger.rejects import reject_places
 from pipelines.runs.run import Run
 from pipelines.session.session import Session
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home import spill
-from pipelines.ledger.rejects import answered_by
+from pipelines.ledger.answering import Claim, Fate, fates
 from pipelines.ledger.rows import Reason, Reject
 from pipelines.ledger.standing import Standing, standing_of
-from pipelines.loading.ended import NAMED, reason_of, state_of
+from pipelines.loading.ended import SENTENCES, reason_of
 from pipelines.session.answers import answers_of
 from pipelines.session.session import Session
 from pipelines.validation.outcome import Validated
@@ -26,12 +26,13 @@ OF_REASON = "rule_id expression column message retryable line".split()
 def rejects_left(session: Session, feed: Feed, batch_id: str, validated: Validated) -> Iterator[list[Reject]]:
     """Yield the rejects, without doubtful records that the target has with this content: these count as accepted."""
     answers = answers_of(validated.folder)
-    named, of = {name for names in answers.values() for name in names}, (session.target, feed.source, feed.resource)
-    states = answered_by(session.ledger, of, batch_id, named) if named else {}
+    of = (session.target, feed.source, feed.resource)
     with spill.Writer(validated.folder / "known.parquet", KNOWN, needed=False) as there:
         for rejects in _rejects(validated.folder, answers):
             left = _without_known(session, feed, rejects, validated, there)
-            yield [_with_ended(reject, states, validated) for reject in left]
+            naming = [Claim(reject.source_key, reject.answers) for reject in left if reject.answers]
+            found = iter(fates(session.ledger, of, batch_id, naming) if naming else ())
+            yield [_with_ended(each, next(found), validated) if each.answers else each for each in left]
 
 
 class _Doubtful(NamedTuple):
@@ -58,12 +59,11 @@ def _without_known(
     return left
 
 
-def _with_ended(reject: Reject, states: Mapping[str, str], validated: Validated) -> Reject:
-    sentence = NAMED.get(state_of(reject.answers, states) or "")
-    if sentence is None:
+def _with_ended(reject: Reject, fate: Fate, validated: Validated) -> Reject:
+    if not (fate.is_named and fate in SENTENCES):
         return reject
     validated.reasons["LEDGER-07"] += 1
-    return reject._replace(reasons=[*reject.reasons, reason_of(sentence)])
+    return reject._replace(reasons=[*reject.reasons, reason_of(fate)])
 
 
 def _rejects(folder: Path, answers: Mapping[int, Sequence[str]]) -> Iterator[list[_Doubtful]]:

@@ -225,3 +225,82 @@ def test_a_second_correction_is_not_loaded_by_a_retry_under_a_feed_that_reads_it
     (feeds / "payments.toml").write_text(said.replace(key, 'payment_id = { column = "payment_id", before = "till-" }'))
     assert practice.run("rejects", "retry")[0] == 3
     assert amounts(practice) == [1, 2]
+
+
+@pytest.fixture
+def exported(practice):
+    """k2 was rejected; gives the file of rejects with its amount mended."""
+    practice.take(HEADER + ROWS["k2"].replace("2.00", "two"))
+    (export,) = practice.export().values()
+    return export.replace(b",two,", b",2.00,")
+
+
+@pytest.mark.parametrize("practice", [False], ids=["bare"], indirect=True)
+def test_a_correction_is_set_aside_while_the_record_is_in_doubt_from_a_plain_export(practice, exported, in_doubt):
+    """LEDGER-07: the source had mended the row, too."""
+    assert practice.take(HEADER + ROWS["k2"], "payments-mended.csv")[0] == 5
+    assert practice.take(exported.replace(b",k2,p2", b",k2-b,p3"), "fixed.csv")[1]["totals"]["rejected"] == 1
+    in_doubt()
+    practice.run("rejects", "retry")
+    assert amounts(practice) == [2]
+
+
+@pytest.mark.parametrize("practice", [True], ids=["with additions"], indirect=True)
+@pytest.mark.usefixtures("exported")
+def test_a_row_that_waits_behind_a_doubt_is_not_sent_once_its_reject_was_discarded(practice, monkeypatch):
+    """LEDGER-07: what is true when a row is sent counts, and not when it came."""
+    monkeypatch.setattr("pipelines.loading.bundles.ROWS_A_BUNDLE", 1)
+    practice.target.faults = [""] + ["lost_before"] * 20
+    rows = "".join(f"k{n},p2,{n}.00,2026-03-0{n},\n" for n in (3, 4)) + ROWS["k2"].replace("-01,", "-09,")
+    practice.take(HEADER + rows, "payments-mended.csv")
+    assert ("k2",) in practice.rows("SELECT key FROM record WHERE state = 'planned'")
+    practice.run("rejects", "discard", practice.ids()["k2"], "--why", "entered twice")
+    practice.target.faults = []
+    assert practice.run("import")[0] == 3
+    assert amounts(practice) == [3, 4]
+    assert practice.rows("SELECT state FROM record WHERE key = 'k2'") == [("refused",)]
+    assert sorted(practice.rows("SELECT source_key, state FROM reject")) == [("k2", "discarded"), ("k2", "open")]
+    counts = practice.rows("SELECT accepted, rejected, refused FROM batch WHERE accepted > 0")
+    assert counts == [(3, 0, 1)]
+
+
+def test_after_an_undo_of_a_wrong_correction_the_right_one_goes_and_no_second_one(practice):
+    """LEDGER-07: what was taken back answers nothing."""
+    header, row = "task_id,description,status,requester_id\n", "t1,first,odd,d1\n"
+    practice.take(header + row, "tasks.csv")
+    (export,) = practice.export().values()
+    fixed = export.replace(b",odd,", b",requested,")
+    wrong = practice.take(fixed.replace(b",t1,first", b",t2,wrong"), "wrong.csv")[1]
+    assert practice.run("undo", wrong["batches"][0]["batch_id"])[0] == 0
+    assert practice.take(fixed.replace(b",t1,", b",t3,"), "right.csv")[0] == 0
+    assert {state for state, _ in practice.rejects().values()} == {"closed"}
+    assert practice.take(fixed.replace(b",t1,", b",t4,"), "more.csv")[1]["totals"]["rejected"] == 1
+    standing = [body["description"] for body in practice.target.of("Task") if body["status"] == "requested"]
+    assert standing == ["first"]
+
+
+@pytest.mark.parametrize(("first", "second"), [("k2", "k2-b"), ("k2-b", "k2"), ("k2-b", "k2-c")])
+def test_a_record_that_was_rejected_in_two_files_is_loaded_once(practice, first, second):
+    """LEDGER-07: each complete export has the row that nobody has mended in the source, and each is a reject."""
+    wrong = ROWS["k2"].replace("2.00", "two")
+    fixed = []
+    for rows in (wrong, wrong + ROWS["k1"]):
+        practice.take(HEADER + rows)
+        fixed.append(
+            practice.export("--batch", practice.rows("SELECT batch_id FROM reject ORDER BY first_seen_at")[-1][0])
+        )
+    (one,), (other,) = (files.values() for files in fixed)
+    one, other = (text.replace(b",two,", b",2.00,") for text in (one, other))
+    assert practice.take(one.replace(b",k2,", f",{first},".encode()), "one.csv")[0] == 0
+    code, found = practice.take(other.replace(b",k2,", f",{second},".encode()), "other.csv")
+    assert (code, found["totals"]["rejected"]) == (3, 1)
+    assert amounts(practice) == [1, 2]
+
+
+def test_of_a_row_and_its_correction_under_another_key_in_one_file_one_goes(practice, exported):
+    """LEDGER-07: the row itself says nothing of the reject that the other answers."""
+    head, row = exported.splitlines(keepends=True)
+    plain = b",," + ROWS["k2"].encode()
+    code, found = practice.take(head + plain + row.replace(b",k2,", b",k2-b,"), "both.csv")
+    assert (code, found["totals"]["created"], found["totals"]["rejected"]) == (3, 1, 1)
+    assert amounts(practice) == [2]

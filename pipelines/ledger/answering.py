@@ -1,0 +1,213 @@
+"""Answers to rejects: the one decision whether a row may go, or another has gone for what it stands for.
+
+A reject is answered by the record of its key, and by records that later files have put in for it, whatever keys these
+have. Rejects of one key in several files are one record that came again.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Row, and_, exists, or_, select
+
+from pipelines.ledger import tables as t
+from pipelines.ledger.access import LedgerAccess
+from pipelines.ledger.states import LANDED, UNDECIDED
+
+Of = tuple[str, str, str]
+"""Target, source and resource type."""
+OPEN = ("open", "resubmitted")
+DONE_WITH = ("discarded", "closed", "resubmitted")
+"""What becomes of a reject, in the order in which it is told: a person is done with it, its record is there, or is on
+its way."""
+TOLD = ("LEDGER-07", "LEDGER-08")
+"""Rules by which a row is set aside as its record is known: who puts it in after that means another one."""
+LINES_A_QUERY = 10_000
+
+
+class Claim(NamedTuple):
+    """A row that is to go: its key, and the rejects that it names. is_new: nothing of its record was ever there."""
+
+    key: str | None
+    names: Sequence[str] = ()
+    is_new: bool = True
+
+
+class Fate(NamedTuple):
+    """What has become of the reject that a row stands for: `open`, or one of `DONE_WITH`. is_named: the row says so."""
+
+    state: str
+    is_named: bool
+
+
+class Answer(NamedTuple):
+    """The record of a reject's own key, or one that a file has put in for it: its key, batch and present state."""
+
+    key: str
+    batch_id: str
+    state: str
+    is_put_in: bool
+
+
+def fates(
+    ledger: LedgerAccess, of: Of, batch_id: str, claims: Sequence[Claim], here: Collection[str] = ()
+) -> list[Fate]:
+    """Return what has become of the rejects that rows of a batch stand for: those they name, else those of their keys.
+
+    here: the rejects that rows of the batch are to answer. A row that is tried again names its own.
+    """
+    named = Rejects.named(ledger, of, batch_id, {name for claim in claims for name in claim.names})
+    keys = {claim.key for claim in claims if not any(name in named.by_id for name in claim.names)}
+    keys |= {reject.source_key for reject in named.by_id.values()}
+    of_keys = Rejects.ended(ledger, of, keys - {None})
+    return [_fate(claim, batch_id, named, of_keys, here) for claim in claims]
+
+
+def _fate(claim: Claim, batch_id: str, named: "Rejects", of_keys: "Rejects", here: Collection[str]) -> Fate:
+    mine = [named.by_id[name] for name in claim.names if name in named.by_id]
+    if not mine:
+        return Fate(_first(_of_key(each, claim, of_keys, here) for each in of_keys.of_key(claim.key)), False)
+    states = {
+        _first((state, *_of_others(each, claim, batch_id, named, of_keys, here))) if state == "open" else state
+        for each in mine
+        for state in (named.state(each, claim.key, batch_id),)
+    }
+    return Fate("open" if "open" in states else _first(states), True)
+
+
+def _of_key(reject: Row[Any], claim: Claim, of_keys: "Rejects", here: Collection[str]) -> str:
+    """What an earlier reject of its key says of a row that names none."""
+    if reject.state == "discarded":
+        return "discarded" if claim.is_new else "open"
+    if reject.reject_id in here and reject.reject_id not in claim.names:
+        return "resubmitted"
+    state = of_keys.state(reject, claim.key)
+    return "closed" if reject.state == "closed" and claim.is_new else state
+
+
+def _of_others(
+    reject: Row[Any], claim: Claim, batch_id: str, named: "Rejects", of_keys: "Rejects", here: Collection[str]
+) -> Iterable[str]:
+    """What rejects of the same record in other files say of a row that names this one, unless a person knows of them.
+
+    Of two that are answered by one file, one goes.
+    """
+    if reject.reject_id in named.told:
+        return
+    for other in of_keys.of_key(reject.source_key):
+        if other.batch_id == reject.batch_id or other.reject_id in claim.names or other.state == "discarded":
+            continue
+        goes_first = other.reject_id in here and other.reject_id < reject.reject_id
+        yield "resubmitted" if goes_first else of_keys.state(other, claim.key, batch_id)
+
+
+def _first(states: Iterable[str]) -> str:
+    found = set(states)
+    return next((state for state in DONE_WITH if state in found), "open")
+
+
+class Rejects:
+    """Some rejects of a target, source and type, with what answers them. told: those that say what is known of them."""
+
+    def __init__(self, ledger: LedgerAccess, of: Of, found: Iterable[Row[Any]]) -> None:
+        self.by_id = {each.reject_id: each for each in found}
+        self._by_key = defaultdict[str | None, list[Row[Any]]](list)
+        for each in self.by_id.values():
+            self._by_key[each.source_key].append(each)
+        self._answers = answers_to(ledger, of, self.by_id) if self.by_id else {}
+        reason = t.reject_reason.c
+        query = select(reason.reject_id).where(reason.rule_id.in_(TOLD))
+        self.told = {name for (name,) in ledger.read_of(query, reason.reject_id, sorted(self.by_id))}
+
+    @classmethod
+    def named(cls, ledger: LedgerAccess, of: Of, batch_id: str, ids: Collection[str]) -> "Rejects":
+        """Those of these ids that are not the batch's own."""
+        if not ids:
+            return cls(ledger, of, ())
+        query = _rejects(of).where(t.reject.c.batch_id != batch_id)
+        return cls(ledger, of, ledger.read_of(query, t.reject.c.reject_id, sorted(ids)))
+
+    @classmethod
+    def ended(cls, ledger: LedgerAccess, of: Of, keys: Collection[str | None]) -> "Rejects":
+        """Those of these keys that are done with, or waited for. One says nothing while another of its key and file is
+        open.
+        """
+        if not keys:
+            return cls(ledger, of, ())
+        reject, other = t.reject.c, t.reject.alias()
+        same = ("target", "source", "resource_type", "source_key", "batch_id")
+        beside = and_(*(other.c[name] == reject[name] for name in same), other.c.state.in_(OPEN))
+        ended = and_(reject.state.in_(("discarded", "closed")), ~exists().where(beside))
+        query = _rejects(of).where(or_(ended, reject.state == "resubmitted"))
+        return cls(ledger, of, ledger.read_of(query, reject.source_key, sorted(map(str, keys))))
+
+    def of_key(self, key: str | None) -> Sequence[Row[Any]]:
+        return self._by_key.get(key, ()) if key is not None else ()
+
+    def state(self, reject: Row[Any], key: str | None, batch_id: str | None = None) -> str:
+        """Return what has become of a reject by records of other keys than `key`, and from other batches than this."""
+        if reject.state == "discarded":
+            return "discarded"
+        answers = self._answers.get(reject.reject_id, ())
+        others = {
+            each.state
+            for each in answers
+            if each.key != key and each.batch_id != batch_id and (each.is_put_in or reject.reject_id not in self.told)
+        }
+        if not others.isdisjoint(LANDED) or (reject.state == "closed" and not answers and reject.closed_by != batch_id):
+            return "closed"
+        return "open" if others.isdisjoint(UNDECIDED) else "resubmitted"
+
+
+def states_of(ledger: LedgerAccess, of: Of, batch_id: str, ids: Collection[str]) -> dict[str, str]:
+    """Return what has become of rejects by records of other batches, by id."""
+    rejects = Rejects(ledger, of, ledger.read_of(_rejects(of), t.reject.c.reject_id, sorted(ids)))
+    return {name: rejects.state(each, None, batch_id) for name, each in rejects.by_id.items()}
+
+
+def answers_to(ledger: LedgerAccess, of: Of, rejects: Mapping[str, Row[Any]]) -> Mapping[str, Sequence[Answer]]:
+    """Return the answers to rejects, by id."""
+    target, source, resource_type = of
+    record, again = t.record.c, t.resubmission.c
+    places = ledger.read_of(
+        select(again.reject_id, again.batch_id, again.line).where(again.target == target), again.reject_id, rejects
+    )
+    keys = keys_on(ledger, target, places)
+    wanted = {each.source_key for each in rejects.values() if each.source_key} | {k for ks in keys.values() for k in ks}
+    query = select(record.key, record.batch_id, record.state)
+    ours = (record.target == target, record.source == source, record.resource_type == resource_type)
+    known = {each.key: each for each in ledger.read_of(query.where(*ours), record.key, sorted(wanted))}
+    found = defaultdict[str, list[Answer]](list)
+    for name, reject in rejects.items():
+        if own := known.get(reject.source_key):
+            found[name].append(Answer(own.key, own.batch_id, own.state, False))
+    for place in places:
+        for key in keys[place.batch_id, place.line] & known.keys():
+            found[place.reject_id].append(Answer(key, place.batch_id, known[key].state, True))
+    return found
+
+
+def keys_on(ledger: LedgerAccess, target: str, at: Iterable[Row[Any]]) -> Mapping[tuple[str, int], set[str]]:
+    """Return the keys on these lines, by batch and line: a batch is read through for many lines at once."""
+    found = defaultdict[tuple[str, int], set[str]](set)
+    lines = defaultdict[str, set[int]](set)
+    for each in at:
+        lines[each.batch_id].add(each.line)
+    for batch_id, wanted in lines.items():
+        for c in (t.record.c, t.repeat.c):
+            there = select(c.line, c.key).where(c.target == target, c.batch_id == batch_id)
+            for line, key in ledger.read_of(there, c.line, sorted(wanted), LINES_A_QUERY):
+                found[batch_id, line].add(key)
+    return found
+
+
+def _rejects(of: Of) -> Any:
+    target, source, resource_type = of
+    reject = t.reject.c
+    ours: tuple[ColumnElement[bool], ...] = (
+        reject.target == target,
+        reject.source == source,
+        reject.resource_type == resource_type,
+    )
+    columns = (reject.reject_id, reject.source_key, reject.state, reject.batch_id)
+    return select(*columns, reject.closed_by_batch.label("closed_by")).where(*ours)
