@@ -36,15 +36,12 @@ def check_records(
     mapped: in a folder where sorting may spill. answers, only: as in `Wanted`.
     """
     wanted = Wanted(answers, only)
-    with (
-        spill.sorter(mapped.parent) as database,
-        spill.Writer(found.folder / "warnings.parquet", WARNINGS, needed=False) as warned,
-    ):
-        some = (wanted.of(chunk, feed.kind) for chunk in chunks(database, mapped, feed.kind))
+    with spill.Writer(found.folder / "warnings.parquet", WARNINGS, needed=False) as warned:
+        some = (wanted.of(chunk, feed.kind) for chunk in chunks(mapped, feed.kind))
         make = partial(Checker, feed.file, around, strict, found.places)
         inspected = _write(make, some, found, progress, work, warned)
         if only is None:
-            notice_totals(database, found)
+            notice_totals(mapped.parent, found)
         _warn_of_the_file(inspected, found, warned, only is None)
     if only is not None:
         found.header, found.not_taken, found.lines = 0, 0, wanted.lines

@@ -1,7 +1,6 @@
 """Rows that look like a total: their amount is the sum of the rows before them."""
 
 from pathlib import Path
-from typing import Any
 
 from pipelines.feeds.reading.chunks import Notice
 from pipelines.home import spill
@@ -18,15 +17,18 @@ NAMED = 5
 FILES = {ACCEPTED: "accepted", SKIPPED: "skipped", REJECTS: "rejects"}
 
 
-def notice_totals(database: Any, found: Validated) -> None:
-    """Note the rows that look like a total. The files of the folder are whole."""
-    if found.rejected and found.amount_received:
-        lines = spill.rows(database, _query(found.folder))
-        found.noticed += [Notice(line, LOOKS_LIKE_TOTAL, SAID) for (line,) in lines]
-    if found.accepted > SURE and found.amount_received:
-        ((line, cents),) = spill.rows(database, _last(found.folder))
-        if cents and cents * 2 == found.amount_received:
-            found.noticed.append(Notice(line, LOOKS_LIKE_TOTAL, TAKEN))
+def notice_totals(scratch: Path, found: Validated) -> None:
+    """Note the rows that look like a total. The files of the folder are whole. scratch: where sorting may spill."""
+    if not found.amount_received:
+        return
+    with spill.sorter(scratch) as database:
+        if found.rejected:
+            lines = spill.rows(database, _query(found.folder))
+            found.noticed += [Notice(line, LOOKS_LIKE_TOTAL, SAID) for (line,) in lines]
+        if found.accepted > SURE:
+            ((line, cents),) = spill.rows(database, _last(found.folder))
+            if cents and cents * 2 == found.amount_received:
+                found.noticed.append(Notice(line, LOOKS_LIKE_TOTAL, TAKEN))
 
 
 def _query(folder: Path) -> str:

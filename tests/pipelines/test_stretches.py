@@ -1,0 +1,62 @@
+"""Rows of payments in the order of sending, and keys that come more than once, in files larger than what is sorted."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.home import arrow
+from pipelines.validation import grouping
+from pipelines.validation.tables import MAPPED
+
+Drawn = dict[str, Any]
+
+
+def drawn(dice: random.Random, rows: int, keys: int) -> list[Drawn]:
+    """Rows on lines in no order, many of one moment, some without a moment or a key, some doubtful."""
+    lines = dice.sample(range(2, rows * 3), rows)
+    return [
+        dict.fromkeys(MAPPED.names)
+        | {"line": line, "lines": 1, "at": dice.choice([None, -5, 0, 7, 7, dice.randrange(10**15)])}
+        | {"key": dice.choice([None, f"k{dice.randrange(keys)}", f"k{dice.randrange(keys)}"])}
+        | {"hash": dice.choice("ab"), "raw": f"{line:0200}", "is_doubtful": dice.random() < 0.1}
+        for line in lines
+    ]
+
+
+def in_order(folder: Path, rows: list[Drawn]) -> list[Drawn]:
+    whole = arrow.batch_of_rows([tuple(row[name] for name in MAPPED.names) for row in rows], MAPPED)
+    pq.write_table(pa.Table.from_batches([whole]), folder / "mapped.parquet", row_group_size=40)
+    feed = load_feeds().match("payments.csv")
+    assert feed
+    return [row for batch in grouping.chunks(folder / "mapped.parquet", feed.kind) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_come_by_moment_and_line_with_what_their_keys_share(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FEED-PAY-04, LEDGER-13."""
+    for name, few in (("BYTES_SORTED_AT_ONCE", 20_000), ("KEYS_AT_ONCE", 90), ("LOOKED_AT", 5)):
+        monkeypatch.setattr(grouping, name, few)
+    dice = random.Random(seed)
+    rows = drawn(dice, dice.choice([0, 1, 30, 500]), 400)
+    of_keys = dict[str, list[Drawn]]()
+    for row in rows:
+        if row["key"] is not None and not row["is_doubtful"]:
+            of_keys.setdefault(row["key"], []).append(row)
+    shared = {
+        key: {"first_line": min(row["line"] for row in some), "differs": len({row["hash"] for row in some}) > 1}
+        for key, some in of_keys.items()
+        if len(some) > 1
+    }
+    alone = {"first_line": None, "differs": None}
+    by_place = sorted(rows, key=lambda row: (row["at"] is None, row["at"] or 0, row["line"]))
+    assert in_order(tmp_path, rows) == [
+        {name: row[name] for name in grouping.SHOWN} | shared.get(row["key"], alone) for row in by_place
+    ]
+    assert (len(list(tmp_path.glob("mapped-*.parquet"))) > 2) is (len(rows) == 500)
