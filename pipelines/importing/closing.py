@@ -5,7 +5,7 @@ from collections import Counter
 from pipelines.client.replies import TargetUnusable
 from pipelines.corrections.retention import retain
 from pipelines.importing.figures import write_figures
-from pipelines.ledger.rejects import settle_resubmitted
+from pipelines.ledger.rejects import open_by_batch, settle_resubmitted
 from pipelines.reports.pseudonymous import Study
 from pipelines.reports.publication import PublicationError
 from pipelines.runs.summary import Summary
@@ -17,6 +17,9 @@ from pipelines.session.session import Session
 def close_import(session: Session, summary: Summary) -> None:
     """Open rejects anew whose answers did not land, publish, remove what has been kept for long enough, and count."""
     settle_resubmitted(session.ledger, session.target)
+    told = {result.batch_id for result in summary.results}
+    left = ((name, n) for (target, name), n in open_by_batch(session.ledger).items() if target == session.target)
+    summary.open_elsewhere = sum(n for name, n in left if name not in told)
     publish_into(session, summary)
     retain(session)
     write_figures(session.home, session.ledger)

@@ -33,7 +33,8 @@ class Summary:
 
     left_there: by target other than this one, how many batches have no end there. without_end: batches of other files
     that have none here, by name, with the names of their files. nothing_new: feeds whose
-    databases have no rows to import. remarks: what readers of the tables must know, a sentence each.
+    databases have no rows to import. open_elsewhere: rejects of other batches that are not done with. remarks: what
+    readers of the tables must know, a sentence each.
     """
 
     target: str
@@ -49,6 +50,7 @@ class Summary:
     left_there: Mapping[str, int] = field(default_factory=dict)
     without_end: Mapping[str, str] = field(default_factory=dict)
     nothing_new: list[str] = field(default_factory=list)
+    open_elsewhere: int = 0
 
     def take(self, work: Callable[[], Result | None]) -> bool:
         """Add the result of a run, if there is one. Return False if nothing can follow: `error` says why."""
@@ -83,6 +85,7 @@ class Summary:
             "totals": dict(_totals(self.results)),
             "without_end": list(self._still_without_end()),
             "nothing_new": self.nothing_new,
+            "open_elsewhere": self.open_elsewhere,
             "unmatched": [str(left.path) for left in self.unmatched],
             "published": str(self.published) if self.published else None,
             "tables": dict(self.tables),
@@ -103,6 +106,8 @@ class Summary:
             yield from _notes(result)
         for name in self.nothing_new:
             yield f"{name}: its database has nothing new"
+        if self.open_elsewhere:
+            yield f"note: {self.open_elsewhere:,} rejects of other batches are open: chartferry rejects export has them"
         for left in self.unmatched:
             yield f"{shown(left.path)}: {left.why}; left where it is"
         if self._took_nothing():

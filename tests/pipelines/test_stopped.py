@@ -80,3 +80,18 @@ def test_an_import_that_an_error_ended_does_not_say_that_there_was_nothing_to_im
     assert "nothing to import" in list(Summary("a target", "x").lines())
     said = list(Summary("a target", "x", error="another loader took over").lines())
     assert said == ["target: a target", "error: another loader took over"]
+
+
+def test_the_next_import_tells_of_rejects_that_a_command_left_that_was_stopped_before_its_summary(
+    chartferry, home, monkeypatch
+):
+    """CLI-CMD-04: their batch has ended, so that no run of it says so."""
+    (home / "inbox" / "payments.csv").write_text(TEXT + "k2,p1,two,2026-03-01,\n")
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.importing.carrying_out.close_import", lambda *_: raised(KeyboardInterrupt))
+        assert chartferry("import")[0] == 130
+    code, said, _ = chartferry("import")
+    assert (code, said.splitlines()[1:]) == (
+        0,
+        ["nothing to import", "note: 1 rejects of other batches are open: chartferry rejects export has them"],
+    )
