@@ -26,11 +26,12 @@ from fhir_service.settings import Settings
 from fhir_service.store.ahead import file_of
 from fhir_service.store.frames import Frame, Frames
 from fhir_service.store.rows import Rows
-from fhir_service.store.tables import ACCOUNT, STORE, TOKEN, metadata
+from fhir_service.store.tables import ACCOUNT
 from fhir_service.writing import commits, writer
 from tests.conftest import Database, counted_ids
 from tests.service.test_writer import statements
 from tests.support.bodies import payment, task
+from tests.support.stored_tables import tables
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 890, tzinfo=UTC)
 
@@ -89,16 +90,6 @@ def found(service: Service) -> dict[str, list[str]]:
 
 
 STORED = ("task", "payment_notice", "questionnaire_response")
-
-
-def tables(service: Service) -> dict[str, list[Any]]:
-    """All rows of all tables, but what differs by the making of a store."""
-    with service.store.read() as connection:
-        return {
-            table.name: sorted(map(repr, connection.execute(select(table)).all()))
-            for table in metadata.sorted_tables
-            if table not in (STORE, TOKEN)
-        }
 
 
 def crashed(store: Path, folder: Path) -> Path:
