@@ -48,11 +48,11 @@ def verify(
 ) -> int:
     """Reads the target and proves that ledger and target agree, to the row and the cent."""
     from pipelines.verifying.adopting import adopt_lost
-    from pipelines.verifying.verify import verify_target
+    from pipelines.verifying.verify import verify_and_write
 
     if adopt and batch:
         raise click.UsageError("--adopt takes no batch: it looks at all of this home")
-    work = adopt_lost if adopt else partial(verify_target, batch_id=batch, whole=whole)
+    work = adopt_lost if adopt else partial(verify_and_write, batch_id=batch, whole=whole)
     return at_target(options, insecure, as_json, work, why, anew=adopt)
 
 

@@ -17,7 +17,8 @@ from pipelines.home.exits import SET_ASIDE
 from pipelines.ledger.tables import NotPossible
 from pipelines.runs.manifest import rules_version, software_version
 from pipelines.session.session import Session
-from pipelines.verifying.verify import MEANING, Verified, verify_target
+from pipelines.verifying.differences import MEANING
+from pipelines.verifying.verify import Verified, verify_target
 
 LISTED = 500
 """Differences of `verify` that an evidence lists; it counts all of them."""

@@ -3,12 +3,9 @@
 The target is read, a type at a time, into a table beside the ledger's rows; what differs is asked of both.
 """
 
-import json
-import tempfile
-import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -19,6 +16,7 @@ from pipelines.runs.lines import dollars
 from pipelines.runs.lost import lost_batches
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
+from pipelines.verifying.differences import Difference, Differences
 from pipelines.verifying.dropped import Dropped, dropped_of, sample_of
 from pipelines.verifying.staging import (
     FOUND,
@@ -36,50 +34,6 @@ TYPES = ("PaymentNotice", "QuestionnaireResponse", "Task")
 SLACK = "INTERVAL 5 MINUTE"
 """By how much the target's clock may be behind ours where only times tell an old equal payment from a late double."""
 
-MEANING = {
-    "gone": "the target has them no more; chartferry import --again BATCH loads them anew, or notes another id",
-    "differs": "the target has other content than the row",
-    "changed": "changed in the chart since; nothing is wrong",
-    "taken back": "taken back in the chart",
-    "not taken back": "taken back or to be, and there; the next import does it, after a restore chartferry undo BATCH",
-    "shared": "one resource stands for several rows",
-    "double": "there once more, unknown to the ledger; where nobody else made them, take them back in the chart",
-    "unknown": "made by an importer, and no row of this ledger; where it was lost, chartferry verify --adopt",
-    "in doubt": "not known whether the target has them; chartferry doubts resolve",
-}
-"""Each kind of difference: its sentence, and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One thing that ledger and target do not agree on. row: `<batch>:<line>`."""
-
-    kind: str
-    resource_type: str
-    row: str | None
-    resource_id: str | None
-
-    def line(self) -> str:
-        resource = f"{self.resource_type}/{self.resource_id}" if self.resource_id else self.resource_type
-        return f"{self.kind}: {self.row or '-'}: {resource}"
-
-
-class Differences:
-    """Differences in the order in which they were found, in a file: there may be as many as rows. counts: by kind."""
-
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - it lives as long as this does
-        weakref.finalize(self, self._file.close)
-        self.counts: Counter[str] = Counter()
-
-    def add(self, each: Difference) -> None:
-        self._file.write(json.dumps([each.kind, each.resource_type, each.row, each.resource_id]) + "\n")
-        self.counts[each.kind] += 1
-
-    def __iter__(self) -> Iterator[Difference]:
-        self._file.seek(0)
-        return (Difference(*json.loads(line)) for line in self._file)
-
 
 @dataclass
 class Verified:
@@ -88,7 +42,7 @@ class Verified:
     whole: whether all of a type was read, or only what the ledger knows and what may be ours besides.
     without_source: of how many rows the content cannot be compared, since their source rows are purged, or damaged.
     lost: batches in the home's folders that the ledger does not know, or knows less of. dropped: elements that the
-    target took and does not keep, by the records looked at.
+    target took and does not keep, by the records looked at. file: where all differences are, if that was asked for.
     """
 
     rows: dict[str, int] = field(default_factory=dict)
@@ -100,6 +54,7 @@ class Verified:
     lost: list[str] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     differences: Differences = field(default_factory=Differences)
+    file: Path | None = None
 
     @property
     def exit_code(self) -> int:
@@ -120,6 +75,7 @@ class Verified:
             "dropped": [each._asdict() for each in self.dropped],
             "counts": dict(self.differences.counts),
             "differences": [asdict(each) for each in self.differences],
+            "file": str(self.file) if self.file else None,
             "exit_code": self.exit_code,
         }
 
@@ -131,9 +87,9 @@ class Verified:
         for kind, rows in self.without_source.items():
             if rows:
                 yield f"{kind}: {rows:,} rows are purged or damaged: only their patient and amount are compared"
-        yield from (each.line() for each in self.differences)
-        for kind, count in self.differences.counts.items():
-            yield f"{count:,} {kind}: {MEANING[kind]}"
+        yield from self.differences.lines()
+        if self.file:
+            yield f"all differences: {self.file}"
         for name in self.lost:
             yield f"{name}: the ledger does not know it, or not all of it: chartferry verify --adopt"
         for each in self.dropped:
@@ -182,6 +138,13 @@ def verify_target(
                 with reading(kind):
                     verified.dropped += dropped_of(db, session.connection.client, kind, bodies)
         then(db)
+    return verified
+
+
+def verify_and_write(session: Session, batch_id: str | None, whole: bool) -> Verified:
+    """Compare as `verify_target` does, and write all differences to a file in the home."""
+    verified = verify_target(session, batch_id, whole=whole)
+    verified.file = verified.differences.write(session.home)
     return verified
 
 

@@ -1,6 +1,8 @@
 """`verify`: each thing that ledger and target can disagree on is planted and named; a lost ledger is rebuilt."""
 
+import csv
 import json
+import stat
 from contextlib import closing
 
 import pytest
@@ -10,6 +12,7 @@ from pipelines.client.client import FhirClient
 from pipelines.client.replies import Refused, Reply
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import records
+from pipelines.verifying.differences import MEANING
 from tests.support.exports import payments, put, tasks
 from tests.support.ledgers import keep_ledger, lose_ledger
 
@@ -320,3 +323,34 @@ def test_differences_show_no_patient_data(batch, target, chartferry):
     for arguments in (["verify"], ["verify", "--json"]):
         out = json.dumps(chartferry(*arguments)[1])
         assert "Patient/" not in out
+
+
+def test_of_many_differences_the_first_of_each_kind_are_shown_and_all_are_in_a_file(home, target, asked, chartferry):
+    """CLI-CMD-17: the file is that of the last verify, and goes when ledger and target agree."""
+    target.additions = False
+    payments(home, *((f"k{number}", "p1", f"{number}.00") for number in range(1, 14)))
+    name = asked("import")["batches"][0]["batch_id"]
+    bodies = sorted(target.of("PaymentNotice"), key=lambda body: body["amount"]["value"])
+    double = target.create(dict(bodies[12]))[1].rpartition("/")[2]
+    for body in bodies[:12]:
+        lose(target, body)
+    code, out, _ = chartferry("verify")
+    shown = [f"gone: {name}:{line}: PaymentNotice/{bodies[line - 2]['id']}" for line in range(2, 14)]
+    assert code == 3
+    assert out.splitlines()[3:] == [
+        *shown[:10],
+        "and 2 more gone",
+        f"double: {name}:14: PaymentNotice/{double}",
+        f"12 gone: {MEANING['gone']}",
+        f"1 double: {MEANING['double']}",
+        f"all differences: {home / 'differences.csv'}",
+    ]
+    file = home / "differences.csv"
+    with file.open(newline="", encoding="utf-8") as opened:
+        rows = list(csv.DictReader(opened))
+    found = asked("verify")
+    assert rows == found["differences"]
+    assert (len(rows), found["file"], stat.S_IMODE(file.stat().st_mode)) == (13, str(file), 0o600)
+    assert asked("import", "--again", name)["totals"]["created"] == 12
+    lose(target, {"id": double})
+    assert (asked("verify")["file"], file.exists()) == (None, False)

@@ -1,0 +1,87 @@
+"""The differences that a `verify` finds: counted by kind, the first of each kind as text, and all of them in a file."""
+
+import csv
+import json
+import os
+import tempfile
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+from pipelines.home.files import replace_whole
+from pipelines.runs.lines import first_of
+
+FILE = "differences.csv"
+"""The file of a home that holds all differences of its last `verify`."""
+SHOWN = 10
+"""Differences of each kind that are shown as text."""
+MEANING = {
+    "gone": "the target has them no more; chartferry import --again BATCH loads them anew, or notes another id",
+    "differs": "the target has other content than the row",
+    "changed": "changed in the chart since; nothing is wrong",
+    "taken back": "taken back in the chart",
+    "not taken back": "taken back or to be, and there; the next import does it, after a restore chartferry undo BATCH",
+    "shared": "one resource stands for several rows",
+    "double": "there once more, unknown to the ledger; where nobody else made them, take them back in the chart",
+    "unknown": "made by an importer, and no row of this ledger; where it was lost, chartferry verify --adopt",
+    "in doubt": "not known whether the target has them; chartferry doubts resolve",
+}
+"""Each kind of difference: its sentence, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that ledger and target do not agree on. row: `<batch>:<line>`."""
+
+    kind: str
+    resource_type: str
+    row: str | None
+    resource_id: str | None
+
+    def line(self) -> str:
+        resource = f"{self.resource_type}/{self.resource_id}" if self.resource_id else self.resource_type
+        return f"{self.kind}: {self.row or '-'}: {resource}"
+
+
+class Differences:
+    """Differences in the order in which they were found, in a file: there may be as many as rows. counts: by kind."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - it lives as long as this does
+        weakref.finalize(self, self._file.close)
+        self.counts: Counter[str] = Counter()
+
+    def add(self, each: Difference) -> None:
+        self._file.write(json.dumps(astuple(each)) + "\n")
+        self.counts[each.kind] += 1
+
+    def __iter__(self) -> Iterator[Difference]:
+        self._file.seek(0)
+        return (Difference(*json.loads(line)) for line in self._file)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the first differences of each kind, and then how many there are of it."""
+        first: dict[str, list[str]] = {kind: [] for kind in self.counts}
+        for each in self:
+            if len(first[each.kind]) < SHOWN:
+                first[each.kind].append(each.line())
+        for kind, count in self.counts.items():
+            yield from first_of(first[kind], SHOWN, count, kind)
+        for kind, count in self.counts.items():
+            yield f"{count:,} {kind}: {MEANING[kind]}"
+
+    def write(self, home: Path) -> Path | None:
+        """Write all of them in the place of those of an earlier `verify`; return the file, None if there are none."""
+        path, part = home / FILE, home / f"{FILE}.part"
+        if not self.counts:
+            path.unlink(missing_ok=True)
+            return None
+        opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(opened, "w", newline="", encoding="utf-8") as out:
+            rows = csv.writer(out, lineterminator="\n")
+            rows.writerow(field.name for field in fields(Difference))
+            rows.writerows(map(astuple, self))
+        replace_whole(part, path)
+        return path
