@@ -9,7 +9,7 @@ import duckdb
 
 from pipelines.evidence.aside import set_aside
 from pipelines.evidence.exported import Batch, stage_exported
-from pipelines.evidence.files import OTHER, PURGED, files
+from pipelines.evidence.files import MISSING, OTHER, PURGED, files
 from pipelines.evidence.samples import add_both_sides, sample
 from pipelines.evidence.totals import FATES, stage_records, totals, without_rows
 from pipelines.evidence.written import Evidence, write_evidence
@@ -72,9 +72,10 @@ def make_evidence(session: Session, asked: Asked) -> Evidence:
     add_both_sides(session, content["sample"]["records"], asked.chart)
     content["verify"] = _verified(verified)
     content["files"] = files(session, batches)
-    content["damaged"] = [each["batch_id"] for each in content["files"] if each["hash_now"] == OTHER]
-    content["purged"] = [each["batch_id"] for each in content["files"] if each["hash_now"] == PURGED]
-    content["agrees"] = all(each["agrees"] for each in (*content["feeds"], *content["days"])) and not content["damaged"]
+    for name, now in (("damaged", OTHER), ("missing", MISSING), ("purged", PURGED)):
+        content[name] = [each["batch_id"] for each in content["files"] if each["hash_now"] == now]
+    content["agrees"] = all(each["agrees"] for each in (*content["feeds"], *content["days"]))
+    content["agrees"] = content["agrees"] and not (content["damaged"] or content["missing"])
     content["agrees"] = content["agrees"] and all(_same(each) for each in content["without_rows"])
     content["exit_code"] = max(verified.exit_code, 0 if content["agrees"] else SET_ASIDE)
     return write_evidence(session.home, content)

@@ -1,6 +1,6 @@
 """The files of an evidence: their hashes, then and now, and by what software, rules and feed they were read."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,31 +10,32 @@ from pipelines.home.files import sha256_of
 from pipelines.ledger.manifests import runs_in
 from pipelines.session.session import Session
 
-SAME, OTHER, PURGED = "the same", "not the same", "purged"
+SAME, OTHER, PURGED, MISSING = "the same", "not the same", "purged", "missing"
 _OF_FILE = "batch_id feed file_name file_sha256 state received_at finished_at lines not_taken records accepted rejected"
 _OF_RUN = "run started_at finished_at state software_version rules_version feed_hash"
 
 
 def files(session: Session, batches: list[Batch]) -> list[dict[str, Any]]:
     """Return the batches' files and runs. hash_now: whether the copy in the batch is still what came."""
-    found = []
+    found, decisions = [], session.ledger.decisions()
+    purged = {each["subject"] for each in decisions if each["command"] == "purge"}
     for batch in batches:
         folder = session.batches.folder(str(batch["batch_id"]))
         runs = session.ledger.runs(session.target, str(batch["batch_id"]))
         found.append(
             {name: batch[name] for name in _OF_FILE.split()}
-            | {"amount_received_cents": batch["amount_received"], "hash_now": _hash_now(folder, batch)}
+            | {"amount_received_cents": batch["amount_received"], "hash_now": _hash_now(folder, batch, purged)}
             | {"runs": [{name: run[name] for name in _OF_RUN.split()} for run in runs]}
             | {"questionnaires": _questionnaires(folder, session.target)}
         )
     return found
 
 
-def _hash_now(folder: Path, batch: Mapping[str, Any]) -> str:
+def _hash_now(folder: Path, batch: Mapping[str, Any], purged: Container[str]) -> str:
     try:
         path = source_in(folder)
     except (OSError, StopIteration):
-        return PURGED
+        return PURGED if batch["batch_id"] in purged else MISSING
     return SAME if sha256_of(path) == batch["file_sha256"] else OTHER
 
 

@@ -44,6 +44,8 @@ class Evidence:
             )
         for name in self.content["damaged"]:
             yield f"{name}: the file in its batch is not the one that came"
+        for name in self.content["missing"]:
+            yield f"{name}: its file is not here any more, and no purge of it is on record"
         yield f"verify: {self.content['verify']['sentence']}"
         yield f"sample: {len(self.content['sample']['records']):,} records, seed {self.content['sample']['seed']}"
         yield f"to sign: {self.page}"

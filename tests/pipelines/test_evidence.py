@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shutil
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -154,6 +155,19 @@ def test_a_file_that_is_not_what_came_is_named(imported, home, asked):
     found = asked("evidence")
     assert (found["damaged"], found["exit_code"]) == ([imported], 3)
     assert f"{imported}</span>: the file in its batch is not the one that came" in Path(found["page"]).read_text()
+
+
+@pytest.mark.parametrize("left", [(), ("sha256", "run-1")], ids=["nothing", "its runs"])
+def test_a_file_that_nobody_purged_and_that_is_gone_is_named(imported, home, asked, left):
+    """EVID-01: as after a restore without the folder of batches."""
+    for path in (home / "batches" / imported).iterdir():
+        if path.name not in left:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    found = asked("evidence")
+    assert (found["missing"], found["purged"], found["agrees"], found["exit_code"]) == ([imported], [], False, 3)
+    page = Path(found["page"]).read_text()
+    assert f"{imported}</span>: its file is not here any more, and no purge of it is on record" in page
+    assert "Export, ledger and target do not agree." in page
 
 
 def test_purged_rows_are_compared_with_the_ledger_alone(home, asked, chartferry):
