@@ -20,8 +20,8 @@ from pipelines.session.session import Session
 from pipelines.verifying.differences import MEANING
 from pipelines.verifying.verify import Verified, verify_target
 
-LISTED = 500
-"""Differences of `verify` that an evidence lists; it counts all of them."""
+LISTED = 100
+"""Differences of each kind that an evidence lists; it counts all of them."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,7 @@ def _same(without: dict[str, Any]) -> bool:
 
 def _verified(verified: Verified) -> dict[str, Any]:
     counts = verified.differences.counts
-    listed = [each.line() for each in verified.dropped]
-    listed += [each.line() for each, _ in zip(verified.differences, range(LISTED), strict=False)]
+    listed = [*(each.line() for each in verified.dropped), *verified.differences.first(LISTED)]
     kinds = {kind: {"number": number, "meaning": MEANING[kind]} for kind, number in counts.items()}
     agrees = not set(counts) - {"changed"} and not verified.lost and not verified.dropped
     return {

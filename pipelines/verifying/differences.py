@@ -61,14 +61,18 @@ class Differences:
         self._file.seek(0)
         return (Difference(*json.loads(line)) for line in self._file)
 
-    def lines(self) -> Iterator[str]:
-        """Yield the first differences of each kind, and then how many there are of it."""
+    def first(self, most: int) -> Iterator[str]:
+        """Yield the first differences of each kind as text, and of each how many more there are."""
         first: dict[str, list[str]] = {kind: [] for kind in self.counts}
         for each in self:
-            if len(first[each.kind]) < SHOWN:
+            if len(first[each.kind]) < most:
                 first[each.kind].append(each.line())
         for kind, count in self.counts.items():
-            yield from first_of(first[kind], SHOWN, count, kind)
+            yield from first_of(first[kind], most, count, kind)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the first differences of each kind, and then how many there are of it."""
+        yield from self.first(SHOWN)
         for kind, count in self.counts.items():
             yield f"{count:,} {kind}: {MEANING[kind]}"
 

@@ -157,6 +157,22 @@ def test_a_file_that_is_not_what_came_is_named(imported, home, asked):
     assert f"{imported}</span>: the file in its batch is not the one that came" in Path(found["page"]).read_text()
 
 
+def test_of_many_differences_some_of_each_kind_are_listed_and_how_many_more_there_are(home, target, asked, monkeypatch):
+    """EVID-01"""
+    monkeypatch.setattr("pipelines.evidence.evidence.LISTED", 2)
+    rows(home, "payments-1.csv", *(f"k{number},p1,{number}.00,2026-03-01" for number in range(1, 7)))
+    asked("import")
+    bodies = sorted(target.of("PaymentNotice"), key=lambda body: body["amount"]["value"])
+    double = target.create({name: value for name, value in bodies[5].items() if name != "identifier"})[1]
+    for body in bodies[:5]:
+        del target.stored[body["id"]]
+    found = asked("evidence")
+    kinds = [(line.partition(":")[0], line.rpartition("/")[2]) for line in found["verify"]["listed"]]
+    gone = [("gone", body["id"]) for body in bodies[:2]]
+    assert kinds == [*gone, ("and 3 more gone", "and 3 more gone"), ("double", double.rpartition("/")[2])]
+    assert '<li class="id">and 3 more gone</li>' in Path(found["page"]).read_text()
+
+
 @pytest.mark.parametrize("left", [(), ("sha256", "run-1")], ids=["nothing", "its runs"])
 def test_a_file_that_nobody_purged_and_that_is_gone_is_named(imported, home, asked, left):
     """EVID-01: as after a restore without the folder of batches."""
