@@ -64,6 +64,9 @@ def doubtful(ledger: LedgerAccess, target: str, batch_id: str | None = None) -> 
         record.target == target, record.state == "in_doubt"
     )
     if batch_id is not None:
+        here = (t.of_batch(t.records, target, batch_id), t.records.c.state == "in_doubt")
+        if ledger.value(select(t.records.c.line).where(*here).limit(1)) is None:
+            return []
         query = query.where(record.batch_id == batch_id)
     return list(map(Doubtful._make, ledger.read(query.order_by(record.batch_id, record.line))))
 

@@ -208,15 +208,16 @@ class Ledger(BatchLedger):
 
     def is_read_otherwise(self, target: str, batch_id: str, feed_hash: str) -> bool:
         """True if a batch has records that were read by another feed than this."""
-        record = t.record.c
-        here = (record.target == target, record.batch_id == batch_id, record.feed_hash != feed_hash)
-        return bool(self.read(select(record.line).where(*here).limit(1)))
+        of_feed = select(t.feed_version.c.feed_no).where(t.feed_version.c.feed_hash == feed_hash)
+        others = t.records.c.feed_no.not_in(of_feed)
+        here = t.of_batch(t.records, target, batch_id)
+        return self.value(select(t.records.c.line).where(here, others).limit(1)) is not None
 
     def keys_on(self, target: str, batch_id: str, lines: Iterable[int]) -> dict[int, str]:
         """The keys of a batch's records on these lines. The whole batch is looked through for them."""
-        record = t.record.c
-        here = (record.target == target, record.batch_id == batch_id, record.line.in_(list(lines)))
-        return {int(line): str(key) for line, key in self.read(select(record.line, record.key).where(*here))}
+        record, here = t.records.c, t.of_batch(t.records, target, batch_id)
+        query = select(record.line, record.key).where(here, record.line.in_(list(lines)))
+        return {int(line): str(key) for line, key in self.read(query)}
 
     def lease(self, target: str, waiting: Callable[[Holder], None] | None = None, **pace: float) -> Lease:
         """`with ledger.lease(target, waiting) as lease:` the one loader of the target; see `Lease`."""

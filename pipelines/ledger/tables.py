@@ -172,6 +172,12 @@ Index(
 )
 
 
+def of_batch(lines: Table, target: str, batch_id: str) -> ColumnElement[bool]:
+    """True of the records or versions of a batch. By the names that `record` has, SQLite reads those of all batches."""
+    number = select(batch.c.batch_no).where(batch.c.target == target, batch.c.batch_id == batch_id)
+    return lines.c.batch_no == number.scalar_subquery()
+
+
 def _named(kept: Table, name: str, columns: str, *where: ColumnElement[bool]) -> Subquery:
     """Return records or versions as a table of these columns, with the names of their stream, batch and feed."""
     tables = kept.join(stream, kept.c.stream_id == stream.c.stream_id).join(batch, kept.c.batch_no == batch.c.batch_no)

@@ -68,9 +68,8 @@ def _known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Val
 
 
 def _was_loaded(session: Session, batch_id: str) -> bool:
-    record = t.record.c
-    query = select(record.line).where(record.target == session.target, record.batch_id == batch_id).limit(1)
-    return bool(session.ledger.read(query))
+    query = select(t.records.c.line).where(t.of_batch(t.records, session.target, batch_id)).limit(1)
+    return session.ledger.value(query) is not None
 
 
 def _many(there: int, new: Records) -> bool:
@@ -90,12 +89,9 @@ def _under_other_keys(session: Session, batch_id: str, new: Records) -> int:
     Under the same key, an importer took the file after these were looked up.
     """
     by_line = {line: key for key, (line, _) in new.items()}
-    record = t.record.c
+    record = t.records.c
     query = select(record.line, record.key).where(
-        record.target == session.target,
-        record.batch_id == batch_id,
-        record.line.in_(by_line),
-        record.state.in_(THERE),
+        t.of_batch(t.records, session.target, batch_id), record.line.in_(by_line), record.state.in_(THERE)
     )
     return len({line for line, key in session.ledger.read(query) if by_line[line] != key})
 
