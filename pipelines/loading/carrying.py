@@ -32,6 +32,7 @@ class Carrier:
                 proven(book, rows, self._singly.send_one)
             if not book.loaded.unusable:
                 self._carry(rows)
+        self._intake.write_unchanged()
         self.go_on()
 
     def go_on(self) -> None:

@@ -62,6 +62,10 @@ class Intake:
             if self._book.loaded.unusable:
                 return
 
+    def write_unchanged(self) -> None:
+        """Count and write rows that were found as they are and are not written yet."""
+        self._unchanged.write()
+
     def _left(self, page: RecordBatch) -> Left:
         """Return the rows of a page that are judged one by one; those that are plainly unchanged are noted."""
         if self._second_look is None:

@@ -5,6 +5,7 @@ row of which this cannot be told at once. Which records are there is said in `le
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ Plain = tuple[Any, ...]
 """A `Content` as a plain tuple, since there are many."""
 ELSEWHERE = (None,)
 """The line of a content that is from another batch."""
+ROWS_A_COMMIT = 20_000
+"""Their lines may be from all over the file, so that each page has some for nearly every page of the ledger's index."""
 
 
 class Left(NamedTuple):
@@ -32,9 +35,11 @@ class Unchanged:
 
     def __init__(self, book: Book) -> None:
         self._book, self._load = book, book.load
+        self._kept: list[Plain] = []
+        self._elsewhere: list[Plain] = []
 
     def note(self, page: pa.RecordBatch, held: Collection[str] = ()) -> Left:
-        """Count and write the rows of a page that say what their records say, which are there; return the others.
+        """Take the rows of a page that say what their records say, which are there; return the others.
 
         What a worker that had this part before has sent is among the others: it counts as what that made of it.
         held: lanes whose rows may have to wait, and are all among the others.
@@ -55,7 +60,10 @@ class Unchanged:
         is_kept = list(map(bool.__or__, is_own, is_elsewhere))
         if not any(is_kept):
             return Left(page, known.keys())
-        self._write(_those(came, is_kept), _those(came, is_elsewhere))
+        self._kept += _those(came, is_kept)
+        self._elsewhere += _those(came, is_elsewhere)
+        if len(self._kept) >= ROWS_A_COMMIT:
+            self.write()
         is_left = arrow.column([not kept for kept in is_kept], pa.bool_())
         return Left(page.filter(is_left), known.keys())
 
@@ -70,21 +78,28 @@ class Unchanged:
             is_elsewhere = [False] * len(came)
         return is_own, is_elsewhere
 
-    def _write(self, kept: Sequence[Plain], elsewhere: Sequence[Plain]) -> None:
-        """Count rows as unchanged, and write what is noted of them, in one commit with the counts of the run."""
+    def write(self) -> None:
+        """Count the rows taken as unchanged, and write what is noted of them, in one commit with the counts of the run.
+
+        Rows that a kill keeps from being written are taken by the next run.
+        """
+        if not self._kept:
+            return
         book, ledger, batch = self._book, self._load.ledger, self._load.batch
-        keys, hashes, _, _, cents, lines = zip(*kept, strict=True)
-        book.loaded.add_all("unchanged", len(kept), sum(filter(None, cents)))
+        keys, hashes, _, _, cents, lines = zip(*self._kept, strict=True)
+        book.loaded.add_all("unchanged", len(self._kept), sum(filter(None, cents)))
         for line in lines if book.closing.answers else ():
             book.closing.answers.landed(line)
         if batch.resuming:
             book.closing.are_there(dict(zip(keys, hashes, strict=True)))
             book.closing.write_if_many()
+        self._elsewhere.sort(key=itemgetter(-1))
         with ledger.transaction():
-            book.repeats.note_unchanged([row[-1] for row in elsewhere], [row[0] for row in elsewhere])
+            book.repeats.note_unchanged([row[-1] for row in self._elsewhere], [row[0] for row in self._elsewhere])
             if so_far := book.so_far():
                 ledger.count_run(batch.target, so_far)
-        self._load.progress.advance(len(kept))
+        self._load.progress.advance(len(self._kept))
+        self._kept, self._elsewhere = [], []
 
 
 def _those(rows: Sequence[Plain], are_wanted: Sequence[bool]) -> list[Plain]:

@@ -20,7 +20,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.standing import STATES_THERE, Standing, standing_of
 from pipelines.ledger.states import ROW_STATES
-from pipelines.loading import accepted, intake
+from pipelines.loading import accepted, intake, unchanged
 from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake
 from pipelines.loading.load import Load
@@ -213,6 +213,7 @@ def outcome(ledger: Ledger, batch: Batch, drawn: Drawn, updates: list[Any]) -> d
     taker = Intake(book)
     taker.free({"k1", "k2"})
     rows = list(taker.rows_to_send())
+    taker.write_unchanged()
     answers = [sorted(each) for each in book.closing.answers.told()]
     book.closing.write(book.closing.answers.done())
     return {
@@ -255,6 +256,7 @@ def test_what_is_told_at_once_is_what_is_judged_singly(
     """LEDGER-02, LEDGER-08, LEDGER-17"""
     drawn_now, updates = drawn(Dice(seed)), list[Any]()
     monkeypatch.setattr(accepted, "ROWS_A_LOOK", 17)
+    monkeypatch.setattr(unchanged, "ROWS_A_COMMIT", 20 if seed % 2 else 20_000)
     monkeypatch.setattr(intake, "update_tasks", lambda _, some: updates.append(some) if some else None)
     told, singly = two_ledgers()
     at_once = outcome(told, fill(told, drawn_now, tmp_path / "told"), drawn_now, updates)
@@ -299,6 +301,26 @@ def test_rows_that_came_before_are_not_made_rows_one_by_one(
     assert asked == [[]]
     noted = [(each["key"], each["state"]) for each in ledger.tables()["repeat"].to_pylist()]
     assert len(noted) == (KEYS if batch == OTHER else 0)
+
+
+@pytest.mark.by_hand
+def test_rows_of_several_pages_are_written_in_one_commit_in_the_order_of_their_lines(
+    two_ledgers: Callable[[], tuple[Ledger, Ledger]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LEDGER-08"""
+    dice = Dice(1)
+    before = a_file_that_came_before(dice, drawn(dice), OTHER)._replace(answers=[])
+    ledger, _ = two_ledgers()
+    written, note = list[list[int]](), Ledger.note_unchanged
+
+    def noted(self: Ledger, *said: Any) -> None:
+        written.append(said[-2])
+        note(self, *said)
+
+    monkeypatch.setattr(accepted, "ROWS_A_LOOK", 17)
+    monkeypatch.setattr(Ledger, "note_unchanged", noted)
+    outcome(ledger, fill(ledger, before, tmp_path), before, [])
+    assert written == [sorted(row[0] for row in before.accepted)]
 
 
 def test_keys_that_landed_are_told_of_only_where_rejects_wait_for_them(
