@@ -1,5 +1,6 @@
 """Queries of an import about its batch, which look at no record of the other batches of its target."""
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +13,14 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.validation import withheld
 from tests.pipelines.test_ledger import OF, TARGET, intent, start
 
-ASKED = {
-    "was loaded": lambda ledger: withheld._was_loaded(SimpleNamespace(ledger=ledger, target=TARGET), "payments-b"),
-    "under other keys": lambda ledger: withheld._under_other_keys(
-        SimpleNamespace(ledger=ledger, target=TARGET), "payments-b", {"k9": (2, ())}
-    ),
+
+def session(ledger: Ledger) -> Any:
+    return SimpleNamespace(ledger=ledger, target=TARGET)
+
+
+ASKED: dict[str, Callable[[Ledger], object]] = {
+    "was loaded": lambda ledger: withheld._was_loaded(session(ledger), "payments-b"),
+    "under other keys": lambda ledger: withheld._under_other_keys(session(ledger), "payments-b", {"k9": (2, ())}),
     "read otherwise": lambda ledger: ledger.is_read_otherwise(TARGET, "payments-b", "f1"),
     "keys by line": lambda ledger: ledger.keys_on(TARGET, "payments-b", [2]),
     "in doubt": lambda ledger: doubtful(ledger, TARGET, "payments-b"),
