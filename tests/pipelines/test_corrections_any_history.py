@@ -29,7 +29,7 @@ COLUMNS = {
 }
 KINDS = {"pay": "payments", "call": "tasks"}
 TAKEN_BACK = ("cancelled", "entered-in-error")
-ACTS = {"export": 6, "by_hand": 7, "retry": 2, "discard": 1, "undo": 1, "again": 1, "settle": 3, "lose": 1, "mood": 1}
+ACTS = {"export": 8, "by_hand": 16, "retry": 3, "discard": 1, "undo": 2, "again": 2, "settle": 3, "lose": 1, "mood": 1}
 
 
 class Killed(BaseException):
@@ -124,14 +124,14 @@ class History:
     def export(self):
         """A new export, cumulative to some degree; some rows have been mended in the source."""
         feed = self.dice.choice(["pay", "pay", "pay", "call"])
-        for _ in range(self.dice.randrange(1, 3) if len(self.rows) < 3 or self.maybe(0.2) else 0):
+        for _ in range(self.dice.randrange(1, 3) if len(self.rows) < 2 or self.maybe(0.1) else 0):
             origin = len(self.rows) + 1
-            self.rows[origin] = feed, self.row(feed, origin, f"k{origin}", self.maybe(0.6))
+            self.rows[origin] = feed, self.row(feed, origin, f"k{origin}", self.maybe(0.75))
         chosen = []
         for origin, (kind, row) in self.rows.items():
-            if kind != feed or self.maybe(0.4):
+            if kind != feed or self.maybe(0.2):
                 continue
-            if self.is_wrong(feed, row) and self.maybe(0.5):
+            if self.is_wrong(feed, row) and self.maybe(0.35):
                 self.rows[origin] = feed, self.row(feed, origin, row[0])
             elif self.maybe(0.05):
                 self.rows[origin] = feed, self.row(feed, origin, row[0], True)
@@ -146,21 +146,23 @@ class History:
         self.chartferry("rejects", "export", "--out", out)
         now = [(path.name.partition("-")[0], path.read_text()) for path in sorted(out.glob("*"))]
         self.texts += now
-        if self.texts:
-            feed, text = self.dice.choice(now if now and self.maybe(0.6) else self.texts)
-            head, *rows = csv.reader(io.StringIO(text))
-            self.take(feed, [head, *(found for row in rows for found in self.corrected(feed, row))])
+        if not self.texts:
+            self.export()
+            return
+        feed, text = self.dice.choice(now if now and self.maybe(0.6) else self.texts)
+        head, *rows = csv.reader(io.StringIO(text))
+        self.take(feed, [head, *(found for row in rows for found in self.corrected(feed, row))])
 
     def corrected(self, feed, row):
         """A reject's row as a person puts it in, or nothing; and seldom the row itself beside it."""
         name, reasons, key = row[:3]
         origin, dice = origin_in(key), self.dice
         is_told = any(rule in reasons for rule in NEVER_UNSEEN)
-        if self.maybe(0.75 if is_told else 0.2):
+        if self.maybe(0.9 if is_told else 0.1):
             return
         if is_told:
             self.told[origin].add(name)
-        key = dice.choice([key, f"k{origin}", f"k{origin}-b", f"k{origin}-c"])
+        key = dice.choice([key, f"k{origin}", f"k{origin}-b", f"k{origin}-c", f"k{origin}-d"])
         yield [name, reasons, *self.row(feed, origin, key, self.maybe(0.2))]
         if self.maybe(0.05) and key != f"k{origin}":
             yield ["", "", *self.row(feed, origin, f"k{origin}")]

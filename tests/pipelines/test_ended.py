@@ -304,3 +304,14 @@ def test_of_a_row_and_its_correction_under_another_key_in_one_file_one_goes(prac
     code, found = practice.take(head + plain + row.replace(b",k2,", b",k2-b,"), "both.csv")
     assert (code, found["totals"]["created"], found["totals"]["rejected"]) == (3, 1, 1)
     assert amounts(practice) == [2]
+
+
+def test_a_row_with_the_key_of_another_record_goes_at_once_under_a_key_of_its_own(practice):
+    """LEDGER-07, LEDGER-08: its reject says what is there under the key, so that who corrects it means another."""
+    practice.take(HEADER + ROWS["k2"])
+    practice.take(HEADER + ROWS["k2"].replace("2.00", "5.00"))
+    (export,) = practice.export().values()
+    other = export.replace(b",k2,", b",k2-b,")
+    assert practice.take(other, "other.csv")[0] == 0
+    assert practice.take(other.replace(b",k2-b,", b",k2-c,"), "once-more.csv")[1]["totals"]["rejected"] == 1
+    assert amounts(practice) == [2, 5]
