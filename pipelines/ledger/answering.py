@@ -6,6 +6,7 @@ have. Rejects of one key in several files are one record that came again.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, and_, exists, or_, select
@@ -20,8 +21,12 @@ OPEN = ("open", "resubmitted")
 DONE_WITH = ("discarded", "closed", "resubmitted")
 """What becomes of a reject, in the order in which it is told: a person is done with it, its record is there, or is on
 its way."""
-TOLD = ("LEDGER-07", "LEDGER-08")
-"""Rules by which a row is set aside as its record is known: who puts it in after that means another one."""
+OF_OTHERS = "LEDGER-07"
+TOLD = (OF_OTHERS, "LEDGER-08")
+"""Rules by which a row is set aside as its record is known: who puts it in after that means another one. The first says
+what has become of other rejects, the second only that its key is known."""
+LINES: tuple[tuple[Any, ...], ...] = ((t.records,), (t.versions, t.IS_OUTCOME))
+"""Tables of what stands on the lines of a batch, each with a condition if need be."""
 LINES_A_QUERY = 10_000
 
 
@@ -90,14 +95,15 @@ def _of_others(
 ) -> Iterable[str]:
     """What rejects of the same record in other files say of a row that names this one, unless a person knows of them.
 
-    Of two that are answered by one file, one goes.
+    Of two that are answered by one file, one goes; a row that names both goes for both, if neither is done with.
     """
-    if reject.reject_id in named.told:
+    if OF_OTHERS in named.told.get(reject.reject_id, ()):
         return
     for other in of_keys.of_key(reject.source_key):
-        if other.batch_id == reject.batch_id or other.reject_id in claim.names or other.state == "discarded":
+        if other.batch_id == reject.batch_id or other.state == "discarded":
             continue
-        goes_first = other.reject_id in here and other.reject_id < reject.reject_id
+        is_ours = other.reject_id in here and other.reject_id not in claim.names
+        goes_first = is_ours and other.reject_id < reject.reject_id
         yield "resubmitted" if goes_first else of_keys.state(other, claim.key, batch_id)
 
 
@@ -107,25 +113,37 @@ def _first(states: Iterable[str]) -> str:
 
 
 class Rejects:
-    """Some rejects of a target, source and type, with what answers them. told: those that say what is known of them."""
+    """Some rejects of a target, source and type, with what answers them. told: of those that say what is known of them,
+    the rules by which they do.
+    """
 
     def __init__(self, ledger: LedgerAccess, of: Of, found: Iterable[Row[Any]]) -> None:
         self.by_id = {each.reject_id: each for each in found}
         self._by_key = defaultdict[str | None, list[Row[Any]]](list)
         for each in self.by_id.values():
             self._by_key[each.source_key].append(each)
-        self._answers = answers_to(ledger, of, self.by_id) if self.by_id else {}
+        self._answers = dict(answers_to(ledger, of, self.by_id)) if self.by_id else {}
         reason = t.reject_reason.c
-        query = select(reason.reject_id).where(reason.rule_id.in_(TOLD))
-        self.told = {name for (name,) in ledger.read_of(query, reason.reject_id, sorted(self.by_id))}
+        query = select(reason.reject_id, reason.rule_id).where(reason.rule_id.in_(TOLD))
+        self.told = defaultdict[str, set[str]](set)
+        for name, rule in ledger.read_of(query, reason.reject_id, sorted(self.by_id)):
+            self.told[name].add(rule)
 
     @classmethod
     def named(cls, ledger: LedgerAccess, of: Of, batch_id: str, ids: Collection[str]) -> "Rejects":
-        """Those of these ids that are not the batch's own."""
+        """Those of these ids that are not the batch's own. One that says what it does of a row of this very batch, or
+        has said it since that row came, tells its batch nothing: that comes again, or is tried again, by itself.
+        """
         if not ids:
             return cls(ledger, of, ())
         query = _rejects(of).where(t.reject.c.batch_id != batch_id)
-        return cls(ledger, of, ledger.read_of(query, t.reject.c.reject_id, sorted(ids)))
+        found = cls(ledger, of, ledger.read_of(query, t.reject.c.reject_id, sorted(ids)))
+        reject, again = t.reject.c, t.resubmission.c
+        same = and_(reject.target == again.target, reject.reject_id == again.reject_id)
+        came = select(again.reject_id).join(t.reject, same).where(again.target == of[0], again.batch_id == batch_id)
+        for (name,) in ledger.read_of(came.where(again.seen_at <= reject.last_seen_at), again.reject_id, found.told):
+            del found.told[name]
+        return found
 
     @classmethod
     def ended(cls, ledger: LedgerAccess, of: Of, keys: Collection[str | None]) -> "Rejects":
@@ -140,6 +158,17 @@ class Rejects:
         ended = and_(reject.state.in_(("discarded", "closed")), ~exists().where(beside))
         query = _rejects(of).where(or_(ended, reject.state == "resubmitted"))
         return cls(ledger, of, ledger.read_of(query, reject.source_key, sorted(map(str, keys))))
+
+    def leave_out_earlier(self, ledger: LedgerAccess, target: str) -> None:
+        """Leave out what answers open rejects by its key alone, and came before them."""
+        names = {each.batch_id for each in self.by_id.values()}
+        names |= {each.batch_id for each in chain.from_iterable(self._answers.values())}
+        received = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
+        came = {name: at or "" for name, at in ledger.read_of(received, t.batch.c.batch_id, sorted(names))}
+        for name, answers in self._answers.items():
+            if self.by_id[name].state in OPEN:
+                since = came.get(self.by_id[name].batch_id, "")
+                self._answers[name] = [a for a in answers if a.is_put_in or came.get(a.batch_id, "") >= since]
 
     def of_key(self, key: str | None) -> Sequence[Row[Any]]:
         return self._by_key.get(key, ()) if key is not None else ()
@@ -160,8 +189,12 @@ class Rejects:
 
 
 def states_of(ledger: LedgerAccess, of: Of, batch_id: str, ids: Collection[str]) -> dict[str, str]:
-    """Return what has become of rejects by records of other batches, by id."""
+    """Return what has become of rejects by records of other batches, by id.
+
+    One that is open stays so beside a record of its key that was loaded before it came: that is not its answer.
+    """
     rejects = Rejects(ledger, of, ledger.read_of(_rejects(of), t.reject.c.reject_id, sorted(ids)))
+    rejects.leave_out_earlier(ledger, of[0])
     return {name: rejects.state(each, None, batch_id) for name, each in rejects.by_id.items()}
 
 
@@ -194,9 +227,9 @@ def keys_on(ledger: LedgerAccess, target: str, at: Iterable[Row[Any]]) -> Mappin
     for each in at:
         lines[each.batch_id].add(each.line)
     for batch_id, wanted in lines.items():
-        for c in (t.record.c, t.repeat.c):
-            there = select(c.line, c.key).where(c.target == target, c.batch_id == batch_id)
-            for line, key in ledger.read_of(there, c.line, sorted(wanted), LINES_A_QUERY):
+        for table, *which in LINES:
+            there = select(table.c.line, table.c.key).where(t.of_batch(table, target, batch_id), *which)
+            for line, key in ledger.read_of(there, table.c.line, sorted(wanted), LINES_A_QUERY):
                 found[batch_id, line].add(key)
     return found
 

@@ -11,7 +11,7 @@ from sqlalchemy import Row, and_, bindparam, func, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import VALUES_A_QUERY, LedgerAccess
-from pipelines.ledger.answering import LINES_A_QUERY, OPEN, Of, states_of
+from pipelines.ledger.answering import LINES, LINES_A_QUERY, OPEN, Of, states_of
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.inserting import insert_new
 from pipelines.ledger.rows import Reason, Reject, reject_id
@@ -169,9 +169,9 @@ def _row_states(
     for each in at:
         lines[each.batch_id].add(each.line)
     for batch_id, wanted in lines.items():
-        for c in (t.record.c, t.repeat.c):
-            there = select(c.line, c.state).where(c.target == target, c.batch_id == batch_id)
-            for line, state in ledger.read_of(there, c.line, sorted(wanted), LINES_A_QUERY):
+        for table, *which in LINES:
+            there = select(table.c.line, table.c.state).where(t.of_batch(table, target, batch_id), *which)
+            for line, state in ledger.read_of(there, table.c.line, sorted(wanted), LINES_A_QUERY):
                 found[batch_id, line].add(state)
     return found
 

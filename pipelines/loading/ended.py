@@ -3,7 +3,7 @@
 Nor do rows that name a reject which is done with: one reject is answered once, whatever keys its corrections have.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import select
 
@@ -51,10 +51,13 @@ class Ended:
         found = zip(rows, self._fates(claims), strict=True)
         return {row.key: reason_of(fate) for row, fate in found if fate in SENTENCES}
 
-    def is_by_hand(self, row: Row) -> bool:
-        """True if a person put the row in for a reject that waits for it. One that is tried again answers its own."""
-        names = self._answers.of_line(row.line)
-        return bool(names) and self._fates([Claim(row.key, names)]) == [Fate("open", True)]
+    def by_hand(self, rows: Iterable[Row]) -> set[str]:
+        """Return the keys of those rows that a person put in for rejects that wait for them. One that is tried again
+        answers its own.
+        """
+        claims = [Claim(row.key, names) for row in rows if (names := self._answers.of_line(row.line))]
+        found = self._fates(claims) if claims else ()
+        return {str(each.key) for each, fate in zip(claims, found, strict=True) if fate == Fate("open", True)}
 
     def _fates(self, claims: Sequence[Claim]) -> list[Fate]:
         return fates(self._ledger, self._of, self._batch_id, claims, self._here)

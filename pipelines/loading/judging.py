@@ -7,7 +7,7 @@ from pipelines.feeds.mapping.origins import Origins
 from pipelines.feeds.reading.chunks import Places
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord, Reason
-from pipelines.ledger.standing import undone_at
+from pipelines.ledger.standing import Standing, standing_of, undone_at
 from pipelines.loading.ended import Ended
 from pipelines.loading.loaded import Batch
 from pipelines.loading.row import Row
@@ -35,13 +35,15 @@ class Judge:
         self._batch, self._ledger = batch, ledger
         of = (batch.target, batch.feed.source, batch.feed.resource)
         self._ended = Ended(ledger, of, batch.batch_id, answers)
-        self.verdicts = Verdicts(batch, ledger, safe, answers, self._ended)
+        self.verdicts = Verdicts(batch, ledger, safe, answers)
         self._origins = Origins(batch.feed.file, batch.feed.kind)
         self._undone_at: dict[str, str] = {}
         self._places: dict[str, Places] = {}
 
     def judge(self, rows: Sequence[Row], known: Mapping[str, KnownRecord]) -> Iterator[Judged]:
         """Yield each row with its verdict, in order. known: the records of their keys."""
+        back = {key for key, record in known.items() if standing_of(record) is Standing.TAKEN_BACK}
+        self.verdicts.by_hand = self._ended.by_hand(row for row in rows if row.key in back)
         judged = [self._judged(row, known.get(row.key)) for row in rows]
         new = [each.row for each in judged if each.verdict == "sent" and not (each.row.intended or each.row.replaces)]
         ended = self._ended.reasons(new, known)

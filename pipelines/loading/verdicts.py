@@ -12,7 +12,6 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.standing import Standing, standing_of
 from pipelines.ledger.states import NOT_THERE, UNDECIDED
-from pipelines.loading.ended import Ended
 from pipelines.loading.loaded import Batch
 from pipelines.loading.row import Row
 from pipelines.session.answers import Answers
@@ -25,11 +24,13 @@ class Verdicts:
     """Verdicts on the rows of a batch.
 
     safe: whether a row in doubt can be sent again without a second one. resend: keys that a look at the target freed.
+    by_hand: keys of rows that a person put in for rejects which wait for them.
     """
 
-    def __init__(self, batch: Batch, ledger: Ledger, safe: bool, answers: Answers, ended: Ended) -> None:
-        self.batch, self.safe, self._answers, self._ended = batch, safe, answers, ended
+    def __init__(self, batch: Batch, ledger: Ledger, safe: bool, answers: Answers) -> None:
+        self.batch, self.safe, self._answers = batch, safe, answers
         self.resend: set[str] = set()
+        self.by_hand: set[str] = set()
         self._ledger, self._of = ledger, (batch.target, batch.feed.source, batch.feed.resource)
 
     def of(self, row: Row, record: KnownRecord) -> str:
@@ -61,7 +62,7 @@ class Verdicts:
         if self.own(row, record):
             return "undone"
         said = self.batch.taken_back or self.batch.feed.file.taken_back == "load"
-        said = said or self._ended.is_by_hand(row)
+        said = said or row.key in self.by_hand
         corrected = not same and not self._is_older(row, record)
         return "anew" if said or corrected else "taken back"
 

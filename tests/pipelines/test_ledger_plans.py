@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from pipelines.ledger import rejects
+from pipelines.ledger.answering import keys_on
 from pipelines.ledger.doubts import doubtful
 from pipelines.ledger.ledger import Ledger
 from pipelines.validation import withheld
@@ -18,11 +20,17 @@ def session(ledger: Ledger) -> Any:
     return SimpleNamespace(ledger=ledger, target=TARGET)
 
 
+def place(batch_id: str) -> Any:
+    return SimpleNamespace(batch_id=batch_id, line=2)
+
+
 ASKED: dict[str, Callable[[Ledger], object]] = {
     "was loaded": lambda ledger: withheld._was_loaded(session(ledger), "payments-b"),
     "under other keys": lambda ledger: withheld._under_other_keys(session(ledger), "payments-b", {"k9": (2, ())}),
     "read otherwise": lambda ledger: ledger.is_read_otherwise(TARGET, "payments-b", "f1"),
     "keys by line": lambda ledger: ledger.keys_on(TARGET, "payments-b", [2]),
+    "answers by line": lambda ledger: keys_on(ledger, TARGET, [place("payments-b")]),
+    "states by line": lambda ledger: rejects._row_states(ledger, TARGET, [place("payments-b")]),
     "in doubt": lambda ledger: doubtful(ledger, TARGET, "payments-b"),
 }
 

@@ -1,0 +1,101 @@
+"""What a reject has said of another, and who heard it: a retry, or the same file again, knows no more than before."""
+
+import pytest
+
+from tests.pipelines.test_ended import ROWS, amounts
+from tests.pipelines.test_rejects import HEADER, Practice
+
+WRONG = ROWS["k2"].replace("2.00", "two")
+
+
+@pytest.fixture(params=[True, False], ids=["with additions", "bare"])
+def practice(request, home, target, chartferry):
+    target.additions = request.param
+    return Practice(home, target, chartferry)
+
+
+def keyed(export, key):
+    return export.replace(b",two,", b",2.00,").replace(b",k2,", f",{key},".encode())
+
+
+def exported_of(practice, name, text):
+    """Take a file, and give its rejects as they are exported."""
+    (batch,) = practice.take(HEADER + text, name)[1]["batches"]
+    (export,) = practice.export("--batch", batch["batch_id"]).values()
+    return export
+
+
+@pytest.fixture
+def two(practice):
+    """k2 was rejected in two files; gives the rejects of both."""
+    return exported_of(practice, "payments-1.csv", WRONG), exported_of(practice, "payments-2.csv", ROWS["k1"] + WRONG)
+
+
+@pytest.fixture
+def set_aside(practice, two):
+    """The one was loaded as `k2-b`, and the other set aside as `k2-c`; gives the file of the other."""
+    practice.take(keyed(two[0], "k2-b"), "one.csv")
+    other = keyed(two[1], "k2-c")
+    assert practice.take(other, "other.csv")[1]["totals"]["rejected"] == 1
+    return other
+
+
+def test_what_was_set_aside_beside_a_reject_of_another_file_is_not_loaded_by_a_retry(practice, set_aside):
+    """LEDGER-07: nor by the same file again. A person who puts it in with what it says now means it."""
+    assert practice.run("rejects", "retry")[0] == 3
+    assert practice.take(set_aside, "other.csv")[0] == 3
+    assert amounts(practice) == [1, 2]
+    (export,) = practice.export().values()
+    assert b"another record was loaded for the reject that it names" in export
+    assert practice.take(export, "meant.csv")[0] == 0
+    assert amounts(practice) == [1, 2, 2]
+    assert {state for state, _ in practice.rejects().values()} == {"closed"}
+
+
+def test_a_row_that_names_both_rejects_of_a_record_goes_once(practice, two):
+    """LEDGER-07: the files were put into one, with equal rows, once the one had been loaded."""
+    one, other = (keyed(each, "k2-c") for each in two)
+    both = one + b"".join(other.splitlines(keepends=True)[1:])
+    practice.take(keyed(two[0], "k2-b"), "one.csv")
+    assert practice.take(both, "both.csv")[1]["totals"]["created"] == 0
+    assert amounts(practice) == [1, 2]
+
+
+def test_a_row_that_names_both_rejects_of_a_record_goes_for_both(practice, two):
+    one, other = (keyed(each, "k2-c") for each in two)
+    assert practice.take(one + b"".join(other.splitlines(keepends=True)[1:]), "both.csv")[0] == 0
+    assert amounts(practice) == [1, 2]
+    assert {state for state, _ in practice.rejects().values()} == {"closed"}
+
+
+@pytest.mark.parametrize("corrected_between", [True, False])
+def test_that_its_key_is_known_does_not_tell_a_row_that_its_reject_in_another_file_was_loaded(
+    practice, corrected_between
+):
+    """LEDGER-07, LEDGER-08: two exports hold the same changed row; it is another payment, and one."""
+    changed = ROWS["k2"].replace("2.00", "7.00")
+    practice.take(HEADER + ROWS["k2"], "payments-1.csv")
+    first = keyed(exported_of(practice, "payments-2.csv", changed), "k2-b")
+    if corrected_between:
+        practice.take(first, "first.csv")
+    second = keyed(exported_of(practice, "payments-3.csv", ROWS["k1"] + changed), "k2-c")
+    practice.take(first, "first.csv")
+    assert practice.take(second, "second.csv")[1]["totals"]["rejected"] == 1
+    assert amounts(practice) == [1, 2, 7]
+    (export,) = practice.export().values()
+    assert practice.take(export, "meant.csv")[0] == 0
+    assert amounts(practice) == [1, 2, 7, 7]
+
+
+def test_a_correction_that_is_still_wrong_stays_its_reject_where_an_earlier_file_has_loaded_its_key(practice):
+    """CLI-CMD-05: that record came before the reject, and is no answer to it."""
+    practice.take(HEADER + ROWS["k2"], "payments-1.csv")
+    export = exported_of(practice, "payments-2.csv", ROWS["k1"] + WRONG)
+    practice.take(export.replace(b",two,", b",three,"), "fixed.csv")
+    assert practice.rows("SELECT source_key, state, attempts FROM reject") == [("k2", "open", 2)]
+    practice.take(export.replace(b",two,", b",3.00,"), "fixed-too.csv")
+    assert practice.rows("SELECT source_key, state, attempts FROM reject") == [("k2", "open", 3)]
+    (export,) = practice.export().values()
+    assert b"known with other content" in export
+    assert practice.take(export.replace(b",k2,", b",k2-b,"), "meant.csv")[0] == 0
+    assert amounts(practice) == [1, 2, 3]
