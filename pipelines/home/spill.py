@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 BATCH = 5_000
 BATCH_SIZE = 16 << 20
-MEMORY = "96MB"
 REPEATING = ["lane", "patient_id", "stage"]
 """Columns whose values come again and again; looking for that in all others takes a fifth of the writing."""
 
@@ -94,7 +93,7 @@ def is_whole(path: Path) -> bool:
     return True
 
 
-def sorter(spill: Path, memory: str = MEMORY) -> "DuckDBPyConnection":
+def sorter(spill: Path, memory: str = "96MB") -> "DuckDBPyConnection":
     """A DuckDB of its own that keeps to this much memory and spills into the folder."""
     spill.mkdir(mode=0o700, parents=True, exist_ok=True)
     return files.open_in_memory(

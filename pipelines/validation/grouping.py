@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from pipelines.feeds.terms.record import Kind
 from pipelines.home import arrow, spill
-from pipelines.home.spill import BATCH_SIZE, MEMORY
+from pipelines.home.spill import BATCH_SIZE
 from pipelines.validation.aside import aside_of, restored
 from pipelines.validation.content import dump
 
@@ -33,10 +33,9 @@ REPEATED_KEYS = """
         group by key having count(*) > 1)
     and not is_doubtful group by key"""
 """Hashes are compared for keys that come more than once alone: held for every key, they would be most of the memory."""
-KEYS_AT_ONCE = 1_000_000
-BYTES_SORTED_AT_ONCE = 64 << 20
-MEMORY_OF_STRETCHES = "48MB"
-"""DuckDB sorts on the disk what it has no memory for, but fails at some times as much."""
+KEYS_AT_ONCE = 200_000
+BYTES_SORTED_AT_ONCE = 32 << 20
+"""A third of what DuckDB may have: it sorts on the disk what it has no memory for, but may fail where that is less."""
 LOOKED_AT = 200
 """Rows at random for each stretch of time, by which its bounds are set."""
 PLACE = f"""(coalesce("at", {2**63 - 1})::hugeint * {2**63}::hugeint + line)"""
@@ -143,7 +142,7 @@ def chunks(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
 
 def _in_order(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
     """The rows in the order of sending. DuckDB has given back its memory before rows come that it need not hold."""
-    with spill.sorter(mapped.parent, MEMORY if kind.grouped else MEMORY_OF_STRETCHES) as database:
+    with spill.sorter(mapped.parent) as database:
         for view, numbered in (("mapped", "false"), ("numbered", "true")):
             source = f"read_parquet('{_quoted(mapped)}', file_row_number = {numbered})"
             database.execute(f"create view {view} as from {source}")

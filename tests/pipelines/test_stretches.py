@@ -4,12 +4,13 @@ import random
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from pipelines.feeds.files.catalog import load_feeds
-from pipelines.home import arrow
+from pipelines.home import arrow, files, spill
 from pipelines.validation import grouping
 from pipelines.validation.tables import MAPPED
 
@@ -60,3 +61,32 @@ def test_rows_come_by_moment_and_line_with_what_their_keys_share(
         {name: row[name] for name in grouping.SHOWN} | shared.get(row["key"], alone) for row in by_place
     ]
     assert (len(list(tmp_path.glob("mapped-*.parquet"))) > 2) is (len(rows) == 500)
+
+
+@pytest.mark.parametrize(("rows", "texts", "keys"), [(200_000, 80, 200_000), (60_000, 900, 60_000), (300_000, 80, 1)])
+def test_the_memory_of_sorting_is_enough_for_long_rows_and_for_keys_that_all_come_again(
+    rows: int, texts: int, keys: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FEED-PAY-04, LEDGER-13: in a database of its own, since those that tests share have all memory."""
+    monkeypatch.setattr(files, "open_in_memory", lambda settings: duckdb.connect(":memory:", config=dict(settings)))
+    dice = random.Random(rows)
+    at = [dice.randrange(10**13) for _ in range(rows)]
+    with spill.Writer(tmp_path / "mapped.parquet", MAPPED) as writer:
+        for begin in range(0, rows, 2_000):
+            lines = range(begin, begin + 2_000)
+            columns = dict.fromkeys(MAPPED.names, [None] * len(lines)) | {
+                "line": [*lines],
+                "lines": [1] * len(lines),
+                "at": at[begin : begin + 2_000],
+                "key": [f"{line % keys:036}" for line in lines],
+                "hash": [dice.randbytes(32).hex() for _ in lines],
+                "record": [str(dice.random()).ljust(texts, "x") for _ in lines],
+                "raw": [str(dice.random()).ljust(texts, "x") for _ in lines],
+                "is_doubtful": [False] * len(lines),
+            }
+            writer.add_batch(pa.RecordBatch.from_pydict(columns, MAPPED))
+    feed = load_feeds().match("payments.csv")
+    assert feed
+    batches = grouping.chunks(tmp_path / "mapped.parquet", feed.kind)
+    found = [line for batch in batches for line in batch.column("line").to_pylist()]
+    assert found == sorted(range(rows), key=lambda line: (at[line], line))
