@@ -46,11 +46,12 @@ class Fate(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The record of a reject's own key, or one that a file has put in for it: its key, batch and present state."""
+    """The record of a reject's own key, or one that a file has put in, with its present state. sent_at: first."""
 
     key: str
     batch_id: str
     state: str
+    sent_at: str
     is_put_in: bool
 
 
@@ -73,7 +74,7 @@ def _fate(claim: Claim, batch_id: str, named: "Rejects", of_keys: "Rejects", her
     if not mine:
         return Fate(_first(_of_key(each, claim, of_keys, here) for each in of_keys.of_key(claim.key)), False)
     states = {
-        _first((state, *_of_others(each, claim, batch_id, named, of_keys, here))) if state == "open" else state
+        _first((state, *_of_others(each, claim, named, of_keys, here))) if state == "open" else state
         for each in mine
         for state in (named.state(each, claim.key, batch_id),)
     }
@@ -91,20 +92,19 @@ def _of_key(reject: Row[Any], claim: Claim, of_keys: "Rejects", here: Collection
 
 
 def _of_others(
-    reject: Row[Any], claim: Claim, batch_id: str, named: "Rejects", of_keys: "Rejects", here: Collection[str]
+    reject: Row[Any], claim: Claim, named: "Rejects", of_keys: "Rejects", here: Collection[str]
 ) -> Iterable[str]:
     """What rejects of the same record in other files say of a row that names this one, unless a person knows of them.
 
     Of two that are answered by one file, one goes; a row that names both goes for both, if neither is done with.
     """
-    if OF_OTHERS in named.told.get(reject.reject_id, ()):
-        return
+    known_until = reject.last_seen_at if OF_OTHERS in named.told.get(reject.reject_id, ()) else ""
     for other in of_keys.of_key(reject.source_key):
         if other.batch_id == reject.batch_id or other.state == "discarded":
             continue
         is_ours = other.reject_id in here and other.reject_id not in claim.names
         goes_first = is_ours and other.reject_id < reject.reject_id
-        yield "resubmitted" if goes_first else of_keys.state(other, claim.key, batch_id)
+        yield "resubmitted" if goes_first else of_keys.state(other, claim.key, since=known_until)
 
 
 def _first(states: Iterable[str]) -> str:
@@ -173,17 +173,21 @@ class Rejects:
     def of_key(self, key: str | None) -> Sequence[Row[Any]]:
         return self._by_key.get(key, ()) if key is not None else ()
 
-    def state(self, reject: Row[Any], key: str | None, batch_id: str | None = None) -> str:
-        """Return what has become of a reject by records of other keys than `key`, and from other batches than this."""
+    def state(self, reject: Row[Any], key: str | None, batch_id: str | None = None, since: str = "") -> str:
+        """Return what has become of a reject by records that were sent since, of other keys than `key`, and from other
+        batches than this.
+        """
         if reject.state == "discarded":
             return "discarded"
-        answers = self._answers.get(reject.reject_id, ())
+        answers = [each for each in self._answers.get(reject.reject_id, ()) if each.sent_at >= since]
         others = {
             each.state
             for each in answers
             if each.key != key and each.batch_id != batch_id and (each.is_put_in or reject.reject_id not in self.told)
         }
-        if not others.isdisjoint(LANDED) or (reject.state == "closed" and not answers and reject.closed_by != batch_id):
+        if not others.isdisjoint(LANDED) or (
+            reject.state == "closed" and not (answers or since) and reject.closed_by != batch_id
+        ):
             return "closed"
         return "open" if others.isdisjoint(UNDECIDED) else "resubmitted"
 
@@ -207,16 +211,17 @@ def answers_to(ledger: LedgerAccess, of: Of, rejects: Mapping[str, Row[Any]]) ->
     )
     keys = keys_on(ledger, target, places)
     wanted = {each.source_key for each in rejects.values() if each.source_key} | {k for ks in keys.values() for k in ks}
-    query = select(record.key, record.batch_id, record.state)
+    query = select(record.key, record.batch_id, record.state, record.first_attempt_at)
     ours = (record.target == target, record.source == source, record.resource_type == resource_type)
     known = {each.key: each for each in ledger.read_of(query.where(*ours), record.key, sorted(wanted))}
     found = defaultdict[str, list[Answer]](list)
     for name, reject in rejects.items():
         if own := known.get(reject.source_key):
-            found[name].append(Answer(own.key, own.batch_id, own.state, False))
+            found[name].append(Answer(own.key, own.batch_id, own.state, own.first_attempt_at or "", False))
     for place in places:
         for key in keys[place.batch_id, place.line] & known.keys():
-            found[place.reject_id].append(Answer(key, place.batch_id, known[key].state, True))
+            each = known[key]
+            found[place.reject_id].append(Answer(key, place.batch_id, each.state, each.first_attempt_at or "", True))
     return found
 
 
@@ -242,5 +247,5 @@ def _rejects(of: Of) -> Any:
         reject.source == source,
         reject.resource_type == resource_type,
     )
-    columns = (reject.reject_id, reject.source_key, reject.state, reject.batch_id)
+    columns = (reject.reject_id, reject.source_key, reject.state, reject.batch_id, reject.last_seen_at)
     return select(*columns, reject.closed_by_batch.label("closed_by")).where(*ours)

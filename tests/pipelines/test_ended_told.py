@@ -99,3 +99,33 @@ def test_a_correction_that_is_still_wrong_stays_its_reject_where_an_earlier_file
     assert b"known with other content" in export
     assert practice.take(export.replace(b",k2,", b",k2-b,"), "meant.csv")[0] == 0
     assert amounts(practice) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("in_one_file", [True, False])
+def test_that_a_record_was_discarded_does_not_tell_a_row_that_it_was_loaded_after_all(practice, in_one_file):
+    """LEDGER-07: two later exports have it, each says that it was discarded, and a person puts both in."""
+    exported_of(practice, "payments-1.csv", WRONG)
+    practice.run("rejects", "discard", practice.ids()["k2"], "--why", "entered twice")
+    first = keyed(exported_of(practice, "payments-2.csv", ROWS["k2"]), "k2-b")
+    second = keyed(exported_of(practice, "payments-3.csv", ROWS["k1"] + ROWS["k2"]), "k2-c")
+    if in_one_file:
+        second = first + b"".join(second.splitlines(keepends=True)[1:])
+    else:
+        practice.take(first, "first.csv")
+    assert practice.take(second, "second.csv")[1]["totals"]["rejected"] == 1
+    assert amounts(practice) == [1, 2]
+    practice.run("rejects", "retry")
+    assert amounts(practice) == [1, 2]
+    (export,) = practice.export().values()
+    assert practice.take(export, "meant.csv")[0] == 0
+    assert amounts(practice) == [1, 2, 2]
+
+
+def test_of_both_rejects_of_a_record_that_one_file_answers_the_other_is_not_loaded_by_a_retry(practice, two):
+    """LEDGER-07: the file answers each under a key of its own."""
+    first, second = keyed(two[0], "k2-b"), keyed(two[1], "k2-c")
+    both = first + b"".join(second.splitlines(keepends=True)[1:])
+    assert practice.take(both, "both.csv")[1]["totals"]["rejected"] == 1
+    assert practice.run("rejects", "retry")[0] == 3
+    assert practice.take(both, "both.csv")[0] == 3
+    assert amounts(practice) == [1, 2]
