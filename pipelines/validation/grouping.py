@@ -1,17 +1,19 @@
 """`MAPPED` sorted and grouped, in chunks: the rows of one record after another, in the order of sending."""
 
-from collections.abc import Iterator
-from itertools import pairwise
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.feeds.terms.record import Kind
 from pipelines.home import arrow, spill
-from pipelines.home.spill import BATCH_SIZE
+from pipelines.home.spill import BATCH, BATCH_SIZE
 from pipelines.validation.aside import aside_of, restored
 from pipelines.validation.content import dump
 
@@ -34,39 +36,66 @@ REPEATED_KEYS = """
     and not is_doubtful group by key"""
 """Hashes are compared for keys that come more than once alone: held for every key, they would be most of the memory."""
 KEYS_AT_ONCE = 200_000
-BYTES_SORTED_AT_ONCE = 32 << 20
-"""A third of what DuckDB may have: it sorts on the disk what it has no memory for, but may fail where that is less."""
+BYTES_SORTED_AT_ONCE = 24 << 20
 LOOKED_AT = 200
 """Rows at random for each stretch of time, by which its bounds are set."""
-PLACE = f"""(coalesce("at", {2**63 - 1})::hugeint * {2**63}::hugeint + line)"""
-"""A row's place in the order of sending, as one number."""
-FIRST, LAST = -(2**126), 2**126
+WITHOUT_TIME = 2**63 - 1
+Place = tuple[int, int]
+"""A row's place in the order of sending: its time and its line."""
 APART = """
     select 1 from (select key, max(file_row_number) - min(file_row_number) + 1 as span, count(*) as row_count
         from numbered where key is not null group by key)
     where span <> row_count or row_count > {most} limit 1"""
 
 
-def _by_time(database: Any, mapped: Path) -> Iterator[Path]:
-    """Write the rows in the order of sending, a stretch of time to a file; yield the files."""
-    _find_repeated_keys(database, mapped)
-    for number, (begin, end) in enumerate(pairwise(_bounds(database, mapped))):
-        file = mapped.with_name(f"{mapped.stem}-{number}.parquet")
-        query = f"""
-            select {", ".join(SHOWN)}, first_line, differs from mapped left join keys using (key)
-            where {PLACE} >= {begin}::hugeint and {PLACE} < {end}::hugeint order by "at" nulls last, line"""
-        database.execute(f"copy ({query}) to '{_quoted(file)}' (format parquet, row_group_size 5000)")
-        yield file
+def _dealt(batches: Iterator[pa.RecordBatch], mapped: Path) -> list[Path]:
+    """Deal the rows over files beside `mapped`, a stretch of time to each; return the files in the order of time."""
+    bounds, of_stretch = _bounds(mapped), dict[int, Path]()
+    with ExitStack() as files:
+        writers: dict[int, Any] = {}
+        for batch in batches:
+            of_rows = np.array([bisect_right(bounds, place) for place in _places(batch)])
+            for number in np.unique(of_rows).tolist():
+                if number not in writers:
+                    of_stretch[number] = mapped.with_name(f"{mapped.stem}-{number}.arrow")
+                    writers[number] = files.enter_context(pa.ipc.new_stream(str(of_stretch[number]), batch.schema))
+                writers[number].write_batch(batch.take(np.flatnonzero(of_rows == number)))
+    return [of_stretch[number] for number in sorted(of_stretch)]
 
 
-def _bounds(database: Any, mapped: Path) -> list[int]:
-    """Return the places between stretches of about equal size, from before all rows to behind them."""
+def _by_time(stretches: Sequence[Path]) -> Iterator[pa.RecordBatch]:
+    """The rows in the order of sending: each stretch of time is sorted in memory."""
+    keys = [("at", "ascending", "at_end"), ("line", "ascending", "at_end")]
+    for stretch in stretches:
+        with pa.OSFile(str(stretch)) as file, pa.ipc.open_stream(file) as stream:
+            rows = stream.read_all().combine_chunks()
+        stretch.unlink()
+        in_order = pc.sort_indices(rows, sort_keys=keys)
+        rows = rows.drop_columns("at")
+        for start in range(0, len(rows), ROWS):
+            # Taken one by one: a part of a larger table would go to a helper with all of the table.
+            yield from rows.take(in_order.slice(start, ROWS)).to_batches()
+        del rows, in_order
+        pa.default_memory_pool().release_unused()
+
+
+def _places(batch: pa.RecordBatch) -> Iterator[Place]:
+    times, lines = (batch.column(name).to_pylist() for name in ("at", "line"))
+    return zip((WITHOUT_TIME if at is None else at for at in times), lines, strict=True)
+
+
+def _bounds(mapped: Path) -> list[Place]:
+    """Return the first place of each stretch but the earliest. The stretches are of about equal size."""
     about = pq.read_metadata(mapped)
     size = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
     stretches = 1 + size // BYTES_SORTED_AT_ONCE
-    sample = f"select {PLACE} from mapped using sample reservoir({stretches * LOOKED_AT}) repeatable (0) order by all"
-    found = database.sql(sample).fetchall() if stretches > 1 else []
-    return [FIRST, *(place for (place,) in found[LOOKED_AT::LOOKED_AT]), LAST]
+    if stretches == 1:
+        return []
+    dice, share = np.random.default_rng(0), stretches * LOOKED_AT / about.num_rows
+    sample: list[Place] = []
+    for batch in spill.batches(mapped, BATCH, ["at", "line"]):
+        sample += _places(batch.filter(pa.array(dice.random(batch.num_rows) < share)))
+    return sorted(sample)[LOOKED_AT::LOOKED_AT]
 
 
 def _find_repeated_keys(database: Any, mapped: Path) -> None:
@@ -111,22 +140,22 @@ def _records_as_they_stand(mapped: Path) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([*batch.columns, *more.columns], names=[*SHOWN, *FOUND.names])
 
 
-def _as_they_stand(database: Any, mapped: Path) -> Iterator[pa.RecordBatch]:
-    """The rows of a kind that is sent in the order of the file: only of keys that come more than once is more asked.
+def _as_they_stand(database: Any, mapped: Path, shown: Sequence[str] = SHOWN) -> Iterator[pa.RecordBatch]:
+    """The rows of an ungrouped kind in the order of the file: only of keys that come more than once is more asked.
     Rows are told by their places: in a joined file their lines, which are those of the second, are in no order.
     """
     _find_repeated_keys(database, mapped)
     query = "select file_row_number, first_line, differs from numbered join keys using (key) order by file_row_number"
     repeats = spill.rows(database, query)
     ahead, begin = next(repeats, None), 0
-    for batch in spill.batches(mapped, ROWS, SHOWN):
+    for batch in spill.batches(mapped, ROWS, shown):
         found = dict[int, tuple[Any, ...]]()
         while ahead and ahead[0] < begin + batch.num_rows:
             found[ahead[0]] = ahead[1:]
             ahead = next(repeats, None)
         places = range(begin, begin + batch.num_rows)
         more = arrow.batch_of_rows([found.get(place, (None, None)) for place in places], FOUND)
-        yield pa.record_batch([*batch.columns, *more.columns], names=[*SHOWN, *FOUND.names])
+        yield pa.record_batch([*batch.columns, *more.columns], names=[*shown, *FOUND.names])
         begin += batch.num_rows
 
 
@@ -141,26 +170,21 @@ def chunks(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
 
 
 def _in_order(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
-    """The rows in the order of sending. DuckDB has given back its memory before rows come that it need not hold."""
+    """The rows in the order of sending. What is sorted by time comes once DuckDB has given back its memory."""
+    stretches: list[Path] = []
     with spill.sorter(mapped.parent) as database:
+        source = str(mapped).replace("'", "''")
         for view, numbered in (("mapped", "false"), ("numbered", "true")):
-            source = f"read_parquet('{_quoted(mapped)}', file_row_number = {numbered})"
-            database.execute(f"create view {view} as from {source}")
-        if kind.grouped and not _stand_together(database):
-            yield from _together(database)
-            return
-        if not (kind.grouped or kind.sort):
+            database.execute(f"create view {view} as from read_parquet('{source}', file_row_number = {numbered})")
+        if kind.sort:
+            stretches = _dealt(_as_they_stand(database, mapped, [*SHOWN, "at"]), mapped)
+        elif not kind.grouped:
             yield from _as_they_stand(database, mapped)
-            return
-        stretches = [] if kind.grouped else [*_by_time(database, mapped)]
-    if kind.grouped:
-        yield from _records_as_they_stand(mapped)
-    for stretch in stretches:
-        yield from spill.batches(stretch, ROWS, [*SHOWN, *FOUND.names])
-
-
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")
+        elif _stand_together(database):
+            yield from _records_as_they_stand(mapped)
+        else:
+            yield from _together(database)
+    yield from _by_time(stretches)
 
 
 def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

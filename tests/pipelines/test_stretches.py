@@ -1,6 +1,7 @@
 """Rows of payments in the order of sending, and keys that come more than once, in files larger than what is sorted."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,14 @@ def test_rows_come_by_moment_and_line_with_what_their_keys_share(
     """FEED-PAY-04, LEDGER-13."""
     for name, few in (("BYTES_SORTED_AT_ONCE", 20_000), ("KEYS_AT_ONCE", 90), ("LOOKED_AT", 5)):
         monkeypatch.setattr(grouping, name, few)
+    stretches = list[Path]()
+    dealt = grouping._dealt
+
+    def noted(batches: Iterator[pa.RecordBatch], mapped: Path) -> list[Path]:
+        stretches.extend(dealt(batches, mapped))
+        return stretches
+
+    monkeypatch.setattr(grouping, "_dealt", noted)
     dice = random.Random(seed)
     rows = drawn(dice, dice.choice([0, 1, 30, 500]), 400)
     of_keys = dict[str, list[Drawn]]()
@@ -60,7 +69,8 @@ def test_rows_come_by_moment_and_line_with_what_their_keys_share(
     assert in_order(tmp_path, rows) == [
         {name: row[name] for name in grouping.SHOWN} | shared.get(row["key"], alone) for row in by_place
     ]
-    assert (len(list(tmp_path.glob("mapped-*.parquet"))) > 2) is (len(rows) == 500)
+    assert (len(stretches) > 2) is (len(rows) == 500)
+    assert [path.name for path in tmp_path.iterdir()] == ["mapped.parquet"]
 
 
 @pytest.mark.parametrize(("rows", "texts", "keys"), [(200_000, 80, 200_000), (60_000, 900, 60_000), (300_000, 80, 1)])
