@@ -1,12 +1,13 @@
 """`MAPPED` sorted and grouped, in chunks: the rows of one record after another, in the order of sending."""
 
+import random
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -54,12 +55,14 @@ def _dealt(batches: Iterator[pa.RecordBatch], mapped: Path) -> list[Path]:
     with ExitStack() as files:
         writers: dict[int, Any] = {}
         for batch in batches:
-            of_rows = np.array([bisect_right(bounds, place) for place in _places(batch)])
-            for number in np.unique(of_rows).tolist():
+            rows_of = defaultdict[int, list[int]](list)
+            for row, place in enumerate(_places(batch)):
+                rows_of[bisect_right(bounds, place)].append(row)
+            for number, rows in rows_of.items():
                 if number not in writers:
                     of_stretch[number] = mapped.with_name(f"{mapped.stem}-{number}.arrow")
                     writers[number] = files.enter_context(pa.ipc.new_stream(str(of_stretch[number]), batch.schema))
-                writers[number].write_batch(batch.take(np.flatnonzero(of_rows == number)))
+                writers[number].write_batch(batch.take(arrow.column(rows, pa.int64())))
     return [of_stretch[number] for number in sorted(of_stretch)]
 
 
@@ -91,11 +94,9 @@ def _bounds(mapped: Path) -> list[Place]:
     stretches = 1 + size // BYTES_SORTED_AT_ONCE
     if stretches == 1:
         return []
-    dice, share = np.random.default_rng(0), stretches * LOOKED_AT / about.num_rows
-    sample: list[Place] = []
-    for batch in spill.batches(mapped, BATCH, ["at", "line"]):
-        sample += _places(batch.filter(pa.array(dice.random(batch.num_rows) < share)))
-    return sorted(sample)[LOOKED_AT::LOOKED_AT]
+    dice, share = random.Random(0), stretches * LOOKED_AT / about.num_rows  # noqa: S311 - no secret
+    every = (place for batch in spill.batches(mapped, BATCH, ["at", "line"]) for place in _places(batch))
+    return sorted(place for place in every if dice.random() < share)[LOOKED_AT::LOOKED_AT]
 
 
 def _find_repeated_keys(database: Any, mapped: Path) -> None:
