@@ -107,7 +107,7 @@ class Summary:
         for name in self.nothing_new:
             yield f"{name}: its database has nothing new"
         if self.open_elsewhere:
-            yield f"note: {self.open_elsewhere:,} rejects of other batches are open: chartferry rejects export has them"
+            yield f"note: open rejects of other batches: {self.open_elsewhere:,}; chartferry rejects export has them"
         for left in self.unmatched:
             yield f"{shown(left.path)}: {left.why}; left where it is"
         if self._took_nothing():
