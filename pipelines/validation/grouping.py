@@ -37,7 +37,9 @@ REPEATED_KEYS = """
     and not is_doubtful group by key"""
 """Hashes are compared for keys that come more than once alone: held for every key, they would be most of the memory."""
 KEYS_AT_ONCE = 200_000
-BYTES_SORTED_AT_ONCE = 24 << 20
+BYTES_SORTED_AT_ONCE = 12 << 20
+MOST_STRETCHES = 500
+"""Files that are open at once. Beyond some twenty million payments a stretch is longer."""
 LOOKED_AT = 200
 """Rows at random for each stretch of time, by which its bounds are set."""
 WITHOUT_TIME = 2**63 - 1
@@ -91,7 +93,7 @@ def _bounds(mapped: Path) -> list[Place]:
     """Return the first place of each stretch but the earliest. The stretches are of about equal size."""
     about = pq.read_metadata(mapped)
     size = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
-    stretches = 1 + size // BYTES_SORTED_AT_ONCE
+    stretches = min(1 + size // BYTES_SORTED_AT_ONCE, MOST_STRETCHES)
     if stretches == 1:
         return []
     dice, share = random.Random(0), stretches * LOOKED_AT / about.num_rows  # noqa: S311 - no secret
