@@ -209,7 +209,7 @@ def answers_to(ledger: LedgerAccess, of: Of, rejects: Mapping[str, Row[Any]]) ->
     places = ledger.read_of(
         select(again.reject_id, again.batch_id, again.line).where(again.target == target), again.reject_id, rejects
     )
-    keys = keys_on(ledger, target, places)
+    keys = on_lines(ledger, target, places, "key")
     wanted = {each.source_key for each in rejects.values() if each.source_key} | {k for ks in keys.values() for k in ks}
     query = select(record.key, record.batch_id, record.state, record.first_attempt_at)
     ours = (record.target == target, record.source == source, record.resource_type == resource_type)
@@ -225,17 +225,19 @@ def answers_to(ledger: LedgerAccess, of: Of, rejects: Mapping[str, Row[Any]]) ->
     return found
 
 
-def keys_on(ledger: LedgerAccess, target: str, at: Iterable[Row[Any]]) -> Mapping[tuple[str, int], set[str]]:
-    """Return the keys on these lines, by batch and line: a batch is read through for many lines at once."""
+def on_lines(ledger: LedgerAccess, target: str, at: Iterable[Any], column: str) -> Mapping[tuple[str, int], set[str]]:
+    """Return the keys, or the states, of what stands on these lines, by batch and line: a batch is read through for
+    many lines at once.
+    """
     found = defaultdict[tuple[str, int], set[str]](set)
     lines = defaultdict[str, set[int]](set)
     for each in at:
         lines[each.batch_id].add(each.line)
     for batch_id, wanted in lines.items():
         for table, *which in LINES:
-            there = select(table.c.line, table.c.key).where(t.of_batch(table, target, batch_id), *which)
-            for line, key in ledger.read_of(there, table.c.line, sorted(wanted), LINES_A_QUERY):
-                found[batch_id, line].add(key)
+            there = select(table.c.line, table.c[column]).where(t.of_batch(table, target, batch_id), *which)
+            for line, said in ledger.read_of(there, table.c.line, sorted(wanted), LINES_A_QUERY):
+                found[batch_id, line].add(said)
     return found
 
 

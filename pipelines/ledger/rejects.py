@@ -3,7 +3,6 @@
 A reject stays itself in whatever file its record comes again: `resubmission` says where.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ from sqlalchemy import Row, and_, bindparam, func, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import VALUES_A_QUERY, LedgerAccess
-from pipelines.ledger.answering import LINES, LINES_A_QUERY, OPEN, Of, states_of
+from pipelines.ledger.answering import OPEN, Of, on_lines, states_of
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.inserting import insert_new
 from pipelines.ledger.rows import Reason, Reject, reject_id
@@ -149,7 +148,7 @@ def _note(ledger: LedgerAccess, of: Of, batch_id: str, answers: Mapping[int, Seq
 def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
     """Close the resubmitted rejects whose records have landed since, and open those that were refused."""
     waiting = list(_places(ledger, target, ("resubmitted",)))
-    of_rows = _row_states(ledger, target, waiting)
+    of_rows = on_lines(ledger, target, waiting, "state")
     for each in waiting:
         states = of_rows[each.batch_id, each.line]
         if not states or not states <= {*LANDED, "undone", "refused"}:
@@ -158,22 +157,6 @@ def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
         reject = t.reject.c
         where = (reject.target == target, reject.reject_id == each.reject_id, reject.state == "resubmitted")
         ledger.execute(update(t.reject).where(*where).values(**values))
-
-
-def _row_states(
-    ledger: LedgerAccess, target: str, at: Iterable[RejectPlace | Row[Any]]
-) -> Mapping[tuple[str, int], set[str]]:
-    """The states of what stands on these lines, by batch and line: a batch is read through for many lines at once."""
-    found: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
-    lines = defaultdict[str, set[int]](set)
-    for each in at:
-        lines[each.batch_id].add(each.line)
-    for batch_id, wanted in lines.items():
-        for table, *which in LINES:
-            there = select(table.c.line, table.c.state).where(t.of_batch(table, target, batch_id), *which)
-            for line, state in ledger.read_of(there, table.c.line, sorted(wanted), LINES_A_QUERY):
-                found[batch_id, line].add(state)
-    return found
 
 
 # -- which are open

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from pipelines.ledger import rejects
-from pipelines.ledger.answering import keys_on
+from pipelines.ledger.answering import on_lines
 from pipelines.ledger.doubts import doubtful
 from pipelines.ledger.ledger import Ledger
 from pipelines.validation import withheld
@@ -29,8 +28,8 @@ ASKED: dict[str, Callable[[Ledger], object]] = {
     "under other keys": lambda ledger: withheld._under_other_keys(session(ledger), "payments-b", {"k9": (2, ())}),
     "read otherwise": lambda ledger: ledger.is_read_otherwise(TARGET, "payments-b", "f1"),
     "keys by line": lambda ledger: ledger.keys_on(TARGET, "payments-b", [2]),
-    "answers by line": lambda ledger: keys_on(ledger, TARGET, [place("payments-b")]),
-    "states by line": lambda ledger: rejects._row_states(ledger, TARGET, [place("payments-b")]),
+    "answers by line": lambda ledger: on_lines(ledger, TARGET, [place("payments-b")], "key"),
+    "states by line": lambda ledger: on_lines(ledger, TARGET, [place("payments-b")], "state"),
     "in doubt": lambda ledger: doubtful(ledger, TARGET, "payments-b"),
 }
 
