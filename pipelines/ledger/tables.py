@@ -30,7 +30,7 @@ from pipelines.ledger.columns import (
     text_columns,
 )
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 
 
 schema_version = Table("schema_version", metadata, Column("version", Integer, primary_key=True))
@@ -82,7 +82,9 @@ run = Table(
     Column("run", Integer, primary_key=True, autoincrement=False),
     *text_columns("started_at", "finished_at", "state", "feed_hash", "rules_version", "software_version", "message"),
     *count_columns(),
+    text_column("key_hash"),
 )
+"""key_hash: of what the feed file said of the key; empty for runs of versions that did not note it."""
 
 
 stream = Table(

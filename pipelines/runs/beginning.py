@@ -48,6 +48,7 @@ def begin(
         target,
         batch_id,
         feed_hash=feed.hash,
+        key_hash=feed.key_hash,
         rules_version=rules_version(),
         software_version=software_version(),
     )

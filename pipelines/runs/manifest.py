@@ -32,6 +32,7 @@ def write_manifest(session: Session, run: Run, result: Result, ended_at: str | N
         "resource": run.feed.resource,
         "source": run.feed.source,
         "feed_hash": run.feed.hash,
+        "key_hash": run.feed.key_hash,
         "rules_version": rules_version(),
         "some_records": run.only is not None and run.before == "finished",
         "questionnaires": _questionnaires(run.folder),

@@ -1,13 +1,13 @@
 """Why nothing of a file may be sent, by what the ledger knows.
 
-Its records may be known under another name, since the source or the keys of the feed were changed. Or it may be a file
+Its records may be known under another name, since the source or the key of the feed was changed. Or it may be a file
 of copayments alone, from a feed that never had one: its claims may only say where money was posted.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from sqlalchemy import select
+from sqlalchemy import and_, select
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.spill import batches
@@ -47,7 +47,8 @@ def _known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Val
     """
     others = {row["source"] for row in session.ledger.batches(session.target) if row["resource_type"] == feed.resource}
     others.discard(feed.source)
-    if not validated.accepted or not (others or _was_loaded(session, batch_id)):
+    formerly = _feeds_of_other_keys(session, feed)
+    if not validated.accepted or not (others or formerly or _was_loaded(session, batch_id)):
         return None
     some = dict(_some(validated.folder / "accepted.parquet", -(-validated.accepted // LOOKED_AT)))
     known = session.ledger.known(session.target, feed.source, feed.resource, some)
@@ -57,6 +58,11 @@ def _known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Val
         return (
             f"{there:,} of {looked_at} were loaded from this file under other keys, and would be made a second time; "
             "the feed file has to say of the key what it said before"
+        )
+    if _many(there := _with_other_keys(session, feed, formerly, new), new):
+        return (
+            f"{there:,} of {looked_at} are known under other keys, which the feed made before, and would be made "
+            "a second time; the feed file has to say of the key what it said before, or take only rows that are new"
         )
     for source in sorted(others):
         if _many(there := _under(session, source, feed.resource, new), new):
@@ -94,6 +100,31 @@ def _under_other_keys(session: Session, batch_id: str, new: Records) -> int:
         t.of_batch(t.records, session.target, batch_id), record.line.in_(by_line), record.state.in_(THERE)
     )
     return len({line for line, key in session.ledger.read(query) if by_line[line] != key})
+
+
+def _feeds_of_other_keys(session: Session, feed: Feed) -> list[int]:
+    """Return the numbers of the feeds by which records of the source were read, and whose key was another."""
+    run, batch = t.run.c, t.batch.c
+    same = (batch.target == session.target, batch.source == feed.source, batch.resource_type == feed.resource)
+    of_run = and_(run.target == batch.target, run.batch_id == batch.batch_id)
+    other = select(run.feed_hash).join(t.batch, of_run).where(*same, run.key_hash != feed.key_hash)
+    query = select(t.feed_version.c.feed_no).where(t.feed_version.c.feed_hash.in_(other))
+    return [number for (number,) in session.ledger.read(query)]
+
+
+def _with_other_keys(session: Session, feed: Feed, feeds: Sequence[int], new: Records) -> int:
+    """Return how many records are known with equal content, as these feeds read it."""
+    if not (feeds and new):
+        return 0
+    record, stream = t.records.c, t.stream.c
+    same = (stream.target == session.target, stream.source == feed.source, stream.resource_type == feed.resource)
+    here = record.stream_id == select(stream.stream_id).where(*same).scalar_subquery()
+    hashes = {each for _, contents in new.values() for each in contents}
+    query = select(record.content_hash).where(
+        here, record.feed_no.in_(feeds), record.state.in_(THERE), record.content_hash.in_(hashes)
+    )
+    there = {content for (content,) in session.ledger.read(query)}
+    return sum(not there.isdisjoint(contents) for _, contents in new.values())
 
 
 def _some(accepted: Path, apart: int) -> Iterator[tuple[str, tuple[int, tuple[str, ...]]]]:

@@ -9,6 +9,7 @@ from pipelines.ledger.states import LANDED
 from pipelines.runs.lost import NOTED, LostBatch
 from pipelines.session.session import Session
 
+OF_RUN = ("feed_hash", "key_hash", "rules_version", "software_version")
 NOT_TOLD = "what it did is not told any more"
 
 
@@ -26,7 +27,7 @@ def note_runs(session: Session, lost: LostBatch) -> None:
         if is_new:
             _note_batch(session, lost)
         for manifest in lost.manifests:
-            about = {name: _text(manifest, name) for name in ("feed_hash", "rules_version", "software_version")}
+            about = {name: _text(manifest, name) for name in OF_RUN}
             started_at = str(manifest["started_at"])
             number = known.get(started_at) or ledger.start_run(target, lost.name, started_at=started_at, **about)
             ledger.cut_off_run(target, lost.name, number, NOTED, NOT_TOLD)

@@ -73,6 +73,42 @@ def test_a_file_that_was_loaded_under_other_keys_is_stopped(till, home, target, 
     assert asked("import")["totals"]["unchanged"] == 3
 
 
+def rekeyed(home, feed="till"):
+    """Makes the feed put a sign before its keys."""
+    file = home / "feeds" / f"{feed}.toml"
+    text = file.read_text().replace('payment_id = "payment_id"', 'payment_id = { column = "payment_id", before = "r" }')
+    file.write_text(text)
+
+
+def test_a_longer_export_is_stopped_once_the_feed_makes_other_keys(till, home, target, asked):
+    """LEDGER-02: also when a file of new rows came first. With the key that it had, the feed goes on."""
+    till("till", range(1, 9))
+    asked("import")
+    till("till", range(10, 12))
+    rekeyed(home)
+    assert asked("import")["totals"]["created"] == 2
+    till("till", range(1, 13))
+    rekeyed(home)
+    assert asked("import", "--dry-run")["batches"][0]["state"] == "stopped"
+    found = asked("import")
+    assert (found["exit_code"], found["batches"][0]["state"]) == (4, "stopped")
+    assert "under other keys" in found["batches"][0]["message"]
+    assert len(target.stored) == 10
+    till("till", range(1, 10))
+    assert (found := asked("import"))["totals"]["created"] == 1, found
+    assert len(target.stored) == 11
+
+
+def test_equal_payments_are_no_reason_while_the_key_is_made_as_it_was(till, home, target, asked):
+    """LEDGER-02: also where the feed file was changed in what does not make the key."""
+    till("till", range(1, 9))
+    asked("import")
+    till("till", range(1, 9), 'changed = "skip"\n')
+    path = next((home / "inbox").iterdir())
+    path.write_text(path.read_text().replace("\nk", "\nm"))
+    assert asked("import")["totals"]["created"] == 8
+
+
 def test_a_file_that_another_importer_loads_meanwhile_is_not_stopped(till, target, asked, monkeypatch):
     """LEDGER-10: its records were not known when they were looked up, and a moment later are, by the same keys."""
     till("till", range(1, 4))

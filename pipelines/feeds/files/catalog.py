@@ -74,6 +74,12 @@ class Feed:
         return self.kind.resource
 
     @property
+    def key_hash(self) -> str:
+        """A hash of what the file says of the key of a row; FHIR resources have theirs in their identifiers."""
+        said = self.file.columns.get(self.kind.key)
+        return _sha256(said.model_dump(mode="json", by_alias=True, exclude_defaults=True) if said else {})
+
+    @property
     def query_hash(self) -> str:
         """A hash of what decides which rows its query gives, and which of them are taken."""
         return _sha256(self.file.model_dump(mode="json", by_alias=True, include={"query", "take", "skip"}))
