@@ -25,17 +25,18 @@ OF_OTHERS = "LEDGER-07"
 TOLD = (OF_OTHERS, "LEDGER-08")
 """Rules by which a row is set aside as its record is known: who puts it in after that means another one. The first says
 what has become of other rejects, the second only that its key is known."""
+DISCARD = "rejects discard"
+LATEST = "9"
 LINES: tuple[tuple[Any, ...], ...] = ((t.records,), (t.versions, t.IS_OUTCOME))
 """Tables of what stands on the lines of a batch, each with a condition if need be."""
 LINES_A_QUERY = 10_000
 
 
 class Claim(NamedTuple):
-    """A row that is to go: its key, and the rejects that it names. is_new: nothing of its record was ever there."""
+    """A row that is to go: its key, and the rejects that it names."""
 
     key: str | None
     names: Sequence[str] = ()
-    is_new: bool = True
 
 
 class Fate(NamedTuple):
@@ -83,12 +84,13 @@ def _fate(claim: Claim, batch_id: str, named: "Rejects", of_keys: "Rejects", her
 
 def _of_key(reject: Row[Any], claim: Claim, of_keys: "Rejects", here: Collection[str]) -> str:
     """What an earlier reject of its key says of a row that names none."""
+    loaded_at = of_keys.loaded_at.get(reject.source_key, "")
     if reject.state == "discarded":
-        return "discarded" if claim.is_new else "open"
+        return "discarded" if of_keys.discarded_at.get(reject.reject_id, LATEST) > loaded_at else "open"
     if reject.reject_id in here and reject.reject_id not in claim.names:
         return "resubmitted"
     state = of_keys.state(reject, claim.key)
-    return "closed" if reject.state == "closed" and claim.is_new else state
+    return "closed" if reject.state == "closed" and not loaded_at else state
 
 
 def _of_others(
@@ -113,8 +115,10 @@ def _first(states: Iterable[str]) -> str:
 
 
 class Rejects:
-    """Some rejects of a target, source and type, with what answers them. told: of those that say what is known of them,
-    the rules by which they do.
+    """Some rejects of a target, source and type, with what answers them.
+
+    told: of those that say what is known of them, the rules by which they do. loaded_at: by key, when a record was
+    loaded last that has been changed or taken back since. discarded_at: by id.
     """
 
     def __init__(self, ledger: LedgerAccess, of: Of, found: Iterable[Row[Any]]) -> None:
@@ -128,6 +132,7 @@ class Rejects:
         self.told = defaultdict[str, set[str]](set)
         for name, rule in ledger.read_of(query, reason.reject_id, sorted(self.by_id)):
             self.told[name].add(rule)
+        self.loaded_at, self.discarded_at = dict[str, str](), dict[str, str]()
 
     @classmethod
     def named(cls, ledger: LedgerAccess, of: Of, batch_id: str, ids: Collection[str]) -> "Rejects":
@@ -157,7 +162,15 @@ class Rejects:
         beside = and_(*(other.c[name] == reject[name] for name in same), other.c.state.in_(OPEN))
         ended = and_(reject.state.in_(("discarded", "closed")), ~exists().where(beside))
         query = _rejects(of).where(or_(ended, reject.state == "resubmitted"))
-        return cls(ledger, of, ledger.read_of(query, reject.source_key, sorted(map(str, keys))))
+        found = cls(ledger, of, ledger.read_of(query, reject.source_key, sorted(map(str, keys))))
+        former, decision = t.former.c, t.decision.c
+        past = select(former.key, former.finished_at).where(former.state.in_(LANDED)).order_by(former.version)
+        past = past.where(former.target == of[0], former.source == of[1], former.resource_type == of[2])
+        found.loaded_at.update(map(tuple, ledger.read_of(past, former.key, sorted(found._by_key))))
+        discards = select(decision.subject, decision.at).where(decision.command == DISCARD)
+        ids = [name for name, each in found.by_id.items() if each.state == "discarded"]
+        found.discarded_at.update(map(tuple, ledger.read_of(discards, decision.subject, ids)))
+        return found
 
     def leave_out_earlier(self, ledger: LedgerAccess, target: str) -> None:
         """Leave out what answers open rejects by its key alone, and came before them."""

@@ -10,7 +10,7 @@ from sqlalchemy import Row, and_, bindparam, func, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import VALUES_A_QUERY, LedgerAccess
-from pipelines.ledger.answering import OPEN, Of, on_lines, states_of
+from pipelines.ledger.answering import DISCARD, OPEN, Of, on_lines, states_of
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.inserting import insert_new
 from pipelines.ledger.rows import Reason, Reject, reject_id
@@ -257,7 +257,7 @@ def discard(ledger: BatchLedger, ids: Sequence[str], user: str, why: str) -> dic
         for some in _parts(names):
             where = (reject.target == target, reject.reject_id.in_(some))
             ledger.execute(update(t.reject).where(*where).values(state="discarded"))
-        ledger.note_decisions(target, user, "rejects discard", names, why)
+        ledger.note_decisions(target, user, DISCARD, names, why)
     return {}
 
 

@@ -3,14 +3,14 @@
 Nor do rows that name a reject which is done with: one reject is answered once, whatever keys its corrections have.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.answering import DONE_WITH, Claim, Fate, Of, fates
-from pipelines.ledger.rows import KnownRecord, Reason
+from pipelines.ledger.rows import Reason
 from pipelines.loading.row import Row
 from pipelines.session.answers import Answers
 
@@ -43,11 +43,11 @@ class Ended:
         query = select(reject.reject_id).where(*ours, reject.state.in_(DONE_WITH))
         self._none = ledger.value(query.limit(1)) is None and not answers
 
-    def reasons(self, rows: Sequence[Row], known: Mapping[str, KnownRecord]) -> dict[str, Reason]:
+    def reasons(self, rows: Sequence[Row]) -> dict[str, Reason]:
         """By key, why rows that are about to be sent are set aside instead."""
         if self._none:
             return {}
-        claims = [Claim(row.key, self._answers.of_line(row.line), _is_new(known.get(row.key))) for row in rows]
+        claims = [Claim(row.key, self._answers.of_line(row.line)) for row in rows]
         found = zip(rows, self._fates(claims), strict=True)
         return {row.key: reason_of(fate) for row, fate in found if fate in SENTENCES}
 
@@ -65,8 +65,3 @@ class Ended:
 
 def reason_of(fate: Fate) -> Reason:
     return Reason("LEDGER-07", None, None, SENTENCES[fate], False)
-
-
-def _is_new(record: KnownRecord | None) -> bool:
-    """True if nothing of a record is at the target, nor ever was."""
-    return record is None or (record.state in ("refused", "planned") and record.generation == 1)

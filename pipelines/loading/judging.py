@@ -46,7 +46,7 @@ class Judge:
         self.verdicts.by_hand = self._ended.by_hand(row for row in rows if row.key in back)
         judged = [self._judged(row, known.get(row.key)) for row in rows]
         new = [each.row for each in judged if each.verdict == "sent" and not (each.row.intended or each.row.replaces)]
-        ended = self._ended.reasons(new, known)
+        ended = self._ended.reasons(new)
         for each in judged:
             reason = ended.get(each.row.key)
             yield Judged(each.row, each.record, "aside", reason) if reason else each

@@ -37,6 +37,60 @@ def test_a_discard_is_on_record_with_reason_user_and_time(practice):
     assert "k1" not in one(practice.export())
 
 
+TASKS = "task_id,description,status,requester_id\n"
+FIRST, SECOND, OTHER = "t1,first,requested,d1\n", "t1,second,requested,d1\n", "t2,other,requested,d1\n"
+
+
+def standing(practice):
+    return sorted(body["description"] for body in practice.target.of("Task") if body["status"] == "requested")
+
+
+def undo_the_last(practice):
+    batch = practice.rows("SELECT batch_id FROM batch ORDER BY received_at DESC")[0][0]
+    assert practice.run("undo", batch)[0] == 0
+
+
+def discard_second(practice):
+    """The target does not take it yet."""
+    practice.target.refuse = lambda body: body["description"] == "second"
+    practice.take(TASKS + SECOND, "tasks-wrong.csv")
+    assert practice.run("rejects", "discard", practice.ids()["t1"], "--why", "entered twice")[0] == 0
+    practice.target.refuse = lambda body: False
+
+
+def test_a_discard_holds_for_a_key_whose_record_was_taken_back_before(practice):
+    """LEDGER-07: without a discard a corrected row makes the record anew."""
+    practice.take(TASKS + FIRST, "tasks.csv")
+    undo_the_last(practice)
+    discard_second(practice)
+    assert practice.take(TASKS + SECOND + OTHER, "tasks-mended.csv")[0] == 3
+    assert standing(practice) == ["other"]
+    assert "discarded by hand" in one(practice.export())
+
+
+def test_a_discard_holds_no_longer_once_a_person_has_loaded_the_record_after_all(practice):
+    """LEDGER-07: what was taken back since is made anew by a corrected row, as ever."""
+    discard_second(practice)
+    practice.take(TASKS + SECOND + OTHER, "tasks-mended.csv")
+    assert practice.take(one(practice.export()), "meant.csv")[0] == 0
+    undo_the_last(practice)
+    assert practice.take(TASKS + FIRST, "tasks-corrected.csv")[0] == 0
+    assert standing(practice) == ["first", "other"]
+
+
+def test_a_discard_holds_for_a_row_in_doubt_that_is_to_be_sent_again(practice):
+    """LEDGER-07: the record was never there, whatever its generation."""
+    practice.target.additions = False
+    practice.take(TASKS + SECOND.replace("requested", "odd"), "tasks-wrong.csv")
+    practice.target.faults = ["lost_before"]
+    practice.take(TASKS + SECOND, "tasks-mended.csv")
+    [(row,)] = practice.rows("SELECT batch_id || ':' || line FROM record WHERE state = 'in_doubt'")
+    assert practice.run("rejects", "discard", practice.ids()["t1"], "--why", "entered twice")[0] == 0
+    assert practice.run("doubts", "resend", row)[0] == 0
+    practice.run("import")
+    assert standing(practice) == []
+
+
 @pytest.mark.parametrize("why", [(), ("--why", ""), ("--why", "  ")])
 def test_without_a_reason_nothing_is_discarded(practice, why):
     """CLI-CMD-07"""
