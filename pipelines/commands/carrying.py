@@ -43,6 +43,9 @@ class PathOrAddress(click.Path):
     type=Name(),
     help="Load a batch that waits, since all of its payments have a claim.",
 )
+@click.option(
+    "--new", metavar="BATCH", type=Name(), help="Load a batch that waits, since its records seem to be known already."
+)
 @click.option("--whole", metavar="FEED", type=Name(), help="Ask the database of a feed for all of its rows.")
 @click.option("--remap", is_flag=True, help="Apply the feed's policy to rows that changed only because the feed did.")
 @click.option("--workers", type=click.IntRange(1, MOST_WORKERS), help="Load large files in so many processes: 1.")
@@ -56,6 +59,7 @@ def import_(
     strict: bool,
     again: str | None,
     copayments: str | None,
+    new: str | None,
     whole: str | None,
     remap: bool,
     workers: int | None,
@@ -70,7 +74,7 @@ def import_(
     from pipelines.importing.asked import Asked
     from pipelines.importing.bulk import alone, remove_fetched
 
-    asked = Asked(again, copayments, whole, remap, dry_run)
+    asked = Asked(again, copayments, new, whole, remap, dry_run)
     if contradiction := asked.contradiction(places, why):
         raise click.UsageError(contradiction)
     addresses = [each for each in places if isinstance(each, str)]

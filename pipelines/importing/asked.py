@@ -10,29 +10,33 @@ from pipelines.importing.closing import summary_of
 from pipelines.importing.imports import import_paths, import_remapped, import_whole
 from pipelines.ledger.tables import NotPossible
 from pipelines.runs.summary import Summary
-from pipelines.session.confirmed import COMMAND, is_confirmed, waits
+from pipelines.session.confirmed import COPAYMENTS, NEW, is_confirmed, waits
 from pipelines.session.session import Session
 from pipelines.session.waiting import Waiting, received_batches
 
 
 class Asked(NamedTuple):
-    """The options that say which import it is. again, copayments: a batch. whole: a feed."""
+    """The options that say which import it is. again, copayments, new: a batch. whole: a feed."""
 
     again: str | None
     copayments: str | None
+    new: str | None
     whole: str | None
     remap: bool
     dry_run: bool
 
     def contradiction(self, places: Sequence[Path | str], why: str | None) -> str | None:
         """Return a sentence about options that exclude each other; None where all go together."""
-        again, copayments, whole, remap, dry_run = self
+        again, copayments, new, whole, remap, dry_run = self
+        alone = places or dry_run or remap
         contradictions = {
-            "--again takes a batch alone": again and (places or dry_run or remap),
-            "--copayments takes a batch alone": copayments and (places or dry_run or remap or again),
-            "--whole takes a feed alone": whole and (places or remap or again or copayments),
+            "--again takes a batch alone": again and alone,
+            "--copayments takes a batch alone": copayments and (alone or again),
+            "--new takes a batch alone": new and (alone or again or copayments),
+            "--whole takes a feed alone": whole and (places or remap or again or copayments or new),
             "--remap has no dry run": remap and dry_run,
-            "--why goes with --again, --copayments or --remap": why and not (again or copayments or remap),
+            "--why goes with --again, --copayments, --new or --remap": why
+            and not (again or copayments or new or remap),
         }
         return next((sentence for sentence, is_there in contradictions.items() if is_there), None)
 
@@ -41,7 +45,9 @@ class Asked(NamedTuple):
         if self.again:
             return import_again(session, self.again)
         if self.copayments:
-            return import_confirmed(session, self.copayments)
+            return import_confirmed(session, self.copayments, COPAYMENTS)
+        if self.new:
+            return import_confirmed(session, self.new, NEW)
         if self.whole:
             return import_whole(session, self.whole, self.dry_run)
         if self.remap:
@@ -56,13 +62,13 @@ def import_again(session: Session, batch_id: str) -> Summary:
     return import_all(session, summary_of(session), [found])
 
 
-def import_confirmed(session: Session, batch_id: str) -> Summary:
-    """Load a file of copayments alone that waits for a confirmation, and keep that. Raises `NotPossible`."""
+def import_confirmed(session: Session, batch_id: str, command: str) -> Summary:
+    """Load a file that waits for a confirmation by this command, and keep that. Raises `NotPossible`."""
     ledger, target, found = session.ledger, session.target, _received(session, batch_id)
-    if not is_confirmed(ledger, target, found.feed, batch_id):
-        if not waits(ledger, target, batch_id):
-            raise NotPossible(f"{batch_id}: it does not wait for a confirmation of its copayments")
-        session.decide(COMMAND, [batch_id])
+    if not is_confirmed(ledger, target, batch_id, command, found.feed):
+        if not waits(ledger, target, batch_id, command):
+            raise NotPossible(f"{batch_id}: it does not wait for a confirmation by {command}")
+        session.decide(command, [batch_id])
     return import_all(session, summary_of(session), [found])
 
 

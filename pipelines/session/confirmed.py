@@ -1,22 +1,25 @@
-"""What confirms a file of copayments alone: its feed file, or the decision of a person."""
+"""What confirms a file that waits: the decision of a person, or its feed file where it is of copayments alone."""
 
 from pipelines.feeds.files.catalog import Catalog, Feed
 from pipelines.ledger.ledger import Ledger
 
-COMMAND = "import --copayments"
+COPAYMENTS, NEW = "import --copayments", "import --new"
+"""That all payments of a file are copayments; that none of its records is there under another key."""
 
 
-def is_confirmed(ledger: Ledger, target: str, feed: Feed, batch_id: str) -> bool:
-    """True if the feed file says that all of a file may be copayments, or a person has said so of this batch."""
-    return feed.file.copayments == "all" or any(
-        (each["command"], each["subject"]) == (COMMAND, batch_id) for each in ledger.decisions(target)
+def is_confirmed(ledger: Ledger, target: str, batch_id: str, command: str, feed: Feed) -> bool:
+    """True if a person has said so of this batch by a command, or the feed file says that all may be copayments."""
+    by_feed = command == COPAYMENTS and feed.file.copayments == "all"
+    return by_feed or any(
+        (each["command"], each["subject"]) == (command, batch_id) for each in ledger.decisions(target)
     )
 
 
-def waits(ledger: Ledger, target: str, batch_id: str) -> bool:
-    """True if the last run of a batch that ended sent nothing, and found copayments."""
+def waits(ledger: Ledger, target: str, batch_id: str, command: str) -> bool:
+    """True if the last run of a batch that ended sent nothing, and may wait for this."""
     ended = [run for run in ledger.runs(target, batch_id) if run["finished_at"]]
-    return bool(ended) and ended[-1]["state"] == "stopped" and bool(ended[-1]["copayments"])
+    was_stopped = bool(ended) and ended[-1]["state"] == "stopped"
+    return was_stopped and (command == NEW or bool(ended[-1]["copayments"]))
 
 
 def confirmed_since(ledger: Ledger, catalog: Catalog, target: str) -> set[str]:

@@ -13,7 +13,7 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.home.spill import batches
 from pipelines.ledger import tables as t
 from pipelines.ledger.states import LANDED, MADE, UNDECIDED
-from pipelines.session.confirmed import COMMAND, is_confirmed
+from pipelines.session.confirmed import COPAYMENTS, NEW, is_confirmed
 from pipelines.session.session import Session
 from pipelines.validation.outcome import Validated
 
@@ -23,6 +23,11 @@ A_SHARE = 10
 """One record known under another name, among this many that are new by their own, stops the file."""
 FEWEST = 20
 """Payments of a file that is asked about. In a smaller one copayments alone are no surprise."""
+FEWEST_EQUAL = 2
+"""Payments that stop a file: one alone may well be a second one of its patient and day."""
+PAYMENT = "PaymentNotice"
+BY_FEED = "the feed file has to say of the key what it said before, or take only rows that are new"
+BY_OTHERS = "a spreadsheet, or their system, may have changed the keys: get a file with those that they had"
 LOOKED_FOR = "line key content_hash text_hash".split()
 GONE = ("planned", "undone")
 THERE = tuple(state for state in (*LANDED, *UNDECIDED) if state not in GONE)
@@ -47,8 +52,9 @@ def _known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Val
     """
     others = {row["source"] for row in session.ledger.batches(session.target) if row["resource_type"] == feed.resource}
     others.discard(feed.source)
-    formerly = _feeds_of_other_keys(session, feed)
-    if not validated.accepted or not (others or formerly or _was_loaded(session, batch_id)):
+    formerly, was_loaded = _feeds_of_other_keys(session, feed), _was_loaded(session, batch_id)
+    is_paid = feed.resource == PAYMENT
+    if not validated.accepted or not (others or formerly or was_loaded or is_paid):
         return None
     some = dict(_some(validated.folder / "accepted.parquet", -(-validated.accepted // LOOKED_AT)))
     known = session.ledger.known(session.target, feed.source, feed.resource, some)
@@ -59,11 +65,18 @@ def _known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Val
             f"{there:,} of {looked_at} were loaded from this file under other keys, and would be made a second time; "
             "the feed file has to say of the key what it said before"
         )
-    if _many(there := _with_other_keys(session, feed, formerly, new), new):
-        return (
-            f"{there:,} of {looked_at} are known under other keys, which the feed made before, and would be made "
-            "a second time; the feed file has to say of the key what it said before, or take only rows that are new"
-        )
+    if (
+        not was_loaded
+        and (formerly or is_paid)
+        and not is_confirmed(session.ledger, session.target, batch_id, NEW, feed)
+    ):
+        there = _with_other_keys(session, feed, None if is_paid else formerly, new)
+        if _many(there, new) and (formerly or there >= FEWEST_EQUAL):
+            why = BY_FEED if formerly else BY_OTHERS
+            return (
+                f"{there:,} of {looked_at} are known with the same content under other keys, and would be made a "
+                f"second time; {why}. If they are records of their own: chartferry {NEW} {batch_id}"
+            )
     for source in sorted(others):
         if _many(there := _under(session, source, feed.resource, new), new):
             return (
@@ -112,17 +125,14 @@ def _feeds_of_other_keys(session: Session, feed: Feed) -> list[int]:
     return [number for (number,) in session.ledger.read(query)]
 
 
-def _with_other_keys(session: Session, feed: Feed, feeds: Sequence[int], new: Records) -> int:
-    """Return how many records are known with equal content, as these feeds read it."""
-    if not (feeds and new):
-        return 0
+def _with_other_keys(session: Session, feed: Feed, feeds: Sequence[int] | None, new: Records) -> int:
+    """Return how many records are known with equal content. feeds: as these feeds read it, and no other."""
     record, stream = t.records.c, t.stream.c
     same = (stream.target == session.target, stream.source == feed.source, stream.resource_type == feed.resource)
     here = record.stream_id == select(stream.stream_id).where(*same).scalar_subquery()
     hashes = {each for _, contents in new.values() for each in contents}
-    query = select(record.content_hash).where(
-        here, record.feed_no.in_(feeds), record.state.in_(THERE), record.content_hash.in_(hashes)
-    )
+    query = select(record.content_hash).where(here, record.state.in_(THERE), record.content_hash.in_(hashes))
+    query = query if feeds is None else query.where(record.feed_no.in_(feeds))
     there = {content for (content,) in session.ledger.read(query)}
     return sum(not there.isdisjoint(contents) for _, contents in new.values())
 
@@ -147,12 +157,12 @@ def _unconfirmed(session: Session, feed: Feed, batch_id: str, validated: Validat
         return None
     if _was_sent(session, batch_id) or _has_had_some(session, feed, batch_id):
         return None
-    if is_confirmed(session.ledger, session.target, feed, batch_id):
+    if is_confirmed(session.ledger, session.target, batch_id, COPAYMENTS, feed):
         return None
     return (
         f"all {validated.copayments:,} payments that could be read have a claim, which makes them copayments, and the "
-        f"feed {feed.name} never had any: nothing was sent. If they are copayments: chartferry {COMMAND} {batch_id}, "
-        'or copayments = "all" in the feed file. If not, map claim_id with when, or not at all'
+        f"feed {feed.name} never had any: nothing was sent. If they are copayments: chartferry {COPAYMENTS} {batch_id}"
+        ', or copayments = "all" in the feed file. If not, map claim_id with when, or not at all'
     )
 
 

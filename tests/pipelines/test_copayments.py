@@ -185,7 +185,7 @@ def raise_interrupt(*_, **__):
     ("arguments", "said"),
     [
         (["nope"], "nope: no such batch at this target (chartferry status lists them)"),
-        (["{}"], "{}: it does not wait for a confirmation of its copayments"),
+        (["{}"], "{}: it does not wait for a confirmation by import --copayments"),
         (["{}", "--again", "{}"], "Error: --copayments takes a batch alone"),
         (["{}", "--remap"], "Error: --copayments takes a batch alone"),
     ],

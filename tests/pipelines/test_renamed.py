@@ -99,14 +99,25 @@ def test_a_longer_export_is_stopped_once_the_feed_makes_other_keys(till, home, t
     assert len(target.stored) == 11
 
 
-def test_equal_payments_are_no_reason_while_the_key_is_made_as_it_was(till, home, target, asked):
+def test_tasks_that_say_the_same_are_others_while_the_key_is_made_as_it_was(home, target, asked):
     """LEDGER-02: also where the feed file was changed in what does not make the key."""
-    till("till", range(1, 9))
-    asked("import")
-    till("till", range(1, 9), 'changed = "skip"\n')
-    path = next((home / "inbox").iterdir())
-    path.write_text(path.read_text().replace("\nk", "\nm"))
-    assert asked("import")["totals"]["created"] == 8
+    head = "task_id,patient_id,description,status,requester_id\n"
+    feed, names = home / "feeds" / "tasks.toml", head.strip().split(",")
+    feed.parent.mkdir()
+    text = 'kind = "tasks"\nfiles = ["tasks*"]\n[columns]\n' + "".join(f'{name} = "{name}"\n' for name in names)
+
+    def sent(first, said):
+        feed.write_text(said)
+        rows = [f"k{number},p1,Call,requested,d1\n" for number in range(first, first + 5)]
+        put(home, f"tasks-{first}.csv", head + "".join(rows))
+        (batch,) = asked("import")["batches"]
+        return batch["state"], batch["batch_id"]
+
+    assert sent(10, text)[0] == sent(20, text.replace("[columns]", 'changed = "skip"\n[columns]'))[0] == "finished"
+    state, name = sent(30, text.replace('"task_id"', '{ column = "task_id", before = "r" }'))
+    assert state == "stopped"
+    assert asked("import", "--new", name)["totals"]["created"] == 5
+    assert len(target.stored) == 15
 
 
 def test_a_file_that_another_importer_loads_meanwhile_is_not_stopped(till, target, asked, monkeypatch):
@@ -160,3 +171,34 @@ def test_a_line_that_is_known_under_another_key_by_now_counts_once(home, target,
     with closing(Ledger.open(home / "ledger.db")) as ledger:
         counts = [(batch["accepted"], batch["rejected"], batch["created"]) for batch in ledger.batches()]
     assert counts == [(1, 0, 1)] * 2
+
+
+def without_zeros(home):
+    """Takes the zeros from the keys in the inbox, as a spreadsheet does."""
+    for path in (home / "inbox").glob("*.csv"):
+        path.write_text(path.read_text().replace("\n00", "\n"))
+
+
+def test_payments_whose_keys_a_spreadsheet_changed_are_stopped_until_a_person_says_that_they_are_others(
+    home, target, asked, chartferry
+):
+    """LEDGER-02: by what a payment says, and only where there are several. Tasks may well say the same."""
+    head = "payment_id,patient_id,amount,paid_on\n"
+    rows = [f"00{number},p1,{number}.00,2026-03-0{number}\n" for number in range(1, 9)]
+    put(home, "payments-1.csv", head + "".join(rows[:6]))
+    assert asked("import")["totals"]["created"] == 6
+    put(home, "payments-2.csv", head + "".join(rows))
+    without_zeros(home)
+    found = asked("import")
+    (batch,) = found["batches"]
+    assert (found["exit_code"], batch["state"]) == (4, "stopped")
+    assert "6 of 8 records that were looked at are known with the same content under other keys" in batch["message"]
+    name = batch["batch_id"]
+    assert f"chartferry import --new {name}" in batch["message"]
+    assert len(target.stored) == 6
+    put(home, "payments-3.csv", head + rows[0] + "x1,p1,1.00,2026-03-01\n")
+    assert asked("import")["totals"]["created"] == 1, "one alone may be a second one"
+    assert chartferry("import", "--new", "payments-none")[0] == 4
+    assert asked("import", "--new", name, "--why", "the bank says so")["totals"]["created"] == 8
+    assert asked("status", name)["batches"][0]["decisions"][0]["why"] == "the bank says so"
+    assert chartferry("import", "--new", "payments-none", "--again", name)[0] == 2
