@@ -36,6 +36,7 @@ from pipelines.client.replies import (
     resources_of,
     retry_after,
     settled,
+    unusable,
 )
 from pipelines.client.tokens import Credentials, Tokens
 from pipelines.client.whole import Turning
@@ -171,13 +172,14 @@ class FhirClient:
         said, at = self._heard
         return said + timedelta(seconds=self.clock() - at)
 
-    def wait_until_it_answers(self, resource_type: str) -> None:
-        """Return once the target answers a search of one resource; raises `TargetUnusable` when patience ends."""
+    def wait_until_it_answers(self, resource_type: str) -> str | None:
+        """Return once the target answers a search of one resource; the sentence that ends a load when patience ends."""
         self.patience.wait(self.patience.first)
         try:
             self.get(f"/{resource_type}?_count=1")
         except NoResult as error:
-            raise TargetUnusable(f"the target could not be used: it answers no search ({error})") from None
+            return unusable(f"it answers no search ({error})")
+        return None
 
     def read(self, resource_type: str, resource_id: str) -> dict[str, Any] | None:
         """One resource, None when there is none; raises as `get` does."""

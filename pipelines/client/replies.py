@@ -71,6 +71,10 @@ class NotOffered(Unknown):
     """The answer is that of a server without such an endpoint. It may be a gateway's."""
 
 
+AGAIN = "no clear answer, again and again"
+"""The problem of a target that answers reads, and no writes."""
+
+
 class TargetUnusable(Explained):
     """The target cannot be used now; the sentence says why."""
 
@@ -122,7 +126,7 @@ class Refused(NoResult):
         self.reply = reply
 
 
-def unusable(problem: str, tries: int) -> str:
+def unusable(problem: str, tries: int = 1) -> str:
     """The sentence that ends a load, after so many tries."""
     return f"the target could not be used: {problem}" + (f", {tries} times" if tries > 1 else "")
 

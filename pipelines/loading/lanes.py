@@ -4,20 +4,19 @@ An outcome that is not known stays so: the row is in doubt, its lane stops, noth
 first row of a patient, what the patient has there is noted: it tells later what a request in doubt can have made.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
-from pipelines.client.client import FhirClient
-from pipelines.client.pace import AT_ONCE, Circuit
-from pipelines.client.replies import TargetUnusable
+from pipelines.client.pace import Circuit
+from pipelines.client.replies import AGAIN, unusable
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.loading.answered import Posted
-from pipelines.loading.lookup import BY_ITSELF
-from pipelines.loading.pages import Pages, Written
+from pipelines.loading.book import Book
+from pipelines.loading.lookup import BY_ITSELF, Looks
+from pipelines.loading.pages import Pages
 from pipelines.loading.posting import Post
 from pipelines.loading.requests import Answer, Came, Requests
 from pipelines.loading.row import Row
@@ -31,38 +30,12 @@ A kill leaves them in doubt, as it does rows under way. Types whose doubts need 
 """
 
 
-class Looking(Protocol):
-    """Looks at what patients have. noted: patients that were looked at."""
-
-    noted: set[str]
-
-    def look(self, row: Row) -> Sighting: ...
-
-
-class Book(Written, Protocol):
-    """The parts of the load's book that lanes need."""
-
-    stopped: set[str]
-
-    def moment(self) -> str: ...
-    def hold_back(self, rows: Iterable[Row]) -> None: ...
-    def confirm(self) -> None: ...
-
-
-def send_by_lanes(
-    book: Book,
-    rows: Iterator[Row],
-    client: FhirClient,
-    resource_type: str,
-    send: Post,
-    at_once: int = AT_ONCE,
-    circuit: Circuit | None = None,
-    looks: Looking | None = None,
-) -> str | None:
+def send_by_lanes(book: Book, rows: Iterator[Row], send: Post, circuit: Circuit, looks: Looks | None) -> str | None:
     """Send rows, each by `send`, with a look at their patients before; return why it ended early, else None.
 
     looks: None where rows are told by their identifiers, so that no look is needed.
     """
+    at_once = book.load.batch.pace.at_once
     with (
         ThreadPoolExecutor(at_once, "lane") as pool,
         ThreadPoolExecutor(at_once, "look") as looking,
@@ -72,33 +45,21 @@ def send_by_lanes(
         dealing.submit(bool).result()  # its one thread is there, whatever is interrupted from here on
         came: Came = SimpleQueue()
         requests = Requests(send, book.confirm, pool, at_once, circuit, came)
-        pages = Pages(book, rows, keeping, came)
-        back = partial(client.wait_until_it_answers, resource_type)
-        spare = SPARE if resource_type in BY_ITSELF else 0
-        return _Lanes(book, requests, pages, looks, looking, came, back, spare).run(dealing)
+        return _Lanes(book, requests, Pages(book, rows, keeping, came), looks, looking, came).run(dealing)
 
 
 class _Lanes:
     """Deals rows out: what was read to its turn, whose turn it is to the book, what is intended to the requests.
 
-    under_look: patients that are being looked at, by the row that asked. wait_until_back: until the target answers
-    again. spare: how many rows are intended ahead.
+    under_look: patients that are being looked at, by the row that asked. spare: how many rows are intended ahead.
     """
 
     def __init__(
-        self,
-        book: Book,
-        requests: Requests,
-        pages: Pages,
-        looks: Looking | None,
-        looking: ThreadPoolExecutor,
-        came: Came,
-        wait_until_back: Callable[[], None],
-        spare: int,
+        self, book: Book, requests: Requests, pages: Pages, looks: Looks | None, looking: ThreadPoolExecutor, came: Came
     ) -> None:
         self._book, self._requests, self._pages = book, requests, pages
         self._looks, self._looking, self._came = looks, looking, came
-        self._wait_until_back, self._spare = wait_until_back, spare
+        self._spare = SPARE if book.load.resource in BY_ITSELF else 0
         self._turns = Turns(book.stopped, looks.noted if looks else None)
         self._under_look: dict[Future[Any], Row] = {}
 
@@ -177,17 +138,14 @@ class _Lanes:
 
     def _ask_whether_it_is_back(self) -> bool:
         """After failures in a row: wait until the target answers reads, then send one row at a time."""
-        requests = self._requests
+        load, requests = self._book.load, self._requests
         if requests.circuit.given_up:
-            requests.unusable = "the target could not be used: no clear answer, again and again"
-            return False
-        try:
-            self._wait_until_back()
-        except TargetUnusable as error:
-            requests.unusable = str(error)
-            return False
-        requests.circuit.half_open()
-        return True
+            requests.unusable = unusable(AGAIN)
+        elif (why := load.client.wait_until_it_answers(load.resource)) is not None:
+            requests.unusable = why
+        else:
+            requests.circuit.half_open()
+        return not requests.unusable
 
     # -- what has come
 

@@ -5,7 +5,7 @@ from math import inf
 from threading import Lock
 
 from pipelines.client.client import FhirClient
-from pipelines.client.replies import TargetUnusable
+from pipelines.client.replies import AGAIN, unusable
 
 MOST_UNCLEAR = 3
 """Bundles in a row without a clear answer, after which the target counts as unusable."""
@@ -88,9 +88,5 @@ class Trouble:
             self._in_a_row += counts
             many = self._in_a_row
         if many >= MOST_UNCLEAR:
-            return "the target could not be used: no clear answer, again and again"
-        try:
-            self._client.wait_until_it_answers(self._resource_type)
-        except TargetUnusable as error:
-            return str(error)
-        return None
+            return unusable(AGAIN)
+        return self._client.wait_until_it_answers(self._resource_type)

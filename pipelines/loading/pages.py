@@ -1,23 +1,15 @@
 """The book of a load as one thread beside the requests reads and writes it: a page a commit."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from typing import Protocol
 
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.loading.answered import Result
+from pipelines.loading.book import Book
 from pipelines.loading.requests import Came
 from pipelines.loading.row import Row
-
-
-class Written(Protocol):
-    """The parts of the load's book that its pages need."""
-
-    def write_down(
-        self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]], sightings: Sequence[Sighting] = ()
-    ) -> None: ...
 
 
 class Pages:
@@ -27,7 +19,7 @@ class Pages:
     written with the first rows after them. page: what is being written.
     """
 
-    def __init__(self, book: Written, rows: Iterator[Row], keeping: ThreadPoolExecutor, came: Came) -> None:
+    def __init__(self, book: Book, rows: Iterator[Row], keeping: ThreadPoolExecutor, came: Came) -> None:
         self._book, self._keeping, self._came = book, keeping, came
         self._rows: Iterator[Row] | None = rows
         self.reading: Future[list[Row]] | None = None

@@ -36,11 +36,11 @@ class Requests:
         confirm: Callable[[], None],
         pool: ThreadPoolExecutor,
         at_once: int,
-        circuit: Circuit | None,
+        circuit: Circuit,
         came: Came,
     ) -> None:
         self._send, self._confirm, self._pool, self._came = send, confirm, pool, came
-        self.at_once, self.circuit = at_once, circuit or Circuit()
+        self.at_once, self.circuit = at_once, circuit
         self.intended: deque[Row] = deque()
         self.busy = 0
         self.unusable: str | None = None

@@ -25,12 +25,10 @@ class Singly:
 
     def send(self, rows: Iterator[Row]) -> None:
         """Send rows at the load's step."""
-        book, load = self._book, self._book.load
-        send = self._posting(book.step)
+        book, send = self._book, self._posting(self._book.step)
         send = book.notes.posting(send) if book.notes else send
         looks = None if book.step.named else self._looks
-        about = (load.client, load.resource, send, load.batch.pace.at_once, self._circuit, looks)
-        book.loaded.unusable = send_by_lanes(book, rows, *about) or book.loaded.unusable
+        book.loaded.unusable = send_by_lanes(book, rows, send, self._circuit, looks) or book.loaded.unusable
 
     def send_one(self, step: Step, row: Row) -> tuple[Posted, bool]:
         """Send one row at a step; return True with its result if the target does not take such a request at all."""

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.client.pace import Patience
+from pipelines.client.pace import Circuit, Pace, Patience
 from pipelines.client.replies import NotSent
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.answered import Posted, Result
-from pipelines.loading.lanes import SPARE, Looking, _Lanes, send_by_lanes
+from pipelines.loading.lanes import SPARE, _Lanes, send_by_lanes
 from pipelines.loading.posting import post
 from pipelines.loading.row import Row
 
@@ -30,7 +30,9 @@ class Book:
     """The load's side, in memory. lost_at: the write at which the lease is another's."""
 
     def __init__(self, resource: str, rows: int, lost_at: int | None = None) -> None:
-        self.resource, self.rows, self.lost_at = resource, rows, lost_at
+        self.rows, self.lost_at = rows, lost_at
+        client, pace = SimpleNamespace(wait_until_it_answers=lambda _: None), Pace(at_once=AT_ONCE)
+        self.load = SimpleNamespace(resource=resource, client=client, batch=SimpleNamespace(pace=pace))
         self.lost = False
         self.stopped: set[str] = set()
         self.writes: list[list[str]] = []
@@ -83,10 +85,9 @@ class Target:
         return self.answer
 
 
-def sent(book: Book, target: Target, looks: Looking | None = None) -> str | None:
+def sent(book: Any, target: Target, looks: Any = None) -> str | None:
     """Send the rows of a book, two at once."""
-    client: Any = SimpleNamespace(wait_until_it_answers=lambda _: None)
-    return send_by_lanes(book, book.rows_to_send(), client, book.resource, target, AT_ONCE, looks=looks)
+    return send_by_lanes(book, book.rows_to_send(), target, Circuit(), looks)
 
 
 MADE = Posted(Result("created", "r", 201))

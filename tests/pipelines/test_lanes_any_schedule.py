@@ -7,12 +7,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pipelines.client.pace import Circuit
-from pipelines.client.replies import TargetUnusable
+from pipelines.client.pace import Circuit, Pace
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.ledger.states import UNDECIDED
@@ -41,6 +41,8 @@ class World:
         self.lock, self.own = threading.Lock(), threading.local()
         self.resource = dice.choice(["Task", "PaymentNotice", "QuestionnaireResponse"])
         self.at_once, self.circuit = dice.choice([1, 2, 3, 8]), Circuit(dice.choice([1, 3, 5]), dice.choice([0, 1, 3]))
+        pace = Pace(at_once=self.at_once)
+        self.load = SimpleNamespace(resource=self.resource, client=self, batch=SimpleNamespace(pace=pace))
         lanes, patients = dice.choice([1, 2, 5, 50]), dice.choice([0, 1, 3, 20])
         self.rows = [self._row(number, lanes, patients) for number in range(dice.choice([0, 1, 3, 10, 40, 120]))]
         often = {"doubt": dice.choice([0.02, 0.2, 0.8]), "refused": 0.2, "away": 0.03, "send": 0.03, "confirm": 0.03}
@@ -153,11 +155,10 @@ class World:
 
     # -- the target
 
-    def wait_until_it_answers(self, _: str) -> None:
+    def wait_until_it_answers(self, _: str) -> str | None:
         self.pause()
         self.never(bool(self.under_way), "asked whether it is back while rows are under way")
-        if self.happens("still away"):
-            raise TargetUnusable("away")
+        return "away" if self.happens("still away") else None
 
     def send(self, row: Row) -> Posted:
         with self.lock:
@@ -196,9 +197,8 @@ def ended(world: World) -> BaseException | str | None:
     """How the sending of a world ended; a process whose sending does not end is ended, and says where it stood."""
     faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
     try:
-        client: Any = world
-        about = (world.resource, world.send, world.at_once, world.circuit, world)
-        return send_by_lanes(world, world.rows_to_send(), client, *about)
+        it: Any = world
+        return send_by_lanes(it, world.rows_to_send(), world.send, world.circuit, it)
     except (Fault, LeaseLost) as error:
         return error
     finally:
