@@ -15,6 +15,7 @@ import httpx
 
 from pipelines.client.addresses import is_loopback
 from pipelines.client.capabilities import Capabilities, capabilities_of
+from pipelines.client.identifiers import search_token
 from pipelines.client.pace import PATIENT, Attempts, Patience
 from pipelines.client.profiles import PLAIN, ProfileFile
 from pipelines.client.replies import (
@@ -247,6 +248,15 @@ class FhirClient:
                 bundle = self.get(given)
             yield turning.new(bundle)
             path = turning.turn(bundle)
+
+    def named(self, resource_type: str, system: str, values: Sequence[str]) -> list[dict[str, Any]]:
+        """Return what one search for these identifiers of a system gives, which may be what was not asked for.
+
+        Raises as `pages` does. values: few enough for an address.
+        """
+        asked = ",".join(search_token(system, value) for value in values)
+        pages = self.pages_from(f"/{resource_type}?_count={PAGE}&identifier={asked}")
+        return [body for page in pages for body in resources_of(page, resource_type)]
 
     # -- writes
 

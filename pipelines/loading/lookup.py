@@ -14,7 +14,7 @@ import orjson
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import fingerprint, fingerprints, moment, own_time, same_content, taken_back
 from pipelines.client.identifiers import identifier_value, values_of
-from pipelines.client.replies import NoResult, Refused, resources_of
+from pipelines.client.replies import NoResult, Refused
 from pipelines.client.steps import Step
 from pipelines.client.whole import whole
 from pipelines.ledger.lease import Clock, utc_text
@@ -31,7 +31,6 @@ DAY = timedelta(days=1, hours=14) + SLACK
 """Slack where a target shows a date alone, whose time zone is unknown."""
 NAMED = 3
 """Candidates that a message names by id."""
-CONDITION = "identifier="
 ROWS_A_SEARCH = 25
 """Rows that one search by identifier asks for: longer addresses are refused by some servers."""
 BY_ITSELF = ("QuestionnaireResponse", "Task")
@@ -108,10 +107,9 @@ def _by_identifier(client: FhirClient, identity: Identity, rows: Sequence[Row]) 
 
 def _of_search(client: FhirClient, identity: Identity, rows: Sequence[Row]) -> dict[str, Finding]:
     """The findings of one search; row by row where the target refuses that."""
-    asked = [str(orjson.loads(identity.entry(row)[1])).removeprefix(CONDITION) for row in rows]
-    path = f"/{identity.resource_type}?_count={2 * len(rows)}&{CONDITION}{','.join(asked)}"
+    values = [identifier_value(row.key, row.generation) for row in rows]
     try:
-        there = [body for page in client.pages_from(path) for body in resources_of(page, identity.resource_type)]
+        there = client.named(identity.resource_type, identity.system, values)
     except NoResult as error:
         if isinstance(error, Refused) and len(rows) > 1:
             return {row.key: finding for row in rows for finding in _of_search(client, identity, [row]).values()}

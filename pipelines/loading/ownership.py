@@ -3,14 +3,13 @@
 A resource is changed or taken back by `changes.py` alone, and only after this.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import patient_of
-from pipelines.client.identifiers import identifier_value, search_token, values_of
-from pipelines.client.replies import resources_of
+from pipelines.client.identifiers import identifier_value, values_of
 from pipelines.loading.identity import Identity
 
 VALUES_A_SEARCH = 25
@@ -96,14 +95,7 @@ def places(client: FhirClient, identity: Identity, values: Sequence[str]) -> dic
     """Ids at the target by identifiers, each once, however often it is shown. Raises as `FhirClient.get` does."""
     found: dict[str, dict[str, None]] = {value: {} for value in values}
     for some in (values[at : at + VALUES_A_SEARCH] for at in range(0, len(values), VALUES_A_SEARCH)):
-        for value, resource_id in _found(client, identity, some):
-            found.get(value, {})[resource_id] = None
-    return {value: [*ids] for value, ids in found.items()}
-
-
-def _found(client: FhirClient, identity: Identity, values: Sequence[str]) -> Iterable[tuple[str, str]]:
-    asked = ",".join(search_token(identity.system, value) for value in values)
-    for page in client.pages_from(f"/{identity.resource_type}?_count={2 * len(values)}&identifier={asked}"):
-        for body in resources_of(page, identity.resource_type):
+        for body in client.named(identity.resource_type, identity.system, some):
             for value in values_of(identity.system, body):
-                yield str(value), str(body["id"])
+                found.get(str(value), {})[str(body["id"])] = None
+    return {value: [*ids] for value, ids in found.items()}

@@ -13,7 +13,7 @@ from typing import Any
 
 from pipelines.client.client import FhirClient
 from pipelines.client.identifiers import search_token, values_in_use, values_of
-from pipelines.client.replies import NoResult, NotDone, NotSent, Refused, TargetUnusable, Unknown, resources_of
+from pipelines.client.replies import NoResult, NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.mapping.missing import Listening
@@ -71,24 +71,20 @@ class People:
     def _search(self, walk: Crosswalk, values: Sequence[str]) -> dict[str, Entry]:
         """By value, the person who has it, or a fault; one by one where the target refuses to look for many."""
         try:
-            bodies = self._bodies(walk, values)
+            bodies = self._client.named(str(walk.type), walk.system, values)
         except (Refused, Unknown) as error:
             if not _is_refused(error):
                 raise _unsearched(walk, error) from None
             if len(values) > 1:
                 return {value: entry for each in values for value, entry in self._search(walk, [each]).items()}
             try:
-                self._bodies(walk, [USUAL_VALUE])
+                self._client.named(str(walk.type), walk.system, [USUAL_VALUE])
             except NoResult:
                 raise _unsearched(walk, error) from None
             return {values[0]: REFUSED_VALUE}
         except (NotSent, NotDone) as error:
             raise _unsearched(walk, error) from None
         return _by_value(walk, values, bodies)
-
-    def _bodies(self, walk: Crosswalk, values: Sequence[str]) -> list[Mapping[str, Any]]:
-        path = f"/{walk.type}?_count=100&identifier={','.join(search_token(walk.system, value) for value in values)}"
-        return [body for page in self._client.pages_from(path) for body in resources_of(page, str(walk.type))]
 
 
 def _can_be_asked(value: str) -> bool:
