@@ -11,16 +11,13 @@ from pipelines.validation.inspection import Ambiguity
 from pipelines.validation.outcome import Tally
 from pipelines.validation.reasons import Reason
 from pipelines.validation.records import Row
-from pipelines.validation.tables import ACCEPTED, REJECTS, SKIPPED, WARNINGS
+from pipelines.validation.tables import FILES
 
 
 class Checked(NamedTuple):
-    """The result of a chunk: rows of the four files (`position` counts within the chunk), and the counts."""
+    """The result of a chunk: rows by file, as `FILES` (`position` counts within the chunk), and the counts."""
 
-    accepted: pa.RecordBatch
-    rejects: pa.RecordBatch
-    skipped: pa.RecordBatch
-    warned: pa.RecordBatch
+    rows: Mapping[str, pa.RecordBatch]
     tally: Tally
     inspected: Mapping[str, tuple[Ambiguity, ...]]
 
@@ -30,21 +27,12 @@ class Sorted:
 
     def __init__(self) -> None:
         self.tally = Tally()
-        self._accepted: list[tuple[Any, ...]] = []
-        self._rejects: list[tuple[Any, ...]] = []
-        self._skipped: list[tuple[Any, ...]] = []
-        self._warned: list[tuple[Any, ...]] = []
+        self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in FILES}
 
     def checked(self, inspected: Mapping[str, tuple[Ambiguity, ...]]) -> Checked:
         """Return the result of the chunk. inspected: what was found of the questionnaires."""
-        return Checked(
-            arrow.batch_of_rows(self._accepted, ACCEPTED),
-            arrow.batch_of_rows(self._rejects, REJECTS),
-            arrow.batch_of_rows(self._skipped, SKIPPED),
-            arrow.batch_of_rows(self._warned, WARNINGS),
-            self.tally,
-            inspected,
-        )
+        rows = {name: arrow.batch_of_rows(self._rows[name], schema) for name, schema in FILES.items()}
+        return Checked(rows, self.tally, inspected)
 
     def accept(self, rows: Sequence[Row], built: Built, body: str, content: str, text: str | None) -> None:
         """Add an accepted record. content, text: its hashes."""
@@ -52,8 +40,8 @@ class Sorted:
         lines = first.lines if len(rows) == 1 else sum(row.lines for row in rows)
         self.tally.accepted += 1
         self.tally.amount_accepted += built.cents or 0
-        about = (content, built.patient_id, built.at, built.cents)
-        self._accepted.append((first.line, lines, first.key, built.lane, len(self._accepted), *about, body, text))
+        about, accepted = (content, built.patient_id, built.at, built.cents), self._rows["accepted"]
+        accepted.append((first.line, lines, first.key, built.lane, len(accepted), *about, body, text))
 
     def skip(self, rows: Sequence[Row], built: Built, first_line: int) -> None:
         """Add an equal repeat of the record that begins on `first_line`."""
@@ -63,7 +51,7 @@ class Sorted:
         self.tally.amount_accepted += built.cents or 0
         self.tally.amount_skipped += built.cents or 0
         about = (built.patient_id, built.at, built.cents)
-        self._skipped.append((rows[0].line, lines, rows[0].key, first_line, *about))
+        self._rows["skipped"].append((rows[0].line, lines, rows[0].key, first_line, *about))
 
     def reject(
         self,
@@ -82,8 +70,8 @@ class Sorted:
         about = (built and built.patient_id, built and built.cents, "".join(row.raw for row in rows))
         structs = [reason[1:] for reason in reasons]  # in the order of `REASON`
         lines = sum(row.lines for row in rows)
-        self._rejects.append((first.line, lines, first.key, stage, *about, structs, content, text))
+        self._rows["rejects"].append((first.line, lines, first.key, stage, *about, structs, content, text))
 
     def warn(self, line: int, rule: str, expression: str | None, column: str | None, message: str) -> None:
         self.tally.warnings[rule] += 1
-        self._warned.append((line, rule, expression, column, message))
+        self._rows["warnings"].append((line, rule, expression, column, message))

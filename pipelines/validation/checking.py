@@ -1,6 +1,7 @@
 """The records of a file, checked a chunk at a time and written: accepted, rejected, skipped, and what was noticed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -17,7 +18,7 @@ from pipelines.validation.inspection import Ambiguity
 from pipelines.validation.outcome import Validated
 from pipelines.validation.side_by_side import SideBySide
 from pipelines.validation.sums import notice_totals
-from pipelines.validation.tables import ACCEPTED, ANSWERS, REJECTS, SKIPPED, WARNINGS
+from pipelines.validation.tables import ACCEPTED, ANSWERS, FILES, WARNINGS
 
 
 def check_records(
@@ -61,17 +62,14 @@ def _write(
 ) -> dict[str, tuple[Ambiguity, ...]]:
     """Write the records of some chunks, and count them; return what was found of their questionnaires."""
     inspected: dict[str, tuple[Ambiguity, ...]] = {}
-    folder, done = found.folder, 0
-    with (
-        spill.Writer(folder / "accepted.parquet", ACCEPTED) as accepted,
-        spill.Writer(folder / "rejects.parquet", REJECTS) as rejects,
-        spill.Writer(folder / "skipped.parquet", SKIPPED) as skipped,
-    ):
+    out, done = {"warnings": warned}, 0
+    with ExitStack() as whole:
+        for name in FILES.keys() - out:
+            out[name] = whole.enter_context(spill.Writer(found.folder / f"{name}.parquet", FILES[name]))
         for checked in work.over(make, some):
-            accepted.add_batch(_numbered(checked.accepted, accepted.count))
-            rejects.add_batch(checked.rejects)
-            skipped.add_batch(checked.skipped)
-            warned.add_batch(checked.warned)
+            numbered = _numbered(checked.rows["accepted"], out["accepted"].count)
+            for name, rows in {**checked.rows, "accepted": numbered}.items():
+                out[name].add_batch(rows)
             found.add(checked.tally)
             inspected |= checked.inspected
             done += checked.tally.accepted + checked.tally.rejected

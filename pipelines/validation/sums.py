@@ -5,7 +5,6 @@ from pathlib import Path
 from pipelines.feeds.reading.chunks import Notice
 from pipelines.home import spill
 from pipelines.validation.outcome import Validated
-from pipelines.validation.tables import ACCEPTED, REJECTS, SKIPPED
 
 LOOKS_LIKE_TOTAL = "LOOKS-LIKE-TOTAL"
 SAID = "the row looks like a total: its amount is the sum of the rows before it, and is counted as received"
@@ -14,7 +13,8 @@ SURE = 5
 """Other rows from which on an accepted one looks like a total: the last of three instalments may be the sum of two."""
 DO = "chartferry rejects discard closes it, and [trailer] in the feed file takes it out of the next export"
 NAMED = 5
-FILES = {ACCEPTED: "accepted", SKIPPED: "skipped", REJECTS: "rejects"}
+AMOUNTS = ("accepted", "skipped", "rejects")
+"""The files of a run with amounts."""
 
 
 def notice_totals(scratch: Path, found: Validated) -> None:
@@ -37,9 +37,9 @@ def _query(folder: Path) -> str:
     One row before is not enough: two equal payments are no payment and its total. No row after them is accepted.
     """
     amounts = " union all ".join(
-        f"select line, amount_cents as cents, {schema is REJECTS} as rejected"
+        f"select line, amount_cents as cents, {name == 'rejects'} as rejected"
         f" from read_parquet('{_quoted(folder / name)}.parquet') where amount_cents <> 0"
-        for schema, name in FILES.items()
+        for name in AMOUNTS
     )
     before = "(order by line rows between unbounded preceding and 1 preceding)"
     return f"""
@@ -53,8 +53,7 @@ def _query(folder: Path) -> str:
 
 def _last(folder: Path) -> str:
     """The line and the amount of the last accepted row."""
-    file = f"{_quoted(folder / FILES[ACCEPTED])}.parquet"
-    return f"select max(line), arg_max(amount_cents, line) from read_parquet('{file}')"
+    return f"select max(line), arg_max(amount_cents, line) from read_parquet('{_quoted(folder)}/accepted.parquet')"
 
 
 def _quoted(path: Path) -> str:

@@ -90,3 +90,6 @@ SKIPPED = pa.schema(
         "amount_cents": pa.int64(),
     }
 )
+
+FILES = {"accepted": ACCEPTED, "rejects": REJECTS, "skipped": SKIPPED, "warnings": WARNINGS}
+"""The files that a run writes of the records that it checks, each as `<name>.parquet` in its folder."""
