@@ -13,7 +13,7 @@ from pipelines.loading.loaded import Batch
 from pipelines.loading.row import Row
 from pipelines.loading.verdicts import SENT, Verdicts
 from pipelines.session.answers import Answers
-from pipelines.validation.places import places_in
+from pipelines.validation.outcome import places_in
 
 
 class Judged(NamedTuple):

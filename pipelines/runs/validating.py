@@ -11,25 +11,21 @@ from pipelines.runs.received import validate_received
 from pipelines.runs.rejects_left import rejects_left
 from pipelines.runs.run import Run
 from pipelines.session.session import Session
-from pipelines.validation.outcome import Validated
-from pipelines.validation.places import write_places
+from pipelines.validation.outcome import Validated, write_places
 
 
 def validate_run(session: Session, run: Run) -> Validated:
     """The validate stage, and its rejects in the ledger. Raises `Unreadable`, `TargetUnusable`."""
-    with traces.stage("validate", run.received.batch_id, feed=run.feed.name, run=run.number):
-        return _validated(session, run)
-
-
-def _validated(session: Session, run: Run) -> Validated:
-    check_copy(run.received)
-    write_questionnaires(run.folder, session.snapshot_for(run.feed.resource).versions())
-    opened = open_in_batch(session.ledger, session.target, run.received.batch_id) if run.before else ()
-    before = {line: " ".join(each.reject_id for each in some) for line, some in groupby(opened, attrgetter("line"))}
-    validated = validate_received(session, run.received, run.feed, run.folder, run.only, before)
-    write_places(run.folder, validated.places)
-    session.batches.keep(run.received.batch_id, f"{run.folder.name}/*")
-    for rejects in rejects_left(session, run.feed, run.received.batch_id, validated):
-        session.ledger.reject(session.target, run.feed.source, run.feed.resource, run.received.batch_id, rejects)
-    session.batches.keep(run.received.batch_id, f"{run.folder.name}/*")
-    return validated
+    feed, batch_id = run.feed, run.received.batch_id
+    with traces.stage("validate", batch_id, feed=feed.name, run=run.number):
+        check_copy(run.received)
+        write_questionnaires(run.folder, session.snapshot_for(feed.resource).versions())
+        opened = open_in_batch(session.ledger, session.target, batch_id) if run.before else ()
+        before = {line: " ".join(each.reject_id for each in some) for line, some in groupby(opened, attrgetter("line"))}
+        validated = validate_received(session, run.received, feed, run.folder, run.only, before)
+        write_places(run.folder, validated.places)
+        session.batches.keep(batch_id, f"{run.folder.name}/*")
+        for rejects in rejects_left(session, feed, batch_id, validated):
+            session.ledger.reject(session.target, feed.source, feed.resource, batch_id, rejects)
+        session.batches.keep(batch_id, f"{run.folder.name}/*")
+        return validated

@@ -1,12 +1,18 @@
 """The validate stage's report on a file: counts, amounts, and the reason if nothing of it may be sent."""
 
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from pipelines.feeds.reading.chunks import Notice, Places
+from pipelines.home.files import write_whole
+
+PLACES = "places.json"
+"""The file with the places of lines in a batch of several files, in the folder of each of its runs."""
 
 
 @dataclass(kw_only=True)
@@ -102,3 +108,17 @@ def read_from(folder: Path, told: Mapping[str, Any]) -> Validated:
     noticed = [Notice(*each) for each in told.get("noticed", ())]
     places = Places(tuple((name, end) for name, end in told.get("places", ())))
     return Validated(folder, **{**told, **counted, "noticed": noticed, "places": places})
+
+
+def write_places(folder: Path, places: Places) -> None:
+    """Keep the last line of each file of an archive with several; of other files nothing is kept."""
+    if places:
+        write_whole(folder / PLACES, json.dumps(places.ends).encode())
+
+
+def places_in(batch: Path) -> Places:
+    """The places of a batch, to name its lines as a person finds them. batch: its folder."""
+    for path in sorted(batch.glob(f"run-*/{PLACES}")):
+        with suppress(OSError, ValueError, TypeError):
+            return Places(tuple((str(name), int(end)) for name, end in json.loads(path.read_bytes())))
+    return Places()
