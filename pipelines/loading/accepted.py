@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.home import arrow
 from pipelines.home.spill import batches, is_whole
-from pipelines.loading.parts import Part
 from pipelines.loading.row import Row
 
 ROWS_A_LOOK = 4_000
@@ -20,17 +20,35 @@ ACCEPTED = [*OF_ROW, TEXT]
 """Files of older versions have no hash of texts."""
 
 
-def accepted_rows(path: Path, now: str, part: Part | None = None) -> Iterator[list[Row]]:
-    """The rows of `accepted.parquet` as the validate stage ordered them, some at a time. `now`: UTC text.
+class Part(NamedTuple):
+    """One of `of` parts. since: when the load began (UTC text), of a part that a worker has begun before.
 
-    part: rows of that part alone.
+    A record of this very row that has an outcome from then on got it in this load.
     """
-    for page in accepted_pages(path, part):
+
+    number: int
+    of: int
+    since: str = ""
+
+    def has(self, lane: str) -> bool:
+        """True if the rows of a lane are in this part: the high bits of its hash decide."""
+        return crc32(lane.encode()) * self.of >> 32 == self.number
+
+    def only(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of this part, which have a column `lane`."""
+        lanes = rows.column("lane").dictionary_encode()
+        here = [self.has(lane) for lane in lanes.dictionary.to_pylist()]
+        return rows.filter(arrow.column(here, pa.bool_()).take(lanes.indices))
+
+
+def accepted_rows(path: Path, now: str) -> Iterator[list[Row]]:
+    """The rows of `accepted.parquet` as the validate stage ordered them, some at a time. `now`: UTC text."""
+    for page in accepted_pages(path):
         yield as_rows(page, now)
 
 
 def accepted_pages(path: Path, part: Part | None = None) -> Iterator[pa.RecordBatch]:
-    """The same rows as columns, which `as_rows` makes rows."""
+    """The same rows as columns, which `as_rows` makes rows. part: those of that part alone."""
     for some in batches(path, ROWS_A_LOOK, ACCEPTED):
         yield part.only(some) if part else some
 
@@ -67,19 +85,9 @@ def rows_in(paths: Iterable[Path], wanted: Mapping[str, str]) -> dict[str, Row]:
     """By key, the rows of these keys whose content hashes begin so, from the first file that has each."""
     found: dict[str, Row] = {}
     for path in paths:
-        left = {key: content for key, content in wanted.items() if key not in found}
-        found |= rows_of(path, left) if left else {}
-    return found
-
-
-def rows_of(path: Path, wanted: Mapping[str, str]) -> dict[str, Row]:
-    """By key, the rows of these keys whose content hashes begin so."""
-    found: dict[str, Row] = {}
-    keys = arrow.column([*wanted], pa.string())
-    for part in batches(path, ROWS_A_LOOK, ACCEPTED):
-        if not pc.any(pc.is_in(part.column("key"), keys)).as_py():
-            continue
-        for row in as_rows(part, ""):
-            if (said := wanted.get(row.key)) and row.content_hash.startswith(said):
-                found[row.key] = row
+        left = {key: content for key, content in wanted.items() if content and key not in found}
+        keys = arrow.column([*left], pa.string())
+        for page in batches(path, ROWS_A_LOOK, ACCEPTED) if left else ():
+            rows = as_rows(page.filter(pc.is_in(page.column("key"), keys)), "")
+            found |= {row.key: row for row in rows if row.content_hash.startswith(left[row.key])}
     return found

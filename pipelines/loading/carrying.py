@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 
+from pipelines.client.pace import Circuit
 from pipelines.home.collecting import seldom
 from pipelines.loading.book import Book
 from pipelines.loading.bundles import send_bundles
 from pipelines.loading.intake import Intake
-from pipelines.loading.lookup import BY_ITSELF
+from pipelines.loading.lanes import send_by_lanes
+from pipelines.loading.lookup import BY_ITSELF, Looks
 from pipelines.loading.proving import proven
 from pipelines.loading.row import Row
-from pipelines.loading.singly import Singly
 from pipelines.loading.why import Why
 
 LATE_SECONDS = 2.0
@@ -17,19 +18,22 @@ LATE_SECONDS = 2.0
 
 
 class Carrier:
-    """Carries the rows of one load, at the step that its target has been found to keep."""
+    """Carries the rows of one load, at the step that its target has been found to keep.
+
+    The circuit and the looks at patients are those of all its rows.
+    """
 
     def __init__(self, book: Book, intake: Intake) -> None:
         self._book, self._intake = book, intake
-        self._why = Why(book.load.client, book.load.capabilities, book.load.resource)
-        self._singly = Singly(book, self._why)
+        self._why, self._circuit = Why(book.load), Circuit()
+        self._looks = Looks(book.load.client, book.load.resource, book.load.ledger.clock)
 
     def send(self) -> None:
         """Send what is in doubt from before, the rows, and what can go on once new doubts are settled."""
         book, promised, rows = self._book, self._book.load.step, self._intake.rows_to_send()
         with seldom():
             if promised.conditional and not promised.repeats and not book.notes:
-                proven(book, rows, self._singly.send_one)
+                proven(book, rows, self._why)
             if not book.loaded.unusable:
                 self._carry(rows)
         self._intake.write_unchanged()
@@ -48,7 +52,10 @@ class Carrier:
         if book.step.bundle:
             send_bundles(book, rows, self._why)
         else:
-            self._singly.send(rows)
+            send = self._why.posting(book.confirm, book.step)
+            send = book.notes.posting(send) if book.notes else send
+            looks = None if book.step.named else self._looks
+            book.loaded.unusable = send_by_lanes(book, rows, send, self._circuit, looks) or book.loaded.unusable
 
     def _has_more(self) -> bool:
         """True if rows can go on: those that new doubts held up, once these are settled, or that waited for answers."""

@@ -11,7 +11,7 @@ from pipelines.ledger.states import OUTCOMES, UNDECIDED
 
 if TYPE_CHECKING:
     from pipelines.feeds.files.catalog import Feed
-    from pipelines.loading.parts import Part
+    from pipelines.loading.accepted import Part
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,8 @@ class Outcomes:
 
 def of_changes(results: Results) -> Results:
     """Return results as `superseded` where their rows replaced earlier versions."""
-    return [(row, _of_a_change(result)) if row.replaces else (row, result) for row, result in results]
+    there = ("created", "adopted")
+    return [(row, r._replace(state="superseded") if row.replaces and r.state in there else r) for row, r in results]
 
 
 def refused_for(reason: Reason) -> Result:
@@ -78,10 +79,6 @@ def _tells(row: Row, result: Result, record: KnownRecord) -> bool:
     same = (record.generation, record.content_hash) == (row.generation, row.content_hash)
     fact = result.state not in UNDECIDED and not (row.replaces and result.state == "refused")
     return same and fact and record.state in UNDECIDED
-
-
-def _of_a_change(result: Result) -> Result:
-    return result._replace(state="superseded") if result.state in ("created", "adopted") else result
 
 
 def _elsewhere(state: str) -> str:

@@ -6,7 +6,7 @@ made twice to find out. The bundled service is not asked.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 from pipelines.client.client import FhirClient
@@ -17,23 +17,22 @@ from pipelines.loading.answered import Posted, Result, made
 from pipelines.loading.book import Book
 from pipelines.loading.identity import Identity
 from pipelines.loading.row import Row
+from pipelines.loading.sending import BundleSender
+from pipelines.loading.why import Why
 
 MOST_TRIED = 10
 NO_BUNDLES = "the target says {} and takes none: rows go one by one"
 IGNORED = "the target says conditional create and ignores the condition: rows are looked up before they are repeated"
 
-SendOne = Callable[[Step, Row], tuple[Posted, bool]]
-"""Sends a row at a step: its result, and True if the target does not take such a request at all."""
 
-
-def proven(book: Book, rows: Iterator[Row], send: SendOne) -> None:
+def proven(book: Book, rows: Iterator[Row], why: Why) -> None:
     """Send the first rows one after another, until it is known what the target keeps; lower the book's step by that."""
     client, identity, condition = book.load.client, book.load.identity, ""
     free = (row for row in islice(rows, MOST_TRIED) if row.lane not in book.stopped)
     for row in (each if each.intended else each._replace(first_attempt_at=book.moment()) for each in free):
         book.write_down([row], [])
         other = condition and not row.intended and _under(condition, book.step, client, identity, row)
-        posted = Posted(other) if isinstance(other, Result) else _sent(book, row, send)
+        posted = Posted(other) if isinstance(other, Result) else _sent(book, row, why)
         book.write_down([], [(row, posted.result)])
         book.loaded.unusable = book.loaded.unusable or posted.unusable
         if isinstance(other, Result) and other.state == "created":
@@ -46,13 +45,14 @@ def proven(book: Book, rows: Iterator[Row], send: SendOne) -> None:
         condition = condition or (identity.entry(row)[1] if there else "")
 
 
-def _sent(book: Book, row: Row, send: SendOne) -> Posted:
+def _sent(book: Book, row: Row, why: Why) -> Posted:
     """Send a row as it is; at the step below where the target takes no bundles."""
-    posted, not_offered = send(book.step, row)
-    if not_offered and book.step.bundle:
+    if book.step.bundle:
+        sent = BundleSender(book.load.client, book.load.identity, book.step, why.whole).send([row])
+        if not sent.not_offered:
+            return Posted(sent.results[0], sent.unusable)
         _lower(book, NO_BUNDLES.format(book.step.bundle), book.step.below)
-        posted, _ = send(book.step, row)
-    return posted
+    return why.posting(book.confirm, book.step)(row)
 
 
 def _lower(book: Book, why: str, step: Step) -> None:

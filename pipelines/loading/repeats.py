@@ -3,9 +3,14 @@
 from collections.abc import Sequence
 from functools import cached_property
 
+from pipelines.home.spill import batches
 from pipelines.ledger.rows import Repeat
+from pipelines.loading.accepted import ROWS_A_LOOK, plain_columns
 from pipelines.loading.load import Load
+from pipelines.loading.loaded import Loaded
 from pipelines.loading.row import Row
+
+SKIPPED = "line key patient_id source_at amount_cents".split()
 
 
 class Repeats:
@@ -31,6 +36,19 @@ class Repeats:
         """Note rows that say what their records say, as of now. Not of a batch that was read otherwise before."""
         if keys:
             self._load.ledger.note_unchanged(*self._load.of, self._load.batch.batch_id, lines, keys)
+
+    def note_skipped(self, loaded: Loaded) -> None:
+        """Count and note equal repeats within the file, which count once, and doubtful records that the target has so.
+
+        Nothing else is to be done with these rows: so it comes before all others.
+        """
+        for name, state in (("skipped", "skipped"), ("known", "unchanged")):
+            path = self._load.batch.folder / f"{name}.parquet"
+            for part in batches(path, ROWS_A_LOOK, SKIPPED) if path.exists() else ():
+                rows = list(zip(*plain_columns(part, SKIPPED), strict=True))
+                self.note([Repeat(line, key, state, None, *rest) for line, key, *rest in rows])
+                for *_, cents in rows:
+                    loaded.add(state, cents)
 
     @cached_property
     def is_read_otherwise(self) -> bool:

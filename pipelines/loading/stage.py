@@ -11,7 +11,6 @@ from pipelines.loading.intake import Intake
 from pipelines.loading.load import Load
 from pipelines.loading.loaded import Loaded
 from pipelines.loading.policies import take_back_superseded
-from pipelines.loading.skipped import note_skipped
 
 
 def load(this: Load) -> Loaded:
@@ -25,7 +24,7 @@ def load(this: Load) -> Loaded:
 def before(book: Book) -> tuple[Intake, set[str]]:
     """Do what comes once before all rows; return these, and the keys of rows in doubt that may be sent again."""
     book.closing.note_to_come()
-    note_skipped(book)
+    book.repeats.note_skipped(book.loaded)
     intake = Intake(book)
     return intake, intake.settle_doubts_before()
 

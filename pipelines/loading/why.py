@@ -4,13 +4,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from pipelines.client.capabilities import Capabilities
-from pipelines.client.client import FhirClient
 from pipelines.client.replies import NoResult
+from pipelines.client.steps import Step
 from pipelines.feeds.mapping.origins import Origins
 from pipelines.ledger.rows import Reason
 from pipelines.loading.answered import TOO_LARGE, Posted, Result
-from pipelines.loading.posting import Post
+from pipelines.loading.load import Load
+from pipelines.loading.posting import Post, post
 from pipelines.loading.row import Row, dated
 from pipelines.loading.sending import OF_THE_CONTENT
 
@@ -22,9 +22,9 @@ FAILURES = 3
 class Why:
     """Asks about the refused rows of one load, within bounds. For several threads. What cannot be had is left out."""
 
-    def __init__(self, client: FhirClient, capabilities: Capabilities, resource_type: str) -> None:
-        self._client, self._resource_type = client, resource_type
-        self._left = MOST if resource_type in capabilities.validates else 0
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._left = MOST if load.resource in load.capabilities.validates else 0
 
     def whole(self, result: Result, body: str | bytes) -> Result:
         """The result of a row with all reasons, where it was refused for what it says. body: as it was sent."""
@@ -33,20 +33,22 @@ class Why:
             return result
         self._left -= 1
         try:
-            issues = self._client.validate(self._resource_type, body)
+            issues = self._load.client.validate(self._load.resource, body)
         except NoResult:
             self._left -= MOST // FAILURES
             return result
         return result._replace(others=_others(result.outcome, issues))
 
-    def posting(self, post: Post) -> Post:
-        """Posts a row, and asks where it is refused."""
+    def posting(self, confirm: Callable[[], None], step: Step) -> Post:
+        """Posts a row alone at a step, and asks where it is refused. confirm: see `post`."""
+        load = self._load
+        send = partial(post, load.client, load.resource, confirm=confirm, step=step, identity=load.identity)
 
         def asked(row: Row) -> Posted:
-            posted = post(row)
-            return posted._replace(result=self.whole(posted.result, dated(self._resource_type, row).encode()))
+            posted = send(row)
+            return posted._replace(result=self.whole(posted.result, dated(load.resource, row).encode()))
 
-        return asked if self._left else post
+        return asked if self._left else send
 
 
 def reasons_of(result: Result, body: str, origins: Origins) -> list[Reason]:

@@ -18,9 +18,9 @@ from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import claim
 from pipelines.ledger.tables import LedgerError
+from pipelines.loading.accepted import Part
 from pipelines.loading.part_outcome import PartLoaded, ends_all
 from pipelines.loading.part_stage import Sayings, load_part
-from pipelines.loading.parts import Part
 from pipelines.runs.order import Order
 from pipelines.validation.messages import receive
 

@@ -6,17 +6,17 @@ other row that the ledger does not know is in doubt since the batch's first lost
 doubt is. Nothing is sent.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pipelines.home.batch import Unreadable, received_before
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
 from pipelines.runs.leasing import lease_of
-from pipelines.runs.lost import LOOK, LostBatch, lost_batches
+from pipelines.runs.lost import LOOK, lost_batches
 from pipelines.runs.resolving import resolve
 from pipelines.session.session import Session
-from pipelines.session.waiting import Waiting, waiting_in, without_feed
+from pipelines.session.waiting import waiting_in, without_feed
 from pipelines.verifying.lost_batch import adopt_batch
 from pipelines.verifying.lost_runs import close_answered, end_runs, note_runs
 from pipelines.verifying.staging import workbench
@@ -62,7 +62,12 @@ def adopt_lost(session: Session) -> Adopted:
             note_runs(session, each)
             end_runs(session, each)
             adopted.left[each.name] = f"its rows are not here any more: {LOOK}"
-        found = _newest_first([(each, waiting) for each, waiting in lost if waiting])
+        # Of a record that came several times, the target has the newest.
+        found = sorted(
+            ((each, waiting) for each, waiting in lost if waiting),
+            key=lambda pair: pair[1].in_batch.received_at,
+            reverse=True,
+        )
         for kind in sorted({waiting.feed.resource for _, waiting in found}):
             stage_target(db, session, kind)
             for each, waiting in (pair for pair in found if pair[1].feed.resource == kind):
@@ -77,8 +82,3 @@ def adopt_lost(session: Session) -> Adopted:
         counts["adopted"] += len(settled.adopted)
         counts["in_doubt"] = len(settled.left)
     return adopted
-
-
-def _newest_first(found: Sequence[tuple[LostBatch, Waiting]]) -> list[tuple[LostBatch, Waiting]]:
-    """Order lost batches by time: of a record that came several times, the target has the newest."""
-    return sorted(found, key=lambda pair: pair[1].in_batch.received_at, reverse=True)

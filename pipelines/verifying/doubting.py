@@ -14,7 +14,6 @@ from pipelines.loading.loaded import Loaded
 from pipelines.loading.lookup import ahead
 from pipelines.loading.repeats import as_repeat
 from pipelines.loading.row import Row
-from pipelines.loading.skipped import note_skipped
 from pipelines.verifying.carried import Carried, There
 
 
@@ -33,7 +32,7 @@ class Doubting:
 
     def write_all(self) -> Loaded:
         """Write the accepted rows of the batch's run, and the repeats within its file; return the counts."""
-        note_skipped(self._book)
+        self._book.repeats.note_skipped(self._book.loaded)
         for rows in accepted_rows(self._load.batch.folder / "accepted.parquet", self._since):
             self.write(rows)
         return self._book.loaded
@@ -69,7 +68,8 @@ class Doubting:
         generation = there.generation if there else _next_generation(record)
         row = row._replace(generation=generation)
         if there is None and not book.step.named:
-            ledger.intend(lease, *self._of[1:], [], [self._sighting(row)])
+            # Of one that was sent without its key, the time alone is known.
+            ledger.intend(lease, *self._of[1:], [], [Sighting(row.patient_id or "", self._since, self._ahead, None)])
         if record is None:
             book.intents.write([row])
         elif standing_of(record) in (Standing.THERE, Standing.TAKEN_BACK):
@@ -81,10 +81,6 @@ class Doubting:
         made = there.resource_id if there else None
         ledger.settle(*self._of, [Outcome(row.key, row.generation, state, made, None)])
         book.loaded.add(state, row.amount_cents)
-
-    def _sighting(self, row: Row) -> Sighting:
-        """Return the sighting for a row that was sent without its key: its time alone."""
-        return Sighting(row.patient_id or "", self._since, self._ahead, None)
 
     def _state(self, row: Row, record: KnownRecord | None, there: There | None) -> str:
         if there is None:

@@ -23,10 +23,10 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.lease import Holder, LeaseLost, utc_text
 from pipelines.ledger.parts import BEGINNINGS, LoaderWatch, PartState, claim, free, lay_out, remove_parts, states
 from pipelines.ledger.rows import Intent, Outcome
+from pipelines.loading.accepted import Part
 from pipelines.loading.loaded import Loaded
 from pipelines.loading.part_outcome import PartLoaded, ends_all, in_all
 from pipelines.loading.part_stage import doubt_left_sending
-from pipelines.loading.parts import Part
 from pipelines.runs import parts as in_parts
 from pipelines.runs import plan, watching, workers
 from tests.support.work import TARGET

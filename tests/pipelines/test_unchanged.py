@@ -21,11 +21,11 @@ from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.standing import STATES_THERE, Standing, standing_of
 from pipelines.ledger.states import ROW_STATES
 from pipelines.loading import accepted, intake, unchanged
+from pipelines.loading.accepted import Part
 from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake
 from pipelines.loading.load import Load
 from pipelines.loading.loaded import Batch
-from pipelines.loading.parts import Part
 from pipelines.loading.row import Row
 from pipelines.loading.unchanged import Left, Unchanged
 from pipelines.validation import tables
