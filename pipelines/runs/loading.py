@@ -16,27 +16,19 @@ from pipelines.validation.outcome import Validated
 
 def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
     """The load stage, under the target's lease. Raises `HasEnded`, and nothing is loaded."""
-    with traces.stage("load", run.received.batch_id, feed=run.feed.name, run=run.number):
-        return _loaded(session, run, validated)
-
-
-def _loaded(session: Session, run: Run, validated: Validated) -> Loaded:
-    batch_id, progress = run.received.batch_id, session.progress
+    batch_id, progress, rows = run.received.batch_id, session.progress, validated.accepted - validated.skipped
     batch = batch_of(session, run, validated)
-    with lease_of(session) as lease:
+    with traces.stage("load", batch_id, feed=run.feed.name, run=run.number), lease_of(session) as lease:
         refuse_ended(session, run)
         session.ledger.count_run(session.target, SoFar(batch_id, run.number, batch.validated))
         bring_others(session, run)
-        if run.before in ENDED and validated.accepted > validated.skipped:
+        if run.before in ENDED and rows:
             session.ledger.reopen_batch(session.target, batch_id)
-        progress.stage("load", batch_id, validated.accepted - validated.skipped)
-        connection = session.connection
+        progress.stage("load", batch_id, rows)
+        connection, workers = session.connection, workers_for(session.pace, rows)
         step = step_for(connection.capabilities, run.feed.resource)
         this = Load(batch, connection.client, connection.capabilities, step, session.ledger, lease, progress)
-        if (workers := workers_for(session.pace, validated.accepted - validated.skipped)) > 1:
-            loaded = load_in_parts(session, this, workers)
-        else:
-            loaded = load(this)
+        loaded = load_in_parts(session, this, workers) if workers > 1 else load(this)
         progress.end(loaded.in_words(), "stopped" if loaded.unusable else "done")
     return loaded
 

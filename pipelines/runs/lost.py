@@ -5,7 +5,6 @@ its folder says more than the ledger. A run without an end is lost too where the
 now, as after a failover: what the run did last may not be there.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,7 +40,15 @@ class LostBatch(NamedTuple):
 
 def lost_batches(session: Session) -> list[LostBatch]:
     """Return the batches with runs at this target that the ledger lacks, by name."""
-    return list(_lost(session))
+    ended, batches, found = session.ledger.ended_runs(session.target), session.batches, list[LostBatch]()
+    names = batches.names()
+    batches.bring(names, MANIFESTS)
+    for folder in (batches.path / name for name in names):
+        runs = list(folder.glob("run-*"))
+        if not {f"run-{number}" for number in ended.get(folder.name, ())}.issuperset(run.name for run in runs):
+            lost = _lost_runs(session, folder, runs)
+            found += [lost] if lost.manifests or lost.untold else []
+    return found
 
 
 def lost_before(session: Session, feed: Feed, batch_id: str) -> str | None:
@@ -62,19 +69,6 @@ def refuse_lost(session: Session, feed: Feed, batch_id: str) -> None:
         raise NotPossible(
             f"{batch_id}: {what} was loaded before, and the ledger does not know that: chartferry verify --adopt"
         )
-
-
-def _lost(session: Session) -> Iterator[LostBatch]:
-    ended, batches = session.ledger.ended_runs(session.target), session.batches
-    names = batches.names()
-    batches.bring(names, MANIFESTS)
-    for folder in (batches.path / name for name in names):
-        runs = list(folder.glob("run-*"))
-        if {f"run-{number}" for number in ended.get(folder.name, ())}.issuperset(run.name for run in runs):
-            continue
-        lost = _lost_runs(session, folder, runs)
-        if lost.manifests or lost.untold:
-            yield lost
 
 
 def _lost_runs(session: Session, folder: Path, runs: list[Path]) -> LostBatch:

@@ -1,6 +1,6 @@
 """An order: which parts of a batch a worker loads, and how it reaches target and ledger."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipelines.client.capabilities import Capabilities
@@ -17,18 +17,30 @@ from pipelines.loading.loaded import Batch
 
 
 @dataclass(frozen=True)
+class Plan:
+    """How a batch is loaded in parts.
+
+    workers: who share the target's pace. first: whether no row of the batch had an outcome before. since: when the
+    load began. freed: keys of rows in doubt that may be sent again.
+    """
+
+    parts: int
+    workers: int
+    first: bool
+    since: str = ""
+    freed: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
 class Order:
     """What a worker loads, and how it reaches target and ledger.
 
-    batch: with the pace of one worker. parts: how many there are. loader: the owner of the target's lease. since: when
-    the load began. freed: keys of rows in doubt that may be sent again.
+    batch: with the pace of one worker. loader: the owner of the target's lease.
     """
 
     batch: Batch
-    parts: int
+    plan: Plan
     loader: str
-    since: str
-    freed: set[str]
     ledger: str | Path
     base_url: str
     credentials: Credentials

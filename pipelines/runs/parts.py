@@ -15,13 +15,11 @@ from pipelines.loading.load import Load
 from pipelines.loading.loaded import Loaded
 from pipelines.loading.part_outcome import PartLoaded, in_all
 from pipelines.loading.stage import after, before
-from pipelines.runs.plan import Plan, announce, is_joined, order_of
+from pipelines.runs.plan import announce, is_joined, order_of, planned
 from pipelines.runs.watching import Watch
 from pipelines.runs.workers import Workers
 from pipelines.session.session import Session
 
-PARTS_A_WORKER = 4
-"""More parts than workers: those who are done early take what is left, and a killed one leaves less to look through."""
 ROWS_A_WORKER = 25_000
 """Rows from which on a worker is worth its start, which takes as much of the processor as to send so many."""
 
@@ -37,7 +35,7 @@ def workers_for(pace: Pace, rows: int) -> int:
 def load_in_parts(session: Session, load: Load, workers: int) -> Loaded:
     """Carry a load out by so many workers. Raises `LedgerError`."""
     book, ledger, here = Book(load), load.ledger, min(workers, session.pace.here or workers)
-    plan = Plan(workers * PARTS_A_WORKER, workers, not ledger.row_counts(load.batch.target, load.batch.batch_id))
+    plan = planned(load, workers)
     intake, freed = before(book)
     plan = replace(plan, since=ledger.now(), freed=freed)
     if here < workers or is_joined(load.batch.folder):

@@ -5,32 +5,25 @@ all of that folder, and no credentials: who joins has a session of its own.
 """
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from pipelines.client.pace import Pace
 from pipelines.home.files import write_whole
 from pipelines.loading.load import Load
 from pipelines.loading.loaded import Batch
-from pipelines.runs.order import Order
+from pipelines.runs.order import Order, Plan
 from pipelines.session.session import Session
 
 PLANS = "parts-*.json"
+PARTS_A_WORKER = 4
+"""More parts than workers: those who are done early take what is left, and a killed one leaves less to look through."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How a batch is loaded in parts.
-
-    workers: who share the target's pace. first: whether no row of the batch had an outcome before. since: when the
-    load began. freed: keys of rows in doubt that may be sent again.
-    """
-
-    parts: int
-    workers: int
-    first: bool
-    since: str = ""
-    freed: set[str] = field(default_factory=set)
+def planned(load: Load, workers: int) -> Plan:
+    """Return how so many workers load a batch, before any of its rows is settled or sent."""
+    first = not load.ledger.row_counts(load.batch.target, load.batch.batch_id)
+    return Plan(workers * PARTS_A_WORKER, workers, first)
 
 
 def order_of(session: Session, batch: Batch, loader: str, plan: Plan) -> Order:
@@ -40,10 +33,8 @@ def order_of(session: Session, batch: Batch, loader: str, plan: Plan) -> Order:
     feed = replace(batch.feed, tables={}, environ={})  # the others are needed for reading its files alone
     return Order(
         replace(batch, run=None, feed=feed, pace=share(pace, plan.workers), workers=plan.workers),
-        plan.parts,
+        plan,
         loader,
-        plan.since,
-        plan.freed,
         _address(session),
         connection.base_url,
         connection.credentials,

@@ -42,10 +42,10 @@ def load_next(order: Order, ledger: Ledger, client: FhirClient) -> PartLoaded | 
     if lease is None:
         return None
     with lease:
-        part = Part(lease.number, order.parts, order.since if lease.attempts > 1 else "")
+        part = Part(lease.number, order.plan.parts, order.plan.since if lease.attempts > 1 else "")
         sayings = Sayings()
         this = order.load(replace(order.batch, part=part), client, ledger, lease, sayings)
-        found = load_part(this, lease, sayings, order.freed)
+        found = load_part(this, lease, sayings, order.plan.freed)
         lease.done(found.as_text())
     return found
 

@@ -22,7 +22,7 @@ class Workers:
 
     def __init__(self, order: Order, most: int) -> None:
         self._order, self._most = order, most
-        self._left = most + order.parts * BEGINNINGS
+        self._left = most + order.plan.parts * BEGINNINGS
         self.at_work: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:

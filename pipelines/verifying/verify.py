@@ -98,14 +98,10 @@ class Verified:
             yield "ledger and target agree"
 
 
-def _nothing_more(_: duckdb.DuckDBPyConnection) -> None:
-    """Read no more from the tables of a comparison."""
-
-
 def verify_target(
     session: Session,
     batch_id: str | None = None,
-    then: Callable[[duckdb.DuckDBPyConnection], None] = _nothing_more,
+    then: Callable[[duckdb.DuckDBPyConnection], None] = lambda _: None,
     whole: bool = False,
 ) -> Verified:
     """Compare the ledger's rows at the target, or those of one batch, with the target, while nobody loads into it.

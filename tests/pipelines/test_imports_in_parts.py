@@ -25,6 +25,7 @@ from pipelines.ledger.parts import lay_out
 from pipelines.loading.loaded import Loaded
 from pipelines.runs import joining, watching, workers
 from pipelines.runs import parts as in_parts
+from pipelines.runs.plan import PARTS_A_WORKER
 from pipelines.session.opening import open_session
 from tests.support.commands import OUTCOMES
 from tests.support.dying_worker import STEPS
@@ -175,7 +176,7 @@ def test_a_machine_joins_the_load_of_another_whose_own_workers_load_nothing(mach
         one.pace = replace(one.pace, here=1)
         leads = threads.submit(load_all, one, feed, [batch], NEVER, outcome)
         one_too_many = threads.submit(join_all, three, feed, [batch], leads.done, 3)
-        assert join_all(two, feed, [batch], leads.done, 2) == 2 * in_parts.PARTS_A_WORKER
+        assert join_all(two, feed, [batch], leads.done, 2) == 2 * PARTS_A_WORKER
         assert one_too_many.result() == 0, "the pace is shared among two"
         loaded = leads.result().facts[batch]
         assert (loaded.result.state, loaded.result.count("created"), loaded.first) == ("finished", ROWS, True)
