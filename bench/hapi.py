@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from bench.run import environment  # noqa: E402 - the project's own folder is not on a script's path
-from pipelines.client.creates import conditional_bundle  # noqa: E402
+from pipelines.client.client import conditional_bundle  # noqa: E402
 from pipelines.client.profiles import ROWS_A_BUNDLE, profile_for  # noqa: E402
 from pipelines.loading.bundles import LINES  # noqa: E402
 

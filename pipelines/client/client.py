@@ -4,12 +4,14 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
+from itertools import repeat
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
+from uuid import NAMESPACE_URL, uuid5
 
 import httpx
 
@@ -67,6 +69,8 @@ class AsOf(NamedTuple):
 
 
 NO_TIME = AsOf()
+Entry = tuple[str, str]
+"""A conditional create: the body as JSON, and `ifNoneExist` as a JSON string."""
 
 
 class FhirClient:
@@ -283,15 +287,16 @@ class FhirClient:
             settled(reply)
         return reply
 
-    def send_bundle(self, bundle: bytes, entries: int, kind: str = "batch") -> list[Reply]:
-        """One batch or transaction of that many entries, in order. An answer that misses entries is `Unknown`."""
+    def create_all(self, resource_type: str, entries: Sequence[Entry], kind: str = "batch") -> list[Reply]:
+        """One batch or transaction, in order. An answer that misses entries is `Unknown`."""
+        bundle = conditional_bundle(resource_type, entries, kind)
         answer = self._send("POST", f"{self.base_url}/", JSON_BODY, bundle)
         if answer.status_code != 200:
             raise Unknown(f"HTTP {settled(reply_of(answer)).status}")
-        return replies_of(object_of(answer), entries, kind)
+        return replies_of(object_of(answer), len(entries), kind)
 
     def exchange(self, entries: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:
-        """Send one Bundle of a kind; return the entries of its answer, in order. Raises as `send_bundle` does."""
+        """Send one Bundle of a kind; return the entries of its answer, in order. Raises as `create_all` does."""
         bundle = {"resourceType": "Bundle", "type": kind, "entry": list(entries)}
         answer = self._send("POST", f"{self.base_url}/", JSON_BODY, json.dumps(bundle).encode())
         found = (object_of(answer) or {}).get("entry")
@@ -359,3 +364,18 @@ class FhirClient:
 def _tls(trust_env: bool) -> ssl.SSLContext:
     """The context of TLS for all clients of this process: making one reads every certificate that is trusted."""
     return httpx.create_ssl_context(trust_env=trust_env)
+
+
+def conditional_bundle(resource_type: str, entries: Sequence[Entry], kind: str) -> bytes:
+    """A Bundle of conditional creates joined from bodies that are JSON already.
+
+    In a transaction each entry has a `fullUrl`, made from its condition: servers want it to tell entries apart.
+    """
+    request = f',"request":{{"method":"POST","url":"{resource_type}","ifNoneExist":'
+    if kind == "transaction":
+        names: Iterable[str] = (f'"fullUrl":"{uuid5(NAMESPACE_URL, condition).urn}",' for _, condition in entries)
+    else:
+        names = repeat("", len(entries))
+    named = zip(names, entries, strict=True)
+    joined = ",".join([f'{{{name}"resource":{body}{request}{condition}}}}}' for name, (body, condition) in named])
+    return f'{{"resourceType":"Bundle","type":"{kind}","entry":[{joined}]}}'.encode()

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from itertools import islice
 
 from pipelines.client.client import FhirClient
-from pipelines.client.creates import conditional_bundle
 from pipelines.client.replies import NotDone, NotSent, Refused, Reply, Unknown, settled
 from pipelines.client.steps import Step
 from pipelines.loading.answered import Posted, Result, made
@@ -81,5 +80,4 @@ def _under(condition: str, step: Step, client: FhirClient, identity: Identity, r
 def _reply(step: Step, client: FhirClient, resource_type: str, body: str, condition: str) -> Reply:
     if not step.bundle:
         return client.create(resource_type, body, json.loads(condition))
-    bundle = conditional_bundle(resource_type, [(body, condition)], step.bundle)
-    return settled(client.send_bundle(bundle, 1, step.bundle)[0])
+    return settled(client.create_all(resource_type, [(body, condition)], step.bundle)[0])

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pipelines.client.client import FhirClient
-from pipelines.client.creates import conditional_bundle
 from pipelines.client.pace import Attempts
 from pipelines.client.replies import (
     NOT_OFFERED,
@@ -155,9 +154,9 @@ class _Sending:
                 return
 
     def _try(self, places: list[int], tries: int) -> Left:
-        bundle = conditional_bundle(self._way.resource_type, [self._entries[at] for at in places], self._way.kind)
         try:
-            replies = self._way.client.send_bundle(bundle, len(places), self._way.kind)
+            entries = [self._entries[at] for at in places]
+            replies = self._way.client.create_all(self._way.resource_type, entries, self._way.kind)
             self._way.sizes.took(self._size(places), self._way.client.seconds)
             self._way.trouble.is_over()
             return self._take(places, replies, tries)

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from pipelines.client.creates import conditional_bundle
+from pipelines.client.client import conditional_bundle
 from tests.hapi.server import scratch, serving
 
 EXCHANGES = Path(__file__).with_name("exchanges.ndjson")

@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from pipelines.client.client import FhirClient
-from pipelines.client.creates import conditional_bundle
 from pipelines.client.pace import Patience
 from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown, next_link
 from pipelines.client.steps import BARE, step_for
@@ -179,8 +178,7 @@ def test_a_refusal_carries_the_first_issue_of_its_outcome(client, target):
 
 
 def test_a_batch_answers_entry_by_entry_and_creates_a_key_once(client, target):
-    bundle = conditional_bundle("PaymentNotice", [(PAYMENT, CONDITION), (PAYMENT, CONDITION)])
-    first, second = client.send_bundle(bundle, 2)
+    first, second = client.create_all("PaymentNotice", [(PAYMENT, CONDITION), (PAYMENT, CONDITION)])
     assert (first.kind, second.kind) == ("created", "existed")
     assert first.resource_id == second.resource_id
     assert len(target.stored) == 1
@@ -189,7 +187,7 @@ def test_a_batch_answers_entry_by_entry_and_creates_a_key_once(client, target):
 def test_a_batch_answer_with_missing_entries_is_unknown_as_a_whole(client, target):
     target.faults = ["missing_entries"]
     with pytest.raises(Unknown, match="0 of 1"):
-        client.send_bundle(conditional_bundle("PaymentNotice", [(PAYMENT, CONDITION)]), 1)
+        client.create_all("PaymentNotice", [(PAYMENT, CONDITION)])
 
 
 def answers_held():
@@ -203,7 +201,7 @@ def test_answers_are_gone_when_they_have_been_read(client, target):
     gc.disable()
     try:
         before = answers_held()
-        client.send_bundle(conditional_bundle("PaymentNotice", [(PAYMENT, CONDITION)]), 1)
+        client.create_all("PaymentNotice", [(PAYMENT, CONDITION)])
         client.create("PaymentNotice", PAYMENT)
         assert answers_held() == before
     finally:

@@ -10,7 +10,6 @@ import pytest
 
 from pipelines.client.capabilities import capabilities_of
 from pipelines.client.client import FhirClient
-from pipelines.client.creates import conditional_bundle
 from pipelines.client.pace import Patience
 from pipelines.client.profiles import PLAIN, profile_for
 from pipelines.client.replies import Refused, next_link, resources_of, total_of
@@ -52,8 +51,8 @@ def answered_as(exchange, profile=PLAIN):
 def transact(exchange):
     """The replies to the entries of a recorded transaction."""
     entries = exchange["request"]["body"]["entry"]
-    bundle = conditional_bundle("Task", [(json.dumps(each["resource"]), '"identifier=a|b"') for each in entries])
-    return answered_as(exchange).send_bundle(bundle, len(entries), "transaction")
+    creates = [(json.dumps(each["resource"]), '"identifier=a|b"') for each in entries]
+    return answered_as(exchange).create_all("Task", creates, "transaction")
 
 
 def test_the_statement_leads_to_transactions(recorded):

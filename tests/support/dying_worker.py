@@ -42,7 +42,7 @@ def plant(step: str, mark: Path) -> None:
         case "intended":
             then_die(mark, Ledger, "intend")
         case "sent":
-            then_die(mark, FhirClient, "send_bundle")
+            then_die(mark, FhirClient, "create_all")
             then_die(mark, FhirClient, "create")
         case "settled":
             then_die(mark, Ledger, "settle")

@@ -47,7 +47,7 @@ POINTS = {
     ),
     "load": (
         Point("pipelines.ledger.ledger:Ledger.intend"),
-        Point("pipelines.client.client:FhirClient.send_bundle"),
+        Point("pipelines.client.client:FhirClient.create_all"),
         Point("pipelines.ledger.ledger:Ledger.settle"),
         Point("pipelines.runs.batch:load_run"),
     ),
