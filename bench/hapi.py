@@ -109,7 +109,7 @@ def imported(url: str, path: Path, home: Path, before: Path | None = None) -> di
 def side_by_side(url: str, given: argparse.Namespace) -> None:
     """Let all ways alternate; print the rate of each, and how the import's compares."""
     patients, rates = patients_of(url), defaultdict[str, list[float]](list)
-    rows = profile_for(software_of(url)).file.rows_a_bundle or ROWS_A_BUNDLE
+    rows = profile_for(software_of(url)).rows_a_bundle or ROWS_A_BUNDLE
 
     def tell(number: int, way: str, payments: int, seconds: float, **more: Any) -> None:
         rates[way].append(payments / seconds)

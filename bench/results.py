@@ -71,7 +71,7 @@ def measured(url: str, way: str) -> dict[str, Any]:
     def count() -> None:
         exchanges[0] += 1
 
-    profile = profile_for(software_of(url)).file
+    profile = profile_for(software_of(url))
     open_to_all = Credentials(token="none")  # noqa: S106 - no secret
     client = FhirClient(url, open_to_all, before_each=count, profile=profile)
     with tempfile.TemporaryDirectory() as name, mock.patch.object(results, "IDS_A_REQUEST", WAYS[way]):

@@ -19,7 +19,7 @@ from pipelines.client.addresses import is_loopback
 from pipelines.client.capabilities import Capabilities, capabilities_of
 from pipelines.client.identifiers import search_token
 from pipelines.client.pace import PATIENT, Attempts, Patience
-from pipelines.client.profiles import PLAIN, ProfileFile
+from pipelines.client.profiles import PLAIN, Profile
 from pipelines.client.replies import (
     Late,
     NoResult,
@@ -85,7 +85,7 @@ class FhirClient:
         clock: Callable[[], float] = time.monotonic,
         transport: httpx.BaseTransport | None = None,
         before_each: Callable[[], None] = lambda: None,
-        profile: ProfileFile = PLAIN,
+        profile: Profile = PLAIN,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.profile = profile

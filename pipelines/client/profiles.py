@@ -6,7 +6,6 @@ A profile goes with the software that the statement names. Files of the user win
 import json
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,8 @@ class BadProfile(Explained):
     """A profile that cannot be used: one line with file and key."""
 
 
-class ProfileFile(BaseModel):
-    """The content of a profile.
+class Profile(BaseModel):
+    """A profile: the name of its file, and what that says.
 
     software: the name in the statement that it goes with. balances: compute balances before sending, since the target
     keeps none. total: what a search asks for as `_total`, so that it counts. offset: the parameter of a link that
@@ -36,6 +35,7 @@ class ProfileFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
+    name: str = INTERFACE
     software: str = ""
     balances: bool = False
     total: str | None = Field(None, pattern=r"^[a-z]{1,20}$")
@@ -45,25 +45,14 @@ class ProfileFile(BaseModel):
     per_second: float | None = Field(None, ge=0.01, le=1e6)
     elements: dict[str, dict[str, dict[str, Any]]] = {}
 
-
-PLAIN = ProfileFile()
-"""What holds of a target that no file describes."""
-
-
-@dataclass(frozen=True)
-class Profile:
-    """A profile with its name, which is that of its file."""
-
-    name: str = INTERFACE
-    file: ProfileFile = PLAIN
-
     def words(self, resource_type: str) -> dict[str, str]:
         """Members of a body as the interface has them, each with what this target takes in their place."""
-        named = self.file.elements.get(resource_type, {})
+        named = self.elements.get(resource_type, {})
         return {member(name, {}): member(name, value) for name, value in named.items()}
 
 
-PLAIN_PROFILE = Profile()
+PLAIN = Profile()
+"""What holds of a target that no file describes."""
 
 
 def member(name: str, value: Any) -> str:
@@ -73,22 +62,25 @@ def member(name: str, value: Any) -> str:
 
 def profile_for(software: str | None, folder: Path | None = None) -> Profile:
     """Return the profile of a target by its software; that of the interface for any other. Raises `BadProfile`."""
-    plain = PLAIN_PROFILE
+    plain = PLAIN
     for profile in _all(folder):
-        if software is not None and profile.file.software == software:
+        if software is not None and profile.software == software:
             return profile
-        plain = profile if profile.name == INTERFACE and plain.file == PLAIN else plain
+        plain = profile if profile.name == INTERFACE and plain is PLAIN else plain
     return plain
 
 
 def _all(folder: Path | None) -> Iterator[Profile]:
     for path in (path for each in (folder, BUILTIN) if each and each.is_dir() for path in sorted(each.glob("*.toml"))):
-        yield Profile(path.stem, _read(path))
+        yield _read(path)
 
 
-def _read(path: Path) -> ProfileFile:
+def _read(path: Path) -> Profile:
     try:
-        return ProfileFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        said = tomllib.loads(path.read_text(encoding="utf-8"))
+        if "name" in said:
+            raise BadProfile(f"{path.name}: name: it is that of the file")
+        return Profile.model_validate({**said, "name": path.stem})
     except tomllib.TOMLDecodeError as error:
         raise BadProfile(f"{path.name}: not TOML: {error}") from None
     except (OSError, UnicodeDecodeError):

@@ -46,7 +46,7 @@ def batch_of(session: Session, run: Run, validated: Validated) -> Batch:
         run.number,
         run_counts(validated, Loaded()),
         run.taken_back,
-        session.connection.profile.file.balances,
+        session.connection.client.profile.balances,
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import limiter_of
-from pipelines.client.profiles import ProfileFile
+from pipelines.client.profiles import Profile
 from pipelines.client.steps import step_for
 from pipelines.client.tokens import Credentials
 from pipelines.home.progress import Progress
@@ -45,7 +45,7 @@ class Order:
     base_url: str
     credentials: Credentials
     capabilities: Capabilities
-    profile: ProfileFile
+    profile: Profile
 
     def client(self) -> FhirClient:
         """Return a client of the target, at the pace of one worker."""

@@ -29,7 +29,7 @@ def planned(load: Load, workers: int) -> Plan:
 def order_of(session: Session, batch: Batch, loader: str, plan: Plan) -> Order:
     """Return the order of each worker. loader: the owner of the target's lease."""
     connection = session.connection
-    pace = replace(session.pace, per_second=session.pace.per_second or connection.profile.file.per_second)
+    pace = replace(session.pace, per_second=session.pace.per_second or connection.client.profile.per_second)
     feed = replace(batch.feed, tables={}, environ={})  # the others are needed for reading its files alone
     return Order(
         replace(batch, run=None, feed=feed, pace=share(pace, plan.workers), workers=plan.workers),
@@ -39,7 +39,7 @@ def order_of(session: Session, batch: Batch, loader: str, plan: Plan) -> Order:
         connection.base_url,
         connection.credentials,
         connection.capabilities,
-        connection.profile.file,
+        connection.client.profile,
     )
 
 

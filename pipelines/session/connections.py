@@ -11,7 +11,7 @@ from fhir_service.interface.site import Site
 from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Patience, limiter_of, pace_of
-from pipelines.client.profiles import PLAIN_PROFILE, Profile, profile_for
+from pipelines.client.profiles import profile_for
 from pipelines.client.replies import TargetUnusable
 from pipelines.client.steps import BARE, Step, step_for
 from pipelines.client.tokens import Credentials
@@ -29,8 +29,8 @@ class Connection:
     """A target that answers. id: what the ledger knows it by; ours: it is a service of this project.
 
     names: read the names of practitioners and groups by reference; the interface does not show them. tell: write what
-    else it does not show, `charges` or `patients`, to a file; None where that cannot be had. profile: what the target's
-    statement does not say of it. credentials: what another process gets access by.
+    else it does not show, `charges` or `patients`, to a file; None where that cannot be had. credentials: what another
+    process gets access by.
     """
 
     client: FhirClient
@@ -40,7 +40,6 @@ class Connection:
     bundled: bool
     names: Callable[[], Mapping[str, str]] = dict
     tell: Callable[[str, Path], None] | None = None
-    profile: Profile = PLAIN_PROFILE
     credentials: Credentials = field(default_factory=Credentials, repr=False)
 
     @property
@@ -92,12 +91,12 @@ def _connected(
     capabilities = _capabilities(base_url, credentials)
     profile = profile_for(capabilities.name, home / TARGETS)
     pace = pace_of(environ)
-    pace = replace(pace, per_second=pace.per_second or profile.file.per_second)
-    with closing(FhirClient(base_url, credentials, before_each=limiter_of(pace), profile=profile.file)) as client:
+    pace = replace(pace, per_second=pace.per_second or profile.per_second)
+    with closing(FhirClient(base_url, credentials, before_each=limiter_of(pace), profile=profile)) as client:
         vendor = environ.get("FHIR_SERVICE_VENDOR") or Site.vendor
         customer = environ.get("FHIR_SERVICE_CUSTOMER") or Site.customer
         site = Site((capabilities.url or base_url).rstrip("/"), vendor, customer)
-        yield Connection(client, capabilities, client.base_url, site, bundled, profile=profile, credentials=credentials)
+        yield Connection(client, capabilities, client.base_url, site, bundled, credentials=credentials)
 
 
 def _capabilities(base_url: str, credentials: Credentials) -> Capabilities:

@@ -75,8 +75,8 @@ def offered(connection: Connection) -> Offered:
     }
     software = " ".join(filter(None, (found.name, found.software))) or None
     types = (_of_type(connection.client, kind, step_for(found, kind)) for kind in TYPES)
-    profile = connection.profile
-    return Offered(software, profile.name, profile.file.balances, says, tuple(types))
+    profile = connection.client.profile
+    return Offered(software, profile.name, profile.balances, says, tuple(types))
 
 
 def _ours(types: frozenset[str]) -> list[str]:

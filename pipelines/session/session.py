@@ -95,7 +95,7 @@ class Session:
     def words_for(self, resource_type: str) -> dict[str, str]:
         """Members of a body as the interface has them, each with what the target has in their place."""
         named = self.snapshot_for(resource_type).words(self.connection.site)
-        return {**self.connection.profile.words(resource_type), **named}
+        return {**self.connection.client.profile.words(resource_type), **named}
 
     def snapshot_for(self, resource_type: str) -> Snapshot:
         """Return the questionnaires that records of a type name; none where the type names none."""

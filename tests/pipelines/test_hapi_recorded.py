@@ -115,7 +115,7 @@ def test_by_a_system_alone_its_pages_are_found_and_counted():
     assert total > 4
     link = "BASE" + ours["its next page"]["request"]["path"]
     assert next_link(first) == link
-    turning = Turning(profile_for("HAPI FHIR Server").file.offset, "Task")
+    turning = Turning(profile_for("HAPI FHIR Server").offset, "Task")
     addresses = list(turning.others(first))
     assert addresses[0] == turning.turn(first) == link.replace("offset=2", "offset=1")
     assert len(addresses) == total - 2, "each begins with the last of the page before"
@@ -132,7 +132,7 @@ def test_elements_and_the_last_change_are_searched_for():
 
 def test_an_update_with_an_old_version_is_a_conflict():
     """TARGET-04"""
-    client = answered_as(by_what(EXCHANGES)["update with an old version"], profile_for("HAPI FHIR Server").file)
+    client = answered_as(by_what(EXCHANGES)["update with an old version"], profile_for("HAPI FHIR Server"))
     with pytest.raises(Refused) as refused:
         client.update("Task", "a", "{}")
     assert refused.value.reply.status == 412

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.client.client import AsOf, FhirClient
 from pipelines.client.pace import Patience
-from pipelines.client.profiles import BadProfile, ProfileFile, member, profile_for
+from pipelines.client.profiles import BadProfile, Profile, member, profile_for
 from pipelines.client.replies import Refused
 from pipelines.client.tokens import Credentials
 from pipelines.loading.changes import Changes
@@ -48,7 +48,7 @@ def test_the_software_of_the_statement_chooses_the_profile_and_a_users_file_wins
     (tmp_path / "ours.toml").write_text('software = "HAPI FHIR Server"\nbalances = true\n')
     assert (
         profile_for("HAPI FHIR Server", tmp_path).name,
-        profile_for("HAPI FHIR Server", tmp_path).file.balances,
+        profile_for("HAPI FHIR Server", tmp_path).balances,
     ) == (
         "ours",
         True,
@@ -59,6 +59,7 @@ def test_the_software_of_the_statement_chooses_the_profile_and_a_users_file_wins
     ("text", "why"),
     [
         ("balances = 3.5\n", "other.toml: balances: Input should be a valid boolean"),
+        ('name = "hapi"\n', "other.toml: name: it is that of the file"),
         ("colour = 1\n", "other.toml: colour: Extra inputs are not permitted"),
         ("= 1\n", "other.toml: not TOML"),
         ("conflict = 200\n", "other.toml: conflict: Input should be greater than or equal to 400"),
@@ -242,7 +243,7 @@ def test_an_update_names_the_version_that_was_read_and_a_conflict_has_the_status
     """TARGET-04"""
     other.conflict = 409
     other.stored["t1"] = {"resourceType": "Task", "id": "t1", "status": "requested", "description": "call"}
-    patience, profile = Patience(sleep=lambda _: None), ProfileFile(conflict=409)
+    patience, profile = Patience(sleep=lambda _: None), Profile(conflict=409)
     client = FhirClient(other.url, Credentials(token="fixed"), patience=patience, profile=profile)
     with pytest.raises(Refused) as refused:
         client.update("Task", "t1", "{}", AsOf(None, 'W/"old"'))
