@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pipelines.home.exits import Explained
+from pipelines.home.exits import BadSetting
 
 AT_ONCE = 8
 SETTLING_SECONDS = 900.0
@@ -18,10 +18,6 @@ MOST_WORKERS = 64
 FAILURES_IN_A_ROW = 5
 OPENINGS = 3
 LONGEST_WAIT_SECONDS = 300.0
-
-
-class BadPace(Explained):
-    """A setting that is no number in its bounds: one line that names it."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +38,18 @@ USUAL = Pace()
 
 
 def pace_of(environ: Mapping[str, str]) -> Pace:
-    """The pace that the environment asks for. Raises `BadPace`."""
-    at_once = _number(environ, "CHARTFERRY_AT_ONCE", 1, 64)
+    """The pace that the environment asks for. Raises `BadSetting`."""
     settling = _number(environ, "CHARTFERRY_SETTLING_SECONDS", 0, 86_400)
-    per_second = _number(environ, "CHARTFERRY_REQUESTS_PER_SECOND", 0.01, 1e6)
-    workers = _number(environ, "CHARTFERRY_WORKERS", 1, MOST_WORKERS)
     return Pace(
-        AT_ONCE if at_once is None else int(at_once),
+        int(_number(environ, "CHARTFERRY_AT_ONCE", 1, 64) or AT_ONCE),
         SETTLING_SECONDS if settling is None else settling,
-        per_second,
-        int(workers or 1),
+        _number(environ, "CHARTFERRY_REQUESTS_PER_SECOND", 0.01, 1e6),
+        int(_number(environ, "CHARTFERRY_WORKERS", 1, MOST_WORKERS) or 1),
     )
 
 
 def retention_of(environ: Mapping[str, str]) -> float | None:
-    """For how many days a finished batch's source rows are kept; None for ever. Raises `BadPace`."""
+    """For how many days a finished batch's source rows are kept; None for ever. Raises `BadSetting`."""
     return _number(environ, "CHARTFERRY_RETENTION_DAYS", 0, 36_500)
 
 
@@ -69,7 +62,7 @@ def _number(environ: Mapping[str, str], name: str, least: float, most: float) ->
     except ValueError:
         found = float("nan")
     if not least <= found <= most:
-        raise BadPace(f"{name} is not a number from {least:g} to {most:g}")
+        raise BadSetting(f"{name} is not a number from {least:g} to {most:g}")
     return found
 
 

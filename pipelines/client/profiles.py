@@ -11,16 +11,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pipelines.home.exits import Explained
+from pipelines.home.exits import BadSetting
 
 BUILTIN = Path(__file__).with_name("targets")
 INTERFACE = "interface"
 ROWS_A_BUNDLE = 500
 """Where no profile says fewer."""
-
-
-class BadProfile(Explained):
-    """A profile that cannot be used: one line with file and key."""
 
 
 class Profile(BaseModel):
@@ -61,7 +57,7 @@ def member(name: str, value: Any) -> str:
 
 
 def profile_for(software: str | None, folder: Path | None = None) -> Profile:
-    """Return the profile of a target by its software; that of the interface for any other. Raises `BadProfile`."""
+    """Return the profile of a target by its software; that of the interface for any other. Raises `BadSetting`."""
     plain = PLAIN
     for profile in _all(folder):
         if software is not None and profile.software == software:
@@ -79,12 +75,12 @@ def _read(path: Path) -> Profile:
     try:
         said = tomllib.loads(path.read_text(encoding="utf-8"))
         if "name" in said:
-            raise BadProfile(f"{path.name}: name: it is that of the file")
+            raise BadSetting(f"{path.name}: name: it is that of the file")
         return Profile.model_validate({**said, "name": path.stem})
     except tomllib.TOMLDecodeError as error:
-        raise BadProfile(f"{path.name}: not TOML: {error}") from None
+        raise BadSetting(f"{path.name}: not TOML: {error}") from None
     except (OSError, UnicodeDecodeError):
-        raise BadProfile(f"{path.name}: cannot be read as UTF-8") from None
+        raise BadSetting(f"{path.name}: cannot be read as UTF-8") from None
     except ValidationError as error:
         first = error.errors()[0]
-        raise BadProfile(f"{path.name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise BadSetting(f"{path.name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

@@ -25,7 +25,7 @@ RELOAD = (sys.executable, "-m", "pipelines.dagster.reload")
 
 
 def serve(home: Path, environ: Mapping[str, str], address: str, service_port: int, say: Say) -> None:
-    """Run the code server of a home until SIGINT or SIGTERM. Raises CannotStart, BadHome and BadTarget.
+    """Run the code server of a home until SIGINT or SIGTERM. Raises CannotStart, BadHome and BadSetting.
 
     address: HOST:PORT at which it listens. service_port: of the bundled service, if the home names no target; 0 is any.
     """

@@ -24,7 +24,7 @@ ATTENDED = (sys.executable, "-m", "pipelines.dagster.attended")
 
 
 def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int, say: Say) -> None:
-    """Run all processes until SIGINT or SIGTERM. Port 0 means any free port. Raises CannotStart and BadTarget."""
+    """Run all processes until SIGINT or SIGTERM. Port 0 means any free port. Raises CannotStart and BadSetting."""
     check_web_host(environ, say)
     home = home.resolve()
     prepare_home(home)

@@ -17,14 +17,15 @@ from pipelines.commands.up import REFERENCE, code_server, pages_and_daemon, serv
 from pipelines.commands.wards import Ward, start, stop, watch
 from pipelines.home.dagster_folder import check_at_server, dagster_environment, prepare_shared_dagster
 from pipelines.home.dagster_server import POSTGRES, problem_of
+from pipelines.home.exits import BadSetting
 from pipelines.home.folder import make_private
 from pipelines.home.preparing import prepare_home
-from pipelines.session.clinics import BadClinics, Clinic, read_clinics, read_code_servers, shared_environment
+from pipelines.session.clinics import Clinic, read_clinics, read_code_servers, shared_environment
 from pipelines.session.code_servers import CodeServer
 
 
 def up_clinics(home: Path, file: Path, environ: Mapping[str, str], web_port: int, say: Say) -> None:
-    """Run the processes of all clinics until SIGINT or SIGTERM. Raises CannotStart, BadClinics and BadHome.
+    """Run the processes of all clinics until SIGINT or SIGTERM. Raises CannotStart, BadSetting and BadHome.
 
     home: of the deployment, with Dagster's own folder. web_port: 0 means any free port.
     """
@@ -33,7 +34,7 @@ def up_clinics(home: Path, file: Path, environ: Mapping[str, str], web_port: int
     shared = shared_environment(file, environ)
     _apart_from(home, clinics)
     if problem := problem_of(shared):
-        raise BadClinics(problem)
+        raise BadSetting(problem)
     check_web_host(shared, say)
     make_private(home)
     for clinic in clinics:
@@ -77,10 +78,10 @@ def _dagster(home: Path, shares: Mapping[str, int], is_at_server: bool, say: Say
 
 
 def _apart_from(home: Path, clinics: Sequence[Clinic]) -> None:
-    """Raise BadClinics if the deployment's home is a clinic's: Dagster's folder of one would be that of all."""
+    """Raise BadSetting if the deployment's home is a clinic's: Dagster's folder of one would be that of all."""
     for clinic in clinics:
         if clinic.home == home or clinic.home in home.parents:
-            raise BadClinics(
+            raise BadSetting(
                 f"clinic {clinic.name}: its home is that of the deployment, {home}: name another by --home"
             )
 

@@ -46,7 +46,7 @@ class Workplace:
     def session(self, log: logging.Logger) -> Session:
         """Return the session, whose progress goes to the log of the Dagster run; the first call connects.
 
-        Raises FeedError, BadTarget, TargetUnusable, LedgerError.
+        Raises FeedError, BadSetting, TargetUnusable, LedgerError.
         """
         progress = PlainProgress(partial(log.info, "%s"))
         if self._session is None:

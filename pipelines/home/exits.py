@@ -18,6 +18,10 @@ class Explained(Exception):
     exit_code: ClassVar[int] = UNUSABLE
 
 
+class BadSetting(Explained):
+    """A setting, or a file of settings, cannot be used: the line names it, and says how it is wrong."""
+
+
 class WronglyAsked(Explained):
     """It cannot be done as it was asked for: a file, a name or a setting has to be another."""
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from pipelines.home.dagster_folder import CLINIC, INSECURE, is_set
 from pipelines.home.executor import problem_of_executor
-from pipelines.home.exits import Explained
+from pipelines.home.exits import BadSetting
 from pipelines.home.preparing import INBOX
 from pipelines.session.code_servers import CODE_SERVER, CodeServer, host_of, problems_of_code_server
-from pipelines.session.named import NAMES, BadTarget, named_target
+from pipelines.session.named import NAMES, named_target
 
 PLAIN = re.compile(r"[a-z][a-z0-9]{0,29}")
 VARIABLE, PREFIX = re.compile(r"[A-Z][A-Z0-9_]*"), re.compile(r"[A-Z][A-Z0-9_]*_")
@@ -54,10 +54,6 @@ OF_ONE_HOME = ("CHARTFERRY_HOME", "CHARTFERRY_FEEDS", "CHARTFERRY_LEDGER", CODE_
 """Settings of the deployment's own environment that no clinic may share with another."""
 
 
-class BadClinics(Explained):
-    """The file cannot be used: one sentence that says why."""
-
-
 @dataclass(frozen=True)
 class Clinic:
     """A clinic of a deployment.
@@ -75,7 +71,7 @@ class Clinic:
 
 
 def read_clinics(file: Path, environ: Mapping[str, str], only: str | None = None) -> list[Clinic]:
-    """Return the clinics of a file that run on this host: those without a code server. Raises BadClinics.
+    """Return the clinics of a file that run on this host: those without a code server. Raises BadSetting.
 
     environ: of the deployment. only: the name of the one that is checked and returned, with a code server or without.
     """
@@ -85,10 +81,10 @@ def read_clinics(file: Path, environ: Mapping[str, str], only: str | None = None
         names = ", ".join(str(each.get("name")) for each in said)
         said = [each for each in said if each.get("name") == only]
         if not said:
-            raise BadClinics(f"{file.name}: has no clinic {only}: it has {names}")
+            raise BadSetting(f"{file.name}: has no clinic {only}: it has {names}")
     named = [name for name in NAMES if environ.get(name)]
     if named:
-        raise BadClinics(f"{named[0]} is set, and each clinic of {file.name} has its own target: unset it")
+        raise BadSetting(f"{named[0]} is set, and each clinic of {file.name} has its own target: unset it")
     for at, clinic in enumerate(said, 1):
         _check_keys(f"{file.name}: clinic {clinic.get('name', at)}", clinic)
     _check_apart(file, said)
@@ -111,7 +107,7 @@ def without_clinics(environ: Mapping[str, str], prefixes: Sequence[str]) -> dict
 
 
 def shared_environment(file: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the processes that all clinics share. Raises BadClinics."""
+    """Return the environment of the processes that all clinics share. Raises BadSetting."""
     return without_clinics(environ, [clinic["environment"] for clinic in _said(file) if "environment" in clinic])
 
 
@@ -120,21 +116,21 @@ def _said(file: Path) -> list[dict[str, Any]]:
     try:
         said = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BadClinics(f"{file}: cannot be read: {error.strerror}") from None
+        raise BadSetting(f"{file}: cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadClinics(f"{file.name}: is not TOML: {error}") from None
+        raise BadSetting(f"{file.name}: is not TOML: {error}") from None
     found = said.pop("clinic", None)
     if said:
-        raise BadClinics(f"{file.name}: {next(iter(said))}: there is no such key: each clinic is a [[clinic]]")
+        raise BadSetting(f"{file.name}: {next(iter(said))}: there is no such key: each clinic is a [[clinic]]")
     if not isinstance(found, list) or not found or not all(isinstance(each, dict) for each in found):
-        raise BadClinics(f"{file.name}: names no clinic: each is a [[clinic]] with name and home")
+        raise BadSetting(f"{file.name}: names no clinic: each is a [[clinic]] with name and home")
     return found
 
 
 def _check_keys(where: str, said: Mapping[str, Any]) -> None:
-    """Raise BadClinics for the first thing that a clinic says wrongly."""
+    """Raise BadSetting for the first thing that a clinic says wrongly."""
     for problem in _problems(said):
-        raise BadClinics(f"{where}: {problem}")
+        raise BadSetting(f"{where}: {problem}")
 
 
 def _problems(said: Mapping[str, Any]) -> Iterator[str]:
@@ -177,55 +173,55 @@ def _problems_of_settings(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_apart(file: Path, said: Sequence[Mapping[str, Any]]) -> None:
-    """Raise BadClinics if two clinics share a name, a home, or the beginning of their variables."""
+    """Raise BadSetting if two clinics share a name, a home, or the beginning of their variables."""
     for one, other in combinations(said, 2):
         if one["name"] == other["name"]:
-            raise BadClinics(f"{file.name}: two clinics have the name {one['name']}")
+            raise BadSetting(f"{file.name}: two clinics have the name {one['name']}")
     for one, other in permutations(said, 2):
         both = f"{file.name}: clinics {one['name']} and {other['name']}"
         if "code_server" in one and one["code_server"] == other.get("code_server"):
-            raise BadClinics(f"{both} have one code server, {one['code_server']}: each needs its own")
+            raise BadSetting(f"{both} have one code server, {one['code_server']}: each needs its own")
         if "environment" in one and other.get("environment", "").startswith(one["environment"]):
-            raise BadClinics(
+            raise BadSetting(
                 f"{both}: their variables begin alike, with {one['environment']}: each needs a prefix of its own"
             )
         if not one.get("home") or not other.get("home") or host_of(one) != host_of(other):
             continue  # what they have there is on different disks
         homes = (_beside(file, one["home"]), _beside(file, other["home"]))
         if one.get("port") and one["port"] == other.get("port"):
-            raise BadClinics(f"{both} have one port, {one['port']}: each needs its own")
+            raise BadSetting(f"{both} have one port, {one['port']}: each needs its own")
         if homes[0] == homes[1]:
-            raise BadClinics(f"{both} have one home, {homes[0]}: each needs its own")
+            raise BadSetting(f"{both} have one home, {homes[0]}: each needs its own")
         if homes[0] in homes[1].parents:
-            raise BadClinics(f"{both}: the home of one lies in that of the other, {homes[0]}: each needs its own")
+            raise BadSetting(f"{both}: the home of one lies in that of the other, {homes[0]}: each needs its own")
 
 
 def _beside(file: Path, name: str) -> Path:
-    """Return a path that the file names; one that is not absolute is beside the file. Raises BadClinics."""
+    """Return a path that the file names; one that is not absolute is beside the file. Raises BadSetting."""
     try:
         return (file.resolve().parent / Path(name).expanduser()).resolve()
     except (OSError, RuntimeError, ValueError):  # a user that is not there, a character that no path has
-        raise BadClinics(f"{file.name}: {name!r} is no path on this machine") from None
+        raise BadSetting(f"{file.name}: {name!r} is no path on this machine") from None
 
 
 def _clinic(file: Path, said: Mapping[str, Any], environ: Mapping[str, str], common: Mapping[str, str]) -> Clinic:
-    """Return a clinic with its environment. Raises BadClinics."""
+    """Return a clinic with its environment. Raises BadSetting."""
     name, where = said["name"], f"{file.name}: clinic {said['name']}"
     if not said.get("home"):
-        raise BadClinics(f"{where}: has no home here: run this on the host of its code server, {said['code_server']}")
+        raise BadSetting(f"{where}: has no home here: run this on the host of its code server, {said['code_server']}")
     home = _beside(file, said["home"])
     if not home.is_dir():  # made here, a home whose disk is not mounted would begin with an empty ledger
-        raise BadClinics(f"{where}: home: {home} is not there: make the folder, or mount it")
+        raise BadSetting(f"{where}: home: {home} is not there: make the folder, or mount it")
     if not (home / INBOX).is_dir():
-        raise BadClinics(f"{where}: home: {home} has no folder {INBOX}: mount it, or make that folder for a new home")
+        raise BadSetting(f"{where}: home: {home} has no folder {INBOX}: mount it, or make that folder for a new home")
     feeds = [_beside(file, folder) for folder in said.get("feeds", ())]
     for folder in feeds:
         if not folder.is_dir():
-            raise BadClinics(f"{where}: feeds: {folder}: there is no such folder")
+            raise BadSetting(f"{where}: feeds: {folder}: there is no such folder")
     prefix = said.get("environment")
     own = {each.removeprefix(prefix): value for each, value in environ.items() if prefix and each.startswith(prefix)}
     if again := next((each for each in SET_ELSEWHERE if each in own), None):
-        raise BadClinics(f"{where}: {prefix}{again} is set: it is said by {SET_ELSEWHERE[again]}")
+        raise BadSetting(f"{where}: {prefix}{again} is set: it is said by {SET_ELSEWHERE[again]}")
     target = {"FHIR_BASE_URL": said["target"]} if said.get("target") else {}
     places = {each: f"{common[each].rstrip('/')}/{name}" for each in OF_ALL if common.get(each)}
     settings = {**common, **places, **said.get("settings", {}), **own, **target}
@@ -233,14 +229,14 @@ def _clinic(file: Path, said: Mapping[str, Any], environ: Mapping[str, str], com
     settings |= {CODE_SERVER: said["code_server"]} if "code_server" in said else {}
     settings |= {"CHARTFERRY_FEEDS": os.pathsep.join(map(str, feeds))} if feeds else {}
     if problem := problem_of_executor(settings):
-        raise BadClinics(f"{where}: {problem}")
+        raise BadSetting(f"{where}: {problem}")
     bundled = not any(settings.get(each) for each in NAMES)
     if not bundled:
         if not settings.get("FHIR_BASE_URL"):
-            raise BadClinics(f"{where}: has credentials and no target: say target")
+            raise BadSetting(f"{where}: has credentials and no target: say target")
         try:
             named_target(settings, is_set(settings, INSECURE))
-        except BadTarget as error:
+        except BadSetting as error:
             said_so = str(error).replace("--insecure", f"{INSECURE}=yes")  # `clinic` has no such option
-            raise BadClinics(f"{where}: {said_so}") from None
+            raise BadSetting(f"{where}: {said_so}") from None
     return Clinic(name, home, settings, bundled, said.get("port", 0), said.get("runs", USUAL_RUNS))

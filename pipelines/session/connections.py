@@ -67,7 +67,7 @@ class Connection:
 def connect(
     home: Path, environ: Mapping[str, str], insecure: bool = False, say: Say = lambda _: None
 ) -> Iterator[Connection]:
-    """The target, reachable and with access proved. Raises `BadTarget` and `TargetUnusable`."""
+    """The target, reachable and with access proved. Raises `BadSetting` and `TargetUnusable`."""
     if any(environ.get(name) for name in NAMES):
         base_url, credentials = named_target(environ, insecure)
         with _connected(base_url, credentials, home, environ, bundled=False) as connection:

@@ -27,7 +27,7 @@ def open_session(
     anew: bool = False,
     why: str | None = None,
 ) -> Iterator[Session]:
-    """A session at the target of the environment. Raises FeedError, BadTarget, BadPace, TargetUnusable, LedgerError.
+    """A session at the target of the environment. Raises FeedError, BadSetting, TargetUnusable, LedgerError.
 
     anew: whether a journal that is gone is begun with what the ledger has. why: the reason of decisions by hand.
     """

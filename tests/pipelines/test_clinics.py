@@ -16,9 +16,10 @@ from pipelines.commands.supervising import CannotStart, Child
 from pipelines.commands.wards import Ward
 from pipelines.dagster.workplace import workplace_resource
 from pipelines.home.dagster_folder import WRITTEN_ANEW, prepare_shared_dagster
+from pipelines.home.exits import BadSetting
 from pipelines.home.folder import BadHome
 from pipelines.home.ticks import note_tick
-from pipelines.session.clinics import KEYS, BadClinics, Clinic, read_clinics, shared_environment
+from pipelines.session.clinics import KEYS, Clinic, read_clinics, shared_environment
 from tests.support.clinics import TWO, clinics_file
 from tests.support.commands import forget_settings, run
 
@@ -114,7 +115,7 @@ TARGET = 'target = "https://chart.example.org/fhir"\n'
 )
 def test_a_file_that_cannot_be_used_is_one_clear_sentence(tmp_path: Path, text: str, said: str) -> None:
     """Before anything is started, and before any home is touched."""
-    with pytest.raises(BadClinics) as raised:
+    with pytest.raises(BadSetting) as raised:
         read_clinics(clinics_file(tmp_path, text), {})
     assert str(raised.value) == f"clinics.toml: {said.format(tmp_path)}"
     assert list((tmp_path / "north").iterdir()) == [tmp_path / "north" / "inbox"]
@@ -125,9 +126,9 @@ def test_an_empty_folder_is_no_home(tmp_path: Path) -> None:
     file = clinics_file(tmp_path, TWO)
     (tmp_path / "south" / "inbox").rmdir()
     says = f"{tmp_path}/south has no folder inbox: mount it, or make that folder for a new home"
-    with pytest.raises(BadClinics, match=says):
+    with pytest.raises(BadSetting, match=says):
         read_clinics(file, {})
-    with pytest.raises(BadClinics, match=says):
+    with pytest.raises(BadSetting, match=says):
         read_clinics(file, {}, only="south")
     [north] = read_clinics(file, {}, only="north")  # whatever is wrong with the other
     note_tick(tmp_path / "south", "inbox")
@@ -243,7 +244,7 @@ def test_no_process_sees_the_target_or_the_secrets_of_another_clinic(tmp_path: P
         each.environ["CHARTFERRY_COPIES"] for each in read_clinics(tmp_path / "clinics.toml", environ | of_copies)
     ]
     assert copies == ["s3://tables/north", "/copies"]
-    with pytest.raises(BadClinics, match="clinic south: S_FHIR_BASE_URL is set: it is said by target"):
+    with pytest.raises(BadSetting, match="clinic south: S_FHIR_BASE_URL is set: it is said by target"):
         read_clinics(tmp_path / "clinics.toml", environ | {"S_FHIR_BASE_URL": "https://elsewhere.example.org"})
 
 

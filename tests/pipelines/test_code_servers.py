@@ -24,8 +24,9 @@ from pipelines.home.dagster_folder import (
     prepare_shared_dagster,
 )
 from pipelines.home.dagster_server import problem_of
+from pipelines.home.exits import BadSetting
 from pipelines.home.folder import BadHome
-from pipelines.session.clinics import BadClinics, read_clinics, read_code_servers, shared_environment
+from pipelines.session.clinics import read_clinics, read_code_servers, shared_environment
 from pipelines.session.code_servers import CodeServer
 from tests.support.clinics import TWO, clinics_file
 from tests.support.commands import forget_settings
@@ -70,7 +71,7 @@ STORAGE = {"DAGSTER_POSTGRES_URL": "postgresql+psycopg2://dagster@db/dagster"}
 )
 def test_a_code_server_that_cannot_be_used_is_one_clear_sentence(tmp_path: Path, text: str, said: str) -> None:
     """SCALE-04"""
-    with pytest.raises(BadClinics) as raised:
+    with pytest.raises(BadSetting) as raised:
         read_clinics(clinics_file(tmp_path, text), {})
     assert str(raised.value).startswith(f"clinics.toml: {said.format(tmp_path)}")
 
@@ -101,7 +102,7 @@ def test_one_file_may_serve_all_hosts_and_a_clinic_gets_its_own_alone(tmp_path: 
         "CHARTFERRY_CODE_SERVER": "south.internal:4000",
     }
     with pytest.raises(
-        BadClinics, match=r"clinic far: has no home here: run this on the host of its code server, 10\.0\.0\.5:4000$"
+        BadSetting, match=r"clinic far: has no home here: run this on the host of its code server, 10\.0\.0\.5:4000$"
     ):
         read_clinics(clinics_file(tmp_path, FAR), {}, only="far")
 
@@ -118,7 +119,7 @@ def test_variables_of_a_clinic_that_has_moved_to_another_host_reach_no_process_h
 
 def test_clinics_do_not_share_the_workers_of_an_executor(tmp_path: Path) -> None:
     """SCALE-04: a worker with the settings of one would make the steps of another."""
-    with pytest.raises(BadClinics, match=r"clinic north: CHARTFERRY_EXECUTOR is celery, .* one home: unset it$"):
+    with pytest.raises(BadSetting, match=r"clinic north: CHARTFERRY_EXECUTOR is celery, .* one home: unset it$"):
         read_clinics(clinics_file(tmp_path, TWO), {"CHARTFERRY_EXECUTOR": "celery"})
 
 

@@ -5,8 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from pipelines.client.pace import Attempts, BadPace, Circuit, Limiter, Pace, Patience, pace_of, retention_of
+from pipelines.client.pace import Attempts, Circuit, Limiter, Pace, Patience, pace_of, retention_of
 from pipelines.home.bars import BarProgress
+from pipelines.home.exits import BadSetting
 from pipelines.home.progress import PlainProgress, time_left
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.work import Work, payment
@@ -77,7 +78,7 @@ def test_the_environment_sets_the_pace():
 
 @pytest.mark.parametrize("value", ["0", "65", "many", "nan", "-1"])
 def test_a_setting_that_is_no_number_in_its_bounds_is_named(value):
-    with pytest.raises(BadPace, match="CHARTFERRY_AT_ONCE is not a number from 1 to 64"):
+    with pytest.raises(BadSetting, match="CHARTFERRY_AT_ONCE is not a number from 1 to 64"):
         pace_of({"CHARTFERRY_AT_ONCE": value})
 
 

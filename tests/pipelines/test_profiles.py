@@ -7,9 +7,10 @@ import pytest
 
 from pipelines.client.client import AsOf, FhirClient
 from pipelines.client.pace import Patience
-from pipelines.client.profiles import BadProfile, Profile, member, profile_for
+from pipelines.client.profiles import Profile, member, profile_for
 from pipelines.client.replies import Refused
 from pipelines.client.tokens import Credentials
+from pipelines.home.exits import BadSetting
 from pipelines.loading.changes import Changes
 from pipelines.loading.identity import Identity
 from pipelines.loading.ownership import Made, Owner
@@ -69,7 +70,7 @@ def test_what_is_wrong_in_a_profile_is_one_sentence(home, other, chartferry, tex
     """TARGET-04"""
     (home / "targets").mkdir()
     (home / "targets" / "other.toml").write_text(text)
-    with pytest.raises(BadProfile):
+    with pytest.raises(BadSetting):
         profile_for("Other", home / "targets")
     code, out, err = chartferry("target")
     assert (code, out) == (6, "")

@@ -26,9 +26,9 @@ from pipelines.dagster import code_server
 from pipelines.dagster.attended import make_storage
 from pipelines.dagster.code_server import give_up, lost_runs
 from pipelines.home.dagster_folder import LOAD_POOL, dagster_environment, lacking, prepare_dagster_home
+from pipelines.home.exits import BadSetting
 from pipelines.home.logs import rotate
 from pipelines.session import service_commands
-from pipelines.session.named import BadTarget
 from tests.support import loopback
 from tests.support.alive import lives
 from tests.support.commands import forget_settings
@@ -123,7 +123,7 @@ def test_settings_of_an_earlier_version_are_named_where_they_lack_what_runs_need
     earlier = re.sub(r"^(freshness:\n.*|  free_slots_after.*)\n", "", settings.read_text(), flags=re.MULTILINE)
     settings.write_text(earlier)
     said: list[str] = []
-    with pytest.raises(BadTarget):
+    with pytest.raises(BadSetting):
         up.up(tmp_path, {"FHIR_BASE_URL": "odd"}, 0, 0, said.append)
     wanted = "run_monitoring.free_slots_after_run_end_seconds, freshness.enabled"
     assert said == [f"{settings} has no {wanted}: move it aside and start again to have them"]
