@@ -65,14 +65,14 @@ def capabilities_of(statement: dict[str, Any]) -> Capabilities:
     )
 
 
-def _codes(part: dict[str, Any]) -> frozenset[Any]:
+def _codes(part: dict[str, Any]) -> frozenset[str]:
     """The interactions that a part of a statement declares."""
-    return frozenset(code for each in _objects(part.get("interaction")) if isinstance(code := each.get("code"), str))
+    return frozenset(_texts([each.get("code") for each in _objects(part.get("interaction"))]))
 
 
-def _params(part: dict[str, Any]) -> frozenset[Any]:
+def _params(part: dict[str, Any]) -> frozenset[str]:
     """The names of the search parameters that a part of a statement declares."""
-    return frozenset(name for each in _objects(part.get("searchParam")) if isinstance(name := each.get("name"), str))
+    return frozenset(_texts([each.get("name") for each in _objects(part.get("searchParam"))]))
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:

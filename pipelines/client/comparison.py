@@ -24,13 +24,11 @@ def same_content(resource_type: str, ours: Body, theirs: Body) -> bool:
         return False
 
 
-def fingerprint(resource_type: str, body: Body) -> str | None:
-    """Return a short hash, equal for equal content with the record's own time; None for elements of the wrong shape."""
-    return fingerprints(resource_type, body)[1]
-
-
 def fingerprints(resource_type: str, body: Body) -> tuple[str | None, str | None]:
-    """Both names of a body: without the record's own time, and with it."""
+    """Return short hashes, equal for equal content: without the record's own time, and with it.
+
+    None for elements of the wrong shape.
+    """
     try:
         content, when = CONTENT[resource_type](body), own_time(resource_type, body)
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError):

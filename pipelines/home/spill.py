@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 BATCH = 5_000
+MEMORY = "96MB"
 BATCH_SIZE = 16 << 20
 REPEATING = ["lane", "patient_id", "stage"]
 """Columns whose values come again and again; looking for that in all others takes a fifth of the writing."""
@@ -51,12 +52,11 @@ class Writer:
         else:
             self._part.unlink(missing_ok=True)
 
-    def add(self, *row: Any, size: int = 0) -> None:
-        """One row, its values in the order of the schema; size is about how long its texts are."""
+    def add(self, *row: Any) -> None:
+        """One row, its values in the order of the schema."""
         self._rows.append(row)
-        self._size += size
         self.count += 1
-        if len(self._rows) >= BATCH or self._size >= BATCH_SIZE:
+        if len(self._rows) >= BATCH:
             self._flush()
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
@@ -93,11 +93,11 @@ def is_whole(path: Path) -> bool:
     return True
 
 
-def sorter(spill: Path, memory: str = "96MB") -> "DuckDBPyConnection":
-    """A DuckDB of its own that keeps to this much memory and spills into the folder."""
+def sorter(spill: Path) -> "DuckDBPyConnection":
+    """A DuckDB of its own that keeps to little memory and spills into the folder."""
     spill.mkdir(mode=0o700, parents=True, exist_ok=True)
     return files.open_in_memory(
-        {"memory_limit": memory, "temp_directory": str(spill), "threads": 1, "preserve_insertion_order": True}
+        {"memory_limit": MEMORY, "temp_directory": str(spill), "threads": 1, "preserve_insertion_order": True}
     )
 
 

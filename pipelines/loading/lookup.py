@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from pipelines.client.client import FhirClient
-from pipelines.client.comparison import fingerprint, fingerprints, moment, own_time, same_content, taken_back
+from pipelines.client.comparison import fingerprints, moment, own_time, same_content, taken_back
 from pipelines.client.identifiers import identifier_value, values_of
 from pipelines.client.replies import NoResult, Refused
 from pipelines.client.steps import Step
@@ -218,7 +218,7 @@ def _made_by(resource_type: str, doubt: Doubt, body: Body) -> bool | None:
         return None if doubt.before is None else False
     if doubt.before is not None:
         return True
-    if fingerprint(resource_type, body) == fingerprint(resource_type, _sent(resource_type, doubt)):
+    if fingerprints(resource_type, body)[1] == fingerprints(resource_type, _sent(resource_type, doubt))[1]:
         return True
     dated_by_us = dated(resource_type, doubt.row) != doubt.row.body
     return True if dated_by_us and own_time(resource_type, body) else None
