@@ -17,10 +17,6 @@ LARGEST = 64 << 10
 EXPECTED = "a private key is expected: RSA of 2048 bits or more, or EC P-384, as PEM or JWK"
 
 
-class BadKey(ValueError):
-    """A file that holds no private key which can sign: one sentence, without what it holds."""
-
-
 @dataclass(frozen=True)
 class SigningKey:
     """A private key, and the name by which the target knows its public part."""
@@ -30,7 +26,10 @@ class SigningKey:
 
     @classmethod
     def read(cls, path: Path) -> "SigningKey":
-        """Read a key from a file. A PEM is named by its thumbprint (RFC 7638). Raises BadKey and OSError."""
+        """Read a key from a file. A PEM is named by its thumbprint (RFC 7638).
+
+        Raises OSError, and ValueError with a sentence that says nothing of what the file holds.
+        """
         from joserfc.errors import JoseError
         from joserfc.jwk import ECKey, RSAKey
 
@@ -39,12 +38,12 @@ class SigningKey:
         try:
             key = _imported(text)
         except (JoseError, ValueError, KeyError, TypeError, RecursionError):
-            raise BadKey(EXPECTED) from None
+            raise ValueError(EXPECTED) from None
         strong = (isinstance(key, RSAKey) and key.raw_value.key_size >= 2048) or (
             isinstance(key, ECKey) and key.curve_name == "P-384"
         )
         if not strong or not key.is_private:
-            raise BadKey(EXPECTED)
+            raise ValueError(EXPECTED)
         return cls(key, str(key.kid or key.thumbprint()))
 
     def __reduce__(self) -> tuple[Any, ...]:

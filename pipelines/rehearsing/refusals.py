@@ -15,9 +15,9 @@ from fhir_service.interface.shape import shape
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Lookup, Note, Problem, World
 from pipelines.feeds.terms.rulebook import GIVEN, IMPORTER, TARGET, basis_of
+from pipelines.loading.row import DATED
 
 UNKNOWN = "unknown"
-DATED = {"Task": "authoredOn", "QuestionnaireResponse": "authored", "PaymentNotice": "created"}
 ANYTHING = "\N{REPLACEMENT CHARACTER}"
 """Stands in a rule's text for what only the target knows."""
 NOTHING_OWED = -(10**15)

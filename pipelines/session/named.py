@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipelines.client.addresses import is_loopback
-from pipelines.client.signing import BadKey, SigningKey
+from pipelines.client.signing import SigningKey
 from pipelines.client.tokens import Credentials
 from pipelines.home.exits import BadSetting
 
@@ -59,7 +59,7 @@ def _key(environ: Mapping[str, str]) -> SigningKey | None:
         return None
     try:
         return SigningKey.read(Path(path))
-    except BadKey as error:
+    except ValueError as error:
         raise BadSetting(f"FHIR_CLIENT_KEY_FILE: {error}") from None
     except OSError:
         raise BadSetting("FHIR_CLIENT_KEY_FILE names a file that cannot be read") from None

@@ -10,10 +10,6 @@ from pipelines.client.profiles import member
 from pipelines.reports.content_names import content_name
 
 
-class Ambiguous(LookupError):
-    """Several active questionnaires answer to one name or code."""
-
-
 class Snapshot:
     """Questionnaires by id. Serves as the `Lookup` of the interface's rules.
 
@@ -50,12 +46,12 @@ class Snapshot:
         return {name: content_name(each) for name, each in sorted(self.questionnaires.items())}
 
     def find(self, text: str) -> Any | None:
-        """By id, else the active one by name, else by `system|code`. Raises Ambiguous."""
+        """By id, else the active one by name, else by `system|code`. Raises LookupError where those are several."""
         if found := self.questionnaires.get(text):
             return found
         named = self._active.get(text, [])
         if len(named) > 1:
-            raise Ambiguous
+            raise LookupError(text)
         return named[0] if named else None
 
     @cached_property

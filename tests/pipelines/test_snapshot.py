@@ -3,7 +3,7 @@
 import pytest
 
 from fhir_service.interface.resources.questionnaire import Questionnaire
-from pipelines.session.questionnaires import Ambiguous, Snapshot
+from pipelines.session.questionnaires import Snapshot
 
 
 def questionnaire(**fields: object) -> Questionnaire:
@@ -28,5 +28,5 @@ def test_a_questionnaire_is_found_by_id_or_when_active_by_name_or_code(text: str
 
 def test_a_name_of_several_active_questionnaires_is_ambiguous() -> None:
     """FEED-ANS-03."""
-    with pytest.raises(Ambiguous):
+    with pytest.raises(LookupError):
         Snapshot.of([questionnaire(id="a", name="MOOD"), questionnaire(id="c", name="MOOD")]).find("MOOD")
