@@ -18,7 +18,7 @@ from pipelines.corrections.records import (
     there_again,
     waiting_versions,
 )
-from pipelines.ledger.former import raise_generation, standing_again, undone, withdrawal_given_up
+from pipelines.ledger.former import plan_anew, standing_again, undone, withdrawal_given_up
 from pipelines.ledger.states import MADE
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.identity import Identity
@@ -38,9 +38,7 @@ NOT_NAMED = "stay: what has their ids carries no identifier of their source, and
 def plan_again(session: Session, batch_id: str) -> int:
     """Make rows that were taken back, or that are gone from the target, planned anew; how many. Raises `NotPossible`.
 
-    They go under the next generation, so that neither the ledger nor the target takes them for what they were. What an
-    undo that was cut off had not taken back stays. What had been taken back, and is there again since the target was
-    restored, is taken back once the new ones are there.
+    What an undo that was cut off had not taken back stays. What had been taken back, and is there again since a restore, is taken back once the new ones are there.
     """
     session.ledger.known_batch(session.target, batch_id)
     number, progress, found = 0, session.progress, False
@@ -52,7 +50,7 @@ def plan_again(session: Session, batch_id: str) -> int:
             if not number:
                 session.decide("import --again", [batch_id])
                 session.ledger.finish_batch(session.target, batch_id, "running")
-            number += raise_generation(session.ledger, lease, [record[:4] for record in piece], fate)
+            number += plan_anew(session.ledger, lease, [record[:4] for record in piece], fate)
         progress.end(f"{number:,} to be loaded anew")
     if not found:
         raise NotPossible(f"{batch_id}: nothing of it was taken back or is gone from the target")

@@ -13,7 +13,7 @@ from pipelines.client.comparison import same_content
 from pipelines.corrections.absent import NO_NEED, check_absent
 from pipelines.home.exits import ALL_LOADED
 from pipelines.ledger.doubts import Doubtful, doubtful, known_resources
-from pipelines.ledger.former import earlier_versions, raise_generation
+from pipelines.ledger.former import earlier_versions, plan_anew
 from pipelines.ledger.rows import Outcome
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files, rows_in
@@ -78,7 +78,7 @@ def resend(session: Session, name: str, apart_from: Collection[str] = ()) -> str
         check_absent(session, doubt, others)
         of = (doubt.source, doubt.resource_type, doubt.key, doubt.generation)
         session.decide("doubts resend", [name], ", ".join(f"apart from {other}" for other in sorted(others)) or None)
-        raise_generation(session.ledger, lease, [of], None)
+        plan_anew(session.ledger, lease, [of], None)
         recount(session.ledger, session.target, doubt.batch_id)
     return f"{name}: the next import sends it again"
 

@@ -44,8 +44,8 @@ UPDATE record SET generation = ?, batch_no = ?, line = ?, content_hash = ?, feed
   source_at = ?, amount_cents = ?, first_attempt_at = ?, state = 'sending', attempts = attempts + 1,
   resource_id = CASE WHEN generation = ? THEN resource_id END, http_status = NULL, finished_at = NULL
 WHERE {OF_KEY} AND generation = ?"""
-RAISE = f"""
-UPDATE record SET generation = generation + 1, state = 'planned', resource_id = NULL, http_status = NULL,
+ANEW = f"""
+UPDATE record SET generation = generation + ?, state = 'planned', resource_id = NULL, http_status = NULL,
   finished_at = NULL, first_attempt_at = NULL
 WHERE {OF_KEY} AND generation = ?"""
 FATE = f"UPDATE version SET fate = ? WHERE {OF_KEY} AND version = ?"
@@ -98,20 +98,20 @@ def intend_change(
 
 
 @verb
-def raise_generation(
-    ledger: LedgerAccess, lease: Held, rows: Collection[tuple[str, str, str, int]], fate: str | None
-) -> int:
-    """Make records `(source, resource type, key, generation)` planned anew, under the next generation; how many.
+def plan_anew(ledger: LedgerAccess, lease: Held, rows: Collection[tuple[str, str, str, int]], fate: str | None) -> int:
+    """Make records `(source, resource type, key, generation)` planned anew; how many.
 
+    Under the next generation, so that a target does not take them for what it has under their keys. What is gone keeps
+    its generation: its name is free, and an importer without this ledger, which asks for that name, finds the new one.
     fate: of the resource that each had, which the ledger keeps knowing; None where there is none to keep.
     """
-    now, number = ledger.now(), 0
+    now, number, step = ledger.now(), 0, int(fate != "gone")
     with ledger.writing(lease):
         for *stream, key, generation in rows:
             this = (ledger.stream(lease.target, *stream), key)
             if fate is not None:
                 ledger.write(KEEP_HERE, [(*this, fate, now, *this, generation)])
-            number += ledger.write(RAISE, [(*this, generation)])
+            number += ledger.write(ANEW, [(step, *this, generation)])
     return number
 
 

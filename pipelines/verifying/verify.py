@@ -157,6 +157,7 @@ OF_A_FIRST_ATTEMPT = f"""least(abs({MADE} - epoch(sent.first_attempt_at::TIMESTA
                 abs({MADE} - epoch(sent.first_sent_at::TIMESTAMPTZ))) < 1"""
 """A row without a time of its own is sent with that of its first attempt, which some targets keep to the second. Each
 generation has one; the key's first may arrive last."""
+OURS_IS_THERE = f"""ours.resource_id IN (SELECT id FROM there WHERE NOT {WITHOUT})"""
 QUERIES: dict[str, str] = {
     "gone": f"""
         SELECT batch_id, line, resource_id FROM ours ANTI JOIN there ON there.id = ours.resource_id WHERE {LIVE}""",
@@ -199,7 +200,7 @@ QUERIES: dict[str, str] = {
         SELECT arg_min(ours.batch_id, ours.line), min(ours.line), there.id FROM {BY_NAME}
         LEFT JOIN content ON content.key = ours.key AND content.content_hash = ours.content_hash
         WHERE NOT {WITHOUT} AND ours.{SETTLED}
-            AND there.record_generation <= ours.generation
+            AND (there.record_generation <= ours.generation OR {OURS_IS_THERE})
             AND (ours.resource_id IS NOT NULL OR content.content IS NULL OR content.content = there.content)
         GROUP BY there.id""",
     "unknown": f"""
@@ -214,8 +215,8 @@ QUERIES: dict[str, str] = {
 """Return the differences by kind: batch, line and resource of each.
 
 A resource of an earlier generation that was taken back is no difference, even if the ledger does not know it. One of a
-later generation than the ledger knows is no double, nor is one for which a row with other content was refused: it is
-there once. Where every row was sent with its identifier, a task or response
+later generation than the ledger knows is no double unless the one that it knows is there, nor is one for which a row
+with other content was refused: it is there once. Where every row was sent with its identifier, a task or response
 without one that merely looks equal is another's; a payment that looks so is to be explained by a person.
 """
 

@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.ledger import database
 from pipelines.ledger import tables as t
-from pipelines.ledger.former import raise_generation
+from pipelines.ledger.former import plan_anew
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Outcome, Repeat
 from pipelines.ledger.tables import LedgerError
@@ -67,8 +67,8 @@ def test_a_ledger_of_version_4_learns_when_each_key_was_first_sent(
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [intent(key, line) for line, key in enumerate(("plain", "resent", "again"), 2)])
         clock.now += timedelta(hours=1)
-        raise_generation(ledger, lease, [(*OF, "resent", 1)], None)
-        raise_generation(ledger, lease, [(*OF, "again", 1)], "gone")
+        plan_anew(ledger, lease, [(*OF, "resent", 1)], None)
+        plan_anew(ledger, lease, [(*OF, "again", 1)], "gone")
         ledger.intend_again(lease, *OF, [intent(key, 3, generation=2) for key in ("resent", "again")])
     before = first_sent(ledger)
     assert before == {"plain": first, "resent": first, "again": first}

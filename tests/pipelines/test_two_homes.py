@@ -8,6 +8,7 @@ from pipelines.cli import run
 from tests.support.exports import QUESTIONS
 
 FILES = {
+    "payments": "payment_id,patient_id,amount,paid_on\nk1,p1,1.00,2026-03-01\nk2,p1,2.00,2026-03-01\n",
     "tasks": "task_id,patient_id,description,status,requester_id\nk1,p1,call,requested,a\nk2,p1,write,requested,a\n",
     "answers": "response_id,patient_id,questionnaire,question,answer_text\nk1,p1,q1,1,yes\nk2,p1,q1,1,no\n",
 }
@@ -15,6 +16,30 @@ TAKEN_BACK = ("cancelled", "entered-in-error")
 
 
 @pytest.mark.parametrize("kind", FILES)
+def test_what_a_home_loads_again_after_a_restore_is_found_by_another(home, target, asked, capsys, kind):
+    """LEDGER-01, LEDGER-15: its name is the one that the other asks for. Where two are there, both say so."""
+    target.stored["q1"] = QUESTIONS
+    (home / "inbox" / f"{kind}.csv").write_text(FILES[kind])
+    batch = asked("import")["batches"][0]["batch_id"]
+    there = dict(target.stored)
+    for name in there.keys() - {"q1"}:
+        target.lose(name)
+    assert asked("import", "--again", batch)["totals"]["created"] == 2
+    other = home.parent / "other"
+    (other / "inbox").mkdir(parents=True)
+    (other / "inbox" / f"{kind}.csv").write_text(FILES[kind])
+    capsys.readouterr()
+    run(["--home", str(other), "import", "--json"])
+    assert json.loads(capsys.readouterr().out)["totals"]["adopted"] == 2
+    assert len(target.stored) == 3
+    assert asked("verify")["differences"] == []
+    double = next(body for body in target.stored.values() if body["id"] != "q1")
+    named = json.dumps(double["identifier"]).replace('"k1"', '"k1~2"').replace('"k2"', '"k2~2"')
+    target.stored["older"] = double | {"id": "older", "identifier": json.loads(named)}
+    assert [each["kind"] for each in asked("verify")["differences"]] == ["double"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FILES if kind != "payments"])
 def test_what_another_home_has_taken_back_is_not_taken_for_there(home, target, asked, capsys, kind):
     """LEDGER-15, CLI-CMD-17: it is said, and made anew under the next key, which both homes then know as one."""
     target.stored["q1"] = QUESTIONS

@@ -116,7 +116,7 @@ def test_a_batch_is_taken_back_and_loaded_again_a_piece_at_a_time(home, target, 
     anew = [name for name, body in target.stored.items() if body["status"] == "requested"]
     assert len(anew) == 10
     for name in anew[:4]:
-        del target.stored[name]
+        target.lose(name)
     code, out, err = chartferry("import", "--again", batch)
     assert (code, "again done, 10 rows" in err, "4 to be loaded anew" in err) == (0, True, True), out + err
     assert asked("verify")["differences"] == []

@@ -47,7 +47,7 @@ def test_ledger_and_target_agree_to_the_row_and_the_cent(batch, asked, chartferr
 def test_rows_lost_by_a_restore_are_named_and_loaded_again(batch, target, asked):
     """CLI-CMD-17, CLI-CMD-18: yesterday's store."""
     lost = only(target, 250)
-    lose(target, lost)
+    target.lose(lost["id"])
     found = asked("verify")
     assert (found["exit_code"], named(found)) == (3, [("gone", f"{batch}:4", lost["id"])])
     assert (found["ledger_cents"], found["target_cents"]) == (450, 200)
@@ -197,8 +197,8 @@ def test_the_name_that_the_importer_gave_need_not_be_the_first(home, target, ask
 
 def test_what_the_target_does_not_have_waits_for_the_next_import(batch, home, target, asked):
     """CLI-CMD-17, LEDGER-08: at a bare target nobody can tell which of two equal payments is there."""
-    lose(target, only(target, 100))
-    lose(target, only(target, 250))
+    target.lose(only(target, 100)["id"])
+    target.lose(only(target, 250)["id"])
     lose_ledger(home)
     found = asked("verify", "--adopt")
     adopted = 1 if target.additions else 0
@@ -211,15 +211,9 @@ def test_what_the_target_does_not_have_waits_for_the_next_import(batch, home, ta
     assert asked("verify")["counts"] == ({} if target.additions else {"in doubt": 3})
 
 
-def lose(target, body):
-    """As a restore of an older copy does: the resource is gone, and so is its identifier."""
-    del target.stored[body["id"]]
-    target.identified = {key: found for key, found in target.identified.items() if found[1] != body["id"]}
-
-
 def test_an_older_copy_of_the_ledger_sends_nothing_twice(batch, home, target, asked, chartferry):
     """CLI-CMD-17, LEDGER-01: the ledger of yesterday knows the first of two runs of a batch, and of another none."""
-    lose(target, only(target, 250))
+    target.lose(only(target, 250)["id"])
     put_back = keep_ledger(home)
     asked("import", "--again", batch)
     payments(home, ("k4", "p2", "3.75"), name="payments-b.csv")
@@ -280,8 +274,8 @@ def test_both_lost_a_ledger_and_a_day_of_the_store_come_right_again(batch, home,
     """CLI-CMD-17, CLI-CMD-18: nothing is lost, and nothing is there twice."""
     payments(home, ("k4", "p2", "9.00"), name="payments-b.csv")
     asked("import")
-    lose(target, only(target, 900))
-    lose(target, only(target, 250))
+    target.lose(only(target, 900)["id"])
+    target.lose(only(target, 250)["id"])
     lose_ledger(home)
     found = asked("verify", "--adopt")
     assert (found["exit_code"], sum(each["in_doubt"] for each in found["batches"].values())) == (5, 2)
@@ -313,7 +307,7 @@ def test_of_purged_rows_it_says_what_is_no_longer_compared(batch, asked, chartfe
 def test_what_is_gone_of_a_large_batch_is_found_by_a_sweep_and_asked_for_once_more(batch, target, asked, monkeypatch):
     """CLI-CMD-18"""
     monkeypatch.setattr("pipelines.corrections.again.READS_WITHOUT_A_SWEEP", 1)
-    lose(target, only(target, 250))
+    target.lose(only(target, 250)["id"])
     assert asked("import", "--again", batch)["totals"]["created"] == 1
     assert asked("verify")["differences"] == []
 
@@ -333,7 +327,7 @@ def test_of_many_differences_the_first_of_each_kind_are_shown_and_all_are_in_a_f
     bodies = sorted(target.of("PaymentNotice"), key=lambda body: body["amount"]["value"])
     double = target.create(dict(bodies[12]))[1].rpartition("/")[2]
     for body in bodies[:12]:
-        lose(target, body)
+        target.lose(body["id"])
     code, out, _ = chartferry("verify")
     shown = [f"gone: {name}:{line}: PaymentNotice/{bodies[line - 2]['id']}" for line in range(2, 14)]
     assert code == 3
@@ -352,5 +346,5 @@ def test_of_many_differences_the_first_of_each_kind_are_shown_and_all_are_in_a_f
     assert rows == found["differences"]
     assert (len(rows), found["file"], stat.S_IMODE(file.stat().st_mode)) == (13, str(file), 0o600)
     assert asked("import", "--again", name)["totals"]["created"] == 12
-    lose(target, {"id": double})
+    target.lose({"id": double}["id"])
     assert (asked("verify")["file"], file.exists()) == (None, False)

@@ -93,6 +93,11 @@ class FakeTarget:
     def says(self):
         return self.promised if self.promised is not None else ("batch", "conditional") if self.additions else ()
 
+    def lose(self, name):
+        """As a restore of an older copy does: the resource is gone, and so is its identifier."""
+        del self.stored[name]
+        self.identified = {key: found for key, found in self.identified.items() if found[1] != name}
+
     def of(self, kind):
         return [body for body in self.stored.values() if body["resourceType"] == kind]
 
