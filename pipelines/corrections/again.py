@@ -38,8 +38,8 @@ NOT_NAMED = "stay: what has their ids carries no identifier of their source, and
 def plan_again(session: Session, batch_id: str) -> int:
     """Make rows that were taken back, or that are gone from the target, planned anew; how many. Raises `NotPossible`.
 
-    What an undo that was cut off had not taken back stays. What had been taken back, and is there again since a restore,
-    is taken back once the new ones are there.
+    What an undo that was cut off had not taken back stays. What had been taken back, and is there again, as after a
+    restore, is taken back once the new ones are there.
     """
     session.ledger.known_batch(session.target, batch_id)
     number, progress, found = 0, session.progress, False
