@@ -267,7 +267,7 @@ def test_a_lost_ledger_agrees_with_nothing(batch, home, target, asked, chartferr
     assert unknown == ({body["id"] for body in target.of("PaymentNotice")} if target.additions else set())
     out = chartferry("verify")[1]
     assert f"{batch}: the ledger does not know it, or not all of it: chartferry verify --adopt" in out
-    assert "agree" not in out
+    assert "ledger and target agree" not in out
 
 
 def test_both_lost_a_ledger_and_a_day_of_the_store_come_right_again(batch, home, target, asked):
