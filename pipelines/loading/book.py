@@ -43,8 +43,11 @@ class Book:
 
     # -- rows that are not sent
 
-    def keep(self, row: Row, state: str) -> None:
-        """Count a row that stays as it is known. One whose record was taken back answers nothing."""
+    def keep(self, row: Row, state: str, read_otherwise: bool = False) -> None:
+        """Count a row that stays as it is known.
+
+        It answers nothing where its record was taken back, or has other content (read_otherwise).
+        """
         if state == "undone":
             self.loaded.undone += 1
             self.loaded.add("skipped", row.amount_cents)
@@ -52,6 +55,9 @@ class Book:
         self.loaded.count(row.key, state, row.amount_cents)
         if state == "in_doubt":
             self.stopped.add(row.lane)
+        if read_otherwise:
+            self.loaded.read_otherwise += 1
+            return
         if state in LANDED:
             self.closing.answers.landed(row.line)
         if state == "unchanged" and self.load.batch.resuming:

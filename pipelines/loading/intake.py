@@ -159,11 +159,11 @@ class Intake:
         if state == "unchanged" and record and self._is_of_this_load(row, record):
             self._book.keep_made(row, record.state)
             return
-        self._book.keep(row, state)
+        verdicts = self._judge.verdicts
+        self._book.keep(row, state, state == "unchanged" and bool(record and verdicts.is_read_otherwise(row, record)))
         if record is None:
             return
-        self._book.loaded.read_otherwise += state == "unchanged" and self._judge.verdicts.is_read_otherwise(row, record)
-        if state not in UNDECIDED and not self._judge.verdicts.own(row, record):
+        if state not in UNDECIDED and not verdicts.own(row, record):
             yield as_repeat(row, state, record.resource_id)
 
     def _is_of_this_load(self, row: Row, record: KnownRecord) -> bool:

@@ -15,6 +15,11 @@ from pipelines.loading.verdicts import SENT, Verdicts
 from pipelines.session.answers import Answers
 from pipelines.validation.outcome import places_in
 
+READ_BEFORE = (
+    "the record was loaded from this row with other content, as the feed file read it then: correct the feed file and"
+    " try it again, or discard the reject, which keeps what was loaded"
+)
+
 
 class Judged(NamedTuple):
     """A row, the record that its key has, and a verdict: `sent`, `update`, `aside`, or the state that it keeps.
@@ -60,7 +65,7 @@ class Judge:
         if verdict == "taken back":
             return Judged(row, record, "aside", self._taken_back(record))
         if verdict == "changed":
-            return Judged(row, record, "aside", self._changed(record))
+            return Judged(row, record, "aside", self._changed(row, record))
         return Judged(row, record, verdict)
 
     def _taken_back(self, record: KnownRecord) -> Reason:
@@ -72,11 +77,14 @@ class Judge:
         said = f"the record was taken back {how}; chartferry rejects retry --taken-back loads it once more"
         return Reason("TAKEN-BACK", None, None, said, True)
 
-    def _changed(self, record: KnownRecord) -> Reason:
+    def _changed(self, row: Row, record: KnownRecord) -> Reason:
         key, labels = self._origins.key, self._origins.labels
+        said = READ_BEFORE if self.verdicts.own(row, record) else self._known_from(record)
+        return Reason("LEDGER-08", key.element, labels.get(key.name), said, False)
+
+    def _known_from(self, record: KnownRecord) -> str:
         batch_id = record.batch_id
         if batch_id not in self._places:
             self._places[batch_id] = places_in(self._batch.folder.parent.parent / batch_id)
         place = self._places[batch_id].of(record.line)
-        said = f"the key is known with other content, from {place} of {batch_id}"
-        return Reason("LEDGER-08", key.element, labels.get(key.name), said, False)
+        return f"the key is known with other content, from {place} of {batch_id}"

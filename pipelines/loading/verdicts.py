@@ -3,9 +3,10 @@
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import Select, select
+from sqlalchemy import ColumnElement, Select, select
 
 from pipelines.ledger import tables as t
+from pipelines.ledger.answering import OPEN
 from pipelines.ledger.doubts import went_without_name
 from pipelines.ledger.former import earlier_versions
 from pipelines.ledger.ledger import Ledger
@@ -71,7 +72,12 @@ class Verdicts:
         return not record.holds(row.content_hash) and self._is_of_another_feed(row, record)
 
     def _is_of_another_feed(self, row: Row, record: KnownRecord) -> bool:
-        return not self.batch.remap and self.own(row, record) and record.feed_hash != self.batch.feed.hash
+        other = not self.batch.remap and self.own(row, record) and record.feed_hash != self.batch.feed.hash
+        return other and not self._is_set_aside(row)
+
+    def _is_set_aside(self, row: Row) -> bool:
+        """True if a row is a reject that waits for a person. It is judged by the policy again."""
+        return self._has_reject(row, *OPEN)
 
     def _policy(self, row: Row, record: KnownRecord) -> str:
         """Return what the feed does with other content under a known key. An older file takes nothing back that a newer
@@ -111,10 +117,15 @@ class Verdicts:
         return seen_at is not None and seen_at < (record.first_attempt_at or "")
 
     def _reject_is_closed(self, row: Row) -> bool:
-        if not self._has_closed:
+        return self._has_reject(row, "closed")
+
+    def _has_reject(self, row: Row, *states: str) -> bool:
+        """True if this very row has a reject in one of these states."""
+        if self._reject_states.isdisjoint(states):
             return False
-        query = self._closed().where(t.reject.c.line == row.line, t.reject.c.source_key == row.key)
-        return self._ledger.value(query) is not None
+        reject = t.reject.c
+        here = (reject.line == row.line, reject.source_key == row.key, reject.state.in_(states))
+        return self._ledger.value(select(reject.reject_id).where(*self._of_rejects(), *here)) is not None
 
     @cached_property
     def _came_before(self) -> bool:
@@ -122,12 +133,12 @@ class Verdicts:
         return bool(self._ledger.read(self._appearances().limit(1)))
 
     @cached_property
-    def _has_closed(self) -> bool:
-        return self._ledger.value(self._closed().limit(1)) is not None
+    def _reject_states(self) -> set[str]:
+        """The states of the batch's rejects, as they are when the load begins to ask for them."""
+        return {state for (state,) in self._ledger.read(select(t.reject.c.state).where(*self._of_rejects()).distinct())}
 
-    def _closed(self) -> Select[Any]:
-        of_batch = (t.reject.c.target == self.batch.target, t.reject.c.batch_id == self.batch.batch_id)
-        return select(t.reject.c.reject_id).where(*of_batch, t.reject.c.state == "closed")
+    def _of_rejects(self) -> tuple[ColumnElement[bool], ...]:
+        return t.reject.c.target == self.batch.target, t.reject.c.batch_id == self.batch.batch_id
 
     def _appearances(self) -> Select[Any]:
         """Select when rows of this file had their outcomes, without skipped ones."""

@@ -10,7 +10,7 @@ from pipelines.home.user import user_name
 from pipelines.runs.lines import SHOWN_NEXT
 from tests.support.commands import totals_close
 from tests.support.exports import TASKS, payments, put, tasks
-from tests.support.ledgers import decisions
+from tests.support.ledgers import decisions, read_ledger
 
 ONE = {"resourceType": "PaymentNotice", "request": {"reference": "Patient/p1"}, "amount": {"value": 1.0}}
 
@@ -180,6 +180,41 @@ def test_remap_applies_the_policy_to_rows_that_the_feed_changed(home, target, as
     assert [body["description"] for body in target.of("Task")] == ["ring"]
     assert asked("import", "--remap")["batches"] == []
     assert decisions(home) == [("import --remap", batch.name, None)]
+
+
+@pytest.mark.parametrize("how", ["import", "retry"])
+def test_a_row_that_remap_set_aside_stays_a_reject_until_somebody_decides(home, target, asked, how):
+    """CLI-CMD-18, LEDGER-08: the chart has the content that the feed file read before, not that of the reject."""
+    feed = (
+        'kind = "payments"\nfiles = ["till*.csv"]\n[columns]\npayment_id = "id"\npatient_id = "who"\npaid_on = "on"\n'
+    )
+    (home / "feeds").mkdir()
+    file, rows = home / "feeds" / "till.toml", "id,who,much,on\nk1,p1,10.00,2026-01-01\n"
+
+    def again():
+        if how == "import":
+            put(home, "till.csv", rows)
+            return asked("import")
+        return asked("rejects", "retry")
+
+    file.write_text(f'{feed}amount = "much"\n')
+    put(home, "till.csv", rows)
+    assert asked("import")["totals"]["created"] == 1
+    file.write_text(f'{feed}amount = {{ column = "much", scale = 0.1 }}\n')
+    assert asked("import", "--remap")["totals"]["rejected"] == 1
+    for _ in range(2):
+        found = again()
+        assert (found["exit_code"], found["totals"]["rejected"], found["batches"][0]["message"]) == (3, 1, None)
+    with read_ledger(home) as ledger:
+        reject = ledger.execute("SELECT state, attempts, message FROM reject JOIN reject_reason USING (reject_id)")
+        [(state, attempts, message)] = reject.fetchall()
+    assert (state, attempts) == ("open", 3)
+    assert "correct the feed file and try it again, or discard the reject" in message
+    file.write_text(f'{feed}amount = "much"\n')
+    assert again()["totals"]["unchanged"] == 1
+    with read_ledger(home) as ledger:
+        assert ledger.execute("SELECT state FROM reject").fetchall() == [("closed",)]
+    assert [body["amount"]["value"] for body in target.of("PaymentNotice")] == [10.0]
 
 
 def test_every_decision_by_hand_is_on_record_with_its_reason(home, target, asked, chartferry):
