@@ -9,6 +9,9 @@ from pipelines.home import disk
 from pipelines.home.exits import INTERNAL, UNUSABLE, Explained
 from pipelines.ledger.database import why
 
+NO_MEMORY = ("MemoryError", "OutOfMemoryException", "ArrowMemoryError")
+"""Classes of Python, DuckDB and Arrow, which are not loaded for their names."""
+
 
 def exit_and_message(error: BaseException) -> tuple[int, str]:
     """Return the exit code of a command that failed, and its one line."""
@@ -20,6 +23,11 @@ def exit_and_message(error: BaseException) -> tuple[int, str]:
         return UNUSABLE, f"the ledger could not be read or written: {why(error)}"
     if isinstance(error, OSError):
         return UNUSABLE, f"{error.strerror or type(error).__name__}: {error.filename or 'a file'}"
+    if type(error).__name__ in NO_MEMORY:
+        return (
+            UNUSABLE,
+            f"memory did not suffice at {_place(error)}: divide the file into smaller ones, and import these",
+        )
     return INTERNAL, f"a fault of this program: {type(error).__name__} at {_place(error)}"
 
 

@@ -78,14 +78,17 @@ class Differences:
 
     def write(self, home: Path) -> Path | None:
         """Write all of them in the place of those of an earlier `verify`; return the file, None if there are none."""
-        path, part = home / FILE, home / f"{FILE}.part"
+        path, part = home / FILE, home / f"{FILE}.{os.getpid()}.part"
         if not self.counts:
             path.unlink(missing_ok=True)
             return None
-        opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(opened, "w", newline="", encoding="utf-8") as out:
-            rows = csv.writer(out, lineterminator="\n")
-            rows.writerow(field.name for field in fields(Difference))
-            rows.writerows(map(astuple, self))
-        replace_whole(part, path)
+        try:
+            opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(opened, "w", newline="", encoding="utf-8") as out:
+                rows = csv.writer(out, lineterminator="\n")
+                rows.writerow(field.name for field in fields(Difference))
+                rows.writerows(map(astuple, self))
+            replace_whole(part, path)
+        finally:
+            part.unlink(missing_ok=True)
         return path

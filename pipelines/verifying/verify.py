@@ -138,9 +138,12 @@ def verify_target(
 
 
 def verify_and_write(session: Session, batch_id: str | None, whole: bool) -> Verified:
-    """Compare as `verify_target` does, and write all differences to a file in the home."""
+    """Compare as `verify_target` does, and write all differences to a file in the home, if it takes one."""
     verified = verify_target(session, batch_id, whole=whole)
-    verified.file = verified.differences.write(session.home)
+    try:
+        verified.file = verified.differences.write(session.home)
+    except OSError as error:
+        session.progress.say(f"the file of all differences could not be written: {error.strerror}")
     return verified
 
 

@@ -72,6 +72,30 @@ def test_whatever_met_a_full_disk_the_exit_code_is_the_same(chartferry, home, ta
     assert (code, err.splitlines()[-1]) == (6, f"chartferry: {disk.FULL}")
 
 
+def test_what_a_verify_found_is_shown_though_its_file_has_no_room(chartferry, home, target, monkeypatch):
+    """CLI-CMD-17"""
+    (home / "inbox" / "payments.csv").write_text(ROWS)
+    chartferry("import")
+    target.lose(next(iter(target.stored)))
+    monkeypatch.setattr("pipelines.verifying.differences.replace_whole", full)
+    code, out, err = chartferry("verify")
+    assert (code, "gone: payments-" in out, "all differences" in out) == (3, True, False)
+    assert "the file of all differences could not be written" in err
+    assert not [*home.glob("differences*")]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), duckdb.OutOfMemoryException("Out of Memory Error")])
+def test_too_little_memory_is_said_in_one_sentence(chartferry, home, target, monkeypatch, error):
+    """CLI-IMPORT-04"""
+
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("pipelines.importing.asked.import_paths", fails)
+    code, _, err = chartferry("import")
+    assert (code, "memory did not suffice at asked.py" in err, "fault of" in err) == (6, True, False)
+
+
 def test_what_could_not_be_taken_in_stays_where_it_was_with_its_control_totals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -346,5 +346,5 @@ def test_of_many_differences_the_first_of_each_kind_are_shown_and_all_are_in_a_f
     assert rows == found["differences"]
     assert (len(rows), found["file"], stat.S_IMODE(file.stat().st_mode)) == (13, str(file), 0o600)
     assert asked("import", "--again", name)["totals"]["created"] == 12
-    target.lose({"id": double}["id"])
+    target.lose(double)
     assert (asked("verify")["file"], file.exists()) == (None, False)
