@@ -21,14 +21,20 @@ from pipelines.validation.side_by_side import SideBySide
 
 
 def write_rejects(
-    received: Received, feed: Feed, lines: Lines, reasons: Mapping[str, list[Reason]], folder: Path, work: Path
+    received: Received,
+    feed: Feed,
+    lines: Lines,
+    reasons: Mapping[str, list[Reason]],
+    heard: Mapping[str, str],
+    folder: Path,
+    work: Path,
 ) -> tuple[Path, set[str]]:
-    """Write the file in one step; return its place and the rejects that are in it."""
+    """Write the file in one step; return its place and the rejects that are in it. heard: ids as they are written."""
     wanted = _rows_of(received, feed, lines, work)
     part, found = work / "part", set[str]()
     with reader_of(received.path_in_batch, received.file_name, feed) as reader, _opened(part, reader) as out:
         form = "ndjson" if reader.header is None else "csv"
-        mark = _Marker(reader, out.encoding, reasons, wanted)
+        mark = _Marker(reader, out.encoding, reasons, heard, wanted)
         begun = False
         for chunk in reader.chunks():
             for line, raw in _in_order(chunk, wanted):
@@ -82,9 +88,11 @@ class _Marker:
         reader: RowReader,
         encoding: str,
         reasons: Mapping[str, list[Reason]],
+        heard: Mapping[str, str],
         lines: Container[int | None],
     ) -> None:
         self.reader, self.file, self.encoding, self.reasons, self.lines = reader, reader.feed, encoding, reasons, lines
+        self.heard = heard
 
     def header(self) -> str:
         if self.reader.header is None:
@@ -96,6 +104,7 @@ class _Marker:
     def row(self, line: int, raw: str, ids: str) -> str:
         every = [reason for name in ids.split() for reason in self.reasons.get(name, ())]
         reasons = [reason for reason in every if reason.line == line or reason.line not in self.lines]
+        ids = " ".join(self.heard.get(name, name) for name in ids.split())
         if self.reader.header is None:
             return _ended(marked_line(raw, ids, [reason_element(reason) for reason in reasons]))
         said = "; ".join(map(reason_text, reasons))

@@ -14,7 +14,7 @@ from pipelines.home.preparing import prepare_home
 from pipelines.home.scratch import throwaway_folder
 from pipelines.ledger.addresses import known_as
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rejects import reasons_of, reject_places, targets_with_rejects
+from pipelines.ledger.rejects import exported_ids, reasons_of, reject_places, targets_with_rejects
 from pipelines.session.connections import connect
 from pipelines.session.ledger import ledger_of
 
@@ -94,7 +94,8 @@ def export(
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with throwaway_folder(home) as work:
                 reasons = with_balances(home, ledger, target, reasons_of(ledger, rejects))
-                path, found = write_rejects(received, feed, lines, reasons, folder, work)
+                heard = exported_ids(ledger, target, reasons)
+                path, found = write_rejects(received, feed, lines, reasons, heard, folder, work)
         except (OutOfReach, Unreadable) as error:
             done.left.append(Left(name, len(rejects), str(error)))
             continue

@@ -7,24 +7,22 @@ have. Rejects of one key in several files are one record that came again.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, and_, exists, or_, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
+from pipelines.ledger.heard import TOLD
 from pipelines.ledger.states import LANDED, UNDECIDED
 
 Of = tuple[str, str, str]
 """Target, source and resource type."""
 OPEN = ("open", "resubmitted")
-DONE_WITH = ("discarded", "closed", "resubmitted")
-"""What becomes of a reject, in the order in which it is told: a person is done with it, its record is there, or is on
-its way."""
-OF_OTHERS = "LEDGER-07"
-TOLD = (OF_OTHERS, "LEDGER-08")
-"""Rules by which a row is set aside as its record is known: who puts it in after that means another one. The first says
-what has become of other rejects, the second only that its key is known."""
+DONE_WITH = ("closed", "resubmitted", "discarded")
+"""What becomes of a reject, in the order in which it is told: its record is there, or is on its way, or a person is
+done with it."""
 DISCARD = "rejects discard"
 LATEST = "9"
 LINES: tuple[tuple[Any, ...], ...] = ((t.records,), (t.versions, t.IS_OUTCOME))
@@ -33,10 +31,12 @@ LINES_A_QUERY = 10_000
 
 
 class Claim(NamedTuple):
-    """A row that is to go: its key, and the rejects that it names."""
+    """A row that is to go: its key, and the rejects that it names, each with the moment up to which is known what is
+    there for its record: see `heard.py`.
+    """
 
     key: str | None
-    names: Sequence[str] = ()
+    names: Mapping[str, str] = MappingProxyType({})
 
 
 class Fate(NamedTuple):
@@ -61,12 +61,14 @@ def fates(
 ) -> list[Fate]:
     """Return what has become of the rejects that rows of a batch stand for: those they name, else those of their keys.
 
-    here: the rejects that rows of the batch are to answer. A row that is tried again names its own.
+    here: the rejects that rows of the batch are to answer. A row that is tried again names its own, which says nothing.
     """
-    named = Rejects.named(ledger, of, batch_id, {name for claim in claims for name in claim.names})
+    query = _rejects(of).where(t.reject.c.batch_id != batch_id)
+    names = sorted({name for claim in claims for name in claim.names})
+    named = Rejects(ledger, of, ledger.read_of(query, t.reject.c.reject_id, names))
     keys = {claim.key for claim in claims if not any(name in named.by_id for name in claim.names)}
     keys |= {reject.source_key for reject in named.by_id.values()}
-    of_keys = Rejects.ended(ledger, of, keys - {None})
+    of_keys = Rejects.ended(ledger, of, keys - {None}, here)
     return [_fate(claim, batch_id, named, of_keys, here) for claim in claims]
 
 
@@ -74,39 +76,32 @@ def _fate(claim: Claim, batch_id: str, named: "Rejects", of_keys: "Rejects", her
     mine = [named.by_id[name] for name in claim.names if name in named.by_id]
     if not mine:
         return Fate(_first(_of_key(each, claim, of_keys, here) for each in of_keys.of_key(claim.key)), False)
-    states = {
-        _first((state, *_of_others(each, claim, named, of_keys, here))) if state == "open" else state
-        for each in mine
-        for state in (named.state(each, claim.key, batch_id),)
-    }
+    states = {_first((named.state(each, claim, batch_id), *_of_others(each, claim, of_keys, here))) for each in mine}
     return Fate("open" if "open" in states else _first(states), True)
 
 
 def _of_key(reject: Row[Any], claim: Claim, of_keys: "Rejects", here: Collection[str]) -> str:
     """What an earlier reject of its key says of a row that names none."""
-    loaded_at = of_keys.loaded_at.get(reject.source_key, "")
-    if reject.state == "discarded":
-        return "discarded" if of_keys.discarded_at.get(reject.reject_id, LATEST) > loaded_at else "open"
+    loaded_at, state = of_keys.loaded_at.get(reject.source_key, ""), of_keys.state(reject, claim)
+    if state == "discarded":
+        return state if of_keys.discarded_at.get(reject.reject_id, LATEST) > loaded_at else "open"
     if reject.reject_id in here and reject.reject_id not in claim.names:
         return "resubmitted"
-    state = of_keys.state(reject, claim.key)
     return "closed" if reject.state == "closed" and not loaded_at else state
 
 
-def _of_others(
-    reject: Row[Any], claim: Claim, named: "Rejects", of_keys: "Rejects", here: Collection[str]
-) -> Iterable[str]:
+def _of_others(reject: Row[Any], claim: Claim, of_keys: "Rejects", here: Collection[str]) -> Iterable[str]:
     """What rejects of the same record in other files say of a row that names this one, unless a person knows of them.
 
     Of two that are answered by one file, one goes; a row that names both goes for both, if neither is done with.
     """
-    known_until = reject.last_seen_at if OF_OTHERS in named.told.get(reject.reject_id, ()) else ""
     for other in of_keys.of_key(reject.source_key):
-        if other.batch_id == reject.batch_id or other.state == "discarded":
+        state = of_keys.state(other, claim, since=claim.names[reject.reject_id])
+        if other.batch_id == reject.batch_id or state == "discarded":
             continue
         is_ours = other.reject_id in here and other.reject_id not in claim.names
         goes_first = is_ours and other.reject_id < reject.reject_id
-        yield "resubmitted" if goes_first else of_keys.state(other, claim.key, since=known_until)
+        yield "resubmitted" if goes_first else state
 
 
 def _first(states: Iterable[str]) -> str:
@@ -117,7 +112,7 @@ def _first(states: Iterable[str]) -> str:
 class Rejects:
     """Some rejects of a target, source and type, with what answers them.
 
-    told: of those that say what is known of them, the rules by which they do. loaded_at: by key, when a record was
+    told: those that say what is known of their records. loaded_at: by key, when a record was
     loaded last that has been changed or taken back since. discarded_at: by id.
     """
 
@@ -128,32 +123,14 @@ class Rejects:
             self._by_key[each.source_key].append(each)
         self._answers = dict(answers_to(ledger, of, self.by_id)) if self.by_id else {}
         reason = t.reject_reason.c
-        query = select(reason.reject_id, reason.rule_id).where(reason.rule_id.in_(TOLD))
-        self.told = defaultdict[str, set[str]](set)
-        for name, rule in ledger.read_of(query, reason.reject_id, sorted(self.by_id)):
-            self.told[name].add(rule)
+        query = select(reason.reject_id).where(reason.rule_id.in_(TOLD))
+        self.told = {name for (name,) in ledger.read_of(query, reason.reject_id, sorted(self.by_id))}
         self.loaded_at, self.discarded_at = dict[str, str](), dict[str, str]()
 
     @classmethod
-    def named(cls, ledger: LedgerAccess, of: Of, batch_id: str, ids: Collection[str]) -> "Rejects":
-        """Those of these ids that are not the batch's own. One that says what it does of a row of this very batch, or
-        has said it since that row came, tells its batch nothing: that comes again, or is tried again, by itself.
-        """
-        if not ids:
-            return cls(ledger, of, ())
-        query = _rejects(of).where(t.reject.c.batch_id != batch_id)
-        found = cls(ledger, of, ledger.read_of(query, t.reject.c.reject_id, sorted(ids)))
-        reject, again = t.reject.c, t.resubmission.c
-        same = and_(reject.target == again.target, reject.reject_id == again.reject_id)
-        came = select(again.reject_id).join(t.reject, same).where(again.target == of[0], again.batch_id == batch_id)
-        for (name,) in ledger.read_of(came.where(again.seen_at <= reject.last_seen_at), again.reject_id, found.told):
-            del found.told[name]
-        return found
-
-    @classmethod
-    def ended(cls, ledger: LedgerAccess, of: Of, keys: Collection[str | None]) -> "Rejects":
-        """Those of these keys that are done with, or waited for. One says nothing while another of its key and file is
-        open.
+    def ended(cls, ledger: LedgerAccess, of: Of, keys: Collection[str | None], here: Collection[str]) -> "Rejects":
+        """Those of these keys that are done with, or waited for, or are to be answered here. One says nothing while
+        another of its key and file is open.
         """
         if not keys:
             return cls(ledger, of, ())
@@ -161,8 +138,9 @@ class Rejects:
         same = ("target", "source", "resource_type", "source_key", "batch_id")
         beside = and_(*(other.c[name] == reject[name] for name in same), other.c.state.in_(OPEN))
         ended = and_(reject.state.in_(("discarded", "closed")), ~exists().where(beside))
-        query = _rejects(of).where(or_(ended, reject.state == "resubmitted"))
-        found = cls(ledger, of, ledger.read_of(query, reject.source_key, sorted(map(str, keys))))
+        query = _rejects(of).where(or_(ended, reject.state.in_(OPEN)))
+        rows = ledger.read_of(query, reject.source_key, sorted(map(str, keys)))
+        found = cls(ledger, of, (each for each in rows if each.state != "open" or each.reject_id in here))
         former, decision = t.former.c, t.decision.c
         past = select(former.key, former.finished_at).where(former.state.in_(LANDED)).order_by(former.version)
         past = past.where(former.target == of[0], former.source == of[1], former.resource_type == of[2])
@@ -186,23 +164,25 @@ class Rejects:
     def of_key(self, key: str | None) -> Sequence[Row[Any]]:
         return self._by_key.get(key, ()) if key is not None else ()
 
-    def state(self, reject: Row[Any], key: str | None, batch_id: str | None = None, since: str = "") -> str:
-        """Return what has become of a reject by records that were sent since, of other keys than `key`, and from other
-        batches than this.
+    def state(self, reject: Row[Any], claim: Claim, batch_id: str | None = None, since: str = "") -> str:
+        """Return what has become of a reject by records that were sent since, of other keys than a row's, and from
+        other batches than this. The record of its own key is no answer to one that says that its key is known, or said
+        so to who put the row in.
         """
-        if reject.state == "discarded":
-            return "discarded"
+        is_told = bool(claim.names.get(reject.reject_id, reject.reject_id in self.told))
         answers = [each for each in self._answers.get(reject.reject_id, ()) if each.sent_at >= since]
         others = {
             each.state
             for each in answers
-            if each.key != key and each.batch_id != batch_id and (each.is_put_in or reject.reject_id not in self.told)
+            if each.key != claim.key and each.batch_id != batch_id and (each.is_put_in or not is_told)
         }
         if not others.isdisjoint(LANDED) or (
             reject.state == "closed" and not (answers or since) and reject.closed_by != batch_id
         ):
             return "closed"
-        return "open" if others.isdisjoint(UNDECIDED) else "resubmitted"
+        if not others.isdisjoint(UNDECIDED):
+            return "resubmitted"
+        return "discarded" if reject.state == "discarded" else "open"
 
 
 def states_of(ledger: LedgerAccess, of: Of, batch_id: str, ids: Collection[str]) -> dict[str, str]:
@@ -212,7 +192,7 @@ def states_of(ledger: LedgerAccess, of: Of, batch_id: str, ids: Collection[str])
     """
     rejects = Rejects(ledger, of, ledger.read_of(_rejects(of), t.reject.c.reject_id, sorted(ids)))
     rejects.leave_out_earlier(ledger, of[0])
-    return {name: rejects.state(each, None, batch_id) for name, each in rejects.by_id.items()}
+    return {name: rejects.state(each, Claim(None), batch_id) for name, each in rejects.by_id.items()}
 
 
 def answers_to(ledger: LedgerAccess, of: Of, rejects: Mapping[str, Row[Any]]) -> Mapping[str, Sequence[Answer]]:

@@ -12,6 +12,7 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.access import VALUES_A_QUERY, LedgerAccess
 from pipelines.ledger.answering import DISCARD, OPEN, Of, on_lines, states_of
 from pipelines.ledger.batches import BatchLedger
+from pipelines.ledger.heard import marked
 from pipelines.ledger.inserting import insert_new
 from pipelines.ledger.rows import Reason, Reject, reject_id
 from pipelines.ledger.states import LANDED
@@ -73,6 +74,20 @@ def resubmit(
     valid = _answerable(ledger, target, source, resource_type, batch_id, answers)
     _note(ledger, (target, source, resource_type), batch_id, valid)
     wait_on(ledger, target, (name for names in valid.values() for name in names))
+
+
+@verb
+def note_answers(
+    ledger: LedgerAccess,
+    target: str,
+    source: str,
+    resource_type: str,
+    batch_id: str,
+    answers: Mapping[int, Sequence[str]],
+) -> None:
+    """Note that these records, by line, answer rejects that stay open: others of the batch are wrong for them."""
+    of = (target, source, resource_type)
+    _note(ledger, of, batch_id, _answerable(ledger, *of, batch_id, answers))
 
 
 def _answerable(
@@ -199,6 +214,13 @@ def reasons_of(ledger: LedgerAccess, ids: Iterable[str]) -> dict[str, list[Reaso
     ):
         found.setdefault(name, []).append(Reason(rule, expression, column, message, bool(retryable), line))
     return found
+
+
+def exported_ids(ledger: LedgerAccess, target: str, reasons: Mapping[str, Sequence[Reason]]) -> dict[str, str]:
+    """The ids of rejects as they are exported, by id: they say up to when who has them knows what is there."""
+    query = select(_reject.reject_id, _reject.last_seen_at).where(_reject.target == target)
+    seen = ledger.read_of(query, _reject.reject_id, sorted(reasons))
+    return {name: marked(name, [reason.rule_id for reason in reasons[name]], at) for name, at in seen}
 
 
 def feeds_answered(ledger: LedgerAccess, ids: Iterable[str]) -> set[str]:

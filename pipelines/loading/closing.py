@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
-from pipelines.ledger.rejects import resubmit
+from pipelines.ledger.rejects import note_answers, resubmit
 from pipelines.loading.load import Load
 from pipelines.loading.row import Row
 from pipelines.session.answers import Answers
@@ -26,8 +26,11 @@ class Closing:
 
     def note_to_come(self) -> None:
         """Write down that records of this load are on their way to answer rejects."""
+        about = (self._load.ledger, *self._load.of, self._load.batch.batch_id)
         if answers := self.answers.to_come():
-            resubmit(self._load.ledger, *self._load.of, self._load.batch.batch_id, answers)
+            resubmit(*about, answers)
+        if answers := self.answers.to_come(beside_wrong=True):
+            note_answers(*about, answers)
 
     def landed(self, row: Row) -> None:
         """Note that a row's record is at the target."""

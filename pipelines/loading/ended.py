@@ -37,7 +37,7 @@ class Ended:
 
     def __init__(self, ledger: LedgerAccess, of: Of, batch_id: str, answers: Answers) -> None:
         self._ledger, self._of, self._batch_id, self._answers = ledger, of, batch_id, answers
-        self._here = {name for names in answers.to_come().values() for name in names}
+        self._here = answers.going()
         reject, (target, source, resource_type) = t.reject.c, of
         ours = (reject.target == target, reject.source == source, reject.resource_type == resource_type)
         query = select(reject.reject_id).where(*ours, reject.state.in_(DONE_WITH))

@@ -53,7 +53,7 @@ class Outcomes:
     def _reject(self, row: Row, stage: str, reasons: Sequence[Reason]) -> Reject:
         self._answers.still_wrong(row.line)
         about = (row.patient_id, row.source_at, row.amount_cents)
-        answers = self._answers.of_line(row.line)
+        answers = list(self._answers.of_line(row.line))
         return Reject(row.line, row.lines, row.key, stage, *about, reasons, answers, row.content_hash)
 
     def still_asked(self, results: Results) -> list[tuple[Row, Result]]:

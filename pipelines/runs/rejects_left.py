@@ -3,7 +3,7 @@
 One that names a reject which is done with hears of that too, beside what else is wrong with it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ def rejects_left(session: Session, feed: Feed, batch_id: str, validated: Validat
     with spill.Writer(validated.folder / "known.parquet", KNOWN, needed=False) as there:
         for rejects in _rejects(validated.folder, answers):
             left = _without_known(session, feed, rejects, validated, there)
-            naming = [Claim(reject.source_key, reject.answers) for reject in left if reject.answers]
+            naming = [Claim(reject.source_key, answers[reject.line]) for reject in left if reject.answers]
             found = iter(fates(session.ledger, of, batch_id, naming) if naming else ())
             yield [_with_ended(each, next(found), validated) if each.answers else each for each in left]
 
@@ -66,7 +66,7 @@ def _with_ended(reject: Reject, fate: Fate, validated: Validated) -> Reject:
     return reject._replace(reasons=[*reject.reasons, reason_of(fate)])
 
 
-def _rejects(folder: Path, answers: Mapping[int, Sequence[str]]) -> Iterator[list[_Doubtful]]:
+def _rejects(folder: Path, answers: Mapping[int, Mapping[str, str]]) -> Iterator[list[_Doubtful]]:
     for part in spill.batches(folder / "rejects.parquet", ROWS_A_WRITE, OF_REJECT):
         yield [
             _Doubtful(
@@ -79,7 +79,7 @@ def _rejects(folder: Path, answers: Mapping[int, Sequence[str]]) -> Iterator[lis
                     None,
                     row["amount_cents"],
                     [Reason(*(reason[name] for name in OF_REASON)) for reason in row["reasons"]],
-                    answers.get(row["line"], ()),
+                    list(answers.get(row["line"], ())),
                     row["content_hash"],
                 ),
                 f"{row['content_hash']} {row['text_hash'] or ''}".split() if row["content_hash"] else [],

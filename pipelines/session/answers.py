@@ -3,7 +3,7 @@
 `answers.parquet` of the validate stage holds the answers of a run.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
 from pipelines.feeds.reading.marks import ids_in, marked_form
 from pipelines.home.batch import Unreadable
+from pipelines.ledger.heard import parted
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import feeds_answered
 
@@ -42,22 +43,31 @@ def _feeds_answered(path: Path, ledger: Ledger) -> set[str]:
         return set()
 
 
-def answers_of(folder: Path) -> dict[int, list[str]]:
-    """Reject ids by the first line of the record that answers them; empty for most files."""
-    found: dict[int, list[str]] = {}
+def answers_of(folder: Path) -> dict[int, dict[str, str]]:
+    """Reject ids by the first line of the record that answers them; empty for most files. Of each, up to when who put
+    the row in knows what is there.
+    """
+    found: dict[int, dict[str, str]] = {}
     if (folder / "answers.parquet").exists():
-        for line, reject_id in _rows(folder / "answers.parquet", "line", "reject_id"):
-            found.setdefault(line, []).append(reject_id)
+        for line, name in _rows(folder / "answers.parquet", "line", "reject_id"):
+            _add(found.setdefault(line, {}), [parted(name)])
     return found
+
+
+def _add(names: dict[str, str], more: Iterable[tuple[str, str]]) -> None:
+    """Of rows that name one reject, the one that knows least counts."""
+    for name, until in more:
+        names[name] = min(names.get(name, until), until)
 
 
 class Answers:
     """The answers of one load: a reject is answered when a record for it has landed, and none is still wrong."""
 
-    def __init__(self, by_line: Mapping[int, Sequence[str]], wrong: Iterable[int]) -> None:
+    def __init__(self, by_line: Mapping[int, Mapping[str, str]], wrong: Iterable[int]) -> None:
         self.by_line = by_line
         self._landed: set[str] = set()
-        self._wrong: set[str] = {name for line in wrong for name in by_line.get(line, ())}
+        self._lines = by_line.keys() - set(wrong)
+        self._wrong: set[str] = {name for line in by_line.keys() - self._lines for name in by_line[line]}
 
     @classmethod
     def of(cls, folder: Path) -> Self:
@@ -67,14 +77,15 @@ class Answers:
             return cls({}, ())
         for line, first_line in _rows(folder / "skipped.parquet", "line", "first_line"):
             if line in by_line:
-                by_line.setdefault(first_line, []).extend(by_line.pop(line))
+                _add(by_line.setdefault(first_line, {}), by_line.pop(line).items())
         return cls(by_line, [line for (line,) in _rows(folder / "rejects.parquet", "line")])
 
     def __bool__(self) -> bool:
         return bool(self.by_line)
 
-    def of_line(self, line: int) -> Sequence[str]:
-        return self.by_line.get(line, ())
+    def of_line(self, line: int) -> Mapping[str, str]:
+        """Return the rejects that a record answers, each with up to when is known what is there for it."""
+        return self.by_line.get(line, {})
 
     def landed(self, line: int) -> None:
         if names := self.by_line.get(line):
@@ -83,11 +94,17 @@ class Answers:
     def still_wrong(self, line: int) -> None:
         self._wrong.update(self.of_line(line))
 
-    def to_come(self) -> dict[int, list[str]]:
-        """Return the answers by line that are neither wrong nor landed."""
-        known = self._wrong | self._landed
-        left = {line: [name for name in names if name not in known] for line, names in self.by_line.items()}
+    def to_come(self, beside_wrong: bool = False) -> dict[int, list[str]]:
+        """Return by line the rejects for which records are on their way: beside no row that is wrong, or beside one."""
+        left = {
+            line: [name for name in self.by_line[line] if (name in self._wrong) == beside_wrong]
+            for line in sorted(self._lines)
+        }
         return {line: names for line, names in left.items() if names}
+
+    def going(self) -> set[str]:
+        """Return the rejects that rows answer which are not wrong by themselves."""
+        return {name for line in self._lines for name in self.by_line[line]}
 
     def told(self) -> tuple[set[str], set[str]]:
         """Return the ids of the rejects that were answered by records which have landed, or are wrong."""

@@ -129,3 +129,48 @@ def test_of_both_rejects_of_a_record_that_one_file_answers_the_other_is_not_load
     assert practice.run("rejects", "retry")[0] == 3
     assert practice.take(both, "both.csv")[0] == 3
     assert amounts(practice) == [1, 2]
+
+
+def test_who_exported_a_row_before_its_reject_said_what_is_there_does_not_mean_another_one(practice):
+    """LEDGER-07: a retry has found since that a correction from another file was loaded. As exported now, it goes."""
+    one = exported_of(practice, "payments-1.csv", WRONG)
+    practice.target.refuse = lambda body: True
+    before = exported_of(practice, "payments-2.csv", ROWS["k2"])
+    practice.target.refuse = lambda body: False
+    practice.take(keyed(one, "k2-b"), "one.csv")
+    practice.run("rejects", "retry")
+    for key in (b"k2-c", b"k2-d"):
+        assert practice.take(before.replace(b",k2,", b"," + key + b","), "before.csv")[0] == 3
+    assert amounts(practice) == [2]
+    (export,) = practice.export().values()
+    assert practice.take(export, "meant.csv")[0] == 0
+    assert amounts(practice) == [2, 2]
+
+
+def test_what_was_loaded_since_a_row_was_exported_is_told_first(practice, two):
+    """LEDGER-07: two people put the same row in, each under a key of its own."""
+    practice.take(keyed(two[0], "k2-b"), "one.csv")
+    practice.take(keyed(two[1], "k2-c"), "other.csv")
+    (export,) = practice.export().values()
+    practice.take(export.replace(b",k2-c,", b",k2-d,"), "meant.csv")
+    assert practice.take(export.replace(b",k2-c,", b",k2-e,"), "meant-too.csv")[0] == 3
+    assert amounts(practice) == [1, 2, 2]
+
+
+def test_a_row_whose_record_was_discarded_and_loaded_elsewhere_says_that_it_was_loaded(practice, two):
+    """LEDGER-07: of two rejects one was discarded, and the other corrected."""
+    (first, _), *_ = practice.rows("SELECT reject_id, state FROM reject ORDER BY first_seen_at")
+    assert practice.run("rejects", "discard", first, "--why", "entered twice")[0] == 0
+    practice.take(keyed(two[1], "k2-b"), "other.csv")
+    export = exported_of(practice, "payments-3.csv", ROWS["k2"] + ROWS["k3"])
+    assert b"was loaded under another key" in export
+    assert amounts(practice) == [1, 2, 3]
+
+
+def test_of_both_rejects_of_a_record_one_goes_beside_a_row_that_is_still_wrong(practice, two):
+    """LEDGER-07: of two rows for the one reject, one is wrong; the other and the row for the other reject are not."""
+    wrong = two[0].replace(b",k2,", b",k2-c,").splitlines(keepends=True)[1]
+    for lines in ([keyed(two[0], "k2-b"), keyed(two[1], "k2")], [keyed(two[1], "k2-b"), keyed(two[0], "k2")]):
+        rows = [each for text in lines for each in text.splitlines(keepends=True)[1:]]
+        practice.take(two[0].splitlines(keepends=True)[0] + b"".join([*rows, wrong]), "both.csv")
+        assert amounts(practice) == [1, 2]

@@ -24,17 +24,19 @@ HEAD = 1 << 16
 BLOCK = 1 << 20
 PARQUET = "PAR1"
 ID = re.compile(r"\b[0-9a-f]{16}\b")
+HEARD = re.compile(r"[0-9a-f]{16}(-[0-9]{20})?")
+"""An id, and up to when who has it knows what is there for its record: see `pipelines.ledger.heard`."""
 _UTF8 = codecs.BOM_UTF8
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BESIDE = re.compile(r'([,;|\t])?"?_reject_id"?([,;|\t])?')
 _LEAD = re.compile(r'\{"_reject_id":"[^"]*","_reasons":')
-_ID_ELEMENT = re.compile(r'"_reject_id"\s*:\s*"([0-9a-f ]{16,})"')
+_ID_ELEMENT = re.compile(r'"_reject_id"\s*:\s*"([0-9a-f -]{16,})"')
 
 
 def ids_of(found: Any) -> str | None:
     """The ids of rejects in a cell, apart by spaces; None where something else is in it."""
     text = found.strip() if isinstance(found, str) else ""
-    return text if text and ID.findall(text) == text.split() else None
+    return text if text and all(map(HEARD.fullmatch, text.split())) else None
 
 
 # --- CSV ------------------------------------------------------------------------------------------
