@@ -174,3 +174,12 @@ def test_of_both_rejects_of_a_record_one_goes_beside_a_row_that_is_still_wrong(p
         rows = [each for text in lines for each in text.splitlines(keepends=True)[1:]]
         practice.take(two[0].splitlines(keepends=True)[0] + b"".join([*rows, wrong]), "both.csv")
         assert amounts(practice) == [1, 2]
+
+
+def test_a_row_that_was_wrong_beside_another_for_its_reject_says_that_this_was_loaded(practice, two):
+    """LEDGER-07: it may be the second of two payments, or the same. A person says which."""
+    head, row = two[0].splitlines(keepends=True)
+    good, wrong = (row.replace(b",k2,", key) for key in (b",k2-b,", b",k2-c,"))
+    practice.take(head + good.replace(b",two,", b",2.00,") + wrong, "split.csv")
+    assert practice.take(head + wrong.replace(b",two,", b",2.00,"), "second.csv")[1]["totals"]["rejected"] == 1
+    assert amounts(practice) == [1, 2]

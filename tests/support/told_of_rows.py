@@ -196,12 +196,17 @@ class Law:
             there.add(name)
 
     def _is_meant(self, name: str, row: Put, other: str) -> bool:
-        """True if who put a row in knew of the other, or put both in for one reject in one file."""
+        """True if who put a row in knew of the other, or put both in for one reject in one file.
+
+        Two that were each set aside beside a third say nothing of each other: see `docs/feeds.md`.
+        """
         its = self.allowed_by.get(other)
         if other in row.knows or its is None:
             return other in row.knows
-        together = row.batch == its.batch and not set(row.names).isdisjoint(its.names)
-        return row.key in its.knows or its.key in row.knows or together
+        same = not set(row.names).isdisjoint(its.names)
+        together = same and row.batch == its.batch
+        beside_a_third = bool(not same and row.knows and its.knows)
+        return row.key in its.knows or its.key in row.knows or together or beside_a_third
 
     def _rows_of(self, resource: str) -> list[Put]:
         body = self.now.chart[resource]
