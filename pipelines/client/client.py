@@ -324,11 +324,8 @@ class FhirClient:
                 answer = self._send(method, url, headers, body)
                 if answer.status_code not in TRY_AGAIN or not attempts.next(retry_after(answer)):
                     return answer
-            except NotSent as error:
+            except (NotSent, Unknown) as error:
                 if not attempts.next(error.retry_after, error.final):
-                    raise
-            except Unknown:
-                if not attempts.next():
                     raise
 
     def _send(self, method: str, url: str, headers: dict[str, str], body: str | bytes | None = None) -> httpx.Response:

@@ -41,14 +41,17 @@ LOCATION = re.compile(
 
 
 class NoResult(Exception):
-    """A request did not give its result: it was not sent, not done or refused, or its outcome is unknown."""
+    """A request did not give its result: it was not sent, not done or refused, or its outcome is unknown.
+
+    retry_after: the seconds that the target asks to be left alone for. final: to try again now is of no use.
+    """
+
+    retry_after: float | None = None
+    final = False
 
 
 class NotSent(NoResult):
-    """There was no connection, or no token to send with: the target surely saw nothing. The text says which.
-
-    final: to try again now is of no use.
-    """
+    """There was no connection, or no token to send with: the target surely saw nothing. The text says which."""
 
     def __init__(self, why: str, retry_after: float | None = None, final: bool = False) -> None:
         super().__init__(why)
@@ -115,7 +118,7 @@ class NotDone(NoResult):
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(NOT_DONE_WORDS.get(reply.status, f"HTTP {reply.status}"))
-        self.reply = reply
+        self.reply, self.retry_after = reply, reply.retry_after
 
 
 class Refused(NoResult):

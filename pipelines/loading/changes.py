@@ -88,7 +88,6 @@ class Changes:
         client, resource_id = self._client, made.resource_id
         attempts, unclear = Attempts(client.patience), False
         while not self._unusable:
-            asked, final = None, False
             try:
                 found = client.read_as_of(self._type, resource_id)
             except NoResult as error:
@@ -111,13 +110,11 @@ class Changes:
             except Refused as error:
                 if error.reply.status != CONFLICT or attempts.number > client.patience.attempts // 2:
                     return Posted(Result("refused", None, error.reply.status, error.reply.outcome))
-                problem = "it changes all the time"
+                problem, asked, final = "it changes all the time", None, False
             except Unknown as error:
-                problem, unclear = f"no clear answer ({error})", True
-            except NotSent as error:
+                problem, asked, final, unclear = f"no clear answer ({error})", None, False, True
+            except (NotSent, NotDone) as error:
                 problem, asked, final = str(error), error.retry_after, error.final
-            except NotDone as error:
-                problem, asked = str(error), error.reply.retry_after
             if not attempts.next(asked, final):
                 self._unusable = unusable(problem, attempts.number)
         return Posted(Result("in_doubt" if unclear else "planned", resource_id), self._unusable)

@@ -32,7 +32,6 @@ def post(
     attempts, unsure = Attempts(client.patience), row.intended
     body, condition = _as_sent(resource_type, row, step, identity)
     while True:
-        asked, final = None, False
         try:
             reply = client.create(resource_type, body, condition)
             result = made(reply) if reply.kind == "created" else _found(client, resource_type, body, reply, unsure)
@@ -43,13 +42,11 @@ def post(
             safe = condition is not None and (step.repeats or isinstance(error, Failed))
             if not safe or attempts.number >= UNKNOWN_TRIES:
                 return Posted(Result("in_doubt"))
-            problem, unsure = f"no clear answer ({error})", True
-        except NotSent as error:
-            problem, asked, final = str(error), error.retry_after, error.final
-        except NotDone as error:
-            if error.reply.status == TOO_LARGE:
+            problem, asked, final, unsure = f"no clear answer ({error})", None, False, True
+        except (NotSent, NotDone) as error:
+            if isinstance(error, NotDone) and error.reply.status == TOO_LARGE:
                 return Posted(refused(error.reply))
-            problem, asked = str(error), error.reply.retry_after
+            problem, asked, final = str(error), error.retry_after, error.final
         if not attempts.next(asked, final):
             state = "in_doubt" if unsure else "planned"
             return Posted(Result(state), unusable(problem, attempts.number))
