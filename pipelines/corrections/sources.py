@@ -34,9 +34,9 @@ def source_of(home: Path, ledger: Ledger, catalog: Catalog, target: str, batch_i
     received = received_before(ledger.batches_in(home).folder(batch_id))
     if row is None or received is None:
         raise OutOfReach("its source rows are no longer kept (purged): correct them in the system that they came from")
-    feed = catalog.named(row["feed"])
+    feed = catalog.standing_for(row["feed"], row["source"], row["resource_type"])
     if feed is None:
-        raise OutOfReach(f"there is no feed {row['feed']} any more")
+        raise OutOfReach(f"there is no feed {row['feed']} any more, nor one other feed with its source and kind")
     return received, feed
 
 

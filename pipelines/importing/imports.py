@@ -14,7 +14,7 @@ from pipelines.runs.run import Result
 from pipelines.runs.summary import Summary
 from pipelines.session.queries import with_queries
 from pipelines.session.session import Session
-from pipelines.session.waiting import Left, find_files, named_of, received_batches, unfinished, without_feed
+from pipelines.session.waiting import Left, Waiting, find_files, named_of, received_batches, unfinished, without_feed
 
 
 def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False, remap: bool = False) -> Summary:
@@ -67,5 +67,14 @@ def import_remapped(session: Session, paths: Sequence[Path]) -> Summary:
     if paths:
         return import_paths(session, paths, remap=True)
     names = [row["batch_id"] for row in session.ledger.batches(session.target) if row["state"] != "failed"]
-    old = [w for w in received_batches(session, names) if read_by(session, w.in_batch.batch_id) - {w.feed.hash}]
+    old = [each for each in received_batches(session, names) if _is_read_by_another(session, each)]
     return import_all(session, summary_of(session), old, remap=True)
+
+
+def _is_read_by_another(session: Session, waiting: Waiting) -> bool:
+    """True if an earlier version of its feed read records of a batch, or skipped rows of it when it last came."""
+    name, today = waiting.in_batch.batch_id, {waiting.feed.hash}
+    if read_by(session, name) - today:
+        return True
+    runs = session.ledger.runs(session.target, name)
+    return bool(runs) and runs[-1]["skipped"] > 0 and runs[-1]["feed_hash"] not in today

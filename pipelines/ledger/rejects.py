@@ -223,12 +223,12 @@ def exported_ids(ledger: LedgerAccess, target: str, reasons: Mapping[str, Sequen
     return {name: marked(name, [reason.rule_id for reason in reasons[name]], at) for name, at in seen}
 
 
-def feeds_answered(ledger: LedgerAccess, ids: Iterable[str]) -> set[str]:
-    """The feeds whose rejects have these ids; what is no reject's id is passed over."""
+def feeds_answered(ledger: LedgerAccess, ids: Iterable[str]) -> set[tuple[str, str, str]]:
+    """The feeds whose rejects have these ids, with source and type; what is no reject's id is passed over."""
     reject, batch = t.reject.c, t.batch.c
     same = and_(batch.target == reject.target, batch.batch_id == reject.batch_id)
-    query = select(batch.feed).join(t.reject, same).distinct()
-    return {name for (name,) in ledger.read_of(query, reject.reject_id, ids)}
+    query = select(batch.feed, reject.source, reject.resource_type).join(t.reject, same).distinct()
+    return {(name, source, kind) for name, source, kind in ledger.read_of(query, reject.reject_id, ids)}
 
 
 def open_by_batch(ledger: LedgerAccess) -> dict[tuple[str, str], int]:

@@ -11,7 +11,7 @@ from pipelines.ledger.doubts import went_without_name
 from pipelines.ledger.former import earlier_versions
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
-from pipelines.ledger.standing import Standing, standing_of
+from pipelines.ledger.standing import EVER, Standing, standing_of
 from pipelines.ledger.states import NOT_THERE, UNDECIDED
 from pipelines.loading.loaded import Batch
 from pipelines.loading.row import Row
@@ -33,6 +33,7 @@ class Verdicts:
         self.resend: set[str] = set()
         self.by_hand: set[str] = set()
         self._ledger, self._of = ledger, (batch.target, batch.feed.source, batch.feed.resource)
+        self._batches: dict[str, set[str]] = {}
 
     def of(self, row: Row, record: KnownRecord) -> str:
         """Return what is to be done with a row: one of `SENT`, `update`, `changed` and `taken back`
@@ -112,9 +113,14 @@ class Verdicts:
     def _was_changed_since(self, row: Row, record: KnownRecord) -> bool:
         if not self._came_before:
             return False
-        query = self._appearances().where(t.repeat.c.line == row.line, t.repeat.c.key == row.key)
-        seen_at = self._ledger.value(query)
-        return seen_at is not None and seen_at < (record.first_attempt_at or "")
+        seen_at = self._first_seen(self.batch.batch_id, row.line, row.key)
+        last = self._first_seen(record.batch_id, record.line, row.key) or EVER
+        return seen_at is not None and seen_at < min(last, record.first_attempt_at or "")
+
+    def _first_seen(self, batch_id: str, line: int, key: str) -> str | None:
+        """Return when a row of a batch's file had its first outcome, where its record was, or is, from another line."""
+        query = self._appearances(batch_id).where(t.repeat.c.line == line, t.repeat.c.key == key)
+        return next((str(at) for (at,) in self._ledger.read(query.limit(1))), None)
 
     def _reject_is_closed(self, row: Row) -> bool:
         return self._has_reject(row, "closed")
@@ -129,21 +135,33 @@ class Verdicts:
 
     @cached_property
     def _came_before(self) -> bool:
-        """True if the ledger has rows of this file whose records belong to another file now."""
-        return bool(self._ledger.read(self._appearances().limit(1)))
+        """True if the ledger has rows of this file whose records belong to another line now."""
+        return self._ledger.value(self._appearances(self.batch.batch_id).limit(1)) is not None
 
     @cached_property
     def _reject_states(self) -> set[str]:
-        """The states of the batch's rejects, as they are when the load begins to ask for them."""
+        """The states of the file's rejects, as they are when the load begins to ask for them."""
         return {state for (state,) in self._ledger.read(select(t.reject.c.state).where(*self._of_rejects()).distinct())}
 
     def _of_rejects(self) -> tuple[ColumnElement[bool], ...]:
-        return t.reject.c.target == self.batch.target, t.reject.c.batch_id == self.batch.batch_id
+        reject, (target, source, resource) = t.reject.c, self._of
+        of = (reject.target == target, reject.source == source, reject.resource_type == resource)
+        return *of, reject.batch_id.in_(self._same_file(self.batch.batch_id))
 
-    def _appearances(self) -> Select[Any]:
-        """Select when rows of this file had their outcomes, without skipped ones."""
-        of_batch = (t.repeat.c.target == self.batch.target, t.repeat.c.batch_id == self.batch.batch_id)
-        return select(t.repeat.c.finished_at).where(*of_batch, t.repeat.c.state != "skipped")
+    def _appearances(self, batch_id: str) -> Select[Any]:
+        """Select when rows of a batch's file had their first outcomes, in the order of time."""
+        of_file = (t.repeat.c.target == self.batch.target, t.repeat.c.batch_id.in_(self._same_file(batch_id)))
+        return select(t.repeat.c.finished_at).where(*of_file).order_by(t.repeat.c.finished_at)
+
+    def _same_file(self, batch_id: str) -> set[str]:
+        """Return the batches of a batch's file: of another name than that, where its feed had another one."""
+        if batch_id not in self._batches:
+            batch, (target, source, resource) = t.batch.c, self._of
+            here = (batch.target == target, batch.source == source, batch.resource_type == resource)
+            content = select(batch.file_sha256).where(batch.target == target, batch.batch_id == batch_id)
+            query = select(batch.batch_id).where(*here, batch.file_sha256 == content.scalar_subquery())
+            self._batches[batch_id] = {batch_id, *(name for (name,) in self._ledger.read(query))}
+        return self._batches[batch_id]
 
     def own(self, row: Row, record: KnownRecord) -> bool:
         """True if a record is from this very row."""

@@ -20,11 +20,11 @@ from pipelines.ledger.rejects import feeds_answered
 def feed_of(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
     """The feed that takes a file: that of the rejects it answers, else the one its name says. Raises FeedError."""
     marked = ledger is not None and marked_form(path) is not None
-    names = _feeds_answered(path, ledger) if ledger and marked else set()
-    if len(names) > 1:
+    answered = _feeds_answered(path, ledger) if ledger and marked else set()
+    if len(names := {name for name, _, _ in answered}) > 1:
         raise FeedError(f"{path.name}: answers rejects of the feeds {' and '.join(sorted(names))}; a file has one feed")
-    for name in names:
-        if feed := catalog.named(name):
+    for name, source, resource in answered:
+        if feed := catalog.standing_for(name, source, resource):
             return feed
         raise FeedError(f"{path.name}: answers rejects of the feed {name}, which no feed file describes")
     feed = catalog.match(path.name)
@@ -36,7 +36,7 @@ def feed_of(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
     return feed
 
 
-def _feeds_answered(path: Path, ledger: Ledger) -> set[str]:
+def _feeds_answered(path: Path, ledger: Ledger) -> set[tuple[str, str, str]]:
     try:
         return feeds_answered(ledger, ids_in(path))
     except (OSError, Unreadable):

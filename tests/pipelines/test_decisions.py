@@ -182,6 +182,21 @@ def test_remap_applies_the_policy_to_rows_that_the_feed_changed(home, target, as
     assert decisions(home) == [("import --remap", batch.name, None)]
 
 
+def test_remap_applies_the_policy_to_rows_that_the_feed_skipped(home, target, asked):
+    """CLI-CMD-18: in the order of their files."""
+    feed = 'kind = "tasks"\nfiles = ["list*.csv"]\n[columns]\n'
+    columns = 'task_id = "id"\ndescription = "what"\nstatus = "state"\nrequester_id = "by"\n'
+    (home / "feeds").mkdir()
+    (home / "feeds" / "list.toml").write_text(f'changed = "skip"\n{feed}{columns}')
+    for number in (1, 2, 3):
+        put(home, f"list-{number}.csv", f"id,what,state,by\nk1,call {number},requested,a\n")
+        asked("import")
+    assert [body["description"] for body in target.of("Task")] == ["call 1"]
+    (home / "feeds" / "list.toml").write_text(f'changed = "update"\n{feed}{columns}')
+    assert asked("import", "--remap")["totals"]["updated"] == 2
+    assert [body["description"] for body in target.of("Task")] == ["call 3"]
+
+
 @pytest.mark.parametrize("how", ["import", "retry"])
 def test_a_row_that_remap_set_aside_stays_a_reject_until_somebody_decides(home, target, asked, how):
     """CLI-CMD-18, LEDGER-08: the chart has the content that the feed file read before, not that of the reject."""

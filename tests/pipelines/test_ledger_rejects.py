@@ -56,7 +56,7 @@ def test_a_reject_stands_where_it_was_seen_last_and_its_reasons_add_up(ledger):
     found = {(each.reject_id, each.batch_id, each.line) for each in reject_places(ledger, TARGET, "a")}
     assert found == {(one, "b", 2), (two, "b", 2), (one, "b", 5)}
     assert [reason.rule_id for reason in reasons_of(ledger, [one])[one]] == ["PAY-1", "PAY-2"]
-    assert feeds_answered(ledger, [one, "0" * 16]) == {"payments"}
+    assert feeds_answered(ledger, [one, "0" * 16]) == {("payments", *OF)}
     assert open_by_batch(ledger) == {(TARGET, "a"): 2, (TARGET, "b"): 1}
     opened = [(row.reject_id, row.line, row.source_key) for row in open_in_batch(ledger, TARGET, "a")]
     assert opened == [(one, 2, "k1"), (two, 3, None)]

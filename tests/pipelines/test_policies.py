@@ -1,5 +1,7 @@
 """The feed's policies for other content under a known key: skip, reject, update (tasks), supersede (responses)."""
 
+from functools import partial
+
 import pytest
 
 from tests.pipelines.test_settling import response, task
@@ -198,3 +200,33 @@ def test_rows_that_changed_only_because_the_feed_did_wait_for_remap(work):
     assert work.run([task(1, text="x")], resuming=False).counts == {"unchanged": 1}
     assert work.run([task(1, text="x")], resuming=False, remap=True).counts == {"updated": 1}
     assert of_batch(work, "payments-1") == {"created": 1}
+
+
+def test_an_older_file_takes_nothing_back_that_a_newer_one_said_though_both_were_skipped(work):
+    """LEDGER-08: the policy was `skip` when they came first."""
+    work.follow("tasks", "skip")
+    for number in (1, 2, 3):
+        work.run([task(1, text=f"v{number}")], f"tasks-{number}")
+    work.follow("tasks", "update")
+    again = partial(lambda number: work.run([task(1, text=f"v{number}")], f"tasks-{number}", resuming=False).counts)
+    assert [again(number) for number in (2, 3, 2, 1)] == [
+        {"updated": 1},
+        {"updated": 1},
+        {"skipped": 1},
+        {"skipped": 1},
+    ]
+    [stored] = work.target.stored.values()
+    assert stored["description"] == "v3"
+
+
+def test_a_file_that_comes_again_by_a_renamed_feed_takes_nothing_back_that_a_newer_one_said(work):
+    """LEDGER-08: it is another batch, and the same file."""
+    work.follow("tasks", "update")
+    for name, text in (("tasks-1", "old"), ("tasks-2", "new"), ("work-1", "old")):
+        about = {"source": "default", "resource_type": "Task", "file_sha256": f"sha of {name[-1]}"}
+        work.ledger.start_batch(TARGET, name, feed=name[:-2], **about)
+        work.ledger.finish_batch(TARGET, name, "finished")
+        loaded = work.run([task(1, text=text)], name)
+    assert loaded.counts == {"skipped": 1}
+    [stored] = work.target.stored.values()
+    assert stored["description"] == "new"

@@ -51,6 +51,13 @@ def test_a_retry_uses_the_feeds_of_today(practice):
     (practice.home / "feeds" / "till.toml").unlink()
     code, said, _ = practice.run("rejects", "retry")
     assert (code, "there is no feed till any more" in said) == (4, True)
+    assert practice.run("rejects", "export", "--out", practice.out)[0] == 4
+    renamed = 'source = "till"\ndates = ["%d.%m.%Y"]\n' + feed + 'paid_on = "day"\n'
+    (practice.home / "feeds" / "cash.toml").write_text(renamed)
+    assert practice.run("rejects", "retry")[0] == 3
+    corrected = one(practice.export()).replace("-2", "2")
+    assert practice.take(corrected, "corrected.csv")[0] == 0
+    assert practice.rejects() == {"1": ("closed", 1), "2": ("closed", 3)}
 
 
 @pytest.mark.by_hand

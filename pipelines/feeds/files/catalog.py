@@ -126,6 +126,11 @@ class Catalog:
         """The feed of this name."""
         return next((feed for feed in self.feeds if feed.name == name), None)
 
+    def standing_for(self, name: str, source: str, resource: str) -> Feed | None:
+        """The feed of this name; without one, the only feed of this source and resource type, which was renamed."""
+        alike = [feed for feed in self.feeds if (feed.source, feed.resource) == (source, resource)]
+        return self.named(name) or (alike[0] if len(alike) == 1 else None)
+
 
 def form_by_name(file_name: str) -> str:
     """The format that a file's name shows; `csv` for any other name."""
