@@ -17,7 +17,7 @@ _DECIDED = f"""
         OR subject IN (SELECT reject_id FROM said_reject SEMI JOIN in_scope USING (batch_id))
     ORDER BY "at", subject LIMIT {LISTED}"""
 _BY_RULE = f"""
-    SELECT scope.feed, reason.rule_id, reject.state, count(DISTINCT reject_id), coalesce(sum(amount_cents), 0)::BIGINT
+    SELECT scope.feed, reason.rule_id, reject.state, count(DISTINCT reject_id), coalesce(sum(amount_cents), 0)::HUGEINT
     FROM {_OF_SCOPE}
     JOIN (SELECT DISTINCT reject_id, rule_id FROM said_reason) AS reason USING (reject_id)
     GROUP BY ALL ORDER BY ALL"""

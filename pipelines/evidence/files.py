@@ -7,6 +7,7 @@ from typing import Any
 from pipelines.evidence.exported import Batch
 from pipelines.home.batch import source_in
 from pipelines.home.files import sha256_of
+from pipelines.ledger.columns import LARGEST
 from pipelines.ledger.manifests import runs_in
 from pipelines.session.session import Session
 
@@ -16,15 +17,20 @@ _OF_RUN = "run started_at finished_at state software_version rules_version feed_
 
 
 def files(session: Session, batches: list[Batch]) -> list[dict[str, Any]]:
-    """Return the batches' files and runs. hash_now: whether the copy in the batch is still what came."""
+    """Return the batches' files and runs. hash_now: whether the copy in the batch is still what came.
+
+    amount_received_cents: None where the ledger has no digits for it.
+    """
     found, decisions = [], session.ledger.decisions()
     purged = {each["subject"] for each in decisions if each["command"] == "purge"}
     for batch in batches:
         folder = session.batches.folder(str(batch["batch_id"]))
         runs = session.ledger.runs(session.target, str(batch["batch_id"]))
+        received = batch["amount_received"]
         found.append(
             {name: batch[name] for name in _OF_FILE.split()}
-            | {"amount_received_cents": batch["amount_received"], "hash_now": _hash_now(folder, batch, purged)}
+            | {"amount_received_cents": received if abs(received) < LARGEST else None}
+            | {"hash_now": _hash_now(folder, batch, purged)}
             | {"runs": [{name: run[name] for name in _OF_RUN.split()} for run in runs]}
             | {"questionnaires": _questionnaires(folder, session.target)}
         )

@@ -133,13 +133,13 @@ def totals(db: duckdb.DuckDBPyConnection, by: str) -> list[dict[str, Any]]:
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for side, (day, patient, cents, condition) in _SIDES.items():
         of_day = f", {day} AS day" if "day" in by else ""
-        query = f"""SELECT feed{of_day}, count(*), count(DISTINCT {patient}), coalesce(sum({cents}), 0)::BIGINT
+        query = f"""SELECT feed{of_day}, count(*), count(DISTINCT {patient}), coalesce(sum({cents}), 0)::HUGEINT
             FROM record LEFT JOIN {_FOUND} AS found USING (kind, resource_id) WHERE {condition} GROUP BY ALL"""
         for *group, records, patients, amount in db.execute(query).fetchall():
             made = groups.setdefault(tuple(group), _nothing())
             made[side] = {"records": records, "patients": patients, "cents": amount}
     for *group, fate, records, amount in db.execute(
-        f"SELECT {by}, fate, count(*), coalesce(sum(amount_cents), 0)::BIGINT FROM record WHERE fate <> 'there'"
+        f"SELECT {by}, fate, count(*), coalesce(sum(amount_cents), 0)::HUGEINT FROM record WHERE fate <> 'there'"
         " GROUP BY ALL"
     ).fetchall():
         groups.setdefault(tuple(group), _nothing())["apart"][fate] = {"records": records, "cents": amount}
@@ -165,8 +165,8 @@ def _agrees(made: dict[str, Any]) -> bool:
 def without_rows(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     """Return the ledger's records of these batches whose rows no file holds any more, by feed: their sums alone."""
     query = f"""
-        SELECT feed, count(*), count(found.resource_id), coalesce(sum(ours.amount_cents), 0)::BIGINT,
-            coalesce(sum(found.cents), 0)::BIGINT
+        SELECT feed, count(*), count(found.resource_id), coalesce(sum(ours.amount_cents), 0)::HUGEINT,
+            coalesce(sum(found.cents), 0)::HUGEINT
         FROM all_ours AS ours
         JOIN in_scope ON in_scope.batch_id = ours.batch_id
         ANTI JOIN record ON record.source = ours.source AND record.kind = ours.resource_type AND record.key = ours.key

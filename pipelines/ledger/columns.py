@@ -14,8 +14,9 @@ COUNTS = LINE_COUNTS + OUTCOMES + AMOUNTS + COPAYMENTS
 
 Copayments are the accepted payments with a claim, and their cents; both are empty where nobody counted them.
 """
-LARGEST = 10**18 - 1
-"""The largest count, and sum of cents, that is kept: what a published amount has digits for."""
+LARGEST = 10**18
+"""The largest count, and sum of cents, that is kept. It stands for all above, which a published amount has no digits
+for."""
 
 metadata = MetaData()
 

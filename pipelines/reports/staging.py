@@ -37,10 +37,9 @@ LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
 """The ledger's tables that the SQL reads as `ledger_<name>`, with their columns; no columns means all."""
 
 MACROS = (
-    # A sum of absurd amounts may have more digits than DECIMAL(18, 2): it is shown as the largest value that fits.
-    # CASE keeps an empty amount empty: least and greatest ignore NULL.
-    """CREATE TEMP MACRO in_dollars(amount) AS CASE WHEN amount IS NOT NULL
-        THEN least(greatest(amount, -9999999999999999.99), 9999999999999999.99)::DECIMAL(18, 2) END""",
+    # A sum of absurd amounts may have more digits than DECIMAL(18, 2): it is empty, since any other would be wrong.
+    """CREATE TEMP MACRO in_dollars(amount) AS CASE WHEN amount BETWEEN -9999999999999999.99 AND 9999999999999999.99
+        THEN amount::DECIMAL(18, 2) END""",
     "CREATE TEMP MACRO dollars(cents) AS in_dollars(cents::DECIMAL(19, 0) * 0.01::DECIMAL(3, 2))",
     # A date, a month or a year alone is the start of that UTC day, month or year. FHIR's years have four digits;
     # other moments, such as `infinity`, would also break readers.

@@ -68,6 +68,16 @@ def test_three_sides_are_counted_by_feed_and_day_to_the_cent(imported, asked):
     assert rule["sentence"]
 
 
+@pytest.mark.long
+def test_sums_that_nobody_can_have_meant_are_told_whole(home, target, asked):
+    """EVID-01: times in the place of amounts, say. Of 64 bits there are too few."""
+    rows(home, "payments-1.csv", *(f"k{n},p1,9999999999999,2026-03-01" for n in range(9_300)))
+    asked("import")
+    found = asked("evidence")
+    assert apart(found) == {"set aside": (9_300, 9_300 * 999_999_999_999_900)}
+    assert found["files"][0]["amount_received_cents"] is None
+
+
 def test_what_comes_again_unchanged_counts_once(imported, home, asked):
     """EVID-01"""
     again = ("k1,p1,1.00,2026-03-01", "k2,p1,2.50,2026-03-02", "k4,p2,four,2026-03-02", "k5,p3,8.00,2026-03-05")
