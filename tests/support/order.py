@@ -82,6 +82,7 @@ _LONGEST = """
     5 pipelines/test_results.py
     5 pipelines/test_slow_targets.py
     5 pipelines/test_spellings.py
+    5 pipelines/test_upgrading.py
     5 service/test_kills.py
     5 service/test_stretches.py
 """
