@@ -30,6 +30,7 @@ class Record(NamedTuple):
     line: int
     state: str
     resource_id: str | None
+    first_attempt_at: str | None
 
     @property
     def name(self) -> str:

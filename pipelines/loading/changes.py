@@ -4,9 +4,10 @@ Read, merge, write with If-Unmodified-Since. A write whose outcome is unknown is
 Nothing else changes what is at a target. What was read, and is not the record's, is never written.
 """
 
+import hashlib
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -201,6 +202,26 @@ def has(now: Body, ours: Body) -> bool:
         )
     except (TypeError, AttributeError, KeyError):
         return False
+
+
+def said(task: Body) -> str | None:
+    """Return short hashes of what a task says, element by element as `has` compares it, between blanks.
+
+    Comments are left out: no search shows them. None for elements of the wrong shape.
+    """
+    try:
+        return " ".join(hashlib.sha256(each.encode()).hexdigest()[:16] for each in _said(task))
+    except (TypeError, AttributeError, KeyError):
+        return None
+
+
+def _said(task: Body) -> Iterator[str]:
+    yield from (f"{name} {task[name]}" for name in ("status", "description") if name in task)
+    yield from (f"{name} {_reference(task[name])}" for name in REFERENCES if name in task)
+    yield from (f"{name} {second(_time(task, name))}" for name in TIMES if name in task)
+    yield from (f"label {label}" for label in sorted(_labels(task)))
+    if _group(task):
+        yield f"group {_group_id(task)}"
 
 
 REFERENCES = ("for", "requester", "owner")

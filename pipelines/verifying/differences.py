@@ -20,6 +20,7 @@ SHOWN = 10
 MEANING = {
     "gone": "the target has them no more; chartferry import --again BATCH loads them anew, or notes another id",
     "differs": "the target has other content than the row",
+    "not updated": "the target lost their update, as a restore does; chartferry import --again BATCH puts it in again",
     "changed": "changed in the chart since; nothing is wrong",
     "taken back": "taken back in the chart",
     "not taken back": "taken back or to be, and there; the next import does it, after a restore chartferry undo BATCH",

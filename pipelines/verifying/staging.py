@@ -17,6 +17,7 @@ from pipelines.home.batch_files import ACCEPTED
 from pipelines.home.files import session as tables
 from pipelines.home.scratch import throwaway_folder
 from pipelines.loading.accepted import accepted_files
+from pipelines.loading.changes import said
 from pipelines.session.session import Session
 from pipelines.verifying.dropped import Sample
 
@@ -25,7 +26,7 @@ ROWS = 10_000
 NUMBERS = "generation record_generation line amount_cents cents n".split()
 OURS = "source key generation batch_id line state resource_id patient_id amount_cents content_hash"
 OURS += " first_attempt_at first_sent_at source_at"
-CONTENT = "key content_hash content timed"
+CONTENT = "key content_hash content timed said"
 SETTLED = "state NOT IN ('in_doubt', 'sending', 'planned')"
 FOUND = "CREATE OR REPLACE TABLE found (kind TEXT, id TEXT, patient_id TEXT, status TEXT, cents BIGINT)"
 
@@ -107,10 +108,10 @@ def stage_records_of(db: duckdb.DuckDBPyConnection, kind: str) -> int:
 
 
 def stage_found(db: duckdb.DuckDBPyConnection, kind: str) -> None:
-    """Add to table `found` the resources of a type that stand for a record of the ledger."""
+    """Add to table `found` the resources of a type that stand for a record of the ledger, and have its last update."""
     db.execute(
         "INSERT INTO found SELECT $kind, id, patient_id, status, cents FROM there"
-        " SEMI JOIN ours ON ours.resource_id = there.id",
+        " SEMI JOIN ours ON ours.resource_id = there.id ANTI JOIN behind ON behind.resource_id = there.id",
         {"kind": kind},
     )
 
@@ -130,7 +131,7 @@ def stage_contents(db: duckdb.DuckDBPyConnection, session: Session, kind: str, s
         with Filling(db, "content", CONTENT, keep=True) as content, db.cursor() as cursor:
             for key, content_hash, body in _rows(cursor, path):
                 read = orjson.loads(body)
-                content.add((key, content_hash, *fingerprints(kind, read)))
+                content.add((key, content_hash, *fingerprints(kind, read), said(read) if kind == "Task" else None))
                 if name := sample.get((key, content_hash)):
                     bodies[name] = read
     return bodies

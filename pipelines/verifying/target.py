@@ -20,6 +20,7 @@ from pipelines.client.paging import AT_ONCE, every_page
 from pipelines.client.replies import Refused, Unknown, resources_of
 from pipelines.client.whole import Incomplete, Whole
 from pipelines.feeds.terms.texts import folded, seen
+from pipelines.loading.changes import said
 from pipelines.loading.lookup import DAY
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
@@ -27,12 +28,12 @@ from pipelines.verifying.staging import Filling, number
 
 TRIES = (AT_ONCE, AT_ONCE, 1)
 """How many pages are read at once, in one reading after another until one is complete."""
-THERE = "id patient_id status made system record_key record_generation spelling content timed cents"
+THERE = "id patient_id status made system record_key record_generation spelling content timed said cents"
 SUBJECTS = {"PaymentNotice": "request", "QuestionnaireResponse": "subject", "Task": "for"}
 ELEMENTS = {
     "PaymentNotice": "identifier,request,amount,created,extension,status",
     "QuestionnaireResponse": "identifier,questionnaire,subject,status,authored,item",
-    "Task": "identifier,for,description,status,authoredOn",
+    "Task": "identifier,for,description,status,authoredOn,requester,owner,restriction,input,extension",
 }
 """The elements that are compared."""
 MOST_CENTS = 2**63
@@ -177,6 +178,7 @@ def there_of(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
         *(record := record_of(str(identifier.get("value") or ""))),
         _spelling(record[0]),
         *fingerprints(kind, body),
+        said(body) if kind == "Task" else None,
         _cents(body) if kind == "PaymentNotice" else None,
     )
 

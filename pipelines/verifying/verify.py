@@ -29,6 +29,7 @@ from pipelines.verifying.staging import (
     workbench,
 )
 from pipelines.verifying.target import stage_known, stage_target
+from pipelines.verifying.updates import stage_behind
 
 TYPES = ("PaymentNotice", "QuestionnaireResponse", "Task")
 SLACK = "INTERVAL 5 MINUTE"
@@ -129,6 +130,7 @@ def verify_target(
                     stage_target(db, session, kind)
                 verified.whole[kind] = not part
                 bodies = stage_contents(db, session, kind, sample_of(db))
+                stage_behind(db, session, kind)
                 stage_found(db, kind)
                 _compare(db, kind, batch_id or "", named, verified)
                 with reading(kind):
@@ -161,19 +163,26 @@ OF_A_FIRST_ATTEMPT = f"""least(abs({MADE} - epoch(sent.first_attempt_at::TIMESTA
 """A row without a time of its own is sent with that of its first attempt, which some targets keep to the second. Each
 generation has one; the key's first may arrive last."""
 OURS_IS_THERE = f"""ours.resource_id IN (SELECT id FROM there WHERE NOT {WITHOUT})"""
+IN_STEP = """(FROM ours ANTI JOIN behind USING (resource_id)) AS ours
+        JOIN there ON there.id = ours.resource_id LEFT JOIN content USING (key, content_hash)"""
+OF_ANOTHER = "(ours.patient_id IS NOT NULL AND there.patient_id IS DISTINCT FROM ours.patient_id)"
+"""True of a task that another patient has, or none; one that was without may have been given to somebody."""
 QUERIES: dict[str, str] = {
     "gone": f"""
         SELECT batch_id, line, resource_id FROM ours ANTI JOIN there ON there.id = ours.resource_id WHERE {LIVE}""",
+    "not updated": f"""
+        SELECT batch_id, line, resource_id FROM ours SEMI JOIN behind USING (resource_id) WHERE {LIVE}""",
     "differs": f"""
-        SELECT batch_id, line, resource_id FROM ours JOIN there ON there.id = ours.resource_id
-        LEFT JOIN content USING (key, content_hash)
+        SELECT batch_id, line, resource_id FROM {IN_STEP}
+        WHERE {LIVE} AND $kind = 'Task' AND {OF_ANOTHER}
+        UNION ALL
+        SELECT batch_id, line, resource_id FROM {IN_STEP}
         WHERE {LIVE} AND $kind <> 'Task' AND (there.patient_id IS DISTINCT FROM ours.patient_id
             OR (ours.amount_cents IS NOT NULL AND there.cents IS DISTINCT FROM ours.amount_cents)
             OR (content.content IS NOT NULL AND content.content IS DISTINCT FROM there.content))""",
     "changed": f"""
-        SELECT batch_id, line, resource_id FROM ours JOIN there ON there.id = ours.resource_id
-        LEFT JOIN content USING (key, content_hash)
-        WHERE {LIVE} AND $kind = 'Task' AND content.content <> there.content""",
+        SELECT batch_id, line, resource_id FROM {IN_STEP}
+        WHERE {LIVE} AND $kind = 'Task' AND content.content <> there.content AND NOT {OF_ANOTHER}""",
     "taken back": f"""
         SELECT batch_id, line, resource_id FROM ours JOIN there ON there.id = ours.resource_id
         WHERE {LIVE} AND there.status = 'entered-in-error'""",

@@ -89,7 +89,7 @@ def test_what_has_a_records_id_without_its_identifier_is_never_changed(batch, ta
 @pytest.mark.parametrize("sweep", [False, True], ids=["each", "sweep"])
 def test_again_follows_what_moved_to_ids_of_others(reuse, sweep, batch, target, chartferry, monkeypatch):
     """CLI-CMD-18"""
-    monkeypatch.setattr("pipelines.corrections.again.READS_WITHOUT_A_SWEEP", 0 if sweep else 500)
+    monkeypatch.setattr("pipelines.corrections.gone.READS_WITHOUT_A_SWEEP", 0 if sweep else 500)
     move(target, reuse)
     writes = target.writes
     _, out, err = chartferry("import", "--again", batch)

@@ -306,7 +306,7 @@ def test_of_purged_rows_it_says_what_is_no_longer_compared(batch, asked, chartfe
 
 def test_what_is_gone_of_a_large_batch_is_found_by_a_sweep_and_asked_for_once_more(batch, target, asked, monkeypatch):
     """CLI-CMD-18"""
-    monkeypatch.setattr("pipelines.corrections.again.READS_WITHOUT_A_SWEEP", 1)
+    monkeypatch.setattr("pipelines.corrections.gone.READS_WITHOUT_A_SWEEP", 1)
     target.lose(only(target, 250)["id"])
     assert asked("import", "--again", batch)["totals"]["created"] == 1
     assert asked("verify")["differences"] == []

@@ -1,5 +1,6 @@
 """`verify` of records that were superseded, taken back or changed in the chart, also with a lost ledger."""
 
+import json
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
@@ -202,3 +203,60 @@ def test_a_task_that_was_changed_in_the_chart_is_told_and_no_failure(home, targe
     target.of("Task")[0]["description"] = "done by phone"
     found = asked("verify")
     assert (found["exit_code"], [each["kind"] for each in found["differences"]]) == (0, ["changed"])
+
+
+@pytest.fixture
+def restored(home, target, asked):
+    """Three tasks that a second file updated, of which the store has two as they were before: batch, old ones by key.
+
+    Of k1 the status alone was updated, of k2 the patient; k3 was, and somebody in the chart has reopened it since.
+    """
+    (home / "feeds").mkdir()
+    columns = "task_id patient_id description status requester_id".split()
+    feed = 'kind = "tasks"\nfiles = ["todo*.csv"]\nchanged = "update"\n[columns]\n'
+    (home / "feeds" / "todo.toml").write_text(feed + "".join(f'{name} = "{name}"\n' for name in columns))
+    rows = ("k1,p1,call,{},a", "k2,{},write,requested,a", "k3,p1,ask,{},a")
+    for number, said in enumerate((("requested", "p1", "requested"), ("completed", "p2", "completed"))):
+        before = {body["identifier"][0]["value"]: dict(body) for body in target.of("Task")}
+        lines = [row.format(each) for row, each in zip(rows, said, strict=True)]
+        put(home, f"todo-{number}.csv", "\n".join([",".join(columns), *lines, ""]))
+        found = asked("import")
+    assert found["totals"]["updated"] == 3
+    for body in before.values():
+        target.stored[body["id"]] = body
+    old = {key: body["id"] for key, body in before.items()}
+    target.changed_at = dict.fromkeys([old["k1"], old["k2"]], datetime.now(UTC) - timedelta(days=1))
+    target.changed_at[old["k3"]] = datetime.now(UTC) + timedelta(seconds=5)
+    return found["batches"][0]["batch_id"], old
+
+
+def test_an_update_that_a_restored_store_lost_is_named_and_put_in_again(restored, target, asked, chartferry):
+    """CLI-CMD-17, CLI-CMD-18: not for something that the chart changed since, which stays."""
+    batch, old = restored
+    found = asked("verify")
+    assert (found["exit_code"], named(found)) == (
+        3,
+        [("not updated", f"{batch}:2", old["k1"]), ("not updated", f"{batch}:3", old["k2"])],
+    )
+    evidence = asked("evidence")
+    assert (evidence["exit_code"], [feed["agrees"] for feed in evidence["feeds"]]) == (3, [False])
+    assert asked("import", "--again", batch)["totals"]["updated"] == 2
+    assert {
+        body["identifier"][0]["value"]: (body["for"]["reference"], body["status"]) for body in target.of("Task")
+    } == {
+        "k1": ("Patient/p1", "completed"),
+        "k2": ("Patient/p2", "requested"),
+        "k3": ("Patient/p1", "requested"),
+    }
+    assert asked("verify")["differences"] == []
+    status = json.loads(chartferry("status", batch, "--json")[1])["batches"][0]
+    assert (status["state"], status["updated"], status["accepted"]) == ("finished", 3, 3)
+
+
+def test_a_task_that_another_patient_has_now_is_no_task_that_was_merely_changed(home, target, asked):
+    tasks(home, "k1")
+    batch = asked("import")["batches"][0]["batch_id"]
+    [task] = target.of("Task")
+    task["for"] = {"reference": "Patient/p2"}
+    found = asked("verify")
+    assert (found["exit_code"], named(found)) == (3, [("differs", f"{batch}:2", task["id"])])

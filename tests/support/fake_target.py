@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from email.utils import format_datetime
 from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
@@ -55,6 +56,8 @@ class FakeTarget:
     seconds_a_row: what a bundle takes by a clock of its own, `seconds`. A gateway waits for 60 of them, and answers 504
     then; `late` has the sizes of such bundles, and late_is_done says whether they are stored.
 
+    changed_at: by id, the time that a read shows as that of the last change. A PUT ends it: none is shown.
+
     software: its name in the statement. conflict: where it shows entity tags, the status of an update with an old one.
     """
 
@@ -83,6 +86,7 @@ class FakeTarget:
         self.most_a_page, self.heaviest_alone = 10_000, 10**9
         self.seconds, self.seconds_a_row, self.late, self.late_is_done = 0.0, 0.0, list[int](), True
         self.made: dict[str, datetime] = {}
+        self.changed_at: dict[str, datetime] = {}
         self.searches: list[dict[str, list[str]]] = []
         self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.keeps: Callable[[datetime], str] = datetime.isoformat
@@ -191,7 +195,9 @@ class Handler(Faulty):
         kind, _, found = path.path.strip("/").partition("/")
         if found:
             body = target.stored.get(found)
-            tag = [("etag", target.etag(found))] if target.conflict and body else ()
+            tag = [("etag", target.etag(found))] if target.conflict and body else []
+            if found in target.changed_at:
+                tag.append(("last-modified", format_datetime(target.changed_at[found], usegmt=True)))
             return self.answer(200, body, tag) if body else self.answer(404, outcome("not-found"))
         query = parse_qs(path.query)
         target.searches.append({"type": [kind], **query})
@@ -261,6 +267,7 @@ class Handler(Faulty):
                 kept = ("extension", "authoredOn", "identifier")
                 after |= {name: before[name] for name in kept if name in before and name not in body}
             target.stored[found] = after
+            target.changed_at.pop(found, None)
         return self.hang_up() if fault == "lost_after" else self.answer(200, None)
 
     def put_new(self, name, body):

@@ -1,0 +1,55 @@
+"""Updates of tasks that the target has lost, as after a restore of its store: it changed them last before we did.
+
+Somebody in the chart may well have changed a task since, and that is no fault. Only the time of the target's last
+change tells one from the other. Where it shows none, or it is of the second in which the update was sent, nothing is
+said to be lost.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from itertools import compress
+
+import duckdb
+
+from pipelines.client.client import AsOf
+from pipelines.client.comparison import moment
+from pipelines.session.reading import reading
+from pipelines.session.session import Session
+from pipelines.verifying.staging import Filling
+
+IDS_A_LOOK = 1_000
+HTTP_DATE = timedelta(seconds=1)
+"""A time in a header is cut to the second."""
+NOT_SAID = """
+SELECT ours.resource_id, ours.first_attempt_at FROM ours JOIN there ON there.id = ours.resource_id
+JOIN content USING (key, content_hash)
+WHERE ours.state = 'updated' AND content.said IS NOT NULL
+    AND NOT coalesce(list_has_all(string_split(there.said, ' '), string_split(content.said, ' ')), false)"""
+
+
+def stage_behind(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> None:
+    """Table `behind`: the resources that do not say what their update said, and are older than it."""
+    client = session.connection.client
+
+    def is_lost(one: tuple[str, str | None]) -> bool:
+        found = client.read_as_of(kind, one[0])
+        return found is not None and is_older(found[1], one[1])
+
+    with db.cursor() as cursor, Filling(db, "behind", "resource_id") as behind:
+        found = cursor.execute(NOT_SAID)
+        with reading(kind), ThreadPoolExecutor(session.pace.at_once, "look") as pool:
+            while part := found.fetchmany(IDS_A_LOOK):
+                for name, _ in compress(part, pool.map(is_lost, part)):
+                    behind.add((name,))
+
+
+def is_older(read: AsOf, sent_at: str | None) -> bool:
+    """True if the target last changed what was read before an update of it was sent."""
+    sent = moment(sent_at)
+    if sent is None or read.date is None:
+        return False
+    try:
+        return parsedate_to_datetime(read.date) + HTTP_DATE <= sent
+    except (TypeError, ValueError):
+        return False
