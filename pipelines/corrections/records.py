@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from sqlalchemy import ColumnElement, Text, func, select
+from sqlalchemy import ColumnElement, Text, func, literal, select
 
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.corrections.moved import is_other
@@ -13,10 +13,13 @@ from pipelines.home.scratch import throwaway_folder
 from pipelines.home.spill import Writer, batches
 from pipelines.ledger import tables as t
 from pipelines.ledger.former import Former, earlier_versions
+from pipelines.ledger.states import MADE
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 
 ROWS_A_PIECE = 2_000
+LEFT = (*MADE, "in_doubt", "planned")
+"""States of records that an undo takes back, or names."""
 
 
 class Record(NamedTuple):
@@ -66,6 +69,29 @@ def pieces_of(session: Session, batch_id: str, states: Sequence[str]) -> Iterato
                 out.add(*row)
         for part in batches(kept, ROWS_A_PIECE, Record._fields):
             yield [Record._make(row) for row in zip(*(column.to_pylist() for column in part.columns), strict=True)]
+
+
+def changed_since(session: Session, batch_id: str) -> Iterator[tuple[Record, str]]:
+    """Yield the records that the batch made and a later file updated, as they were, each with that file's batch."""
+    version, record, later = t.versions.c, t.records.c, t.batch.c
+    of_batch = t.of_batch(t.versions, session.target, batch_id)
+    names = (t.stream.c.source, t.stream.c.resource_type, version.key, version.generation, literal(batch_id))
+    query = (
+        select(*names, version.line, version.state, version.resource_id, version.first_attempt_at, later.batch_id)
+        .join(t.records, (record.stream_id == version.stream_id) & (record.key == version.key))
+        .join(t.stream, t.stream.c.stream_id == version.stream_id)
+        .join(t.batch, later.batch_no == record.batch_no)
+        .where(of_batch, version.fate == "kept", version.state.in_(MADE), version.state != "updated")
+        .where(record.batch_no != version.batch_no, record.generation == version.generation, record.state.in_(LEFT))
+        .order_by(version.line, version.version.desc())
+    )
+    last = None
+    with session.ledger.engine.connect() as connection:
+        for *made, batch in connection.execution_options(yield_per=ROWS_A_PIECE).execute(query):
+            one = Record._make(made)
+            if (one.line, one.key) != last:
+                yield one, str(batch)
+            last = (one.line, one.key)
 
 
 def there_again(session: Session, piece: Piece) -> list[Former]:

@@ -14,8 +14,10 @@ from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.steps import step_for
 from pipelines.corrections.moved import follow, owner_of
 from pipelines.corrections.records import (
+    LEFT,
     Piece,
     Record,
+    changed_since,
     count_records,
     pieces_of,
     there_again,
@@ -24,7 +26,6 @@ from pipelines.corrections.records import (
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNUSABLE
 from pipelines.ledger.former import Former, intend_withdrawal, standing_again, undone, withdrawal_given_up
 from pipelines.ledger.lease import Lease
-from pipelines.ledger.states import MADE
 from pipelines.loading.changes import Changes
 from pipelines.loading.ownership import NOT_OURS, Made
 from pipelines.runs.leasing import lease_of
@@ -38,7 +39,6 @@ SHOWN = 50
 GONE = 404
 SEVERAL = "the target has several resources with its identifier; chartferry verify names them"
 NOTHING_ELSE = ", and nothing else does"
-LEFT = (*MADE, "in_doubt", "planned")
 
 
 @dataclass
@@ -116,6 +116,8 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
                 progress.advance(len(some))
             if done.unusable:
                 break
+        for record, later in changed_since(session, batch_id):
+            done.leave(record, f"{record.resource}: {later} has changed it since, and a change cannot be taken back")
         progress.end("", "stopped" if done.unusable else "done")
     return done
 

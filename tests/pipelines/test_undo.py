@@ -15,7 +15,7 @@ from pipelines.ledger.tables import LedgerError
 from pipelines.loading import bundles
 from pipelines.runs.lines import SHOWN_NEXT
 from tests.support.commands import totals_close
-from tests.support.exports import payments, tasks
+from tests.support.exports import payments, put, tasks
 from tests.support.ledgers import decisions
 from tests.support.publishing import PAGED
 
@@ -263,3 +263,24 @@ def test_a_batch_that_is_undone_keeps_its_counts_and_is_published(home, asked):
     batch = asked("import")["batches"][0]["batch_id"]
     asked("undo", batch)
     assert asked("import")["error"] is None
+
+
+def test_what_a_later_file_updated_is_named_as_not_taken_back(home, target, asked):
+    """CLI-CMD-10: with that file; by a dry run, too."""
+    (home / "feeds").mkdir()
+    columns = "task_id patient_id description status requester_id".split()
+    text = 'kind = "tasks"\nfiles = ["tasks*.csv"]\nchanged = "update"\n[columns]\n'
+    (home / "feeds" / "tasks.toml").write_text(text + "".join(f'{name} = "{name}"\n' for name in columns))
+    tasks(home, "k1", "k2")
+    made = asked("import")["batches"][0]["batch_id"]
+    put(home, "tasks-2.csv", ",".join(columns) + "\nk1,p1,call back,requested,a\n")
+    later = asked("import")["batches"][0]["batch_id"]
+    [changed] = [body["id"] for body in target.of("Task") if body["description"] == "call back"]
+    left = {f"{made}:2": f"Task/{changed}: {later} has changed it since, and a change cannot be taken back"}
+    for arguments in (["--dry-run"], []):
+        found = asked("undo", made, *arguments)
+        assert (found["exit_code"], [*found["taken_back"]], found["left"]) == (3, [f"{made}:3"], left)
+    assert {body["description"]: body["status"] for body in target.of("Task")} == {
+        "call back": "requested",
+        "call k2": "cancelled",
+    }
