@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, Select, and_, bindparam, func, select, update
+from sqlalchemy import Row, ScalarSelect, Select, Table, and_, bindparam, case, func, select, update
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from pipelines.ledger import tables as t
@@ -234,17 +234,8 @@ def _outcomes_of_records() -> Select[Any]:
 
     The outcome of a line is the first that its record had there: what came later is another line's, or a person's.
     """
-    record, version = t.records.c, t.versions.c
-    same = ("stream_id", "key", "batch_no", "line")
-    first = (
-        select(version.state)
-        .where(*(version[name] == record[name] for name in same), version.fate.is_not(None))
-        .where(version.state.not_in(UNDECIDED))
-        .order_by(version.version)
-        .limit(1)
-        .scalar_subquery()
-    )
-    lines = select(func.coalesce(first, record.state).label("state"), record.amount_cents)
+    record = t.records.c
+    lines = select(func.coalesce(_first_of(t.records), record.state).label("state"), record.amount_cents)
     return _by_state(lines.where(record.batch_no == bindparam("batch_no")).subquery().c)
 
 
@@ -256,8 +247,18 @@ def _outcomes_of_other_lines() -> Select[Any]:
     # Of a batch without records, as that of a file which came before, no key is looked up.
     any_here = select(record.key).where(record.batch_no == bindparam("batch_no")).exists()
     of_batch = (version.batch_no == bindparam("batch_no"), t.IS_OUTCOME, ~and_(any_here, here))
-    lines = select(version.state, version.amount_cents).where(*of_batch)
-    return _by_state(lines.subquery().c)
+    # A record that was taken back and then loaded from another line had an outcome here before that.
+    state = case((version.state == "undone", func.coalesce(_first_of(t.versions), version.state)), else_=version.state)
+    return _by_state(select(state.label("state"), version.amount_cents).where(*of_batch).subquery().c)
+
+
+def _first_of(lines: Table) -> ScalarSelect[Any]:
+    """Select the state of the first version that a record had on its line, once that was decided."""
+    version = t.versions.alias("earlier").c
+    same = (version[name] == lines.c[name] for name in ("stream_id", "key", "batch_no", "line"))
+    decided = (version.fate.is_not(None), version.state.not_in(UNDECIDED))
+    query = select(version.state).where(*same, *decided).order_by(version.version).limit(1)
+    return query.correlate(lines).scalar_subquery()
 
 
 def _by_state(lines: ReadOnlyColumnCollection[str, Any]) -> Select[Any]:

@@ -284,3 +284,16 @@ def test_what_a_later_file_updated_is_named_as_not_taken_back(home, target, aske
         "call back": "requested",
         "call k2": "cancelled",
     }
+
+
+def test_a_batch_keeps_its_counts_when_another_file_loads_what_was_taken_back_of_it(home, asked, chartferry):
+    """CLI-CMD-10: also once its own file has come again."""
+    tasks(home, "k1")
+    asked("import")
+    first = next((home / "batches").glob("tasks-*/source/*"))
+    asked("undo", first.parts[-3])
+    put(home, "tasks-2.csv", "task_id,patient_id,description,status,requester_id\nk1,p1,call back,requested,a\n")
+    assert asked("import")["totals"]["created"] == 1
+    asked("import", first)
+    [batch] = json.loads(chartferry("status", first.parts[-3], "--json")[1])["batches"]
+    assert (batch["created"], batch["adopted"], batch["accepted"]) == (1, 0, 1)
