@@ -21,10 +21,19 @@ from pipelines.commands.common import (
 from pipelines.home.exits import UNUSABLE
 
 
-class PathOrAddress(click.Path):
-    """A path, or the address of a manifest, which stays a text."""
+class SomePath(click.Path):
+    """A path that is not empty: of an unset variable of the shell it would be the current folder."""
 
     name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the path is empty: is a variable of the shell not set?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class PathOrAddress(SomePath):
+    """A path, or the address of a manifest, which stays a text."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return value if isinstance(value, str) and "://" in value else super().convert(value, param, ctx)
@@ -105,7 +114,7 @@ def _files_at(places: Sequence[Path | str], home: Path, insecure: bool) -> list[
 
 
 @click.command(short_help="Tells what an import would do, on a copy of the store.")
-@click.argument("paths", type=click.Path(path_type=Path, readable=False), nargs=-1)
+@click.argument("paths", type=SomePath(path_type=Path, readable=False), nargs=-1)
 @click.option("--reference", type=click.Path(path_type=Path, exists=True), help="Reference data for a new store.")
 @click.option("--store", help="A service's store to copy instead of the home's: a DuckDB file, or a database's URL.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Where the report goes.")

@@ -44,6 +44,13 @@ def test_what_is_not_there_is_one_line(arguments, said, chartferry):
     assert chartferry(*arguments) == (4, "", f"chartferry: {said}\n")
 
 
+@pytest.mark.parametrize("command", ["import", "rehearse"])
+def test_an_empty_path_is_not_the_current_folder(command, chartferry):
+    """CLI-IMPORT-01: it comes from a variable of the shell that is not set."""
+    code, _, err = chartferry(command, "")
+    assert (code, "the path is empty: is a variable of the shell not set?" in err) == (2, True)
+
+
 def test_a_home_without_a_ledger_says_how_to_name_another(chartferry, home):
     """CLI-CMD-03"""
     said = f"chartferry: {home}: no ledger here, so nothing was imported yet (--home names another folder)\n"
