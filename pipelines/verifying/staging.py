@@ -90,6 +90,14 @@ def stage_ledger(db: duckdb.DuckDBPyConnection, session: Session) -> None:
             db.unregister("given")
 
 
+def stage_sources(db: duckdb.DuckDBPyConnection, session: Session) -> None:
+    """Table `own`: the sources of this home's feeds and batches. Other homes have sources of their own."""
+    of_batches = (str(row["source"]) for row in session.ledger.batches(session.target))
+    with Filling(db, "own", "source") as own:
+        for source in {*of_batches, *(feed.source for feed in session.catalog.feeds)}:
+            own.add((source,))
+
+
 def stage_records_of(db: duckdb.DuckDBPyConnection, kind: str) -> int:
     """Views `ours`, `former`, `known` (the resources of both) and `sent`, of one resource type; number of records.
 

@@ -26,6 +26,7 @@ from pipelines.verifying.staging import (
     stage_found,
     stage_ledger,
     stage_records_of,
+    stage_sources,
     workbench,
 )
 from pipelines.verifying.target import stage_known, stage_target
@@ -41,6 +42,7 @@ class Verified:
     """By resource type: rows that the ledger has there, and cents on both sides. differences: everything else.
 
     whole: whether all of a type was read, or only what the ledger knows and what may be ours besides.
+    elsewhere: of the others, how many an importer made under a source that this home has no feed and no batch of.
     without_source: of how many rows the content cannot be compared, since their source rows are purged, or damaged.
     lost: batches in the home's folders that the ledger does not know, or knows less of. dropped: elements that the
     target took and does not keep, by the records looked at. file: where all differences are, if that was asked for.
@@ -51,6 +53,7 @@ class Verified:
     target_cents: int = 0
     others: dict[str, int] = field(default_factory=dict)
     whole: dict[str, bool] = field(default_factory=dict)
+    elsewhere: dict[str, int] = field(default_factory=dict)
     without_source: dict[str, int] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
@@ -71,6 +74,7 @@ class Verified:
             "target_cents": self.target_cents,
             "others": self.others,
             "whole": self.whole,
+            "elsewhere": self.elsewhere,
             "without_source": self.without_source,
             "lost": self.lost,
             "dropped": [each._asdict() for each in self.dropped],
@@ -84,6 +88,9 @@ class Verified:
         for kind, rows in self.rows.items():
             others = "others are" if self.whole.get(kind, True) else "others of those read are"
             yield f"{kind}: {rows:,} rows of the ledger are there, {self.others.get(kind, 0):,} {others} not ours"
+        for kind, rows in self.elsewhere.items():
+            if rows:
+                yield f"{kind}: {rows:,} of the others are of sources that no feed and no batch of this home has"
         yield f"payments: {dollars(self.ledger_cents)} in the ledger, {dollars(self.target_cents)} at the target"
         for kind, rows in self.without_source.items():
             if rows:
@@ -120,6 +127,7 @@ def verify_target(
     about = {str(manifest["resource"]) for each in lost for manifest in each.manifests}
     with lease_of(session), workbench(session.home) as db:
         stage_ledger(db, session)
+        stage_sources(db, session)
         db.execute(FOUND)
         for kind in TYPES:
             if stage_records_of(db, kind) or kind in about:
@@ -167,6 +175,8 @@ IN_STEP = """(FROM ours ANTI JOIN behind USING (resource_id)) AS ours
         JOIN there ON there.id = ours.resource_id LEFT JOIN content USING (key, content_hash)"""
 OF_ANOTHER = "(ours.patient_id IS NOT NULL AND there.patient_id IS DISTINCT FROM ours.patient_id)"
 """True of a task that another patient has, or none; one that was without may have been given to somebody."""
+BY_IMPORTERS = "there.system LIKE 'urn:chartferry:%:' || $kind"
+OF_OWN_SOURCE = "there.system IN (SELECT 'urn:chartferry:' || source || ':' || $kind FROM own)"
 QUERIES: dict[str, str] = {
     "gone": f"""
         SELECT batch_id, line, resource_id FROM ours ANTI JOIN there ON there.id = ours.resource_id WHERE {LIVE}""",
@@ -220,12 +230,13 @@ QUERIES: dict[str, str] = {
         ANTI JOIN difference ON difference.resource_id = there.id
         ANTI JOIN (SELECT there.id FROM {BY_NAME} WHERE {WITHOUT}) AS earlier
             ON earlier.id = there.id
-        WHERE there.system LIKE 'urn:chartferry:%:' || $kind""",
+        WHERE {BY_IMPORTERS} AND ($lost OR {OF_OWN_SOURCE})""",
     "in doubt": """
         SELECT batch_id, line, resource_id FROM ours WHERE state IN ('in_doubt', 'sending')""",
 }
 """Return the differences by kind: batch, line and resource of each.
 
+What was made by importers under other sources is another home's, unless batches of this one are lost.
 A resource of an earlier generation that was taken back is no difference, even if the ledger does not know it. One of a
 later generation than the ledger knows is no double unless the one that it knows is there, nor is one for which a row
 with other content was refused: it is there once. Where every row was sent with its identifier, a task or response
@@ -235,7 +246,7 @@ without one that merely looks equal is another's; a payment that looks so is to 
 
 def _compare(db: duckdb.DuckDBPyConnection, kind: str, batch_id: str, named: bool, verified: Verified) -> None:
     db.execute("CREATE OR REPLACE TABLE difference (kind TEXT, batch_id TEXT, line BIGINT, resource_id TEXT)")
-    given = {"kind": kind, "batch": batch_id, "named": named}
+    given = {"kind": kind, "batch": batch_id, "named": named, "lost": bool(verified.lost)}
     for name, query in QUERIES.items():
         statement = f"INSERT INTO difference SELECT '{name}', * FROM ({query}) WHERE $batch IN ('', batch_id)"
         db.execute(statement, {each: value for each, value in given.items() if f"${each}" in statement})
@@ -255,6 +266,8 @@ def _count(db: duckdb.DuckDBPyConnection, kind: str, batch: dict[str, str], veri
     purged = f"FROM ours ANTI JOIN content USING (key, content_hash) WHERE {live}"
     verified.without_source[kind] = number(db, f"SELECT count(*) {purged}", batch)
     verified.others[kind] = number(db, f"SELECT count(*) FROM {STRANGERS}")
+    elsewhere = f"SELECT count(*) FROM {STRANGERS} WHERE {BY_IMPORTERS} AND NOT {OF_OWN_SOURCE}"
+    verified.elsewhere[kind] = 0 if verified.lost else number(db, elsewhere, {"kind": kind})
     if kind == "PaymentNotice":
         verified.target_cents = number(db, f"SELECT coalesce(sum(there.cents), 0) {there}", batch)
         verified.ledger_cents = number(db, f"SELECT coalesce(sum(amount_cents), 0) FROM ours WHERE {live}", batch)

@@ -65,3 +65,25 @@ def test_what_another_home_has_taken_back_is_not_taken_for_there(home, target, a
     assert asked("import", "--again", batch)["totals"]["adopted"] == 2
     assert len(living()) == 2
     assert other("verify")["differences"] == asked("verify")["differences"] == []
+
+
+def test_what_another_home_made_under_its_own_source_is_no_difference(home, target, asked, capsys):
+    """CLI-CMD-17: its number is told. What is of a source of this home's own is named, though the ledger lost it."""
+    columns = "payment_id patient_id amount paid_on".split()
+    for name in ("till-a", "till-b"):
+        place = home if name == "till-a" else home.parent / "other"
+        for folder in ("inbox", "feeds"):
+            (place / folder).mkdir(parents=True, exist_ok=True)
+        text = f'kind = "payments"\nfiles = ["till*.csv"]\nsource = "{name}"\n[columns]\n'
+        (place / "feeds" / "till.toml").write_text(text + "".join(f'{each} = "{each}"\n' for each in columns))
+        (place / "inbox" / "till-1.csv").write_text(FILES["payments"])
+        run(["--home", str(place), "import", "--json"])
+    assert len(target.stored) == 4
+    found = asked("verify")
+    assert (found["exit_code"], found["differences"], found["elsewhere"]) == (0, [], {"PaymentNotice": 2})
+    assert asked("evidence")["exit_code"] == 0
+    ours = next(body for body in target.stored.values() if "till-a" in body["identifier"][0]["system"])
+    stray = {"system": ours["identifier"][0]["system"], "value": "k9"}
+    target.stored["stray"] = ours | {"id": "stray", "identifier": [stray]}
+    found = asked("verify")
+    assert [(each["kind"], each["resource_id"]) for each in found["differences"]] == [("unknown", "stray")]
