@@ -325,6 +325,11 @@ def _opening_failed(path: str, message: str) -> Exception:
         return StoreBusy(path, int(pid[1]) if pid else None)
     if "Permission denied" in message:
         return OSError(f"{path} cannot be opened: this user may not read and write it")
+    if (wal := Path(f"{path}.wal")).exists():
+        return OSError(
+            f"{path} cannot be opened as a DuckDB database: if it was put back from a copy, {wal.name} beside it is"
+            " of the file that it replaced; move that away and start again"
+        )
     return OSError(f"{path} cannot be opened as a DuckDB database")
 
 

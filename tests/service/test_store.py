@@ -188,3 +188,19 @@ def test_one_thread_works_at_a_statement(tmp_path: Path) -> None:
     with store.read() as connection:
         assert connection.exec_driver_sql("SELECT current_setting('threads')").scalar() == 1
     store.close()
+
+
+def test_the_log_of_the_file_that_a_copy_replaced_is_named(tmp_path: Path) -> None:
+    """DuckDB says only that it cannot be played."""
+    path, wal = tmp_path / "s.duckdb", tmp_path / "s.duckdb.wal"
+    with duckdb.connect(str(path)) as database:
+        database.execute("CREATE TABLE one (i INTEGER); CHECKPOINT")
+    copy = path.read_bytes()
+    with duckdb.connect(str(path)) as database:
+        database.execute("CREATE TABLE two (i INTEGER); CHECKPOINT")
+        database.execute("INSERT INTO two VALUES (1)")
+        log = wal.read_bytes()
+    path.write_bytes(copy)
+    wal.write_bytes(log)
+    with pytest.raises(OSError, match=r"s\.duckdb\.wal beside it is of the file that it replaced; move that away"):
+        Store.open(str(path))
