@@ -74,6 +74,7 @@ def make_evidence(session: Session, asked: Asked) -> Evidence:
     content["files"] = files(session, batches)
     for name, now in (("damaged", OTHER), ("missing", MISSING), ("purged", PURGED)):
         content[name] = [each["batch_id"] for each in content["files"] if each["hash_now"] == now]
+    content["failed"] = [each["batch_id"] for each in content["files"] if each["state"] == "failed"]
     content["agrees"] = all(each["agrees"] for each in (*content["feeds"], *content["days"]))
     content["agrees"] = content["agrees"] and not (content["damaged"] or content["missing"])
     content["agrees"] = content["agrees"] and all(_same(each) for each in content["without_rows"])

@@ -44,6 +44,8 @@ class Evidence:
             )
         for name in self.content["damaged"]:
             yield f"{name}: the file in its batch is not the one that came"
+        for name in self.content["failed"]:
+            yield f"{name}: its file could not be read, and no record of it is counted (chartferry status {name})"
         for name in self.content["missing"]:
             yield f"{name}: its file is not here any more, and no purge of it is on record"
         yield f"verify: {self.content['verify']['sentence']}"

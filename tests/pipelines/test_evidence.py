@@ -158,6 +158,18 @@ def test_what_the_target_lost_or_changed_is_no_agreement(imported, target, asked
     assert "Export, ledger and target do not agree." in page
 
 
+def test_a_file_that_could_not_be_read_is_named(imported, home, asked, chartferry):
+    """EVID-01: the sides agree, and nothing of it is in them."""
+    put(home, "payments-9.csv", "payment_id,patient_id\nk9,p1\n")
+    [failed] = asked("import")["batches"]
+    assert failed["state"] == "failed"
+    found = asked("evidence")
+    assert (found["failed"], found["agrees"]) == ([failed["batch_id"]], True)
+    said = f"{failed['batch_id']}: its file could not be read, and no record of it is counted"
+    assert said in chartferry("evidence")[1]
+    assert f"{failed['batch_id']}</span>: its file could not be read" in Path(found["page"]).read_text()
+
+
 def test_a_file_that_is_not_what_came_is_named(imported, home, asked):
     """EVID-01"""
     [source] = (home / "batches" / imported / "source").iterdir()
