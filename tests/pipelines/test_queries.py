@@ -252,8 +252,13 @@ def test_a_query_goes_back_by_the_overlap(mark, overlap, found):
     assert since(mark, overlap) == found
 
 
-def test_a_watermark_that_is_a_number_needs_an_overlap():
-    """Nobody else knows how late a row may come."""
+def test_a_watermark_that_is_a_number_needs_an_overlap(till, practice, chartferry):
+    """Nobody else knows how late a row may come. It is said before anything is loaded."""
+    till.says('watermark = "amount"')
+    till.add(("k1", "p1", 1, DAYS[0]))
+    code, found = imported(chartferry)
+    assert (code, practice.created()) == (4, [])
+    assert "amount: a number: say how far to go back" in found["batches"][0]["message"]
     with pytest.raises(NoMark, match="a number: say how far to go back from the last one each time"):
         since(Mark("number", "5000"), None)
 

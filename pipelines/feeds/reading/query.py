@@ -17,7 +17,7 @@ from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.reading.since import Mark, Newest, NoMark, since
+from pipelines.feeds.reading.since import NO_OVERLAP, Mark, Newest, NoMark, since
 from pipelines.feeds.terms.names import named_by
 from pipelines.feeds.terms.sources import Query
 from pipelines.home.batch import Unreadable
@@ -59,6 +59,8 @@ def run_query(feed: Feed, to: Path, mark: Mark | None, now: datetime) -> Queried
                 raise Unreadable(f"{feed.name}: {query.watermark}: {error}") from None
             out.write(_line(row) + "\n")
             rows += 1
+    if query.overlap is None and newest.mark and newest.mark.kind == "number":
+        raise Unreadable(f"{feed.name}: {query.watermark}: {NO_OVERLAP}")
     if mark and query.watermark and newest.is_before(mark):
         raise Unreadable(
             f"{feed.name}: no row of {query.database} is as new as its newest was before, so that rows may be missed:"
