@@ -132,7 +132,7 @@ def test_a_key_is_the_same_with_unseen_signs_around_it_and_without(text: str, fo
 
 
 @pytest.mark.parametrize(
-    "text", ["a\tb", "a\nb", "a\0", "k" * 201, "a\u200bb", "a\u00adb", "7.0", "20411.0", "1E+14", "1.23457E+14"]
+    "text", ["a\tb", "a\nb", "a\0", "k" * 201, "a\u200bb", "a\u00adb", "7.0", "-0", "20411.0", "1E+14", "1.23457E+14"]
 )
 def test_what_holds_more_than_a_key_is_none(text: str) -> None:
     """FEED-FILE-09."""

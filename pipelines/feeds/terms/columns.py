@@ -51,7 +51,7 @@ _UNSEEN = " \t\n\r\v\f\u00a0\u00ad\u200b\u200e\u200f\u2028\u2029\u202f\u2060\u30
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,199}")
 _GUARDED = re.compile(r'="([^"]*)"')
 """A text that is kept from becoming a number in a spreadsheet: `="007"`."""
-MADE_A_NUMBER = re.compile(r"[0-9]+\.0|[0-9](?:\.[0-9]+)?E\+[0-9]+")
+MADE_A_NUMBER = re.compile(r"[0-9]+\.0|-0|[0-9](?:\.[0-9]+)?E\+[0-9]+")
 _IN_CENTS = re.compile(r"(?:0|[1-9][0-9]{0,8})\.[0-9]{2}")
 LONGEST_AMOUNT = 25  # characters: within what decimals compute exactly
 LONGEST_NUMBER = 100
@@ -73,7 +73,9 @@ def key(text: str, known_as: Mapping[str, str] = {}) -> object:
     if len(text) > 200 or has_unseen(text):
         return Fault("FEED-FILE-09", "a key has at most 200 characters, and no tab, line break or unseen sign within")
     if MADE_A_NUMBER.fullmatch(text):
-        return Fault("FEED-FILE-09", "a spreadsheet has made a number of this key (7.0, 1.2E+14); export it as text")
+        return Fault(
+            "FEED-FILE-09", "a spreadsheet has made a number of this key (7.0, -0, 1.2E+14); export it as text"
+        )
     if guarded := _GUARDED.fullmatch(text):
         return key(guarded[1], known_as)
     return _no_key(text) or _NO_ID.get(text, text) or None
