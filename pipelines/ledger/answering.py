@@ -129,8 +129,8 @@ class Rejects:
 
     @classmethod
     def ended(cls, ledger: LedgerAccess, of: Of, keys: Collection[str | None], here: Collection[str]) -> "Rejects":
-        """Those of these keys that are done with, or waited for, or are to be answered here. One says nothing while
-        another of its key and file is open.
+        """Those of these keys that are done with, or waited for, or are to be answered here; also open ones of which
+        a part was put in. One that is done with says nothing while another of its key and file is open.
         """
         if not keys:
             return cls(ledger, of, ())
@@ -140,7 +140,8 @@ class Rejects:
         ended = and_(reject.state.in_(("discarded", "closed")), ~exists().where(beside))
         query = _rejects(of).where(or_(ended, reject.state.in_(OPEN)))
         rows = ledger.read_of(query, reject.source_key, sorted(map(str, keys)))
-        found = cls(ledger, of, (each for each in rows if each.state != "open" or each.reject_id in here))
+        found = cls(ledger, of, rows)
+        found._leave_out(name for name, each in found.by_id.items() if each.state == "open" and name not in here)
         former, decision = t.former.c, t.decision.c
         past = select(former.key, former.finished_at).where(former.state.in_(LANDED)).order_by(former.version)
         past = past.where(former.target == of[0], former.source == of[1], former.resource_type == of[2])
@@ -149,6 +150,11 @@ class Rejects:
         ids = [name for name, each in found.by_id.items() if each.state == "discarded"]
         found.discarded_at.update(map(tuple, ledger.read_of(discards, decision.subject, ids)))
         return found
+
+    def _leave_out(self, opened: Iterable[str]) -> None:
+        """Count of these open rejects only the answers that were put in."""
+        for name in opened:
+            self._answers[name] = [each for each in self._answers.get(name, ()) if each.is_put_in]
 
     def leave_out_earlier(self, ledger: LedgerAccess, target: str) -> None:
         """Leave out what answers open rejects by its key alone, and came before them."""

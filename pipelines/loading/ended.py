@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.answering import DONE_WITH, Claim, Fate, Of, fates
+from pipelines.ledger.answering import Claim, Fate, Of, fates
 from pipelines.ledger.rows import Reason
 from pipelines.loading.row import Row
 from pipelines.session.answers import Answers
@@ -40,7 +40,7 @@ class Ended:
         self._here = answers.going()
         reject, (target, source, resource_type) = t.reject.c, of
         ours = (reject.target == target, reject.source == source, reject.resource_type == resource_type)
-        query = select(reject.reject_id).where(*ours, reject.state.in_(DONE_WITH))
+        query = select(reject.reject_id).where(*ours)
         self._none = ledger.value(query.limit(1)) is None and not answers
 
     def reasons(self, rows: Sequence[Row]) -> dict[str, Reason]:

@@ -30,7 +30,18 @@ COLUMNS = {
     "call": "task_id patient_id description status requester_id".split(),
 }
 KINDS = {"pay": "payments", "call": "tasks"}
-ACTS = {"export": 8, "by_hand": 16, "retry": 3, "discard": 1, "undo": 2, "again": 2, "settle": 3, "lose": 1, "mood": 1}
+ACTS = {
+    "export": 8,
+    "by_hand": 16,
+    "retry": 3,
+    "discard": 1,
+    "undo": 2,
+    "again": 2,
+    "settle": 3,
+    "lose": 1,
+    "mood": 1,
+    "late": 2,
+}
 
 
 class Killed(BaseException):
@@ -192,7 +203,8 @@ class History:
     def run(self, *command):
         """Run a command in which something may go wrong."""
         if self.maybe(0.35):
-            self.target.faults = [self.dice.choice(["lost_before", "lost_after"])]
+            held = ["held"] if self.target.additions else []  # a bare target would have it twice
+            self.target.faults = [self.dice.choice(["lost_before", "lost_after", *held])]
         self.said[-1] += f" {self.target.faults}"
         if self.maybe(0.2):
             at, after = self.dice.randrange(1, 25), self.maybe(0.5)
@@ -229,7 +241,8 @@ class History:
             self.run(*command, self.dice.choice(batches))
 
     def settle(self):
-        """A person looks at the chart for each row in doubt."""
+        """A person waits, and looks at the chart for each row in doubt."""
+        self.late()
         in_doubt = "SELECT batch_id, line, resource_type, key FROM record WHERE state IN ('in_doubt', 'sending')"
         taken = {name for (name,) in self.read("SELECT resource_id FROM record WHERE resource_id IS NOT NULL")}
         for batch, line, kind, key in self.read(in_doubt):
@@ -242,6 +255,10 @@ class History:
 
     def lose(self):
         lose_tables(self.home)
+
+    def late(self):
+        """What a gateway has held arrives after all."""
+        self.target.arrives()
 
     def mood(self):
         self.refuses = not self.refuses
@@ -274,11 +291,20 @@ class History:
         assert not silent, silent
         found = json.loads(self.chartferry("verify", "--json")[1])
         assert not found["counts"], found["counts"]
-        assert found["ledger_cents"] == found["target_cents"]
+        cents = sum(round(body["amount"]["value"] * 100) for body in self.target.of("PaymentNotice"))
+        assert (found["ledger_cents"], found["target_cents"]) == (cents, cents)
+        self.evidence_is_true(cents)
         batches = json.loads(self.chartferry("status", "--json")[1])["batches"]
         [(number,)] = self.read("SELECT count(*) FROM reject WHERE state IN ('open', 'resubmitted')")
         assert sum(batch["open_rejects"] for batch in batches) == number
         assert not [p.name for p in (self.home / "inbox").iterdir()]
+
+    def evidence_is_true(self, cents):
+        """The three sides agree, and each record of the exports has a fate."""
+        found = json.loads(self.chartferry("evidence", "--json")[1])
+        assert found["agrees"], found["feeds"]
+        sides = {side: sum(feed[side]["cents"] for feed in found["feeds"]) for side in ("ledger", "target")}
+        assert sides == {"ledger": cents, "target": cents}
 
 
 @pytest.fixture

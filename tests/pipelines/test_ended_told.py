@@ -183,3 +183,12 @@ def test_a_row_that_was_wrong_beside_another_for_its_reject_says_that_this_was_l
     practice.take(head + good.replace(b",two,", b",2.00,") + wrong, "split.csv")
     assert practice.take(head + wrong.replace(b",two,", b",2.00,"), "second.csv")[1]["totals"]["rejected"] == 1
     assert amounts(practice) == [1, 2]
+
+
+def test_a_row_of_the_source_is_set_aside_beside_a_part_of_its_correction(practice, two):
+    """LEDGER-07: of two rows for its reject one was loaded, and one is still wrong."""
+    head, row = two[0].splitlines(keepends=True)
+    good, wrong = (row.replace(b",k2,", key) for key in (b",k2-b,", b",k2-c,"))
+    practice.take(head + good.replace(b",two,", b",2.00,") + wrong, "split.csv")
+    assert practice.take(HEADER + ROWS["k2"] + ROWS["k3"], "payments-3.csv")[1]["totals"]["rejected"] == 1
+    assert amounts(practice) == [1, 2, 3]

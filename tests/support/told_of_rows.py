@@ -148,13 +148,14 @@ class Law:
         self.put: dict[tuple[str, int], Put] = {}
         self.discarded: dict[str, tuple[str | None, frozenset[str]]] = {}
         self.allowed_by: dict[str, Put] = {}
+        self.said = defaultdict[str, set[str]](set)
         self.now = NOTHING
 
     # -- what a person knows
 
     def known_to(self, names: Iterable[str]) -> frozenset[str]:
-        """What rejects say is there, or on its way, when they are exported."""
-        return frozenset(each for name in names for each in self._said_by(self.now.rejects[name]))
+        """What rejects say is there, or on its way, when they are exported, or said before a person put them in."""
+        return frozenset(each for name in names for each in self.said[name])
 
     def _said_by(self, reject: Reject) -> Iterator[str]:
         origin = origin_in(str(reject.key))
@@ -176,6 +177,7 @@ class Law:
         for name, reject in self.now.rejects.items():
             if name not in before.rejects or reject.seen_at != before.rejects[name].seen_at:
                 self._is_true(name, reject, before)
+                self.said[name].update(self._said_by(reject))
             self._has_its_state(name, reject, before)
         for place, (key, state) in self.now.outcomes.items():
             if before.outcomes.get(place) != (key, state):
