@@ -16,10 +16,9 @@ def is_confirmed(ledger: Ledger, target: str, batch_id: str, command: str, feed:
 
 
 def waits(ledger: Ledger, target: str, batch_id: str, command: str) -> bool:
-    """True if the last run of a batch that ended sent nothing, and may wait for this."""
+    """True if the last run of a batch that ended sent nothing, and asks for this."""
     ended = [run for run in ledger.runs(target, batch_id) if run["finished_at"]]
-    was_stopped = bool(ended) and ended[-1]["state"] == "stopped"
-    return was_stopped and (command == NEW or bool(ended[-1]["copayments"]))
+    return bool(ended) and ended[-1]["state"] == "stopped" and f"{command} {batch_id}" in (ended[-1]["message"] or "")
 
 
 def confirmed_since(ledger: Ledger, catalog: Catalog, target: str) -> set[str]:

@@ -4,6 +4,7 @@ Its records may be known under another name, since the source or the key of the 
 of copayments alone, from a feed that never had one: its claims may only say where money was posted.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -52,30 +53,25 @@ def _known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Val
     """
     others = {row["source"] for row in session.ledger.batches(session.target) if row["resource_type"] == feed.resource}
     others.discard(feed.source)
-    formerly, was_loaded = _feeds_of_other_keys(session, feed), _was_loaded(session, batch_id)
-    is_paid = feed.resource == PAYMENT
-    if not validated.accepted or not (others or formerly or was_loaded or is_paid):
+    formerly, is_paid = _feeds_of_other_keys(session, feed), feed.resource == PAYMENT
+    if not validated.accepted or not (others or formerly or is_paid or _was_loaded(session, batch_id)):
         return None
     some = dict(_some(validated.folder / "accepted.parquet", -(-validated.accepted // LOOKED_AT)))
     known = session.ledger.known(session.target, feed.source, feed.resource, some)
-    new = {key: about for key, about in some.items() if key not in known}
+    new = {key: about for key, about in some.items() if key not in known or known[key].state == "refused"}
     looked_at = f"{len(new):,} records that were looked at"
     if _many(there := _under_other_keys(session, batch_id, new), new):
         return (
             f"{there:,} of {looked_at} were loaded from this file under other keys, and would be made a second time; "
             "the feed file has to say of the key what it said before"
         )
-    if (
-        not was_loaded
-        and (formerly or is_paid)
-        and not is_confirmed(session.ledger, session.target, batch_id, NEW, feed)
-    ):
-        there = _with_other_keys(session, feed, None if is_paid else formerly, new)
-        if _many(there, new) and (formerly or there >= FEWEST_EQUAL):
-            why = BY_FEED if formerly else BY_OTHERS
+    if (is_paid or formerly) and not is_confirmed(session.ledger, session.target, batch_id, NEW, feed):
+        there = _with_other_keys(session, feed, batch_id, None if is_paid else formerly, new)
+        if there >= FEWEST_EQUAL and _many(there, new):
             return (
                 f"{there:,} of {looked_at} are known with the same content under other keys, and would be made a "
-                f"second time; {why}. If they are records of their own: chartferry {NEW} {batch_id}"
+                f"second time; {BY_FEED if formerly else BY_OTHERS}. If they are records of their own: "
+                f"chartferry {NEW} {batch_id}"
             )
     for source in sorted(others):
         if _many(there := _under(session, source, feed.resource, new), new):
@@ -116,25 +112,38 @@ def _under_other_keys(session: Session, batch_id: str, new: Records) -> int:
 
 
 def _feeds_of_other_keys(session: Session, feed: Feed) -> list[int]:
-    """Return the numbers of the feeds by which records of the source were read, and whose key was another."""
+    """Return the numbers of the earlier contents of a feed that made other keys; none once a file was loaded by the key
+    that it makes now.
+    """
     run, batch = t.run.c, t.batch.c
-    same = (batch.target == session.target, batch.source == feed.source, batch.resource_type == feed.resource)
+    same = (batch.target == session.target, batch.feed == feed.name, batch.source == feed.source)
     of_run = and_(run.target == batch.target, run.batch_id == batch.batch_id)
-    other = select(run.feed_hash).join(t.batch, of_run).where(*same, run.key_hash != feed.key_hash)
-    query = select(t.feed_version.c.feed_no).where(t.feed_version.c.feed_hash.in_(other))
-    return [number for (number,) in session.ledger.read(query)]
+    query = select(t.feed_version.c.feed_no, run.key_hash).distinct().join(t.batch, of_run)
+    query = query.join(t.feed_version, t.feed_version.c.feed_hash == run.feed_hash)
+    found = list(session.ledger.read(query.where(*same, run.key_hash.is_not(None))))
+    return [] if any(key == feed.key_hash for _, key in found) else [number for number, _ in found]
 
 
-def _with_other_keys(session: Session, feed: Feed, feeds: Sequence[int] | None, new: Records) -> int:
-    """Return how many records are known with equal content. feeds: as these feeds read it, and no other."""
+def _with_other_keys(session: Session, feed: Feed, batch_id: str, feeds: Sequence[int] | None, new: Records) -> int:
+    """Return how many records other batches have made with equal content, each for one of these. feeds: as these feeds
+    read it, and no other.
+    """
     record, stream = t.records.c, t.stream.c
     same = (stream.target == session.target, stream.source == feed.source, stream.resource_type == feed.resource)
     here = record.stream_id == select(stream.stream_id).where(*same).scalar_subquery()
     hashes = {each for _, contents in new.values() for each in contents}
     query = select(record.content_hash).where(here, record.state.in_(THERE), record.content_hash.in_(hashes))
+    batch = t.batch.c
+    own = select(batch.batch_no).where(batch.target == session.target, batch.batch_id == batch_id)
+    query = query.where(record.batch_no.not_in(own))
     query = query if feeds is None else query.where(record.feed_no.in_(feeds))
-    there = {content for (content,) in session.ledger.read(query)}
-    return sum(not there.isdisjoint(contents) for _, contents in new.values())
+    there = Counter(content for (content,) in session.ledger.read(query))
+    found = 0
+    for _, contents in new.values():
+        if content := next((each for each in contents if there[each]), None):
+            there[content] -= 1
+            found += 1
+    return found
 
 
 def _some(accepted: Path, apart: int) -> Iterator[tuple[str, tuple[int, tuple[str, ...]]]]:

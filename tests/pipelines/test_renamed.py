@@ -115,10 +115,12 @@ def test_tasks_that_say_the_same_are_others_while_the_key_is_made_as_it_was(home
         return batch["state"], batch["batch_id"]
 
     assert sent(10, text)[0] == sent(20, text.replace("[columns]", 'changed = "skip"\n[columns]'))[0] == "finished"
-    state, name = sent(30, text.replace('"task_id"', '{ column = "task_id", before = "r" }'))
+    rekeyed = text.replace('"task_id"', '{ column = "task_id", before = "r" }')
+    state, name = sent(30, rekeyed)
     assert state == "stopped"
     assert asked("import", "--new", name)["totals"]["created"] == 5
-    assert len(target.stored) == 15
+    assert sent(40, rekeyed)[0] == "finished", "it was asked once"
+    assert len(target.stored) == 20
 
 
 def test_a_file_that_another_importer_loads_meanwhile_is_not_stopped(till, target, asked, monkeypatch):
@@ -187,7 +189,7 @@ def test_payments_whose_keys_a_spreadsheet_changed_are_stopped_until_a_person_sa
     head = "payment_id,patient_id,amount,paid_on\n"
     rows = [f"00{number},p1,{number}.00,2026-03-0{number}\n" for number in range(1, 9)]
     put(home, "payments-1.csv", head + "".join(rows[:6]))
-    assert asked("import")["totals"]["created"] == 6
+    first = asked("import")["batches"][0]["batch_id"]
     put(home, "payments-2.csv", head + "".join(rows))
     without_zeros(home)
     found = asked("import")
@@ -200,7 +202,34 @@ def test_payments_whose_keys_a_spreadsheet_changed_are_stopped_until_a_person_sa
     put(home, "payments-3.csv", head + rows[0] + "x1,p1,1.00,2026-03-01\n")
     assert asked("import")["totals"]["created"] == 1, "one alone may be a second one"
     assert chartferry("import", "--new", "payments-none")[0] == 4
+    assert chartferry("import", "--new", first)[0] == 4, "nobody asked for it"
     assert asked("import", "--new", name, "--why", "the bank says so")["totals"]["created"] == 8
     decisions = json.loads(chartferry("status", name, "--json")[1])["batches"][0]["decisions"]
     assert [each["why"] for each in decisions] == ["the bank says so"]
     assert chartferry("import", "--new", "payments-none", "--again", name)[0] == 2
+
+
+def test_rows_of_a_file_that_was_loaded_in_part_are_looked_for_too(home, target, asked, chartferry):
+    """LEDGER-02: what had been refused is not loaded beside its like from another file."""
+    head = "payment_id,patient_id,amount,paid_on\n"
+    rows = [f"00{number},p1,{number}.00,2026-03-0{number}\n" for number in range(1, 6)]
+    target.refuse = lambda body: body["amount"]["value"] > 1
+    put(home, "payments-1.csv", head + "".join(rows))
+    assert asked("import")["totals"]["refused"] == 4
+    target.refuse = lambda body: False
+    put(home, "payments-2.csv", head + "".join(rows[1:]))
+    without_zeros(home)
+    assert asked("import")["totals"]["created"] == 4
+    assert chartferry("rejects", "retry")[0] == 4
+    put(home, "payments-1.csv", head + "".join(rows))
+    assert asked("import")["exit_code"] == 4
+    assert len(target.stored) == 5
+
+
+def test_two_equal_payments_are_not_both_known_by_one(home, target, asked):
+    """LEDGER-02"""
+    head = "payment_id,patient_id,amount,paid_on\n"
+    put(home, "payments-1.csv", head + "k1,p1,1.00,2026-03-01\n")
+    asked("import")
+    put(home, "payments-2.csv", head + "k2,p1,1.00,2026-03-01\nk3,p1,1.00,2026-03-01\n")
+    assert asked("import")["totals"]["created"] == 2
