@@ -17,6 +17,7 @@ from pipelines.corrections.records import (
     there_again,
     waiting_versions,
 )
+from pipelines.ledger.answering import AGAIN
 from pipelines.ledger.former import plan_anew, standing_again, undone, withdrawal_given_up
 from pipelines.ledger.rows import Outcome
 from pipelines.ledger.states import MADE
@@ -58,7 +59,7 @@ def plan_again(session: Session, batch_id: str) -> int:
 
 
 def _begin(session: Session, batch_id: str) -> None:
-    session.decide("import --again", [batch_id])
+    session.decide(AGAIN, [batch_id])
     session.ledger.finish_batch(session.target, batch_id, "running")
 
 

@@ -10,7 +10,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, and_, exists, or_, select
+from sqlalchemy import ColumnElement, Row, and_, exists, func, or_, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
@@ -23,7 +23,7 @@ OPEN = ("open", "resubmitted")
 DONE_WITH = ("closed", "resubmitted", "discarded")
 """What becomes of a reject, in the order in which it is told: its record is there, or is on its way, or a person is
 done with it."""
-DISCARD = "rejects discard"
+DISCARD, AGAIN = "rejects discard", "import --again"
 LATEST = "9"
 LINES: tuple[tuple[Any, ...], ...] = ((t.records,), (t.versions, t.IS_OUTCOME))
 """Tables of what stands on the lines of a batch, each with a condition if need be."""
@@ -68,7 +68,7 @@ def fates(
     named = Rejects(ledger, of, ledger.read_of(query, t.reject.c.reject_id, names))
     keys = {claim.key for claim in claims if not any(name in named.by_id for name in claim.names)}
     keys |= {reject.source_key for reject in named.by_id.values()}
-    of_keys = Rejects.ended(ledger, of, keys - {None}, here)
+    of_keys = Rejects.ended(ledger, of, batch_id, keys - {None}, here)
     return [_fate(claim, batch_id, named, of_keys, here) for claim in claims]
 
 
@@ -84,7 +84,8 @@ def _of_key(reject: Row[Any], claim: Claim, of_keys: "Rejects", here: Collection
     """What an earlier reject of its key says of a row that names none."""
     loaded_at, state = of_keys.loaded_at.get(reject.source_key, ""), of_keys.state(reject, claim)
     if state == "discarded":
-        return state if of_keys.discarded_at.get(reject.reject_id, LATEST) > loaded_at else "open"
+        decided_at = max(loaded_at, of_keys.again_at) if loaded_at else ""
+        return state if of_keys.discarded_at.get(reject.reject_id, LATEST) > decided_at else "open"
     if reject.reject_id in here and reject.reject_id not in claim.names:
         return "resubmitted"
     return "closed" if reject.state == "closed" and not loaded_at else state
@@ -113,7 +114,8 @@ class Rejects:
     """Some rejects of a target, source and type, with what answers them.
 
     told: those that say what is known of their records. loaded_at: by key, when a record was
-    loaded last that has been changed or taken back since. discarded_at: by id.
+    loaded last that has been changed or taken back since. discarded_at: by id. again_at: when a person last had
+    what there was of the batch loaded again.
     """
 
     def __init__(self, ledger: LedgerAccess, of: Of, found: Iterable[Row[Any]]) -> None:
@@ -125,10 +127,12 @@ class Rejects:
         reason = t.reject_reason.c
         query = select(reason.reject_id).where(reason.rule_id.in_(TOLD))
         self.told = {name for (name,) in ledger.read_of(query, reason.reject_id, sorted(self.by_id))}
-        self.loaded_at, self.discarded_at = dict[str, str](), dict[str, str]()
+        self.loaded_at, self.discarded_at, self.again_at = dict[str, str](), dict[str, str](), ""
 
     @classmethod
-    def ended(cls, ledger: LedgerAccess, of: Of, keys: Collection[str | None], here: Collection[str]) -> "Rejects":
+    def ended(
+        cls, ledger: LedgerAccess, of: Of, batch_id: str, keys: Collection[str | None], here: Collection[str]
+    ) -> "Rejects":
         """Those of these keys that are done with, or waited for, or are to be answered here; also open ones of which
         a part was put in. One that is done with says nothing while another of its key and file is open.
         """
@@ -149,6 +153,8 @@ class Rejects:
         discards = select(decision.subject, decision.at).where(decision.command == DISCARD)
         ids = [name for name, each in found.by_id.items() if each.state == "discarded"]
         found.discarded_at.update(map(tuple, ledger.read_of(discards, decision.subject, ids)))
+        again = select(func.max(decision.at)).where(decision.target == of[0], decision.command == AGAIN)
+        found.again_at = ledger.value(again.where(decision.subject == batch_id)) or "" if ids else ""
         return found
 
     def _leave_out(self, opened: Iterable[str]) -> None:

@@ -198,6 +198,7 @@ QUERIES: dict[str, str] = {
         WHERE {LIVE} AND there.status = 'entered-in-error'""",
     "not taken back": f"""
         SELECT batch_id, line, resource_id FROM former JOIN there ON there.id = former.resource_id
+        ANTI JOIN (FROM ours WHERE {LIVE}) AS ours ON ours.resource_id = former.resource_id
         WHERE former.fate <> 'kept' AND NOT {WITHOUT}""",
     "shared": f"""
         SELECT min(batch_id) AS batch_id, arg_min(line, batch_id) AS line, resource_id FROM ours

@@ -125,3 +125,19 @@ def test_status_shows_open_rejects_without_what_they_say(practice):
     [reject_id] = practice.ids().values()
     assert f"reject {reject_id}: line 2, open, attempts 1: FEED-FILE-09" in said
     assert not re.search("secret|key-1|patient-1", said)
+
+
+@pytest.mark.parametrize("taken_back", [False, True], ids=["gone", "undone"])
+def test_what_was_loaded_is_loaded_again_though_another_row_of_its_key_was_discarded(practice, taken_back):
+    """LEDGER-07, CLI-CMD-18: the discard is of the other row, and the person who loads again knows of it."""
+    practice.take(TASKS + FIRST + OTHER, "tasks-1.csv")
+    [(batch,)] = practice.rows("SELECT batch_id FROM batch")
+    practice.take(TASKS + SECOND, "tasks-2.csv")
+    assert practice.run("rejects", "discard", practice.ids()["t1"], "--why", "the first is right")[0] == 0
+    if taken_back:
+        practice.run("undo", batch)
+    else:
+        for name in list(practice.target.stored):
+            practice.target.lose(name)
+    assert practice.run("import", "--again", batch)[0] == 0
+    assert standing(practice) == ["first", "other"]

@@ -348,3 +348,16 @@ def test_of_many_differences_the_first_of_each_kind_are_shown_and_all_are_in_a_f
     assert asked("import", "--again", name)["totals"]["created"] == 12
     target.lose(double)
     assert (asked("verify")["file"], file.exists()) == (None, False)
+
+
+def test_what_was_gone_and_is_there_again_in_the_place_of_what_was_loaded_for_it_is_no_difference(batch, target, asked):
+    """CLI-CMD-17, CLI-CMD-18: an older store was put back, and then the newer one after all."""
+    before, named = dict(target.stored), dict(target.identified)
+    for body in target.of("PaymentNotice"):
+        target.lose(body["id"])
+    assert asked("import", "--again", batch)["totals"]["created"] == 3
+    target.stored, target.identified = before, named
+    assert asked("verify")["counts"]["gone"] == 3
+    asked("import", "--again", batch)
+    assert asked("verify")["counts"] == {}
+    assert len(target.of("PaymentNotice")) == 3
