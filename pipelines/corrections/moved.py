@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pipelines.client.identifiers import values_of
+from pipelines.ledger.former import earlier_versions
 from pipelines.ledger.rows import Outcome
 from pipelines.loading.identity import Identity
 from pipelines.loading.ownership import VALUES_A_SEARCH, Named, Owner, places, value_of
@@ -47,24 +48,22 @@ class Followed(NamedTuple):
 def follow(session: Session, records: Sequence[Moved]) -> Followed:
     """Write down the new ids of records whose old ones are gone. Raises `TargetUnusable`.
 
-    A resource that was taken back in the chart has moved like any other.
+    A resource that was taken back in the chart has moved like any other. Without identifiers, a record is there again
+    if the resource is that it had before it was loaded again.
     """
     of_streams: dict[tuple[str, str], list[int]] = defaultdict(list)
     for at, record in enumerate(records):
         of_streams[record.source, record.resource_type].append(at)
     followed = Followed([], {}, [])
     for (source, kind), of_stream in of_streams.items():
-        if not session.shows_names(kind):
-            followed.gone.extend(of_stream)
-            continue
         for start in range(0, len(of_stream), VALUES_A_SEARCH):
             some = of_stream[start : start + VALUES_A_SEARCH]
+            look = _by_name if session.shows_names(kind) else _by_former_ids
             with reading(kind):
-                values = [value_of(records[at]) for at in some]
-                there = places(session.connection.client, Identity(source, kind), values)
+                there = look(session, source, kind, [records[at] for at in some])
             outcomes = []
-            for at in some:
-                ids, record = there[value_of(records[at])], records[at]
+            for at, ids in zip(some, there, strict=True):
+                record = records[at]
                 if not ids:
                     followed.gone.append(at)
                 elif len(ids) > 1:
@@ -76,6 +75,18 @@ def follow(session: Session, records: Sequence[Moved]) -> Followed:
                 session.ledger.settle(session.target, source, kind, outcomes)
     followed.gone.sort()
     return followed
+
+
+def _by_name(session: Session, source: str, kind: str, records: Sequence[Moved]) -> list[Sequence[str]]:
+    there = places(session.connection.client, Identity(source, kind), list(map(value_of, records)))
+    return [there[value_of(record)] for record in records]
+
+
+def _by_former_ids(session: Session, source: str, kind: str, records: Sequence[Moved]) -> list[Sequence[str]]:
+    gone = earlier_versions(session.ledger, session.target, source, kind, [record.key for record in records], "gone")
+    had = {(version.key, version.generation): str(version.resource_id) for version in gone}
+    ids = [had.get((record.key, record.generation)) for record in records]
+    return [[each] if each and session.connection.client.read(kind, each) is not None else [] for each in ids]
 
 
 def owner_of(session: Session, source: str, kind: str) -> Owner:
