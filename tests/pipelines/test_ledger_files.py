@@ -69,7 +69,7 @@ def test_a_ledger_of_version_4_learns_when_each_key_was_first_sent(
         clock.now += timedelta(hours=1)
         plan_anew(ledger, lease, [(*OF, "resent", 1)], None)
         plan_anew(ledger, lease, [(*OF, "again", 1)], "gone")
-        ledger.intend_again(lease, *OF, [intent(key, 3, generation=2) for key in ("resent", "again")])
+        ledger.intend_again(lease, *OF, [intent("resent", 3, generation=2), intent("again", 3)])
     before = first_sent(ledger)
     assert before == {"plain": first, "resent": first, "again": first}
     make_earlier(ledger, 4)
