@@ -1,8 +1,8 @@
 """Updates of tasks that the target has lost, as after a restore of its store: it changed them last before we did.
 
 Somebody in the chart may well have changed a task since, and that is no fault. Only the time of the target's last
-change tells one from the other. Where it shows none, or it is of the second in which the update was sent, nothing is
-said to be lost.
+change tells one from the other. Where it shows none, or it is of the minute before the update was sent, nothing is
+said to be lost: the target's clock may be behind ours.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +19,8 @@ from pipelines.session.session import Session
 from pipelines.verifying.staging import Filling
 
 IDS_A_LOOK = 1_000
-HTTP_DATE = timedelta(seconds=1)
-"""A time in a header is cut to the second."""
+APART = timedelta(seconds=60)
+"""Clocks may be so far apart. Besides, a time in a header is cut to the second."""
 NOT_SAID = """
 SELECT ours.resource_id, ours.first_attempt_at FROM ours JOIN there ON there.id = ours.resource_id
 JOIN content USING (key, content_hash)
@@ -50,6 +50,6 @@ def is_older(read: AsOf, sent_at: str | None) -> bool:
     if sent is None or read.date is None:
         return False
     try:
-        return parsedate_to_datetime(read.date) + HTTP_DATE <= sent
+        return parsedate_to_datetime(read.date) + APART <= sent
     except (TypeError, ValueError):
         return False

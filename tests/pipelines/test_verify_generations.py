@@ -209,7 +209,8 @@ def test_a_task_that_was_changed_in_the_chart_is_told_and_no_failure(home, targe
 def restored(home, target, asked):
     """Three tasks that a second file updated, of which the store has two as they were before: batch, old ones by key.
 
-    Of k1 the status alone was updated, of k2 the patient; k3 was, and somebody in the chart has reopened it since.
+    Of k1 the status alone was updated, of k2 the patient; k3 was, and somebody in the chart has reopened it since;
+    the target's clock is behind.
     """
     (home / "feeds").mkdir()
     columns = "task_id patient_id description status requester_id".split()
@@ -226,7 +227,7 @@ def restored(home, target, asked):
         target.stored[body["id"]] = body
     old = {key: body["id"] for key, body in before.items()}
     target.changed_at = dict.fromkeys([old["k1"], old["k2"]], datetime.now(UTC) - timedelta(days=1))
-    target.changed_at[old["k3"]] = datetime.now(UTC) + timedelta(seconds=5)
+    target.changed_at[old["k3"]] = datetime.now(UTC) - timedelta(seconds=30)
     return found["batches"][0]["batch_id"], old
 
 
