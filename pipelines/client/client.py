@@ -62,10 +62,14 @@ READ = httpx.ByteStream(b"")
 
 
 class AsOf(NamedTuple):
-    """What tells the version that was read: an HTTP-date, and an entity tag, each where the target shows one."""
+    """What tells the version that was read: an HTTP-date, and an entity tag, each where the target shows one.
+
+    changed: the HTTP-date of its last change alone.
+    """
 
     date: str | None = None
     etag: str | None = None
+    changed: str | None = None
 
 
 NO_TIME = AsOf()
@@ -200,8 +204,8 @@ class FhirClient:
             if first_issue(object_of(answer)) is None:
                 raise Unknown(f"HTTP {answer.status_code}")
             return None
-        date = answer.headers.get("last-modified") or answer.headers.get("date")
-        return body_of(answer), AsOf(date, answer.headers.get("etag"))
+        changed = answer.headers.get("last-modified")
+        return body_of(answer), AsOf(changed or answer.headers.get("date"), answer.headers.get("etag"), changed)
 
     def get(self, path: str) -> dict[str, Any]:
         """The object at a path or link (`/Task?...`); raises `NotSent`, `NotDone`, `Refused` or `Unknown`."""

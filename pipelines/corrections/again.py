@@ -12,6 +12,7 @@ from pipelines.corrections.gone import lost_updates, not_there
 from pipelines.corrections.moved import follow
 from pipelines.corrections.records import (
     Piece,
+    count_records,
     pieces_of,
     read_versions,
     there_again,
@@ -53,7 +54,7 @@ def plan_again(session: Session, batch_id: str) -> int:
             ledger.settle(session.target, piece[0].source, piece[0].resource_type, outcomes)
             number += len(piece)
         progress.end(f"{number:,} to be loaded anew")
-    if not (found or number):
+    if not (found or number or count_records(session, batch_id, ("planned",))):
         raise NotPossible(f"{batch_id}: nothing of it was taken back or is gone from the target")
     return number
 

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from pipelines.client.comparison import patient_of
 from pipelines.client.identifiers import values_of
 from pipelines.ledger.former import earlier_versions
 from pipelines.ledger.rows import Outcome
@@ -84,9 +85,17 @@ def _by_name(session: Session, source: str, kind: str, records: Sequence[Moved])
 
 def _by_former_ids(session: Session, source: str, kind: str, records: Sequence[Moved]) -> list[Sequence[str]]:
     gone = earlier_versions(session.ledger, session.target, source, kind, [record.key for record in records], "gone")
-    had = {(version.key, version.generation): str(version.resource_id) for version in gone}
-    ids = [had.get((record.key, record.generation)) for record in records]
-    return [[each] if each and session.connection.client.read(kind, each) is not None else [] for each in ids]
+    had: dict[tuple[str, int], dict[str, str | None]] = defaultdict(dict)
+    for version in gone:
+        had[version.key, version.generation][str(version.resource_id)] = version.patient_id
+
+    def is_there(name: str, patient: str | None) -> bool:
+        """An id may be another's by now."""
+        body = session.connection.client.read(kind, name)
+        return body is not None and patient_of(body) == patient
+
+    ids = (had[record.key, record.generation] for record in records)
+    return [[name for name, patient in each.items() if is_there(name, patient)] for each in ids]
 
 
 def owner_of(session: Session, source: str, kind: str) -> Owner:

@@ -95,12 +95,16 @@ def changed_since(session: Session, batch_id: str) -> Iterator[tuple[Record, str
 
 
 def there_again(session: Session, piece: Piece) -> list[Former]:
-    """Versions of these records that had been taken back, and that a restored target has as they were before."""
+    """Versions of these records that had been taken back, and that a restored target has as they were before; of
+    records that were, also those that were gone.
+    """
     source, kind = piece[0].source, piece[0].resource_type
     if kind not in TAKEN_BACK:
         return []
     keys = [record.key for record in piece]
     before = earlier_versions(session.ledger, session.target, source, kind, keys, "withdrawn")
+    if undone := [record.key for record in piece if record.state == "undone"]:
+        before += earlier_versions(session.ledger, session.target, source, kind, undone, "gone")
     found = read_versions(session, kind, before)
     return [v for v, body in zip(before, found, strict=True) if body and body.get("status") != TAKEN_BACK[kind]]
 

@@ -4,6 +4,9 @@ A row whose reject did not say that its record is known when it was exported is 
 """
 
 from collections.abc import Collection
+from datetime import UTC, datetime
+
+from pipelines.ledger.lease import utc_text
 
 OF_OTHERS = "LEDGER-07"
 TOLD = (OF_OTHERS, "LEDGER-08")
@@ -21,7 +24,10 @@ def marked(reject_id: str, rules: Collection[str], at: str) -> str:
 
 
 def parted(name: str) -> tuple[str, str]:
-    """Return the id of a reject, and the moment up to which is known what is there (UTC text, or empty)."""
+    """Return the id of a reject, and the moment up to which is known what is there (UTC text, or empty). Of what is yet
+    to come nobody knows.
+    """
     reject_id, _, at = name.partition("-")
     day, time = f"{at[:4]}-{at[4:6]}-{at[6:8]}", f"{at[8:10]}:{at[10:12]}:{at[12:14]}.{at[14:]}"
-    return reject_id, f"{day}T{time}Z" if at else ""
+    until = f"{day}T{time}Z" if at else ""
+    return reject_id, until if until <= utc_text(datetime.now(UTC)) else ""

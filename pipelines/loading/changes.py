@@ -218,7 +218,10 @@ def said(task: Body) -> str | None:
 def _said(task: Body) -> Iterator[str]:
     yield from (f"{name} {task[name]}" for name in ("status", "description") if name in task)
     yield from (f"{name} {_reference(task[name])}" for name in REFERENCES if name in task)
-    yield from (f"{name} {second(_time(task, name))}" for name in TIMES if name in task)
+    for name in TIMES:
+        if name in task:
+            at = second(_time(task, name))
+            yield f"{name} {at and at.timestamp()}"
     yield from (f"label {label}" for label in sorted(_labels(task)))
     if _group(task):
         yield f"group {_group_id(task)}"

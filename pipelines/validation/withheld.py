@@ -5,7 +5,7 @@ of copayments alone, from a feed that never had one: its claims may only say whe
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sqlalchemy import and_, select
@@ -13,6 +13,7 @@ from sqlalchemy import and_, select
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.spill import batches
 from pipelines.ledger import tables as t
+from pipelines.ledger.answering import DONE_WITH
 from pipelines.ledger.states import LANDED, MADE, UNDECIDED
 from pipelines.session.confirmed import COPAYMENTS, NEW, is_confirmed
 from pipelines.session.session import Session
@@ -59,6 +60,8 @@ def _known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Val
     some = dict(_some(validated.folder / "accepted.parquet", -(-validated.accepted // LOOKED_AT)))
     known = session.ledger.known(session.target, feed.source, feed.resource, some)
     new = {key: about for key, about in some.items() if key not in known or known[key].state == "refused"}
+    for key in _done_with(session, feed, new):
+        del new[key]
     looked_at = f"{len(new):,} records that were looked at"
     if _many(there := _under_other_keys(session, batch_id, new), new):
         return (
@@ -112,16 +115,27 @@ def _under_other_keys(session: Session, batch_id: str, new: Records) -> int:
 
 
 def _feeds_of_other_keys(session: Session, feed: Feed) -> list[int]:
-    """Return the numbers of the earlier contents of a feed that made other keys; none once a file was loaded by the key
-    that it makes now.
+    """Return the numbers of the earlier contents of a feed that made other keys; none once a person has said of a file
+    by the key that it makes now that its records are others.
     """
     run, batch = t.run.c, t.batch.c
     same = (batch.target == session.target, batch.feed == feed.name, batch.source == feed.source)
     of_run = and_(run.target == batch.target, run.batch_id == batch.batch_id)
-    query = select(t.feed_version.c.feed_no, run.key_hash).distinct().join(t.batch, of_run)
-    query = query.join(t.feed_version, t.feed_version.c.feed_hash == run.feed_hash)
-    found = list(session.ledger.read(query.where(*same, run.key_hash.is_not(None))))
-    return [] if any(key == feed.key_hash for _, key in found) else [number for number, _ in found]
+    said = {each["subject"] for each in session.ledger.decisions(session.target) if each["command"] == NEW}
+    of_feed = select(run.batch_id).join(t.batch, of_run).where(*same, run.key_hash == feed.key_hash)
+    if said and not said.isdisjoint(name for (name,) in session.ledger.read(of_feed)):
+        return []
+    other = select(run.feed_hash).join(t.batch, of_run).where(*same, run.key_hash != feed.key_hash)
+    query = select(t.feed_version.c.feed_no).where(t.feed_version.c.feed_hash.in_(other))
+    return [number for (number,) in session.ledger.read(query)]
+
+
+def _done_with(session: Session, feed: Feed, keys: Collection[str]) -> set[str]:
+    """Return those of these keys whose rows do not go by themselves: a reject of theirs is done with, or waited for."""
+    reject = t.reject.c
+    same = (reject.target == session.target, reject.source == feed.source, reject.resource_type == feed.resource)
+    query = select(reject.source_key).where(*same, reject.state.in_(DONE_WITH))
+    return {key for (key,) in session.ledger.read_of(query, reject.source_key, sorted(keys))}
 
 
 def _with_other_keys(session: Session, feed: Feed, batch_id: str, feeds: Sequence[int] | None, new: Records) -> int:

@@ -27,6 +27,7 @@ MEANING = {
     "shared": "one resource stands for several rows",
     "double": "there once more, unknown to the ledger; where nobody else made them, take them back in the chart",
     "unknown": "made by an importer, and no row of this ledger; where it was lost, chartferry verify --adopt",
+    "not sent": "planned, and not sent yet; import their file once more, or chartferry import --again BATCH",
     "in doubt": "not known whether the target has them; chartferry doubts resolve",
 }
 """Each kind of difference: its sentence, and what to do."""

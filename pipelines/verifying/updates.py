@@ -47,9 +47,9 @@ def stage_behind(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> 
 def is_older(read: AsOf, sent_at: str | None) -> bool:
     """True if the target last changed what was read before an update of it was sent."""
     sent = moment(sent_at)
-    if sent is None or read.date is None:
+    if sent is None or read.changed is None:
         return False
     try:
-        return parsedate_to_datetime(read.date) + APART <= sent
+        return parsedate_to_datetime(read.changed) + APART <= sent
     except (TypeError, ValueError):
         return False

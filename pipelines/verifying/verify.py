@@ -232,6 +232,8 @@ QUERIES: dict[str, str] = {
         ANTI JOIN (SELECT there.id FROM {BY_NAME} WHERE {WITHOUT}) AS earlier
             ON earlier.id = there.id
         WHERE {BY_IMPORTERS} AND ($lost OR {OF_OWN_SOURCE})""",
+    "not sent": """
+        SELECT batch_id, line, resource_id FROM ours WHERE state = 'planned'""",
     "in doubt": """
         SELECT batch_id, line, resource_id FROM ours WHERE state IN ('in_doubt', 'sending')""",
 }

@@ -11,7 +11,7 @@ import pytest
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Patience
 from pipelines.client.replies import NotSent, Reply, Unknown
-from pipelines.loading.changes import Changes
+from pipelines.loading.changes import Changes, has, said
 from pipelines.loading.identity import Identity
 from pipelines.loading.ownership import Made, Owner
 
@@ -97,3 +97,12 @@ def test_once_the_target_cannot_be_used_nothing_more_is_asked_of_it(failure: Exc
     assert all("the target could not be used" in (each.unusable or "") for each in posted)
     states = Counter(each.result.state for each in posted)
     assert states == ({"planned": 50} if isinstance(failure, NotSent) else {"in_doubt": 1, "planned": 49})
+
+
+@pytest.mark.parametrize("at", ["2026-01-01T10:00:00+02:00", "2026-01-01T08:00:00Z", "2026-01-01T08:00:00.25+00:00"])
+def test_what_a_task_has_of_an_update_it_also_says(at):
+    """CLI-CMD-17: whatever offset a time is written with."""
+    ours = {"status": "requested", "for": {"reference": "Patient/p1"}, "authoredOn": at}
+    there = ours | {"authoredOn": "2026-01-01T08:00:00+00:00", "description": "call"}
+    assert has(there, ours)
+    assert set((said(ours) or "").split()) < set((said(there) or "").split())

@@ -388,3 +388,16 @@ def test_reasons_that_cannot_be_had_leave_a_refusal_as_it_is(practice, monkeypat
     assert practice.run("rejects", "retry")[0] == 3
     assert practice.target.validated == 8
     assert len(practice.rows("SELECT * FROM reject_reason WHERE position = 1")) == 5
+
+
+@pytest.mark.parametrize("edited", ["1.23457E+15", "{}x", "'{}", '="{}"', "{}-2026112703365123565"])
+def test_a_row_whose_reject_id_a_program_has_changed_is_set_aside(practice, edited):
+    """LEDGER-07: it would go as if it named nothing, and its reject could be answered once more."""
+    practice.take(HEADER + ",p1,1.00,2026-01-01,\n,p1,2.00,2026-01-02,\n")
+    text = one(practice.export())
+    first = text.splitlines()[1].split(",")[0]
+    fixed = text.replace(",,p1,1.00", ",a1,p1,1.00").replace(",,p1,2.00", ",a2,p1,2.00")
+    cell = edited.format(first)
+    cell = '"' + cell.replace('"', '""') + '"' if '"' in cell else cell
+    code, found = practice.take(fixed.replace(first, cell, 1), "fixed.csv")
+    assert (code, found["totals"]["created"], found["totals"]["rejected"]) == (3, 1, 1)

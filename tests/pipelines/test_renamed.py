@@ -233,3 +233,42 @@ def test_two_equal_payments_are_not_both_known_by_one(home, target, asked):
     asked("import")
     put(home, "payments-2.csv", head + "k2,p1,1.00,2026-03-01\nk3,p1,1.00,2026-03-01\n")
     assert asked("import")["totals"]["created"] == 2
+
+
+def test_a_small_file_that_nobody_was_asked_about_does_not_answer_for_the_full_export(home, target, asked):
+    """LEDGER-02: of tasks, too, which are made a second time under other keys."""
+    head = "task_id,patient_id,description,status,requester_id\n"
+    feed, names = home / "feeds" / "tasks.toml", head.strip().split(",")
+    feed.parent.mkdir()
+    text = 'kind = "tasks"\nfiles = ["tasks*"]\n[columns]\n' + "".join(f'{name} = "{name}"\n' for name in names)
+    rows = [f"k{number},p1,Call {number},requested,d1\n" for number in range(7)]
+    feed.write_text(text)
+    put(home, "tasks-1.csv", head + "".join(rows[:5]))
+    asked("import")
+    feed.write_text(text.replace('"task_id"', '{ column = "task_id", before = "r" }'))
+    put(home, "tasks-2.csv", head + rows[5])
+    assert asked("import")["totals"]["created"] == 1
+    put(home, "tasks-3.csv", head + "".join(rows))
+    assert asked("import")["batches"][0]["state"] == "stopped"
+    assert len(target.stored) == 6
+
+
+def test_rows_that_do_not_go_by_themselves_stop_no_file(home, target, asked, chartferry):
+    """LEDGER-02, LEDGER-07: the source had mended what was put in by hand under other keys."""
+    head = "payment_id,patient_id,amount,paid_on\n"
+    put(home, "payments-1.csv", head + "k1,p1,one,2026-03-01\nk2,p1,two,2026-03-01\n")
+    asked("import")
+    chartferry("rejects", "export", "--out", home.parent / "out")
+    (export,) = (home.parent / "out").iterdir()
+    mended = export.read_text().replace("k1,p1,one", "k1-b,p1,1.00").replace("k2,p1,two", "k2-b,p1,2.00")
+    put(home, "fixed.csv", mended)
+    assert asked("import")["totals"]["created"] == 2
+    for night in range(2):
+        put(
+            home,
+            f"payments-n{night}.csv",
+            f"{head}k1,p1,1.00,2026-03-01\nk2,p1,2.00,2026-03-01\nn{night},p2,9.00,2026-03-02\n",
+        )
+        totals = asked("import")["totals"]
+        assert (totals["created"], totals["rejected"]) == (1, 2)
+    assert len(target.stored) == 4

@@ -297,3 +297,19 @@ def test_a_batch_keeps_its_counts_when_another_file_loads_what_was_taken_back_of
     asked("import", first)
     [batch] = json.loads(chartferry("status", first.parts[-3], "--json")[1])["batches"]
     assert (batch["created"], batch["adopted"], batch["accepted"]) == (1, 0, 1)
+
+
+def test_what_was_gone_and_is_there_again_after_its_record_was_taken_back_is_taken_back_too(home, target, asked):
+    """CLI-CMD-10, CLI-CMD-17: as verify advises."""
+    tasks(home, "k1", "k2")
+    batch = asked("import")["batches"][0]["batch_id"]
+    before = {name: dict(body) for name, body in target.stored.items()}
+    for name in before:
+        target.lose(name)
+    asked("import", "--again", batch)
+    asked("undo", batch)
+    target.stored = before
+    assert asked("verify")["counts"] == {"not taken back": 2}
+    assert asked("undo", batch)["taken"] == 2
+    assert {body["status"] for body in target.of("Task")} == {"cancelled"}
+    assert asked("verify")["counts"] == {}

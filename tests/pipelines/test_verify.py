@@ -361,3 +361,33 @@ def test_what_was_gone_and_is_there_again_in_the_place_of_what_was_loaded_for_it
     asked("import", "--again", batch)
     assert asked("verify")["counts"] == {}
     assert len(target.of("PaymentNotice")) == 3
+
+
+def test_what_is_planned_and_was_not_sent_is_named_and_can_be_sent_yet(batch, home, target, asked):
+    """CLI-CMD-17, CLI-CMD-18: its file was stopped after it had been planned anew."""
+    for body in target.of("PaymentNotice"):
+        target.lose(body["id"])
+    control = home / "batches" / batch / "source"
+    (name,) = (path.name for path in control.iterdir())
+    (control / f"{name}.control.json").write_text('{"rows": 99}')
+    assert asked("import", "--again", batch)["batches"][0]["state"] == "stopped"
+    found = asked("verify")
+    assert (found["exit_code"], found["counts"]) == (3, {"not sent": 3})
+    (control / f"{name}.control.json").unlink()
+    assert asked("import", "--again", batch)["totals"]["created"] == 3
+    assert asked("verify")["counts"] == {}
+
+
+@pytest.mark.parametrize("batch", [False], indirect=True, ids=["bare"])
+def test_a_store_from_before_what_was_loaded_again_twice_has_nothing_twice(batch, target, asked):
+    """CLI-CMD-18: without identifiers, each resource that a record had is looked for, if it is of its patient yet."""
+    before = dict(target.stored)
+    for _ in range(2):
+        for body in target.of("PaymentNotice"):
+            target.lose(body["id"])
+        assert asked("import", "--again", batch)["totals"]["created"] == 3
+    target.stored = before
+    lost = next(iter(before))
+    target.stored[lost] = before[lost] | {"request": {"reference": "Patient/other"}}
+    assert asked("import", "--again", batch)["totals"]["created"] == 1
+    assert len(target.of("PaymentNotice")) == 4

@@ -23,7 +23,7 @@ from pipelines.feeds.reading.broken import (
 from pipelines.feeds.reading.chunks import CHUNK_SIZE, Chunk
 from pipelines.feeds.reading.dialect import dialect, mended
 from pipelines.feeds.reading.lines import LONGEST_LINE, NOT_ROWS
-from pipelines.feeds.reading.marks import REJECT_ID, Columns
+from pipelines.feeds.reading.marks import BAD_ID, DAMAGED, REJECT_ID, Columns
 from pipelines.feeds.reading.mending import mending_key
 from pipelines.feeds.reading.text_reader import TextReader
 from pipelines.feeds.terms.columns import Fault
@@ -173,12 +173,12 @@ class CsvReader(TextReader):
                 self.counted.repeats.append(line)
                 self.counted.of_repeats += lines
                 continue
-            cells, raw = self._own(line, found, raw) if self._marks else (found, raw)
+            cells, raw, bad = self._own(line, found, raw) if self._marks else (found, raw, None)
             if width is None and len(cells) >= least:
                 self._width = width = len(cells)
             fits = len(cells) == width
             if fits:
-                fault = unreadable(raw) or (other_text(raw, self.feed.encoding) if single_byte else None)
+                fault = bad or unreadable(raw) or (other_text(raw, self.feed.encoding) if single_byte else None)
             else:
                 fault = self._ragged(len(cells), width, raw)
             if fault is None and swallowed and not takes_quotes:
@@ -195,11 +195,11 @@ class CsvReader(TextReader):
             if self._one_by_one <= self.counted.lines and self._one_by_one:
                 return
 
-    def _own(self, line: int, cells: list[str], raw: str) -> tuple[list[str], str]:
+    def _own(self, line: int, cells: list[str], raw: str) -> tuple[list[str], str, Fault | None]:
         answered, cells, raw = self._marks.off(cells, raw)
         if answered:
             self.answers[line] = answered
-        return cells, raw
+        return cells, raw, BAD_ID if answered == DAMAGED else None
 
     def _ragged(self, fields: int, width: int | None, raw: str) -> Fault:
         if width is None:

@@ -15,6 +15,7 @@ from typing import Any
 from fhir_service.interface.json_text import Malformed, parse_json
 from pipelines.feeds.reading.dialect import dialect
 from pipelines.feeds.reading.packed import Content, first_content
+from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
 
@@ -33,10 +34,18 @@ _LEAD = re.compile(r'\{"_reject_id":"[^"]*","_reasons":')
 _ID_ELEMENT = re.compile(r'"_reject_id"\s*:\s*"([0-9a-f -]{16,})"')
 
 
+DAMAGED = ""
+"""In the place of ids: something else is in the cell, as of a spreadsheet that read one as a number."""
+BAD_ID = Fault(
+    "FEED-FILE-09",
+    "its _reject_id is none: write it as it was exported, sixteen of 0-9 and a-f, with what stands behind",
+)
+
+
 def ids_of(found: Any) -> str | None:
-    """The ids of rejects in a cell, apart by spaces; None where something else is in it."""
-    text = found.strip() if isinstance(found, str) else ""
-    return text if text and all(map(HEARD.fullmatch, text.split())) else None
+    """The ids of rejects in a cell, apart by spaces; None where nothing is in it, `DAMAGED` for anything else."""
+    text = found.strip() if isinstance(found, str) else "" if found is None else str(found)
+    return None if not text else text if all(map(HEARD.fullmatch, text.split())) else DAMAGED
 
 
 # --- CSV ------------------------------------------------------------------------------------------

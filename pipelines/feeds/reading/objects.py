@@ -8,7 +8,7 @@ from typing import Any, Self
 from fhir_service.interface.json_text import NOT_READABLE, Malformed, parse_bounded
 from pipelines.feeds.reading.broken import OUT_OF_RANGE, BadRow, unfit, unreadable
 from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader, filled
-from pipelines.feeds.reading.marks import unmarked_line
+from pipelines.feeds.reading.marks import BAD_ID, DAMAGED, unmarked_line
 from pipelines.feeds.reading.opening import NAME_THE_ENCODING, open_text
 from pipelines.feeds.reading.packed import Content
 from pipelines.feeds.reading.text_reader import TextReader
@@ -60,7 +60,7 @@ class ArrayReader(RowReader):
             answered, raw = unmarked_line(text.replace("\r", " ").replace("\n", " ") + "\n")
             if answered:
                 self.answers[counted.lines] = answered
-            found, fault = read_object(raw)
+            found, fault = read_object(raw) if answered != DAMAGED else (None, BAD_ID)
             if fault:
                 chunk.bad.append(BadRow(counted.lines, 1, raw, fault))
             else:
@@ -142,7 +142,7 @@ class ObjectLinesReader(TextReader):
             answered, raw = unmarked_line(raw)
             if answered:
                 self.answers[line] = answered
-            found, fault = read_object(raw)
+            found, fault = read_object(raw) if answered != DAMAGED else (None, BAD_ID)
             if fault:
                 chunk.bad.append(BadRow(line, lines, raw, fault))
             else:
