@@ -140,7 +140,8 @@ NOTHING = Seen({}, {}, {}, {}, {}, frozenset())
 class Law:
     """put: the rows of all files, by batch and line. made: when each resource was, as the target knows.
 
-    discarded: the rejects that a person has discarded, each with its key and the resources that there were.
+    discarded: the rejects that a person has discarded, each with its key and the resources that there were. late: what
+    the network made of requests whose rows were refused when they were sent again: only `verify` can name that.
     """
 
     def __init__(self, home: Any, target: Any) -> None:
@@ -148,6 +149,7 @@ class Law:
         self.put: dict[tuple[str, int], Put] = {}
         self.discarded: dict[str, tuple[str | None, frozenset[str]]] = {}
         self.allowed_by: dict[str, Put] = {}
+        self.late = set[str]()
         self.said = defaultdict[str, set[str]](set)
         self.now = NOTHING
 
@@ -191,6 +193,9 @@ class Law:
             origin = self.now.chart[name].origin
             others = {each for each in there if self.now.chart[each].origin == origin}
             rows = self._rows_of(name)
+            if not rows and any(record.state == "refused" for record in self.now.of_origin(origin)):
+                self.late.add(name)
+                continue
             assert rows, ("nobody's", name, self.now.chart[name])
             right = [row for row in rows if all(self._is_meant(name, row, other) for other in others)]
             assert right, ("twice", self.now.chart[name], rows, others, [self.allowed_by.get(o) for o in others])
