@@ -26,7 +26,7 @@ A_SHARE = 10
 FEWEST = 20
 """Payments of a file that is asked about. In a smaller one copayments alone are no surprise."""
 FEWEST_EQUAL = 2
-"""Payments that stop a file: one alone may well be a second one of its patient and day."""
+"""Records that stop a file: one payment alone may well be a second one of its patient and day."""
 PAYMENT = "PaymentNotice"
 BY_FEED = "the feed file has to say of the key what it said before, or take only rows that are new"
 BY_OTHERS = "a spreadsheet, or their system, may have changed the keys: get a file with those that they had"
