@@ -69,6 +69,7 @@ def retry(session: Session, batch_id: str | None = None, taken_back: bool = Fals
             continue
         if not summary.take(partial(_retry_batch, session, received, feed, wanted[name], taken_back)):
             break
+    settle_resubmitted(session.ledger, session.target)
     if summary.results and not summary.error:
         publish_into(session, summary)
     return Retried(summary, left)

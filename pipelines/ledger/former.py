@@ -11,6 +11,7 @@ from sqlalchemy import delete, select, update
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import Held
+from pipelines.ledger.rejects import open_unanswered
 from pipelines.ledger.rows import Intent
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import verb
@@ -172,11 +173,18 @@ def withdrawn(ledger: LedgerAccess, target: str, versions: Collection[Former], f
 
 @verb
 def undone(ledger: LedgerAccess, target: str, versions: Collection[Former]) -> None:
-    """Note that the resources of these versions have been taken back, and their records with them."""
+    """Note that the resources of these versions have been taken back, and their records with them: what these had
+    answered is open again.
+    """
     some, now = list(versions), ledger.now()
     of_records = [(now, ledger.stream(target, v.source, v.resource_type), v.key, v.generation) for v in some]
     withdrawn(ledger, target, some)
     ledger.write(UNDO, of_records)
+    keys: dict[tuple[str, str], list[str]] = {}
+    for v in some:
+        keys.setdefault((v.source, v.resource_type), []).append(v.key)
+    for (source, resource_type), of_stream in keys.items():
+        open_unanswered(ledger, (target, source, resource_type), of_stream)
 
 
 def standing_again(ledger: LedgerAccess, target: str, versions: Collection[Former]) -> None:

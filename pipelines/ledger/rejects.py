@@ -3,7 +3,8 @@
 A reject stays itself in whatever file its record comes again: `resubmission` says where.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Row, and_, bindparam, func, select, update
@@ -140,7 +141,7 @@ def wait_on(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> None:
 
 
 def _note(ledger: LedgerAccess, of: Of, batch_id: str, answers: Mapping[int, Sequence[str]]) -> None:
-    """Note appearances in files other than the reject's own. What records closed that were taken back is open again."""
+    """Note appearances in files other than the reject's own."""
     reject, target, names = t.reject.c, of[0], sorted({name for each in answers.values() for name in each})
     of_batch = select(reject.reject_id).where(reject.target == target, reject.batch_id == batch_id)
     own = {name for (name,) in ledger.read_of(of_batch, reject.reject_id, names)}
@@ -150,25 +151,46 @@ def _note(ledger: LedgerAccess, of: Of, batch_id: str, answers: Mapping[int, Seq
         for name in each
         if name not in own
     ]
-    closed = and_(reject.target == target, reject.state == "closed", reject.closed_by_batch != batch_id)
-    ended = [name for (name,) in ledger.read_of(select(reject.reject_id).where(closed), reject.reject_id, names)]
-    again = [name for name, state in states_of(ledger, of, batch_id, ended).items() if state == "open"] if ended else []
-    for some in _parts(again):
-        values = {"state": "open", "closed_by_batch": None}
-        ledger.execute(update(t.reject).where(closed, reject.reject_id.in_(some)).values(**values))
     insert_new(ledger, t.resubmission, rows)
+
+
+def open_unanswered(ledger: LedgerAccess, of: Of, keys: Collection[str]) -> None:
+    """Open closed rejects that records of these keys have answered, where nothing that is there answers them now."""
+    target, source, resource_type = of
+    former, lines = t.former.c, defaultdict[str, set[int]](set)
+    stood = select(former.batch_id, former.line).where(former.target == target, former.source == source)
+    for batch_id, line in ledger.read_of(stood.where(former.resource_type == resource_type), former.key, keys):
+        lines[batch_id].add(line)
+    names = set[str]()
+    for batch_id, some in lines.items():
+        put_in = select(_again.reject_id).where(_again.target == target, _again.batch_id == batch_id)
+        names.update(name for (name,) in ledger.read_of(put_in, _again.line, sorted(some)))
+    closed = select(_reject.reject_id).where(_reject.target == target, _reject.state == "closed")
+    closed = closed.where(_reject.source == source, _reject.resource_type == resource_type)
+    found = (
+        *ledger.read_of(closed, _reject.reject_id, sorted(names)),
+        *ledger.read_of(closed, _reject.source_key, keys),
+    )
+    answered = {name for (name,) in found}
+    opened = (
+        [name for name, state in states_of(ledger, of, "", answered).items() if state == "open"] if answered else ()
+    )
+    for part in _parts(opened):
+        values = {"state": "open", "closed_by_batch": None}
+        ledger.execute(update(t.reject).where(_reject.target == target, _reject.reject_id.in_(part)).values(**values))
 
 
 @verb
 def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
-    """Close the resubmitted rejects whose records have landed since, and open those that were refused."""
+    """Close the resubmitted rejects whose records have landed since, and open those that were refused or taken back."""
     waiting = list(_places(ledger, target, ("resubmitted",)))
     of_rows = on_lines(ledger, target, waiting, "state")
     for each in waiting:
         states = of_rows[each.batch_id, each.line]
         if not states or not states <= {*LANDED, "undone", "refused"}:
             continue
-        values = {"state": "open"} if "refused" in states else {"state": "closed", "closed_by_batch": each.batch_id}
+        is_open = "refused" in states or states.isdisjoint(LANDED)
+        values = {"state": "open"} if is_open else {"state": "closed", "closed_by_batch": each.batch_id}
         reject = t.reject.c
         where = (reject.target == target, reject.reject_id == each.reject_id, reject.state == "resubmitted")
         ledger.execute(update(t.reject).where(*where).values(**values))

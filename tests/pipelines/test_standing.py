@@ -192,6 +192,48 @@ def test_a_nightly_full_export_does_not_revive_what_a_person_took_back(undone, h
     assert asked("verify")["exit_code"] == 0
 
 
+@pytest.mark.publishes("reject")
+@pytest.mark.parametrize("key", ["t1", "t2"], ids=["its key", "another key"])
+def test_a_reject_is_open_again_once_its_correction_was_taken_back(key, home, target, put, asked, chartferry):
+    """LEDGER-17, LEDGER-18: the chart has nothing of it, and it may go once more, in one of its ways."""
+    put("tasks-1.csv", "t1,p1,call,odd,a")
+    asked("import")
+    (path,) = export(home, chartferry)
+    (home / "inbox" / "tasks-2.csv").write_text(path.read_text().replace("t1,p1,call,odd", f"{key},p1,call,requested"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    assert (there(target), rejects(home)) == (["call"], [("t1", "closed")])
+    assert asked("undo", batch)["taken"] == 1
+    assert published(home, "SELECT state, closed_by_batch FROM reject") == [("open", None)]
+    assert [each["open_rejects"] for each in json.loads(chartferry("status", "--json")[1])["batches"]] == [1, 0]
+    for again in (["import", home / "batches" / batch / "source" / "tasks-2.csv"], ["rejects", "retry"]):
+        assert asked(*map(str, again))["totals"]["skipped"] == 1
+        assert (there(target), rejects(home)) == ([], [("t1", "open")])
+    old = export(home, chartferry)[-1]
+    put("tasks-3.csv", call("t1", "mended in the source"))
+    assert asked("import")["totals"]["created"] == 1
+    assert rejects(home) == [("t1", "closed")]
+    (home / "inbox" / "tasks-4.csv").write_text(old.read_text().replace(f"{key},p1,call", "t4,p1,call"))
+    found = asked("import")
+    assert (found["totals"]["created"], found["batches"][0]["reasons"]) == (0, {"LEDGER-07": 1})
+    assert there(target) == ["mended in the source"]
+
+
+def test_a_reject_is_closed_again_once_its_correction_is_loaded_again(home, target, put, asked, chartferry):
+    """LEDGER-17, LEDGER-18"""
+    put("tasks-1.csv", "t1,p1,call,odd,a")
+    asked("import")
+    (path,) = export(home, chartferry)
+    (home / "inbox" / "tasks-2.csv").write_text(path.read_text().replace("t1,p1,call,odd", "t2,p1,call,requested"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    asked("undo", batch)
+    assert rejects(home) == [("t1", "open")]
+    assert asked("import", "--again", batch)["totals"]["created"] == 1
+    assert (there(target), rejects(home)) == (["call"], [("t1", "closed")])
+    put("tasks-3.csv", call("t1"))
+    assert asked("import")["batches"][0]["reasons"] == {"LEDGER-07": 1}
+    assert asked("verify")["exit_code"] == 0
+
+
 def test_a_feed_may_say_that_what_was_taken_back_is_loaded(undone, home, target, put, asked):
     """LEDGER-18"""
     text = 'kind = "tasks"\nsource = "default"\nfiles = ["tasks*"]\ntaken_back = "load"\n[columns]\n'

@@ -276,6 +276,9 @@ class Law:
         if reject.state == "closed" and (name not in before.rejects or before.rejects[name].state != "closed"):
             origin = origin_in(str(reject.key))
             assert self.now.living(origin) | before.living(origin), ("closed", reject)
+        if reject.state == "closed":
+            states = {record.state for record in self.now.of_origin(origin_in(str(reject.key)))}
+            assert states & {"created", "adopted"}, ("closed by what is not there", reject, states)
 
     def _is_known(self, place: tuple[str, int], state: str, before: Seen) -> None:
         row = self.put[place]
