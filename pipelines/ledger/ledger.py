@@ -72,10 +72,14 @@ INSERT INTO reject (target, reject_id, batch_id, line, lines, source, resource_t
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', 1, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (target, reject_id) DO UPDATE SET stage = excluded.stage, attempts = reject.attempts + 1,
   last_seen_at = excluded.last_seen_at, content_hash = COALESCE(excluded.content_hash, reject.content_hash),
-  closed_by_batch = CASE WHEN excluded.stage = 'load' THEN NULL ELSE reject.closed_by_batch END,
-  state = CASE WHEN reject.state = 'resubmitted' OR (reject.state = 'closed' AND excluded.stage = 'load') THEN 'open'
+  closed_by_batch = CASE WHEN excluded.stage = 'load' OR reject.closed_by_batch = excluded.batch_id THEN NULL
+    ELSE reject.closed_by_batch END,
+  state = CASE WHEN reject.state = 'resubmitted'
+    OR (reject.state = 'closed' AND (excluded.stage = 'load' OR reject.closed_by_batch = excluded.batch_id)) THEN 'open'
     ELSE reject.state END"""
-"""A refused record is not at the target, so a reject that was closed is open again."""
+"""A refused record is not at the target, so a reject that was closed is open again. So is one that rows of this very
+batch had closed: they are read otherwise now, by another feed, as after `import --remap`.
+"""
 FORGET_REASONS = "DELETE FROM reject_reason WHERE reject_id = ?"
 ADD_REASON = """
 INSERT INTO reject_reason (reject_id, position, rule_id, expression, column_name, message, retryable, line)

@@ -229,6 +229,10 @@ def test_a_row_that_remap_set_aside_stays_a_reject_until_somebody_decides(home, 
     assert again()["totals"]["unchanged"] == 1
     with read_ledger(home) as ledger:
         assert ledger.execute("SELECT state FROM reject").fetchall() == [("closed",)]
+    file.write_text(f'{feed}amount = {{ column = "much", scale = 0.01 }}\n')
+    assert asked("import", "--remap")["totals"]["rejected"] == 1
+    with read_ledger(home) as ledger:
+        assert ledger.execute("SELECT state, closed_by_batch FROM reject").fetchall() == [("open", None)]
     assert [body["amount"]["value"] for body in target.of("PaymentNotice")] == [10.0]
 
 
