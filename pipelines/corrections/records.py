@@ -20,6 +20,8 @@ from pipelines.session.session import Session
 ROWS_A_PIECE = 2_000
 LEFT = (*MADE, "in_doubt", "planned")
 """States of records that an undo takes back, or names."""
+OVER = ("withdrawn", "gone")
+"""Fates of resources that are no more."""
 
 
 class Record(NamedTuple):
@@ -72,7 +74,7 @@ def pieces_of(session: Session, batch_id: str, states: Sequence[str]) -> Iterato
 
 
 def changed_since(session: Session, batch_id: str) -> Iterator[tuple[Record, str]]:
-    """Yield the records that the batch made and a later file updated, as they were, each with that file's batch."""
+    """Yield records that the batch made or updated, as they were, and the batch of the file that updated them since."""
     version, record, later = t.versions.c, t.records.c, t.batch.c
     of_batch = t.of_batch(t.versions, session.target, batch_id)
     names = (t.stream.c.source, t.stream.c.resource_type, version.key, version.generation, literal(batch_id))
@@ -81,7 +83,7 @@ def changed_since(session: Session, batch_id: str) -> Iterator[tuple[Record, str
         .join(t.records, (record.stream_id == version.stream_id) & (record.key == version.key))
         .join(t.stream, t.stream.c.stream_id == version.stream_id)
         .join(t.batch, later.batch_no == record.batch_no)
-        .where(of_batch, version.fate == "kept", version.state.in_(MADE), version.state != "updated")
+        .where(of_batch, version.fate == "kept", version.state.in_(MADE))
         .where(record.batch_no != version.batch_no, record.generation == version.generation, record.state.in_(LEFT))
         .order_by(version.line, version.version.desc())
     )
@@ -92,6 +94,16 @@ def changed_since(session: Session, batch_id: str) -> Iterator[tuple[Record, str
             if (one.line, one.key) != last:
                 yield one, str(batch)
             last = (one.line, one.key)
+
+
+def count_replaced(session: Session, batch_id: str) -> int:
+    """Count the records of which a later file has made another resource, in the place of the batch's."""
+    version, record = t.versions.c, t.records.c
+    of_record = (record.stream_id == version.stream_id) & (record.key == version.key)
+    later = (record.batch_no != version.batch_no, record.generation > version.generation, record.state.in_(MADE))
+    had = select(version.stream_id, version.key).distinct().join(t.records, of_record)
+    had = had.where(t.of_batch(t.versions, session.target, batch_id), version.fate.in_(OVER), *later)
+    return int(session.ledger.value(select(func.count()).select_from(had.subquery())))
 
 
 def there_again(session: Session, piece: Piece) -> list[Former]:

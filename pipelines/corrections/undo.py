@@ -19,6 +19,7 @@ from pipelines.corrections.records import (
     Record,
     changed_since,
     count_records,
+    count_replaced,
     pieces_of,
     there_again,
     waiting_versions,
@@ -45,7 +46,7 @@ NOTHING_ELSE = ", and nothing else does"
 class Undone:
     """By row (`<batch>:<line>`) the resource that was (or would be) taken back, or why it was not.
 
-    Of many rows the first alone are named; taken, not_taken: how many there are.
+    Of many rows the first alone are named; taken, not_taken: how many there are. replaced: see `count_replaced`.
     """
 
     dry_run: bool
@@ -53,6 +54,7 @@ class Undone:
     left: dict[str, str] = field(default_factory=dict)
     taken: int = 0
     not_taken: int = 0
+    replaced: int = 0
     unusable: str | None = None
 
     def take(self, record: Record) -> None:
@@ -79,6 +81,8 @@ class Undone:
         yield from _first(self.taken_back, self.taken, word)
         yield from _first(self.left, self.not_taken, "not taken back")
         yield f"{self.taken:,} {word}, {self.not_taken:,} not"
+        if self.replaced:
+            yield f"{self.replaced:,} superseded or loaded anew by later files before: what these made stays"
         if self.unusable:
             yield f"error: {self.unusable}"
 
@@ -118,6 +122,7 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
                 break
         for record, later in changed_since(session, batch_id):
             done.leave(record, f"{record.resource}: {later} has changed it since, and a change cannot be taken back")
+        done.replaced = count_replaced(session, batch_id)
         progress.end("", "stopped" if done.unusable else "done")
     return done
 

@@ -15,7 +15,7 @@ from pipelines.ledger.tables import LedgerError
 from pipelines.loading import bundles
 from pipelines.runs.lines import SHOWN_NEXT
 from tests.support.commands import totals_close
-from tests.support.exports import payments, put, tasks
+from tests.support.exports import QUESTIONS, payments, put, tasks
 from tests.support.ledgers import decisions
 from tests.support.publishing import PAGED
 
@@ -284,6 +284,13 @@ def test_what_a_later_file_updated_is_named_as_not_taken_back(home, target, aske
         "call back": "requested",
         "call k2": "cancelled",
     }
+    put(home, "tasks-3.csv", ",".join(columns) + "\nk1,p1,call once more,requested,a\n")
+    latest = asked("import")["batches"][0]["batch_id"]
+    why = "this batch changed it and did not make it"
+    assert asked("undo", latest)["left"] == {f"{latest}:2": f"Task/{changed}: {why}"}
+    why = f"{latest} has changed it since, and a change cannot be taken back"
+    for batch in (made, later):
+        assert asked("undo", batch)["left"] == {f"{batch}:2": f"Task/{changed}: {why}"}
 
 
 def test_a_batch_keeps_its_counts_when_another_file_loads_what_was_taken_back_of_it(home, asked, chartferry):
@@ -313,3 +320,28 @@ def test_what_was_gone_and_is_there_again_after_its_record_was_taken_back_is_tak
     assert asked("undo", batch)["taken"] == 2
     assert {body["status"] for body in target.of("Task")} == {"cancelled"}
     assert asked("verify")["counts"] == {}
+
+
+def test_what_later_files_put_in_the_place_of_the_batchs_is_counted(home, target, asked, chartferry):
+    """CLI-CMD-10: superseded, or loaded anew after it was taken back."""
+    target.stored["q1"] = QUESTIONS
+    (home / "feeds").mkdir()
+    columns = "response_id patient_id questionnaire question answer_text".split()
+    text = 'kind = "answers"\nfiles = ["answers*.csv"]\nchanged = "supersede"\n[columns]\n'
+    (home / "feeds" / "answers.toml").write_text(text + "".join(f'{name} = "{name}"\n' for name in columns))
+
+    def load(name, *answers):
+        put(home, name, ",".join(columns) + "\n" + "".join(f"r{n},p1,q1,1,{said}\n" for n, said in enumerate(answers)))
+        return asked("import")["batches"][0]["batch_id"]
+
+    load("answers-1.csv", "one", "one", "one")
+    middle = load("answers-2.csv", "two", "two", "two")
+    load("answers-3.csv", "three")
+    for more in (["--dry-run"], []):
+        found = asked("undo", middle, *more)
+        assert (found["exit_code"], found["taken"], found["not_taken"], found["replaced"]) == (0, 2, 0, 1)
+    load("answers-4.csv", "three", "four")
+    out = chartferry("undo", middle)[1]
+    assert out.endswith(
+        "0 taken back, 0 not\n2 superseded or loaded anew by later files before: what these made stays\n"
+    )
