@@ -25,6 +25,9 @@ LONGEST_COLUMN = 80
 ALWAYS = ("records", "accepted", "rejected", "created", "unchanged")
 LANDED = ("created", "adopted", "unchanged", "updated", "superseded", "in_doubt", "waiting")
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
+LARGEST_SUM = 999_999_999_999_999_999
+"""The cents that a sum may have in the tables, DECIMAL(18,2)."""
+TOO_LARGE = "is more than the tables can hold, and empty there: has the column of the amounts something else?"
 
 
 @dataclass
@@ -187,6 +190,9 @@ def _notes(result: Result) -> Iterable[str]:
         yield result.message if result.message.startswith(f"{name}: ") else f"{name}: {result.message}"
     if result.found_in:
         yield f"{name}: not checked again: its records and rejects are those that its {result.found_in} found"
+    for amount in AMOUNTS:
+        if abs(result.count(amount)) > LARGEST_SUM:
+            yield f"{name}: its {amount.replace('_', ' ')} {TOO_LARGE}"
     if result.reasons:
         yield f"{name}: set aside by {_by_rule(result.reasons)}"
     if number := result.reasons.get("TAKEN-BACK"):

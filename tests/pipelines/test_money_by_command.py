@@ -211,3 +211,13 @@ def test_a_file_put_in_again_that_waits_has_no_end_until_its_rejects_were_judged
     asked("import")
     assert asked("import")["exit_code"] == 3
     assert published(home, "SELECT state FROM reject") == [("open",)]
+
+
+@pytest.mark.parametrize(("rows", "is_named"), [(1_000, False), (1_001, True)])
+def test_a_sum_that_no_table_can_hold_is_named_in_the_summary(rows, is_named, home, chartferry):
+    """REPORT-18: each amount alone can be read, and none can be paid."""
+    text = "".join(f"k{n},p1,9999999999999.99,2026-03-01,\n" for n in range(rows))
+    (home / "inbox" / "payments.csv").write_text(HEADER + text)
+    code, out, _ = chartferry("import")
+    said = "its amount received is more than the tables can hold, and empty there: has the column of the amounts"
+    assert (code, said in out) == (3, is_named)
