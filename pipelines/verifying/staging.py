@@ -91,10 +91,12 @@ def stage_ledger(db: duckdb.DuckDBPyConnection, session: Session) -> None:
 
 
 def stage_sources(db: duckdb.DuckDBPyConnection, session: Session) -> None:
-    """Table `own`: the sources of this home's feeds and batches. Other homes have sources of their own."""
+    """Table `own`: the sources of this home's feed files and batches. Other homes have sources of their own, or that of
+    the built-in feeds, which every home has.
+    """
     of_batches = (str(row["source"]) for row in session.ledger.batches(session.target))
     with Filling(db, "own", "source") as own:
-        for source in {*of_batches, *(feed.source for feed in session.catalog.feeds)}:
+        for source in {*of_batches, *(feed.source for feed in session.catalog.feeds if not feed.builtin)}:
             own.add((source,))
 
 

@@ -42,7 +42,7 @@ class Verified:
     """By resource type: rows that the ledger has there, and cents on both sides. differences: everything else.
 
     whole: whether all of a type was read, or only what the ledger knows and what may be ours besides.
-    elsewhere: of the others, how many an importer made under a source that this home has no feed and no batch of.
+    elsewhere: of the others, how many an importer made under a source that this home has no feed file and no batch of.
     without_source: of how many rows the content cannot be compared, since their source rows are purged, or damaged.
     lost: batches in the home's folders that the ledger does not know, or knows less of. dropped: elements that the
     target took and does not keep, by the records looked at. file: where all differences are, if that was asked for.
@@ -90,7 +90,7 @@ class Verified:
             yield f"{kind}: {rows:,} rows of the ledger are there, {self.others.get(kind, 0):,} {others} not ours"
         for kind, rows in self.elsewhere.items():
             if rows:
-                yield f"{kind}: {rows:,} of the others are of sources that no feed and no batch of this home has"
+                yield f"{kind}: {rows:,} of the others are of sources that no feed file and no batch of this home has"
         yield f"payments: {dollars(self.ledger_cents)} in the ledger, {dollars(self.target_cents)} at the target"
         for kind, rows in self.without_source.items():
             if rows:

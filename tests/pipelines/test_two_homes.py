@@ -68,7 +68,9 @@ def test_what_another_home_has_taken_back_is_not_taken_for_there(home, target, a
 
 
 def test_what_another_home_made_under_its_own_source_is_no_difference(home, target, asked, capsys):
-    """CLI-CMD-17: its number is told. What is of a source of this home's own is named, though the ledger lost it."""
+    """CLI-CMD-17: its number is told, also of built-in feeds that this home has not used. What is of a source of this
+    home's own is named, though the ledger lost it.
+    """
     columns = "payment_id patient_id amount paid_on".split()
     for name in ("till-a", "till-b"):
         place = home if name == "till-a" else home.parent / "other"
@@ -78,9 +80,13 @@ def test_what_another_home_made_under_its_own_source_is_no_difference(home, targ
         (place / "feeds" / "till.toml").write_text(text + "".join(f'{each} = "{each}"\n' for each in columns))
         (place / "inbox" / "till-1.csv").write_text(FILES["payments"])
         run(["--home", str(place), "import", "--json"])
-    assert len(target.stored) == 4
+    built_in = home.parent / "built-in"
+    (built_in / "inbox").mkdir(parents=True)
+    (built_in / "inbox" / "payments.csv").write_text(FILES["payments"])
+    run(["--home", str(built_in), "import", "--json"])
+    assert len(target.stored) == 6
     found = asked("verify")
-    assert (found["exit_code"], found["differences"], found["elsewhere"]) == (0, [], {"PaymentNotice": 2})
+    assert (found["exit_code"], found["differences"], found["elsewhere"]) == (0, [], {"PaymentNotice": 4})
     assert asked("evidence")["exit_code"] == 0
     ours = next(body for body in target.stored.values() if "till-a" in body["identifier"][0]["system"])
     stray = {"system": ours["identifier"][0]["system"], "value": "k9"}
