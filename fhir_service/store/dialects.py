@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from fhir_service.store.compiled import NAME as DUCKDB
 from fhir_service.store.dialect import Added, Dialect, Row
 from fhir_service.store.digests import Digests
-from fhir_service.store.tables import SIDES, digest
+from fhir_service.store.tables import digest
 
 
 class StoreBusy(Exception):
@@ -195,10 +195,12 @@ class DuckDb:
             appender.flush()
 
     def put_off(self, rows: Mapping[str, Sequence[Row]]) -> None:
-        """Remember the digests among rows, by table in the order of its columns, that `append` will get later."""
-        for name, some in rows.items():
-            if name in _DIGESTED:
-                self._put_off.update(row[-1] for row in some)
+        """Remember the digests among rows, by table in the order of its columns, that `append` will get later.
+
+        Before the digests of a table are read nothing is: they are read when nothing is put off.
+        """
+        for name in rows.keys() & self._digests.keys():
+            self._put_off.update(row[-1] for row in rows[name])
 
     def perhaps(self, table: Table, codes: Collection[str]) -> Collection[str]:
         if table.name not in self._digests:
@@ -282,8 +284,6 @@ class DuckDb:
         return [row[1:] for row in raw.execute(sql, [asked]).fetchall() if row[0] in wanted]
 
 
-# Of these tables the digest is the last column.
-_DIGESTED = {table.name for table in SIDES.values() if "digest" in table.c}
 # Tables that stay small beside what is imported: a scan by a set of keys beats a look-up for each.
 _SCANNED = {"record", "account", "charge"}
 _TYPES = {"Text": "VARCHAR", "BigInteger": "BIGINT", "Integer": "INTEGER", "DateTime": "TIMESTAMPTZ"}

@@ -133,6 +133,20 @@ def test_many_come_into_the_tables_by_as_many_statements_as_one(
             assert len(seen) == statements_of
 
 
+def test_identifiers_of_what_is_ahead_are_kept_only_while_they_are_asked_for(store: Path, restless: None) -> None:
+    """EXTRA-COND-07: a service without conditional creates would keep each for ever."""
+    with opened(store) as service:
+        dialect: Any = service.store.dialect
+        for number in range(20):
+            created(service, task(number))
+        assert dialect._put_off == set()
+        assert created(service, task(7), "identifier=urn:test|7").existed
+        created(service, task(20))
+        assert len(dialect._put_off) == 1
+        assert created(service, task(20), "identifier=urn:test|20").existed
+        assert dialect._put_off == set()
+
+
 def test_every_reader_sees_what_was_acknowledged(store: Path, restless: None) -> None:
     """By id, in the tables, by a condition, by an update, and in a transaction of the writer."""
     with opened(store) as service:
