@@ -1,7 +1,8 @@
 """Resources that others write too: read whole once a day, and in between what has changed, if the target tells that.
 
 A search by `_lastUpdated` goes back an hour before the newest change that was seen, by the target's own clock, since a
-change may show later than its time. A resource that was removed is noticed by the next whole sweep.
+change may show later than its time. A resource that was removed is noticed by the next whole sweep, which comes sooner
+where `verify` has found one gone.
 """
 
 import json
@@ -50,8 +51,8 @@ def sweep_changes(
     final, figures = (folder / name for name in FILES[resource_type])
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with locked(folder / ".changes.lock"):
-        last_whole, newest = _last(figures)
-        whole = last_whole is None or not final.exists() or clock() - last_whole >= WHOLE_AFTER
+        last_whole, newest, is_due = _last(figures)
+        whole = last_whole is None or is_due or not final.exists() or clock() - last_whole >= WHOLE_AFTER
         since = None if whole or newest is None or not is_dated else newest - OVERLAP
         if since is None and not whole and not is_asked_for:
             return
@@ -68,11 +69,20 @@ def sweep_changes(
         write_whole(figures, orjson.dumps({"whole_at": last_whole if since else started, "newest": seen}))
 
 
-def _last(figures: Path) -> tuple[datetime | None, datetime | None]:
-    """Return when the type was last read whole, and the time of the newest change seen."""
+def read_whole_next(home: Path, target: str, resource_type: str) -> None:
+    """Let the next reading of the type be whole, if it was read before."""
+    folder = folder_of(home, target)
+    figures = folder / FILES[resource_type][1]
+    if figures.exists():
+        with locked(folder / ".changes.lock"):
+            write_whole(figures, orjson.dumps(json.loads(figures.read_text()) | {"is_due": True}))
+
+
+def _last(figures: Path) -> tuple[datetime | None, datetime | None, bool]:
+    """Return when the type was last read whole, the time of the newest change seen, and if it is to be read whole."""
     try:
         said = json.loads(figures.read_text())
     except FileNotFoundError:
-        return None, None
+        return None, None, False
     whole_at, newest = (datetime.fromisoformat(each) if each else None for each in (said["whole_at"], said["newest"]))
-    return whole_at, newest
+    return whole_at, newest, bool(said.get("is_due"))

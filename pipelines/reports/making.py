@@ -1,6 +1,6 @@
 """Make all tables in a database, and write them to the files of a publication."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -12,6 +12,7 @@ from pipelines.home.strangers import hide_strangers
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.building import comment, filled_of, make, write_parquet
 from pipelines.reports.dictionary import data_package, dbt_sources
+from pipelines.reports.remarks import remarked
 from pipelines.reports.settings import ReportSettings
 from pipelines.reports.staging import (
     FREE_TEXT,
@@ -28,10 +29,6 @@ from pipelines.reports.truths import check
 from pipelines.reports.wide import response_tables
 
 SCORE = "score"
-RESULT = "diagnostic_report_result"
-STATES = """
-    SELECT count(*) FILTER (state = 'other patient'), count(*) FILTER (state = 'not read'), count(*)
-    FROM diagnostic_report_result"""
 
 
 def make_tables(
@@ -59,10 +56,10 @@ def make_tables(
     hide_strangers(db, home)
     filled = filled_of(db)
     rows = {table.name: make(db, table, filled) for table in tables}
-    tables = [_remarked(db, table) for table in tables]
     for table in response_tables(db, settings, {table.name for table in tables}):
         rows[table.name] = make(db, table, filled)
         tables.append(table)
+    tables = [remarked(db, table) for table in tables]
     for name in READ:
         db.unregister(name)
     check(db, tables, rows, sweep)
@@ -74,21 +71,6 @@ def _bring_files(ledger: Ledger, home: Path, target: str) -> None:
     if ledger.stored:
         names = [str(row["batch_id"]) for row in ledger.batches(target)]
         ledger.batches_in(home).bring(names, MANIFESTS, ACCEPTED, WARNINGS)
-
-
-def _remarked(db: duckdb.DuckDBPyConnection, table: ReportTable) -> ReportTable:
-    """Return a table that is built with what its rows show."""
-    return replace(table, remarks=(*table.remarks, *_of_results(db))) if table.name == RESULT else table
-
-
-def _of_results(db: duckdb.DuckDBPyConnection) -> Iterator[str]:
-    """Yield a sentence on results that are not of their report's patient, or that the target does not have."""
-    [(others, lost, named)] = db.execute(STATES).fetchall()
-    found = [f"{others:,} are of another patient than their report's"] if others else []
-    if 0 < lost < named:  # else the target shows no Observations
-        found.append(f"{lost:,} are not at the target")
-    if found:
-        yield f"Of {named:,} results that reports name, {' and '.join(found)}: state says which."
 
 
 def write_files(

@@ -9,6 +9,7 @@ import duckdb
 
 from pipelines.home import disk
 from pipelines.home.exits import Explained
+from pipelines.reports.tables import ReportTable
 
 
 class PublicationError(Explained):
@@ -44,3 +45,12 @@ def why(error: duckdb.Error, folder: Path) -> str:
     if "permission denied" in str(error).lower():
         return f"{folder}: this user may not write there"
     return f"the tables could not be built ({type(error).__name__})"
+
+
+def told_once(tables: Sequence[ReportTable]) -> list[str]:
+    """Return the remarks on the tables, each once, behind the names of its tables."""
+    names: dict[str, list[str]] = {}
+    for table in tables:
+        for remark in table.remarks:
+            names.setdefault(remark, []).append(table.name)
+    return [f"{', '.join(of)}: {remark}" for remark, of in names.items()]

@@ -26,7 +26,7 @@ from pipelines.reports.placing import (
     put_beside,
     put_in_place,
 )
-from pipelines.reports.publication import Publication, PublicationError
+from pipelines.reports.publication import Publication, PublicationError, told_once
 from pipelines.reports.settings import settings_of
 from pipelines.reports.sweep import Sweep, held
 
@@ -70,7 +70,7 @@ def _build(
         db.begin()
         tables = make_tables(db, ledger, sweep, published_at, home, settings_of(home))
         rows = write_files(db, tables, build, published_at)
-        remarks = [f"{table.name}: {each}" for table in tables for each in table.remarks]
+        remarks = told_once(tables)
         _write_page(db, build.with_suffix(".html"), [*_older(home, sweep), *remarks])
         db.commit()
         db.execute("CHECKPOINT")

@@ -126,6 +126,14 @@ def _last(folder: Path, target: str) -> Sweep:
     return Sweep(**{**said, **times, "path": folder / said["path"]})
 
 
+def whole_readings(folder: Path) -> Iterator[tuple[str, datetime]]:
+    """Yield each type that was read whole, and when the last of these readings began."""
+    for resource_type, (_, figures) in FILES.items():
+        if figures and (folder / figures).exists():
+            said = json.loads((folder / figures).read_text())
+            yield resource_type, datetime.fromisoformat(said.get("whole_at") or said["started_at"])
+
+
 def folder_of(home: Path, target: str) -> Path:
     """Return the folder of what is read from a target for the tables."""
     return home / "batches" / "_reports" / hashlib.sha256(target.encode()).hexdigest()[:12]

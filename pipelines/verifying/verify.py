@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
+from pipelines.reports.changes import read_whole_next
 from pipelines.runs.leasing import lease_of
 from pipelines.runs.lines import dollars
 from pipelines.runs.lost import lost_batches
@@ -141,6 +142,8 @@ def verify_target(
                 stage_behind(db, session, kind)
                 stage_found(db, kind)
                 _compare(db, kind, batch_id or "", named, verified)
+                if number(db, "SELECT count(*) FROM difference WHERE kind = 'gone'"):
+                    read_whole_next(session.home, session.target, kind)
                 with reading(kind):
                     verified.dropped += dropped_of(db, session.connection.client, kind, bodies)
         then(db)

@@ -5,7 +5,8 @@
 -- column patient_id VARCHAR patient: Id of the patient; empty where a rejected record names none.
 -- column paid_on DATE time: UTC day of the payment in its source; empty where a rejected record has none.
 -- column received DECIMAL(18,2) value: Sum of the amounts read from files, US dollars.
--- column created DECIMAL(18,2) value: Sum of the amounts now at the target, adopted ones included, US dollars.
+-- column created DECIMAL(18,2) value: Sum of the amounts that the import made at the target or adopted there, US
+--   dollars.
 -- column refused DECIMAL(18,2) value: Sum of the amounts rejected by a rule or refused by the target, US dollars.
 -- column difference DECIMAL(18,2) value: received less created less refused: payments under way or in doubt, US
 --   dollars.

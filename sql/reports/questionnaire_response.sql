@@ -1,7 +1,8 @@
 -- table questionnaire_response: One row per response at the target of this publication: those that the import has made
 --   or adopted, as last sent, and those of others, as last read, where the target shows its responses. Without those
---   taken back, entered in error, or gone. Its answers are in answer.
--- inputs: ledger_record, ledger_former, ledger_batch, sent_response, swept_response, this_publication
+--   taken back, entered in error, or gone: a response of the import is gone if all responses were read after it was
+--   made or adopted, and it was not there. Its answers are in answer.
+-- inputs: ledger_record, ledger_former, ledger_batch, sent_response, swept_response, whole_reading, this_publication
 -- key: resource_id
 -- references: batch_id import_batch
 -- column resource_id VARCHAR key: Id of the QuestionnaireResponse at the target.
@@ -39,11 +40,12 @@ WITH own AS (
     LEFT JOIN sent_response
         ON ledger_record.batch_id = sent_response.batch_id AND ledger_record.line = sent_response.line
     LEFT JOIN swept_response ON ledger_record.resource_id = swept_response.response_id
+    LEFT JOIN whole_reading ON ledger_record.resource_type = whole_reading.resource_type
     WHERE
         ledger_record.resource_type = 'QuestionnaireResponse'
         AND ledger_record.state IN ('created', 'adopted', 'superseded')
         AND (sent_response.line IS NOT NULL OR swept_response.response_id IS NOT NULL)
-        AND coalesce(swept_response.counts, TRUE)
+        AND coalesce(swept_response.counts, ledger_record.finished_at >= whole_reading.began_at, TRUE)
 ),
 
 known AS (

@@ -37,7 +37,7 @@ def test_answers_to_a_form_that_was_replaced_keep_their_own_columns_words_and_va
     checked_by(world, batch, form("Of before the first sweep?"))
     replaced(world)
     world.read()
-    world.responses = [of_others("theirs", world.time + timedelta(hours=1))]
+    world.responses = [of_others(name, world.time + timedelta(hours=1)) for name in ("id-r1", "theirs")]
     world.time += timedelta(hours=2)
     done = world.publish()
     assert shown(world) == [("id-r1", "q1~1", "low", "low", None), ("theirs", "q1", "low", None, "low")]
@@ -73,7 +73,10 @@ def test_responses_that_may_be_of_either_form_are_in_no_wide_table_and_that_is_t
         for key, number in (("r1", "0123456789ab"), ("r2", "ffffffffffff"))
     )
     checked_by(world, one, form("Hungry?"))
-    world.responses = [of_others("early", START - timedelta(days=9)), of_others("undated", None)]
+    world.responses = [
+        of_others("early", START - timedelta(days=9)),
+        *(of_others(name, None) for name in ("undated", "id-r1", "id-r2")),
+    ]
     done = world.publish()
     told = "4 responses name Mood (q1), and which of its versions was answered is not known: "
     assert done.remarks == [f"response_mood: {told}the answers are in `answer`, and not here."]

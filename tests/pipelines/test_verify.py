@@ -44,13 +44,15 @@ def test_ledger_and_target_agree_to_the_row_and_the_cent(batch, asked, chartferr
     assert "payments: 4.50 in the ledger, 4.50 at the target" in out
 
 
-def test_rows_lost_by_a_restore_are_named_and_loaded_again(batch, target, asked):
+def test_rows_lost_by_a_restore_are_named_and_loaded_again(batch, target, asked, monkeypatch):
     """CLI-CMD-17, CLI-CMD-18: yesterday's store."""
+    due = list[str]()
+    monkeypatch.setattr("pipelines.verifying.verify.read_whole_next", lambda *of: due.append(of[2]))
     lost = only(target, 250)
     target.lose(lost["id"])
     found = asked("verify")
     assert (found["exit_code"], named(found)) == (3, [("gone", f"{batch}:4", lost["id"])])
-    assert (found["ledger_cents"], found["target_cents"]) == (450, 200)
+    assert (found["ledger_cents"], found["target_cents"], due) == (450, 200, ["PaymentNotice"])
     assert asked("import", "--again", batch)["totals"]["created"] == 1
     assert asked("verify")["differences"] == []
     assert len(target.of("PaymentNotice")) == 3

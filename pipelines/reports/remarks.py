@@ -1,0 +1,67 @@
+"""Sentences on the rows of published tables as they are now: what their readers would take for something else."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC
+
+import duckdb
+
+from pipelines.reports.tables import ReportTable
+
+RESULT = "diagnostic_report_result"
+STATES = """
+    SELECT count(*) FILTER (state = 'other patient'), count(*) FILTER (state = 'not read'), count(*)
+    FROM diagnostic_report_result"""
+IMPORTED = {
+    "payment": ("PaymentNotice", "read_payments", "payments", ""),
+    "payment_reconciliation": ("PaymentNotice", "read_payments", "payments", ""),
+    "task": ("Task", "read_tasks", "tasks", ""),
+    "questionnaire_response": ("QuestionnaireResponse", "read_responses", "responses", ", and are left out"),
+}
+"""By table of what the import made: the type, the relation of those at the target, a word, and where the rows are."""
+GONE = """
+    SELECT count(*), in_dollars(sum(amount)), any_value(began_at)
+    FROM ledger_record
+    INNER JOIN whole_reading USING (resource_type)
+    SEMI JOIN this_publication USING (target)
+    ANTI JOIN (SELECT report_id AS resource_id FROM {there} WHERE gone_at IS NULL) USING (resource_id)
+    WHERE resource_type = $1 AND state IN ('created', 'adopted', 'updated', 'superseded') AND finished_at < began_at"""
+"""Those that a reading of all did not find, which began after they were made, adopted or changed.
+
+One that broke off is no such reading, and of a type that cannot be searched there is none.
+"""
+
+
+def remarked(db: duckdb.DuckDBPyConnection, table: ReportTable) -> ReportTable:
+    """Return a table that is built with what its rows show."""
+    return replace(table, remarks=(*table.remarks, *_remarks(db, table.name)))
+
+
+def _remarks(db: duckdb.DuckDBPyConnection, name: str) -> Iterator[str]:
+    if name == RESULT:
+        yield from _of_results(db)
+    if name in IMPORTED:
+        yield from _of_gone(db, *IMPORTED[name])
+
+
+def _of_results(db: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    """Yield a sentence on results that are not of their report's patient, or that the target does not have."""
+    [(others, lost, named)] = db.execute(STATES).fetchall()
+    found = [f"{others:,} are of another patient than their report's"] if others else []
+    if 0 < lost < named:  # else the target shows no Observations
+        found.append(f"{lost:,} are not at the target")
+    if found:
+        yield f"Of {named:,} results that reports name, {' and '.join(found)}: state says which."
+
+
+def _of_gone(
+    db: duckdb.DuckDBPyConnection, resource_type: str, relation: str, noun: str, and_now: str
+) -> Iterator[str]:
+    """Yield a sentence on what the import made or adopted, and the target did not have when all was read later."""
+    [(gone, amount, at)] = db.execute(GONE.format(there=relation), [resource_type]).fetchall()
+    if gone:
+        sum_of = f" ({amount:,} US dollars)" if amount is not None else ""
+        yield (
+            f"Of the {noun} that the import made or adopted, {gone:,}{sum_of} were not at the target when all of its "
+            f"{noun} were read on {at.astimezone(UTC):%d %B %Y, %H:%M UTC}{and_now}: `chartferry verify` names them."
+        )

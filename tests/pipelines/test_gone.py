@@ -1,0 +1,100 @@
+"""What the import made and a later reading of the whole target does not find: the tables and the page say so."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.client.replies import NoResult
+from pipelines.reports.changes import read_whole_next, sweep_changes
+from pipelines.reports.pages import SweepIncomplete
+from tests.support.publishing import (
+    START,
+    TARGET,
+    Target,
+    World,
+    carry_over,
+    import_payments,
+    publish_only,
+    unpublished,
+)
+
+RESPONSES = "QuestionnaireResponse"
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    publish_only(monkeypatch, "payment", "payment_reconciliation", "task", "questionnaire_response", "answer")
+    with unpublished(tmp_path) as made:
+        made.reports = []
+        yield made
+
+
+def read(world: World, resource_type: str, *ids: str, is_dated: bool = False) -> None:
+    there = [{"resourceType": resource_type, "id": each, "status": "completed"} for each in ids]
+    sweep_changes(Target(there), world.home, TARGET, resource_type, is_dated, is_asked_for=True, clock=world.clock)
+
+
+def answered(world: World, *keys: str) -> None:
+    body: dict[str, Any] = {"item": [{"linkId": "low", "answer": [{"valueBoolean": True}]}]}
+    carry_over(world, RESPONSES, dict.fromkeys(keys, (START, body)))
+
+
+def responses(world: World) -> list[str]:
+    world.publish()
+    return [name for (name,) in world.rows("SELECT resource_id FROM questionnaire_response")]
+
+
+def test_a_response_that_was_gone_before_any_reading_saw_it_is_left_out_and_told(world: World) -> None:
+    read(world, RESPONSES)
+    answered(world, "r1", "r2")
+    assert responses(world) == ["id-r1", "id-r2"]
+    assert not world.published.remarks
+    read(world, RESPONSES, "id-r2")
+    assert responses(world) == ["id-r2"]
+    assert world.rows("SELECT response_id FROM answer") == [("id-r2",)]
+    [said] = world.published.remarks
+    assert "responses that the import made or adopted, 1 were not at the target" in said
+    assert "and are left out" in said
+
+
+def test_a_reading_that_broke_off_says_nothing(world: World) -> None:
+    class Broken(Target):
+        def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
+            yield from super().pages(resource_type, params)
+            raise NoResult("it is away")
+
+    answered(world, "r1")
+    with pytest.raises(SweepIncomplete):
+        sweep_changes(Broken([]), world.home, TARGET, RESPONSES, clock=world.clock)
+    assert responses(world) == ["id-r1"]
+    assert not world.published.remarks
+
+
+def test_payments_and_tasks_that_are_gone_are_counted_with_their_sum(world: World) -> None:
+    import_payments(world)
+    carry_over(world, "Task", {"t1": (START, {"status": "requested"}), "t2": (START, {"status": "requested"})})
+    read(world, "Task", "id-t1")
+    read(world, "PaymentNotice", "id-3", "id-4", "id-8")
+    world.publish()
+    said = {each.partition(":")[0]: each for each in world.published.remarks}
+    assert "the import made or adopted, 2 (20.08 US dollars) were not" in said["payment"]
+    assert said["payment"].partition(":")[2] == said["payment_reconciliation"].partition(":")[2]
+    assert "the import made or adopted, 1 were not" in said["task"]
+    [(comment,)] = world.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'payment_reconciliation'")
+    assert "20.08 US dollars" in comment
+
+
+def test_where_verify_found_one_gone_the_next_reading_is_whole(world: World) -> None:
+    """Changes alone would not show it for a day."""
+    answered(world, "r1")
+    world.time += timedelta(hours=1)
+    there = {"resourceType": RESPONSES, "id": "a", "meta": {"lastUpdated": "2026-03-01T12:30:00Z"}}
+    for is_found, asked in ((False, False), (False, True), (True, False), (False, True)):
+        if is_found:
+            read_whole_next(world.home, TARGET, RESPONSES)
+        target = Target([there])
+        sweep_changes(target, world.home, TARGET, RESPONSES, is_dated=True, clock=world.clock)
+        assert [params is not None for _, params in target.asked] == [asked]
