@@ -16,8 +16,8 @@
 -- column kind VARCHAR code: copayment (it has a claim, and may take the balance below zero) or balance payment; empty
 --   where a rule rejected the record, or its source rows were purged.
 -- column claim_id VARCHAR key: Id of the Claim that a copayment names; empty for others.
--- column fate VARCHAR code: created (made at the target or adopted there), refused (rejected by a rule or refused by the
---   target) or open (under way, in doubt, waiting).
+-- column fate VARCHAR code: created (made at the target or adopted there), refused (rejected by a rule or refused by
+--   the target) or open (under way, in doubt, waiting).
 -- column resource_id VARCHAR key: Id of the PaymentNotice at the target.
 -- column reject_id VARCHAR internal: The reject that it is, or was before it was corrected; the latest one of its key.
 -- column received_at TIMESTAMPTZ internal: When its file was first received, UTC.

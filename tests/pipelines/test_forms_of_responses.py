@@ -91,7 +91,7 @@ def test_a_url_that_reads_as_another_version_of_a_form_doubles_no_response(
     world: World,
 ) -> None:
     world.questionnaires = [OLD | {"url": URL, "version": "1"}, OLD | {"id": "q2", "url": f"{URL}|"}]
-")]|")]
+    world.responses = [of_others(name, None, questionnaire=f"{URL}|") for name in ("id-r1", "theirs")]
     carry_over(world, "QuestionnaireResponse", {"r1": (START, answers("a1", "a2", questionnaire=f"{URL}|"))})
     world.publish()
     asked = "SELECT response_id, questionnaire_id FROM answer WHERE link_id = 'a1' ORDER BY 1"
