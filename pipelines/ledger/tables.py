@@ -30,7 +30,7 @@ from pipelines.ledger.columns import (
     text_columns,
 )
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 
 
 schema_version = Table("schema_version", metadata, Column("version", Integer, primary_key=True))
@@ -72,8 +72,12 @@ batch = Table(
     *text_columns("target", "batch_id", nullable=False),
     *text_columns("feed", "source", "resource_type", "state", "file_name", "file_sha256", "received_at", "finished_at"),
     *count_columns(),
+    text_column("content_sha256"),
     UniqueConstraint("target", "batch_id"),
 )
+"""content_sha256: of what a packed file holds; empty for one that came as it is, and in rows of versions that did not
+note it.
+"""
 
 run = Table(
     "run",

@@ -3,7 +3,7 @@
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, select
+from sqlalchemy import ColumnElement, Select, func, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.answering import OPEN
@@ -154,12 +154,13 @@ class Verdicts:
         return select(t.repeat.c.finished_at).where(*of_file).order_by(t.repeat.c.finished_at)
 
     def _same_file(self, batch_id: str) -> set[str]:
-        """Return the batches of a batch's file: of another name than that, where its feed had another one."""
+        """Return the batches of a batch's file: of another name, where its feed had another one, or it came packed."""
         if batch_id not in self._batches:
             batch, (target, source, resource) = t.batch.c, self._of
             here = (batch.target == target, batch.source == source, batch.resource_type == resource)
-            content = select(batch.file_sha256).where(batch.target == target, batch.batch_id == batch_id)
-            query = select(batch.batch_id).where(*here, batch.file_sha256 == content.scalar_subquery())
+            content = func.coalesce(batch.content_sha256, batch.file_sha256)
+            this = select(content).where(batch.target == target, batch.batch_id == batch_id)
+            query = select(batch.batch_id).where(*here, content == this.scalar_subquery())
             self._batches[batch_id] = {batch_id, *(name for (name,) in self._ledger.read(query))}
         return self._batches[batch_id]
 

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.reading.packed import unpacked_sha256
 from pipelines.home.batch import SOURCE, Received
 from pipelines.home.scratch import remove_abandoned
 from pipelines.ledger.lease import utc_text
@@ -73,6 +74,7 @@ def note_batch(session: Session, received: Received, feed: Feed) -> str | None:
             resource_type=feed.resource,
             file_name=received.file_name,
             file_sha256=received.sha256,
+            content_sha256=unpacked_sha256(received.path_in_batch),
             received_at=utc_text(session.ledger.of_here(received.received_at)),
         )
     return known["state"] if known else None

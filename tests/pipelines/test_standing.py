@@ -1,10 +1,14 @@
 """What is true of a key after rejects, undo and corrections, on the command line."""
 
+import gzip
+import io
 import json
 import sqlite3
+import zipfile
 from contextlib import closing
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from tests.support.publishing import publish_nothing
@@ -124,6 +128,39 @@ def export(home, chartferry):
     batches = sorted(came, key=lambda name: came[name])
     files = {path: path.read_text() for path in out.iterdir() if path.suffix == ".csv"}
     return sorted(files, key=lambda path: next((n for n, name in enumerate(batches) if name in path.name), 9))
+
+
+# -- which file is the newer one
+
+
+def zipped(content):
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        archive.writestr("tasks-old.csv", content)
+    return held.getvalue()
+
+
+def as_zst(content):
+    return pa.compress(content, "zstd", asbytes=True)
+
+
+PACKED = {"csv": lambda content: content, "csv.gz": gzip.compress, "csv.zst": as_zst, "zip": zipped}
+
+
+@pytest.mark.parametrize(("first", "again"), [("csv", "csv.gz"), ("csv.gz", "csv"), ("csv.zst", "zip")])
+def test_a_file_that_comes_again_is_the_older_one_however_it_is_packed(first, again, home, target, put, asked):
+    """LEDGER-08: exports that were packed once they were old took back what newer ones had said."""
+    text = 'kind = "tasks"\nsource = "default"\nfiles = ["tasks*"]\nchanged = "update"\n[columns]\n'
+    names = TASKS.strip().split(",")
+    (home / "feeds").mkdir()
+    (home / "feeds" / "tasks.toml").write_text(text + "".join(f'{name} = "{name}"\n' for name in names))
+    old = f"{TASKS}{call('t1', 'old')}\n".encode()
+    (home / "inbox" / f"tasks-1.{first}").write_bytes(PACKED[first](old))
+    asked("import")
+    put("tasks-2.csv", call("t1", "new"))
+    assert asked("import")["totals"]["updated"] == 1
+    (home / "inbox" / f"tasks-3.{again}").write_bytes(PACKED[again](old))
+    assert (asked("import")["totals"]["skipped"], there(target)) == (1, ["new"])
 
 
 # -- what was taken back is not there

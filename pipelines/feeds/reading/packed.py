@@ -4,6 +4,7 @@ What a file unpacks to is bounded, so that a small file cannot keep an import bu
 """
 
 import gzip
+import hashlib
 import io
 import zipfile
 import zlib
@@ -77,6 +78,23 @@ def contents(path: Path, name: str, patterns: Sequence[str] = ()) -> Contents:
 def first_content(path: Path) -> Content:
     """The first file of what is in a file. Raises Unreadable."""
     return contents(path, path.name).files[0]
+
+
+def unpacked_sha256(path: Path) -> str | None:
+    """Return the hash of the one file that a packed file holds; None of a file that is none, or cannot be read."""
+    try:
+        with path.open("rb") as file:
+            if not file.read(4).startswith((GZIP, ZIP, ZSTANDARD)):
+                return None
+        files, digest = contents(path, path.name).files, hashlib.sha256()
+        if len(files) > 1:
+            return None
+        with files[0].open() as content:
+            while block := content.read(BLOCK):
+                digest.update(block)
+        return digest.hexdigest()
+    except (OSError, Unreadable):
+        return None
 
 
 def _zstandard(path: Path) -> Callable[[], Any]:
