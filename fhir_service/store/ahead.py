@@ -1,14 +1,17 @@
 """Commits ahead of the tables: small ones are stored in a file of frames first, and many go into the tables together.
 
 A commit of DuckDB takes milliseconds, however little it stores: half of one for each table, and as much for its end. A
-frame takes one flush of the disk. The store says the number of the last frame that its tables have, in the transaction
-that brings them there: what a crash left in the file and not in the tables is brought there when the store is opened.
+frame takes one flush of the disk. Commits are counted, those to the tables and frames alike, and the tables hold the
+number of the last one that they have, set by its transaction: what a crash left in the file and not in the tables is
+brought there when the store is opened. A frame follows on its tables alone. It has sums as they are after it.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Connection, Engine, select
 
 from fhir_service.store.dialects import DuckDb
 from fhir_service.store.frames import ROOM, Frames
@@ -16,7 +19,7 @@ from fhir_service.store.rows import Rows
 from fhir_service.store.tables import BODIES, STORE, columns_of
 
 NAME = "ahead"
-"""The name under which the store says the number of the last frame that its tables have."""
+"""The name under which the store says the number of the last commit that its tables have."""
 MOST_ENTRIES = 500
 """Entries that may be ahead of the tables, give or take a commit."""
 _MOST_BYTES = ROOM
@@ -59,7 +62,7 @@ class Ahead:
     @property
     def works(self) -> bool:
         """True if more can be put: the file has never failed, and the tables are not left behind."""
-        return not (self._broken or self.full)
+        return not (self._broken or self._void or self.full)
 
     def recover(self, engine: Engine) -> None:
         """Bring into the tables what the file has and they have not; nothing else has the store open.
@@ -105,12 +108,25 @@ class Ahead:
         self._size += len(content)
         self._entries += entries
 
+    @contextmanager
+    def passed_by(self, connection: Connection) -> Iterator[None]:
+        """Count a commit of resources that goes straight into the tables: the block ends it. None is ahead of it."""
+        self._number += 1
+        # Where the commit fails the tables lack its number. No frame may follow on them before they have it.
+        self._void = True
+        self._say_number(connection)
+        yield
+        self._void = False
+
+    def _say_number(self, connection: Connection) -> None:
+        self._dialect.change(connection, STORE, [(NAME, str(self._number))], ("name", "value"))
+
     def catch_up(self, engine: Engine) -> None:
         """Bring what is stored into the tables, by one transaction. Where that fails, it stays what it is."""
         with engine.connect() as connection:
             connection.begin()
             self._rows.write(connection, self._dialect)
-            self._dialect.change(connection, STORE, [(NAME, str(self._number))], ("name", "value"))
+            self._say_number(connection)
             connection.commit()
         self._rows, self._void, self.ids = Rows(), False, set()
         self._entries = self._size = 0

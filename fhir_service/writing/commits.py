@@ -199,7 +199,7 @@ class Commits:
             with self._patiently(lambda: self._begun(resources)) as connection:
                 value = function(connection)
                 with self._bodies.changing_all() if anything else nullcontext():
-                    _commit(connection.commit)
+                    self._commit(connection, resources)
         except BaseException as error:
             self._seq = seq
             if isinstance(error, CommitFailed):
@@ -306,6 +306,12 @@ class Commits:
             return
         changes.flush(connection := turn.connection(), self._store.dialect)
         with self._bodies.changing(changes.replaced(), changes.types()):
+            self._commit(connection)
+
+    def _commit(self, connection: Connection, resources: bool = True) -> None:
+        """Commit what goes straight into the tables."""
+        ahead = self._store.ahead
+        with ahead.passed_by(connection) if ahead and resources else nullcontext():
             _commit(connection.commit)
 
 
