@@ -32,8 +32,8 @@ def sweep_changes(
     is_dated: bool = False,
     is_asked_for: bool = False,
     clock: Callable[[], datetime] = now,
-) -> None:
-    """Read the resources of a type, or what has changed since they were last read, and keep them.
+) -> bool:
+    """Read the resources of a type, or what has changed since they were last read, and keep them; return if it was due.
 
     Args:
         client: Searches the target.
@@ -55,7 +55,7 @@ def sweep_changes(
         whole = last_whole is None or is_due or not final.exists() or clock() - last_whole >= WHOLE_AFTER
         since = None if whole or newest is None or not is_dated else newest - OVERLAP
         if since is None and not whole and not is_asked_for:
-            return
+            return False
         part = folder / "changes.part"
         params = {"_lastUpdated": f"ge{since:%Y-%m-%dT%H:%M:%SZ}"} if since else None
         started, total = read_whole(lambda: client.pages(resource_type, params), part, resource_type, clock)
@@ -67,6 +67,7 @@ def sweep_changes(
             keep(final, part, started, whole=since is None)
         part.unlink()
         write_whole(figures, orjson.dumps({"whole_at": last_whole if since else started, "newest": seen}))
+    return True
 
 
 def read_whole_next(home: Path, target: str, resource_type: str) -> None:

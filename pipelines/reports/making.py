@@ -59,7 +59,7 @@ def make_tables(
     for table in response_tables(db, settings, {table.name for table in tables}):
         rows[table.name] = make(db, table, filled)
         tables.append(table)
-    tables = [remarked(db, table) for table in tables]
+    tables = remarked(db, tables, sweep.path.parent)
     for name in READ:
         db.unregister(name)
     check(db, tables, rows, sweep)

@@ -1,11 +1,13 @@
 """Sentences on the rows of published tables as they are now: what their readers would take for something else."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC
+from pathlib import Path
 
 import duckdb
 
+from pipelines.reports.readings import RESULTS, unread, unread_of
 from pipelines.reports.tables import ReportTable
 
 RESULT = "diagnostic_report_result"
@@ -32,24 +34,35 @@ One that broke off is no such reading, and of a type that cannot be searched the
 """
 
 
-def remarked(db: duckdb.DuckDBPyConnection, table: ReportTable) -> ReportTable:
-    """Return a table that is built with what its rows show."""
-    return replace(table, remarks=(*table.remarks, *_remarks(db, table.name)))
+def remarked(db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable], folder: Path) -> list[ReportTable]:
+    """Return tables that are built with what their rows show, and what of them could not be read.
+
+    tables: each after the ones it reads. folder: of what is read from the target.
+    """
+    parts = unread(folder)
+    of = unread_of(tables, parts)
+    return [
+        replace(each, remarks=(*each.remarks, *_remarks(db, each.name, RESULTS not in parts), *of[each.name]))
+        for each in tables
+    ]
 
 
-def _remarks(db: duckdb.DuckDBPyConnection, name: str) -> Iterator[str]:
+def _remarks(db: duckdb.DuckDBPyConnection, name: str, results_are_read: bool) -> Iterator[str]:
     if name == RESULT:
-        yield from _of_results(db)
+        yield from _of_results(db, results_are_read)
     if name in IMPORTED:
         yield from _of_gone(db, *IMPORTED[name])
 
 
-def _of_results(db: duckdb.DuckDBPyConnection) -> Iterator[str]:
-    """Yield a sentence on results that are not of their report's patient, or that the target does not have."""
+def _of_results(db: duckdb.DuckDBPyConnection, are_read: bool) -> Iterator[str]:
+    """Yield a sentence on results that are not of their report's patient, or that were not found.
+
+    are_read: True if the target was asked for all of them: then it does not have those that were not read.
+    """
     [(others, lost, named)] = db.execute(STATES).fetchall()
     found = [f"{others:,} are of another patient than their report's"] if others else []
     if 0 < lost < named:  # else the target shows no Observations
-        found.append(f"{lost:,} are not at the target")
+        found.append(f"{lost:,} {'are not at the target' if are_read else 'were not read'}")
     if found:
         yield f"Of {named:,} results that reports name, {' and '.join(found)}: state says which."
 

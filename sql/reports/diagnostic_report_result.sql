@@ -4,7 +4,7 @@
 -- column report_id VARCHAR key: Id of the report.
 -- column observation_id VARCHAR key: Id of the observation.
 -- column state VARCHAR code: read (it is in observation), other patient (it is there, of another patient than the
---   report's) or not read (the target shows no Observations, or not this one).
+--   report's) or not read (the target shows no Observations, or not this one, or they could not be read).
 WITH named AS (
     SELECT
         report_id,

@@ -1,13 +1,14 @@
 """Results of reports: which are read, and their tables: values, components, the series of each patient, codes."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.publishing import World, publish_only
+from pipelines.reports.readings import RESULTS, note_reading
+from tests.support.publishing import START, TARGET, World, publish_only
 from tests.support.results import report_of, result
 
 
@@ -46,6 +47,34 @@ def test_results_of_reports_are_read_by_id_and_joined_to_their_reports(world: Wo
     world.results = [result("o1", 6.2)]
     world.publish()
     assert world.rows("SELECT observation_id, value, changes FROM observation") == [("o1", 6.2, 1)]
+
+
+def test_results_that_could_not_be_read_are_told_as_last_read_and_not_as_missing_at_the_target(world: World) -> None:
+    world.reports, world.results = [report_of("r1", "o1")], [result("o1", 5)]
+    world.publish()
+    note_reading(world.home, TARGET, RESULTS, START, is_read=True)
+    for days in (1, 2):
+        note_reading(world.home, TARGET, RESULTS, START + timedelta(days=days), is_read=False)
+    world.reports, world.results = [report_of("r1", "o1", "o2")], []
+    world.publish()
+    told = (
+        "Results of reports could not be read from the target since 02 March 2026, 12:00 UTC: "
+        "rows made of them are as last read, on 01 March 2026, 12:00 UTC, and new ones are missing."
+    )
+    few = "Of 2 results that reports name, 1 were not read: state says which."
+    of = {said: set(names.split(", ")) for names, _, said in (each.partition(": ") for each in world.published.remarks)}
+    series = {"result_by_patient", "result_by_code"}
+    assert of == {
+        few: {"diagnostic_report_result"},
+        told: {"observation", "observation_component", "diagnostic_report_result", *series},
+    }
+    [(comment,)] = world.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'result_by_code'")
+    assert comment.endswith(told)
+    note_reading(world.home, TARGET, RESULTS, START + timedelta(days=3), is_read=True)
+    world.publish()
+    assert world.published.remarks == [
+        f"diagnostic_report_result: {few.replace('were not read', 'are not at the target')}"
+    ]
 
 
 def test_a_patients_results_are_in_the_order_of_time_by_code_and_unit(world: World) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from pipelines.client.replies import TargetUnusable
 from pipelines.home.bars import progress_on
+from pipelines.reports.readings import unread
 from pipelines.reports.sweep import FILES, folder_of
 from pipelines.reports.words import rows_of
 from pipelines.session.opening import open_session
@@ -185,9 +186,26 @@ def test_words_that_cannot_be_read_hold_nothing_up(home: Path) -> None:
     with open_session(home, {}, progress=progress_on(said)) as session:
         session.connection = replace(session.connection, names=refused)
         assert sweep_target(session).total == 0
+        assert list(unread(folder_of(home, session.target))) == ["questionnaires or names"]
     assert said.getvalue().splitlines() == [
         "questionnaires or names could not be read (no): the tables have those last read"
     ]
+
+
+def test_a_part_that_the_target_shows_no_more_is_noted_as_not_read(home: Path) -> None:
+    with open_session(home, {}) as session:
+        folder, able = folder_of(home, session.target), session.connection.capabilities
+        none = replace(session.connection, capabilities=able._replace(searched=frozenset({"DiagnosticReport"})))
+        shown, session.connection = session.connection, none
+        sweep_target(session)
+        assert unread(folder) == {}
+        session.connection = shown
+        sweep_target(session)
+        assert unread(folder) == {}
+        session.connection = none
+        sweep_target(session)
+        assert set(unread(folder)) == {"results of reports", "responses", "payments", "tasks"}
+        assert all(each.read_at and each.since > each.read_at for each in unread(folder).values())
 
 
 def test_tasks_and_payments_are_not_read_for_views_after_an_import(home: Path) -> None:
