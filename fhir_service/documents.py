@@ -51,7 +51,7 @@ class Documents:
         query = query.join(reports, reports.c.id == DOCUMENT.c.report).where(
             DOCUMENT.c.report == report, DOCUMENT.c.position == int(position[:9])
         )
-        with self._store.read(several=False) as connection:
+        with self._store.read(several=False, asked=True) as connection:
             row = connection.execute(query).first()
         if row is None:
             raise FhirError(NOT_FOUND)

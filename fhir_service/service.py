@@ -50,7 +50,7 @@ class Service:
         create: bool = True,
     ) -> "Service":
         """Open the store of the settings. Raises what `Store.open` raises."""
-        store = Store.open(settings.store, settings.memory_limit, create)
+        store = Store.open(settings.store, settings.memory_limit, create, settings.read_seconds)
         say_label(settings.store_path, store.load_label)
         site = settings.site
         # Another process that writes to the store would change what is kept here.

@@ -23,6 +23,7 @@ class SettingError(ValueError):
 class Settings:
     """Everything that can be set. `max_body`, `max_batch` and `cache` are bytes, `memory_limit` is the database's.
 
+    read_seconds: that what a request reads from the store may take.
     cache: for bodies of resources that were read; 0 for none. A store that other processes may write to has none.
     workers: processes that serve one PostgreSQL store behind one address.
     """
@@ -43,6 +44,7 @@ class Settings:
     cache: int = 64 << 20
     audit: str | None = None
     workers: int = 1
+    read_seconds: int = 30
 
     def __post_init__(self) -> None:
         for name, (holds, says) in _LIMITS.items():
@@ -116,6 +118,7 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "max_batch": (int, "a whole number of bytes"),
     "cache": (int, "a whole number of bytes"),
     "workers": (int, "a whole number"),
+    "read_seconds": (int, "a whole number of seconds"),
     "page_size": (int, "a whole number"),
     "max_page_size": (int, "a whole number"),
 }
@@ -142,6 +145,7 @@ _LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "store": (bool, "a file or a database URL is expected"),
     "port": (lambda n: 0 <= n <= 65535, "a port is between 0 and 65535"),
     "workers": (lambda n: 1 <= n <= 64, "between 1 and 64 are expected"),
+    "read_seconds": (lambda n: 0 < n <= 86_400, "between 1 and 86400 seconds are expected"),
     "base_url": (_address, "an address such as https://host/path is expected"),
     "vendor": (_placeholder, "letters, digits, dots and dashes are expected"),
     "customer": (_placeholder, "letters, digits, dots and dashes are expected"),

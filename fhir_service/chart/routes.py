@@ -182,7 +182,7 @@ class Chart:
         sought = (await posted(request)).get("sought", "").strip()
 
         def show(request: Request, viewer: Viewer) -> Response:
-            with self._store.read() as connection:
+            with self._store.read(asked=True) as connection:
                 if records.exists(connection, sought):
                     return self._see(f"/patients/{quote(sought)}")
             return self._patients(request, viewer, sought, Page("page", 1, PATIENTS))
@@ -191,7 +191,7 @@ class Chart:
 
     def _patients(self, request: Request, viewer: Viewer, sought: str, page: Page) -> Response:
         touched = touch(request, "search", "Patient")
-        with self._store.read() as connection:
+        with self._store.read(asked=True) as connection:
             found, page = records.patients(connection, page, sought, viewer.finds_people)
         touched.patients = tuple(patient.id for patient in found)
         return self.pages.page("patients.html", viewer=viewer, patients=found, page=page, sought=sought)
@@ -205,7 +205,7 @@ class Chart:
         notes: list[timeline.Note] = []
         due: list[tasks.Task] = []
         account = None
-        with self._store.read() as connection:
+        with self._store.read(asked=True) as connection:
             patient = records.patient(connection, patient_id, viewer.may("Patient", "r"))
             if seen["QuestionnaireResponse"]:
                 notes, pages["notes"] = timeline.of_patient(connection, site, patient_id, pages["notes"])
@@ -235,7 +235,7 @@ class Chart:
         touched = touch(request, "search", "Task")
         viewer.caller.require("Task", "s")
         page = Page.asked("page", OPEN_TASKS, request.query_params)
-        with self._store.read() as connection:
+        with self._store.read(asked=True) as connection:
             found, page = tasks.open_ones(connection, self._site, page, self._service.clock())
             names = records.names(connection, viewer.nameable(_named(found)))
         touched.patients = tuple(sorted({task.patient for task in found if task.patient}))
@@ -245,7 +245,7 @@ class Chart:
         """Redirect from a Task's permalink."""
         touched = touch(request, "read", "Task", request.path_params["id"])
         viewer.caller.require("Task", "r")
-        with self._store.read() as connection:
+        with self._store.read(asked=True) as connection:
             task = tasks.one(connection, self._site, request.path_params["id"], self._service.clock())
             names = records.names(connection, viewer.nameable(task.references))
         touched.patients = (task.patient,) if task.patient else ()
@@ -257,7 +257,7 @@ class Chart:
         touched = touch(request, "read", "QuestionnaireResponse", response_id)
         viewer.caller.require("QuestionnaireResponse", "r")
         alone = not viewer.may("QuestionnaireResponse", "s")
-        with self._store.read() as connection:
+        with self._store.read(asked=True) as connection:
             note = timeline.holding(connection, self._site, response_id, alone)
             patient = records.patient(connection, note.patient, viewer.may("Patient", "r"))
             names = records.names(connection, viewer.nameable(note.references))

@@ -63,7 +63,7 @@ def _of_service(service: Service, name: str, ids: Iterable[str], asked: Asked) -
 
 def _loaded(service: Service, name: str, ids: Iterable[str], asked: Asked) -> Iterator[dict[str, Any]]:
     references = [f"{name}/{each}" for each in ids]
-    with service.store.read(several=False) as connection:
+    with service.store.read(several=False, asked=True) as connection:
         rows = service.store.dialect.among(connection, RECORD, "reference", references, ("body",))
     for (body,) in rows:
         yield formed(parse_json(body), asked)

@@ -20,6 +20,8 @@ from fhir_service.store.tables import BODIES, SIDES, digest
 
 MOST_VALUES = 500
 """So many different values may one query name."""
+MOST_CONDITIONS = 20
+"""So many different conditions may one query have. Each on a side table is a join: PostgreSQL plans 200 for minutes."""
 OF_CHANGES = ("modified", "_lastUpdated")
 """Parameters on the time of the last change."""
 

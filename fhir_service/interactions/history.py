@@ -74,7 +74,7 @@ def run(store: Store, resource: Resource, page: Page, since: datetime | None, re
     query = _ordered(versions, where).limit(page.count).offset(page.offset)
     if resource_id is not None and not is_id(resource_id):
         raise unknown_resource(resource.name, resource_id)
-    with store.read() as connection:
+    with store.read(asked=True) as connection:
         if resource_id is not None:
             _known(connection, resource, resource_id)
         total = connection.execute(select(func.count()).select_from(versions).where(*where)).scalar_one()

@@ -70,7 +70,7 @@ class Reader:
     def state(self, several: bool = True) -> Iterator["State"]:
         """A state of the store, for one statement or for several, from any thread."""
         epoch = self._bodies.epoch()
-        with self._store.read(several) as connection:
+        with self._store.read(several, asked=True) as connection:
             yield State(connection, self._store.dialect, self._bodies, epoch)
 
     def read_all(self, references: Collection[Reference]) -> dict[Reference, Found]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, Table, func, select
 
-from fhir_service.interactions.conditions import Clause, Condition, alternatives, bad, condition
+from fhir_service.interactions.conditions import MOST_CONDITIONS, Clause, Condition, alternatives, bad, condition
 from fhir_service.interactions.far import spans
 from fhir_service.interactions.read import Reader, State
 from fhir_service.interface.site import Site
@@ -85,7 +85,7 @@ def parse(
         stable: True if links carry a snapshot, so that all pages show one state of the store.
     """
     sent: list[tuple[str, str]] = []
-    conditions: list[Condition] = []
+    conditions: dict[tuple[str, frozenset[str]], Condition] = {}
     control: dict[str, str] = {}
     values: set[tuple[str, str]] = set()
     for name, value in pairs:
@@ -97,12 +97,15 @@ def parse(
             if not lenient:
                 raise bad(name, "the parameter is not known here")
         else:
-            conditions.append(condition(resource, param, alternatives(param, value, values), site))
+            wanted = alternatives(param, value, values)
+            conditions.setdefault((name, frozenset(wanted)), condition(resource, param, wanted, site))
+            if len(conditions) > MOST_CONDITIONS:
+                raise bad(name, f"a query has {MOST_CONDITIONS} conditions at most: search for less")
             sent.append((name, value))
     sort = _sort(resource, control.get("_sort"))
     size = min(_whole(control, "_count", count), most)
     snapshot = _snapshot(control[SNAPSHOT]) if SNAPSHOT in control else None
-    return Query(resource, sent, conditions, sort, size, _whole(control, "_offset", 0), stable, snapshot)
+    return Query(resource, sent, list(conditions.values()), sort, size, _whole(control, "_offset", 0), stable, snapshot)
 
 
 def _snapshot(text: str) -> Snapshot:

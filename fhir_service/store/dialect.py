@@ -43,6 +43,12 @@ class Dialect(Protocol):
     def reader(self, engine: Engine, several: bool) -> Engine:
         """Return the engine for reading: for one statement, or for several that see one state of the store."""
 
+    def answering(self, engine: Engine, seconds: int) -> Engine:
+        """Return the engine for what requests read, whose statements the server ends after so many seconds.
+
+        The engine given where there is no server.
+        """
+
     def looker(self) -> Engine | None:
         """Return the engine for look-ups of one statement, whose connections are used as they are found.
 
@@ -76,6 +82,9 @@ class Dialect(Protocol):
 
     def passing(self, error: BaseException) -> bool:
         """True if a failure may pass: a connection that was lost, a deadlock."""
+
+    def ended(self, error: BaseException) -> bool:
+        """True if a statement failed because it was ended: it took too long."""
 
     def at_once(self, connection: Connection, rows: int) -> AbstractContextManager[None]:
         """Around statements that change so many rows: they may be sent together, as none is asked for its result."""

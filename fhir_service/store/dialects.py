@@ -142,6 +142,9 @@ class DuckDb:
     def reader(self, engine: Engine, several: bool) -> Engine:  # noqa: ARG002 - one transaction costs nothing here
         return engine
 
+    def answering(self, engine: Engine, seconds: int) -> Engine:  # noqa: ARG002 - there is no server
+        return engine
+
     def looker(self) -> None:
         """None."""
 
@@ -169,6 +172,9 @@ class DuckDb:
         """This process owns the file, and one thread of it writes."""
 
     def passing(self, _error: BaseException) -> bool:
+        return False
+
+    def ended(self, _error: BaseException) -> bool:
         return False
 
     def at_once(self, _connection: Connection, _rows: int) -> AbstractContextManager[None]:

@@ -31,8 +31,8 @@ from fhir_service.store.tables import ALLOCATION, BODIES, GUARD, HISTORY, SIDES,
 
 POOL = 20
 """Connections that a process opens at most."""
-_LOOKERS = 4
-"""So many of them are for look-ups."""
+_LOOKERS, _ANSWERING = 4, 10
+"""So many of them are for look-ups, and for what requests read: searches that take long keep nobody from writing."""
 _FEW = 3
 """The most rows that are inserted as values of their own: arrays take longer for so few."""
 _PREPARED = 500
@@ -63,6 +63,11 @@ SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalive
 SET tcp_user_timeout = '30s';
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') IN ('off', 'local')
 """
+# From version 14 on, the server notices within seconds that the process that asked is gone.
+_ENDED_WITH_CLIENT = """\
+SELECT set_config('client_connection_check_interval', '5s', false)
+WHERE current_setting('client_connection_check_interval', true) IS NOT NULL
+"""
 # Look-ups and batches find rows by keys, which an index has: to plan that anew each time takes a third of the server's
 # work. A plan that is kept has to be right for a table that grows meanwhile, and so never reads all of one.
 _KEPT_PLANS = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off"}
@@ -80,7 +85,7 @@ class PostgreSql:
     # --- opening ---
 
     def open(self, create: bool) -> Engine:  # noqa: ARG002 - the database is there; whether the store is, comes later
-        engine = self._engine(POOL - _LOOKERS, pool_pre_ping=True)
+        engine = self._engine(POOL - _LOOKERS - _ANSWERING, pool_pre_ping=True)
         try:
             with engine.connect() as connection:
                 encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
@@ -91,6 +96,10 @@ class PostgreSql:
             engine.dispose()
             raise OSError(f"{self._place} is encoded in {encoding}: a store needs UTF8")
         return engine
+
+    def answering(self, engine: Engine, seconds: int) -> Engine:  # noqa: ARG002 - these have connections of their own
+        session = f"{_SESSION};\nSET statement_timeout = '{seconds}s';\n{_ENDED_WITH_CLIENT}"
+        return self._engine(_ANSWERING, session, pool_pre_ping=True)
 
     def looker(self) -> Engine:
         kept_plans = "".join(f";\nSET {name} = {value}" for name, value in _KEPT_PLANS.items())
@@ -172,6 +181,9 @@ class PostgreSql:
 
     def passing(self, error: BaseException) -> bool:
         return isinstance(_cause(error), psycopg.OperationalError | psycopg.InterfaceError | PoolTimeout)
+
+    def ended(self, error: BaseException) -> bool:
+        return isinstance(_cause(error), psycopg.errors.QueryCanceled)
 
     def collided(self, error: BaseException) -> bool:
         return isinstance(_cause(error), _COLLISIONS)

@@ -25,10 +25,15 @@ T = TypeVar("T")
 class Store:
     """An open store. Its `id` is a UUID made with it, and moves with it; so does the key that signs addresses."""
 
-    def __init__(self, dialect: Dialect, engine: Engine, create: bool = True) -> None:
+    def __init__(self, dialect: Dialect, engine: Engine, create: bool = True, read_seconds: int = 30) -> None:
         self.dialect = dialect
         self.engine = engine
-        self._readers = {several: dialect.reader(engine, several) for several in (True, False)}
+        self._answering = dialect.answering(engine, read_seconds)
+        self._readers = {
+            (several, asked): dialect.reader(self._answering if asked else engine, several)
+            for several in (True, False)
+            for asked in (True, False)
+        }
         self._looker = dialect.looker()
         facts = _prepared(dialect, engine, create)
         self.id = facts["id"]
@@ -48,12 +53,16 @@ class Store:
         return ahead
 
     @classmethod
-    def open(cls, url: str, memory_limit: str = "1GB", create: bool = True) -> "Store":
-        """Open a store, made when missing. Raises StoreBusy, StoreVersion, FileNotFoundError or OSError."""
+    def open(cls, url: str, memory_limit: str = "1GB", create: bool = True, read_seconds: int = 30) -> "Store":
+        """Open a store, made when missing. Raises StoreBusy, StoreVersion, FileNotFoundError or OSError.
+
+        Args:
+            read_seconds: that what a request reads may take.
+        """
         dialect = dialect_of(url, memory_limit)
         engine = dialect.open(create)
         try:
-            return cls(dialect, engine, create)
+            return cls(dialect, engine, create, read_seconds)
         except DBAPIError as error:
             engine.dispose()
             said = getattr(getattr(error.orig, "diag", None), "message_primary", None)
@@ -63,7 +72,7 @@ class Store:
             raise
 
     @contextmanager
-    def read(self, several: bool = True, creates: bool = True) -> Iterator[Connection]:
+    def read(self, several: bool = True, creates: bool = True, asked: bool = False) -> Iterator[Connection]:
         """A connection for reading, from any thread: it sees what is stored.
 
         All statements see one moment; who makes only one may say so, which is cheaper. Raises the outcome of a
@@ -71,16 +80,19 @@ class Store:
 
         Args:
             creates: False for who reads nothing that was created just now, and need not wait until the tables have it.
+            asked: True for what a request asks for: it is ended where it takes too long, with the same outcome.
         """
         if creates:
             self.catch_up()
         try:
-            with self._readers[several].connect() as connection:
+            with self._readers[several, asked].connect() as connection:
                 yield connection
                 if self.dialect.shared:
                     # To roll back would cost psycopg the statements that it has prepared.
                     connection.commit()
         except Exception as error:
+            if self.dialect.ended(error):
+                raise FhirError(UNAVAILABLE, "what was asked for took too long: ask for less") from None
             if self.dialect.passing(error):
                 raise FhirError(UNAVAILABLE) from None
             raise
@@ -121,6 +133,7 @@ class Store:
     def close(self) -> None:
         if self._looker:
             self._looker.dispose()
+        self._answering.dispose()
         self.engine.dispose()
 
 
