@@ -63,6 +63,11 @@ class Caller:
         """True if the caller may create, read, update, delete or search (`c r u d s`) resources of a type."""
         return letter in reach(self.scope, resource_type)
 
+    @property
+    def writes(self) -> bool:
+        """True if the caller may create or update resources of some type."""
+        return any(letters & {"c", "u"} for letters in grants(self.scope).values())
+
     def require(self, resource_type: str, letter: str) -> None:
         """Raises FhirError(FORBIDDEN) unless `may`."""
         if not self.may(resource_type, letter):

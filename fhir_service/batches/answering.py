@@ -37,7 +37,9 @@ async def answered(service: Service, request: Request, rendering: Rendering) -> 
     """Carry out the batch or transaction of a request's body; return the answer to it."""
     caller = caller_of(request)
     require_audit(request)
-    raw = await read_body(request, service.settings.max_batch)
+    # Reads and searches of who may write nothing are short.
+    limit = service.settings.max_batch if caller.writes else service.settings.max_body
+    raw = await read_body(request, limit)
     bundle = await run_in_threadpool(understood, service, raw, caller)
     results: list[Any] = []
     try:

@@ -8,6 +8,8 @@ from fhir_service.service import Service
 
 def understood(service: Service, raw: bytes, caller: Caller) -> batch.Bundle:
     """Return the requests of a body, each with its error where it can be none. Raises the bad request of the whole."""
+    if batch.has_too_many_values(raw):
+        raise batch.too_many_values()
     plain = batch.understand_plain(raw, caller, service.site)
     if plain is not None:
         return plain

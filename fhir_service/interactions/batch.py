@@ -31,6 +31,9 @@ from fhir_service.writing.entry import Entry
 MOST_ENTRIES = 5_000
 MOST_PARTS = 1_000_000
 """Objects and arrays in a bundle that is looked at entry by entry: empty ones take many times their size in memory."""
+MOST_COMMAS = 3_000_000
+"""Commas in a bundle, which separate its values: a number takes seventy times its size. It is 600 for each entry, and
+more than any of 64 MB has that holds resources."""
 _ELEMENTS = frozenset(("method", "url", "ifMatch", "ifNoneExist", "ifNoneMatch", "ifModifiedSince", "id", "extension"))
 """Elements of an entry's request that FHIR knows."""
 _RESPONSE = b'{"resourceType":"Bundle","type":"%b-response","entry":['
@@ -89,6 +92,16 @@ def entries(body: Any) -> tuple[BundleType, list[dict[str, Any]]]:
 def too_many() -> FhirError:
     """The refusal of a Bundle that is too much for one request."""
     return FhirError(TOO_LARGE, f"a Bundle has at most {MOST_ENTRIES:,} entries: send several")
+
+
+def has_too_many_values(raw: bytes) -> bool:
+    """True for a text of more values than any Bundle of `MOST_ENTRIES` needs."""
+    return raw.count(b",") > MOST_COMMAS
+
+
+def too_many_values() -> FhirError:
+    """The refusal of such a Bundle."""
+    return FhirError(TOO_LARGE, "a Bundle has at most 600 values for each of its entries: send several")
 
 
 def has_too_many_parts(raw: bytes) -> bool:

@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from fhir_service.batches.requests import understood
 from fhir_service.interactions import batch
 from fhir_service.interface.outcomes import FhirError
+from fhir_service.scopes import EVERYTHING, Caller
 from fhir_service.writing import commits
 from fhir_service.writing.contending import Contender, InDoubt
 from tests.conftest import BOTH, Running
+from tests.support import loopback
 from tests.support.bodies import task, total
 
 STORES = BOTH
@@ -53,6 +56,39 @@ def test_empty_entries_without_end_are_refused_before_they_are_read() -> None:
     assert tracemalloc.get_traced_memory()[1] < 1_000_000
     tracemalloc.stop()
     assert not batch.has_too_many_parts(bundle([entry(number) for number in range(batch.MOST_ENTRIES)]))
+
+
+@pytest.mark.parametrize("where", ["x", "entry"])
+def test_values_without_end_are_refused_before_they_are_read(service: Running, where: str) -> None:
+    """LIMIT-14: each number took seventy times its size."""
+    raw = b'{"resourceType":"Bundle","type":"batch","%b":[%b]}'
+    many = raw % (where.encode(), b",".join([b"1"] * (batch.MOST_COMMAS + 2)))
+    tracemalloc.start()
+    with pytest.raises(FhirError) as raised:
+        understood(service.service, many, Caller("c", EVERYTHING))
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+    assert raised.value.diagnostics == "a Bundle has at most 600 values for each of its entries: send several"
+    assert sent(service, many).status_code == 413
+
+
+def test_a_bundle_of_large_responses_has_fewer_values() -> None:
+    """EXTRA-BATCH-09: items with one answer each, as dense as they come, up to the limit of a body."""
+    item = b'{"linkId":"q12","answer":[{"valueDecimal":1}]},'
+    assert not batch.has_too_many_values(item * ((64 << 20) // len(item)))
+
+
+@pytest.mark.parametrize(("scope", "status"), [("system/*.rs", 413), ("system/Task.r system/Task.u", 200)])
+def test_who_may_write_nothing_sends_no_large_bundle(fresh_service: Running, scope: str, status: int) -> None:
+    """AUTH-06, LIMIT-07: its body is not read."""
+    client = fresh_service.service.auth.add_client("reader", scope)
+    form = {"grant_type": "client_credentials"} | {key: client[key] for key in ("client_id", "client_secret")}
+    token = loopback.post(f"{fresh_service.url}/auth/token", data=form).json()["access_token"]
+    headers = {"content-type": "application/json", "authorization": f"Bearer {token}"}
+    entries = [{"request": {"method": "GET", "url": "Task?_count=0"}}]
+    for size, expected in [(1_000, 200), (fresh_service.service.settings.max_body, status)]:
+        raw = bundle(entries) + b" " * size
+        assert fresh_service.client.post("/", content=raw, headers=headers).status_code == expected
 
 
 def test_many_empty_entries_are_counted_before_each_is_looked_at() -> None:
