@@ -114,7 +114,7 @@ def _append(service: Service, rows: list[tuple[str, str, str, int]]) -> None:
     """Append rows, and wait until the writer has rested."""
     columns = ("report", "content_type", "data", "position")
     service.writer.transact(lambda connection: service.store.dialect.append(connection, [(DOCUMENT, rows, columns)]))
-    service.writer.transact(lambda _: None)
+    service.writer.transact(lambda _: None, resources=False)
 
 
 def test_a_large_log_is_worked_into_the_file_between_two_batches(
