@@ -1,6 +1,6 @@
 -- table result_by_patient: The results of each patient over time, by code and unit, a row each; without those in
---   error or cancelled, without a time, or of another patient than their report's.
--- inputs: observation, diagnostic_report_result
+--   error or cancelled, without a time, or named only by reports that are entered-in-error or of another patient.
+-- inputs: observation, diagnostic_report_result, diagnostic_report
 -- key: patient_id, code_system, code, unit, number
 -- references: observation_id observation
 -- column patient_id VARCHAR patient: Id of the patient.
@@ -20,10 +20,12 @@
 -- column previous_value DOUBLE value: The value before; empty for the first one, and where either is a bound.
 -- column change DOUBLE value: The value less the one before.
 -- column days_since_previous BIGINT value: Whole days since the one before.
-WITH foreign_result AS (
-    SELECT observation_id
-    FROM diagnostic_report_result
-    WHERE state = 'other patient'
+WITH disowned_result AS (
+    SELECT named.observation_id
+    FROM diagnostic_report_result AS named
+    INNER JOIN diagnostic_report AS report ON named.report_id = report.report_id
+    GROUP BY named.observation_id
+    HAVING NOT bool_or(named.state <> 'other patient' AND coalesce(report.status, '') <> 'entered-in-error')
 ),
 
 in_order AS (
@@ -34,7 +36,7 @@ in_order AS (
             AS previous_value,
         lag(effective_at) OVER over_time AS previous_at
     FROM observation
-    ANTI JOIN foreign_result ON observation.observation_id = foreign_result.observation_id
+    ANTI JOIN disowned_result ON observation.observation_id = disowned_result.observation_id
     WHERE
         status NOT IN ('entered-in-error', 'cancelled')
         AND patient_id IS NOT NULL

@@ -107,6 +107,24 @@ def test_a_patients_results_are_in_the_order_of_time_by_code_and_unit(world: Wor
     ]
 
 
+def test_a_result_is_in_its_patients_series_if_a_report_of_that_patient_names_it_that_holds(world: World) -> None:
+    """REPORT-01: neither a withdrawn report nor one that another patient's report misnames decides alone."""
+    day = {"effectiveDateTime": "2026-01-05"}
+    world.results = [result(name, 6.0, **day) for name in ("withdrawn", "again")]
+    world.results.append(result("misnamed", 6.0, subject={"reference": "Patient/p2"}, **day))
+    world.reports = [
+        report_of("r1", "withdrawn", "again", status="entered-in-error"),
+        report_of("r2", "again", "misnamed"),
+        report_of("r3", "misnamed", subject={"reference": "Patient/p2"}),
+    ]
+    world.publish()
+    shown = "SELECT patient_id, observation_id FROM result_by_patient"
+    assert world.rows(shown) == [("p1", "again"), ("p2", "misnamed")]
+    assert world.rows("SELECT sum(results) FROM result_by_code") == [(2,)]
+    [remark] = world.published.remarks
+    assert "1 are of another patient than their report's" in remark
+
+
 JUDGED: list[tuple[dict[str, Any], tuple[float | None, float | None, bool | None]]] = [
     (coded("HH"), (None, None, True)),
     (coded("S"), (None, None, None)),
