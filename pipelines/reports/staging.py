@@ -53,6 +53,15 @@ MACROS = (
     """CREATE TEMP MACRO reference_ids(refs, kind) AS list_filter(
         list_transform(coalesce(refs, []), lambda each: reference_id(each.reference, kind)),
         lambda id: id IS NOT NULL)""",
+    # An end of a range without unit and code is in the value's unit. Codes are compared where both have one, else
+    # units; a code that is compared with a unit has to read like it.
+    """CREATE TEMP MACRO is_of_unit(bound, quantity) AS CASE
+        WHEN struct_extract(bound, 'code') IS NOT NULL AND struct_extract(quantity, 'code') IS NOT NULL
+            THEN struct_extract(bound, 'code') = struct_extract(quantity, 'code')
+        WHEN struct_extract(bound, 'unit') IS NOT NULL AND struct_extract(quantity, 'unit') IS NOT NULL
+            THEN struct_extract(bound, 'unit') = struct_extract(quantity, 'unit')
+        ELSE coalesce(struct_extract(bound, 'code'), struct_extract(bound, 'unit'), '')
+            IN ('', coalesce(struct_extract(quantity, 'code'), struct_extract(quantity, 'unit'), '')) END""",
     # A day, a time or an address may tell of a person as a text does: all of them are free text.
     """CREATE TEMP MACRO answered_items(body) AS list_transform(
         list_filter(

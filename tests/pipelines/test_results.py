@@ -125,6 +125,14 @@ def test_a_result_is_in_its_patients_series_if_a_report_of_that_patient_names_it
     assert "1 are of another patient than their report's" in remark
 
 
+def in_units(value: dict[str, str], bounds: dict[str, str]) -> dict[str, Any]:
+    """A value with a range, in units that are given by word, by code or not at all."""
+    return {
+        "valueQuantity": {"value": 90, **value},
+        "referenceRange": [{"low": {"value": 3.9, **bounds}, "high": {"value": 5.6, **bounds}}],
+    }
+
+
 JUDGED: list[tuple[dict[str, Any], tuple[float | None, float | None, bool | None]]] = [
     (coded("HH"), (None, None, True)),
     (coded("S"), (None, None, None)),
@@ -133,6 +141,14 @@ JUDGED: list[tuple[dict[str, Any], tuple[float | None, float | None, bool | None
     ({"referenceRange": [{"low": {"value": 9}}], **coded("N")}, (9.0, None, False)),
     ({"referenceRange": [{"low": {"value": 4}}, {"low": {"value": 5}}]}, (None, None, None)),
     ({"referenceRange": [{"high": {"value": 6, "unit": "mmol/mol"}}]}, (None, None, None)),
+    (in_units({"unit": "mg/dL", "code": "mg/dL"}, {"code": "mmol/L"}), (None, None, None)),
+    (in_units({"unit": "mg/dL"}, {"code": "mmol/L"}), (None, None, None)),
+    (in_units({"code": "mg/dL"}, {"unit": "mmol/L"}), (None, None, None)),
+    (in_units({}, {"code": "mmol/L"}), (None, None, None)),
+    (in_units({"unit": "mmol/l", "code": "mmol/L"}, {"unit": "mmol/L", "code": "mmol/L"}), (3.9, 5.6, True)),
+    (in_units({"unit": "mmol/L"}, {"code": "mmol/L"}), (3.9, 5.6, True)),
+    (in_units({"code": "mmol/L"}, {}), (3.9, 5.6, True)),
+    ({"referenceRange": [{"low": {"value": 4, "unit": "%"}, "high": {"value": 6, "unit": "g"}}]}, (None, None, None)),
     ({"referenceRange": [{"high": {"value": 6}, "appliesTo": [{"text": "women"}]}]}, (None, None, None)),
     ({"referenceRange": [{"high": {"value": 6}, "type": {"coding": [{"code": "critical"}]}}]}, (None, None, None)),
     ({"referenceRange": [{"text": "below 6"}]}, (None, None, None)),

@@ -49,8 +49,8 @@ shaped AS (
             "valueCodeableConcept": {"coding": [{"system": "VARCHAR", "code": "VARCHAR", "display": "VARCHAR"}]},
             "interpretation": [{"coding": [{"code": "VARCHAR", "display": "VARCHAR"}]}],
             "referenceRange": [{
-                "low": {"value": "DOUBLE", "unit": "VARCHAR"},
-                "high": {"value": "DOUBLE", "unit": "VARCHAR"},
+                "low": {"value": "DOUBLE", "unit": "VARCHAR", "code": "VARCHAR"},
+                "high": {"value": "DOUBLE", "unit": "VARCHAR", "code": "VARCHAR"},
                 "type": {"coding": [{"code": "VARCHAR"}]},
                 "appliesTo": ["JSON"],
                 "age": "JSON"
@@ -69,8 +69,8 @@ judged AS (
             LAMBDA each: coalesce(each.type.coding[1].code, 'normal') = 'normal'
             AND len(coalesce(each.appliesto, [])) = 0
             AND each.age IS NULL
-            AND coalesce(each.low.unit, each.high.unit, said.valuequantity.unit, '')
-            = coalesce(said.valuequantity.unit, '')
+            AND is_of_unit(each.low, said.valuequantity)
+            AND is_of_unit(each.high, said.valuequantity)
         ) AS ranges
     FROM shaped
 )
