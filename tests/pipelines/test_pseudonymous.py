@@ -43,7 +43,8 @@ def fill(world: World) -> None:
     task: dict[str, Any] = {"status": "requested", "requester": {"reference": "Practitioner/d1"}}
     task |= {"input": [{"type": {"text": "label"}, "valueString": "call the patient"}]}
     carry_over(world, "Task", {"t1": (None, task), "t2": (START, task)})
-    world.responses = [response("theirs", *items(low="yes", tired="no"), STORY)]
+    at_target = response("id-r1", *items(low="yes"), STORY, subject={"reference": "Patient/p1"})
+    world.responses = [response("theirs", *items(low="yes", tired="no"), STORY), at_target]
     result: dict[str, Any] = {"resourceType": "Observation", "id": "o1", "status": "final"}
     result |= {"subject": {"reference": "Patient/p1"}, "code": {"text": "SECRET"}}
     world.results = [result | {"effectiveDateTime": "2026-01-31", "valueString": "SECRET"}]
