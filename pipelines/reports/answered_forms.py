@@ -11,7 +11,7 @@ ANSWERED = """
     WITH lost AS (
         SELECT coalesce(sent.named_id, swept.named_id) AS questionnaire_id, count(*) AS responses
         FROM questionnaire_response AS response
-        LEFT JOIN sent_response AS sent ON response.batch_id = sent.batch_id AND response.line = sent.line
+        LEFT JOIN sent_response AS sent USING (resource_id)
         LEFT JOIN swept_response AS swept ON response.resource_id = swept.response_id
         WHERE response.questionnaire_id IS NULL
         GROUP BY ALL

@@ -1,6 +1,6 @@
 """The inputs of the published tables, as temporary tables: the ledger, what the target has, the files of batches."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -25,9 +25,12 @@ LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
     "run": (),
     "record": (
         *("target", "batch_id", "line", "source", "resource_type", "key", "state", "resource_id", "patient_id"),
-        *("source_at", "amount_cents", "attempts", "http_status", "finished_at", "first_sent_at"),
+        *("source_at", "amount_cents", "attempts", "http_status", "finished_at", "first_sent_at", "content_hash"),
     ),
-    "former": ("target", "resource_type", "resource_id", "batch_id", "line", "version", "finished_at"),
+    "former": (
+        *("target", "batch_id", "line", "source", "resource_type", "key", "state", "resource_id", "patient_id"),
+        *("source_at", "finished_at", "content_hash", "version", "fate"),
+    ),
     "repeat": (),
     "reject": (),
     "reject_reason": (),
@@ -138,10 +141,10 @@ ANSWERS_OF_TARGET = """
     SELECT batch_id FROM ledger_batch SEMI JOIN this_publication USING (target)
     WHERE resource_type = 'QuestionnaireResponse' AND EXISTS (FROM known_form)"""
 SENT = """
-    SELECT batch_id, line, run, resource_type, body
+    SELECT batch_id, folder, run, line, key, content_hash, resource_type, body
     FROM (
-        SELECT line, body, parse_path(filename)[-2] AS run_name,
-            parse_path(filename)[-3] AS batch_id, regexp_extract(run_name, '[0-9]+')::BIGINT AS run
+        SELECT line, key, content_hash, body, parse_path(filename)[-2] AS folder,
+            parse_path(filename)[-3] AS batch_id, regexp_extract(folder, '[0-9]+')::BIGINT AS run
         FROM read_parquet($1, filename = true)
     )
     JOIN ledger_batch USING (batch_id) SEMI JOIN this_publication USING (target)"""
@@ -161,8 +164,9 @@ WARNED = """
     FROM read_parquet($1, filename = true)"""
 NOTHING_WARNED = """SELECT NULL::VARCHAR AS batch_id, NULL::BIGINT AS run, NULL::BIGINT AS line,
     NULL::VARCHAR AS rule_id, NULL::VARCHAR AS expression, NULL::VARCHAR AS message WHERE false"""
-NOTHING_SENT = """SELECT NULL::VARCHAR AS batch_id, NULL::BIGINT AS line, NULL::BIGINT AS run,
-    NULL::VARCHAR AS resource_type, NULL::JSON AS body WHERE false"""
+NOTHING_SENT = """SELECT NULL::VARCHAR AS batch_id, NULL::VARCHAR AS folder, NULL::BIGINT AS run,
+    NULL::BIGINT AS line, NULL::VARCHAR AS key, NULL::VARCHAR AS content_hash, NULL::VARCHAR AS resource_type,
+    NULL::JSON AS body WHERE false"""
 
 
 def stage_ledger(db: duckdb.DuckDBPyConnection, snapshot: Snapshot) -> None:
@@ -196,7 +200,8 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_pa
         ("sent", OF_TARGET, SENT, NOTHING_SENT),
         ("ready", WITHOUT_AN_END, READY, NOTHING_READY),
     ):
-        files = _accepted(batches, [row[0] for row in db.execute(ids).fetchall()])
+        of_batches = [batches / row[0] for row in db.execute(ids).fetchall()]
+        files = _files_of_runs(of_batches, "accepted.parquet")
         db.register(name, db.sql(of_files, params=[files]) if files else db.sql(nothing))
     of_target = (path for path in batches.glob("*/run-*/warnings.parquet") if run_of(path.parent, sweep.target))
     warned = [str(path) for path in of_target if is_whole(path)]
@@ -261,8 +266,10 @@ def _rules() -> pa.Table:
     return arrow.table_of_rows(rows, RULE)
 
 
-def _accepted(batches: Path, ids: Sequence[str]) -> list[str]:
-    return [str(path) for name in ids for path in (batches / name).glob("run-*/accepted.parquet") if is_whole(path)]
+def _files_of_runs(batches: Iterable[Path], name: str) -> list[str]:
+    """Return the whole files of this name in the folders of runs."""
+    paths = (path for batch in batches for path in batch.glob(f"run-*/{name}"))
+    return [str(path) for path in paths if is_whole(path)]
 
 
 def stage_publication(db: duckdb.DuckDBPyConnection, sweep: Sweep, published_at: str) -> None:

@@ -27,8 +27,7 @@ WITH answered AS (
         unnest(items.item.answers) AS given,
         generate_subscripts(items.item.answers, 1) AS answer_place
     FROM questionnaire_response AS response
-    LEFT JOIN sent_response
-        ON response.batch_id = sent_response.batch_id AND response.line = sent_response.line
+    LEFT JOIN sent_response ON response.resource_id = sent_response.resource_id
     LEFT JOIN swept_response ON response.resource_id = swept_response.response_id,
         unnest(coalesce(sent_response.answered, swept_response.answered)) WITH ORDINALITY AS items (item, place)
 ),

@@ -125,7 +125,11 @@ SELECT
     one.finished_at
 FROM one
 LEFT JOIN ledger_batch ON one.target = ledger_batch.target AND one.batch_id = ledger_batch.batch_id
-LEFT JOIN sent_payment ON one.batch_id = sent_payment.batch_id AND one.line = sent_payment.line
+LEFT JOIN sent_payment
+    ON
+        one.batch_id = sent_payment.batch_id
+        AND one.line = sent_payment.line
+        AND one.source_key = sent_payment.key
 LEFT JOIN latest_of_key
     ON
         one.target = latest_of_key.target

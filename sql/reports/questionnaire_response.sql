@@ -2,7 +2,8 @@
 --   or adopted, as last sent, and those of others, as last read, where the target shows its responses. Without those
 --   taken back, entered in error, or gone: a response of the import is gone if all responses were read after it was
 --   made or adopted, and it was not there. Its answers are in answer.
--- inputs: ledger_record, ledger_former, ledger_batch, sent_response, swept_response, whole_reading, this_publication
+-- inputs: landed, ledger_record, ledger_former, ledger_batch, sent_response, swept_response, whole_reading,
+--   this_publication
 -- key: resource_id
 -- references: batch_id import_batch
 -- column resource_id VARCHAR key: Id of the QuestionnaireResponse at the target.
@@ -20,32 +21,29 @@
 -- column questions_answered BIGINT value: Number of questions with an answer.
 WITH own AS (
     SELECT
-        ledger_record.resource_id,
+        landed.resource_id,
         TRUE AS is_imported,
-        ledger_record.source,
-        ledger_record.key AS source_key,
-        ledger_record.batch_id,
+        landed.source,
+        landed.key AS source_key,
+        landed.batch_id,
         ledger_batch.feed,
         ledger_batch.file_name,
-        ledger_record.line,
-        ledger_record.patient_id,
+        landed.line,
+        landed.patient_id,
         coalesce(sent_response.questionnaire_id, swept_response.questionnaire_id) AS questionnaire_id,
-        coalesce(ledger_record.source_at, sending_time(ledger_record.finished_at)) AS authored_at,
-        ledger_record.source_at IS NOT NULL AS authored_is_own,
+        coalesce(landed.source_at, sending_time(landed.finished_at)) AS authored_at,
+        landed.source_at IS NOT NULL AS authored_is_own,
         len(coalesce(sent_response.answered, swept_response.answered)) AS questions_answered
-    FROM ledger_record
-    INNER JOIN this_publication ON ledger_record.target = this_publication.target
+    FROM landed
     LEFT JOIN ledger_batch
-        ON ledger_record.target = ledger_batch.target AND ledger_record.batch_id = ledger_batch.batch_id
-    LEFT JOIN sent_response
-        ON ledger_record.batch_id = sent_response.batch_id AND ledger_record.line = sent_response.line
-    LEFT JOIN swept_response ON ledger_record.resource_id = swept_response.response_id
-    LEFT JOIN whole_reading ON ledger_record.resource_type = whole_reading.resource_type
+        ON landed.target = ledger_batch.target AND landed.batch_id = ledger_batch.batch_id
+    LEFT JOIN sent_response ON landed.resource_id = sent_response.resource_id
+    LEFT JOIN swept_response ON landed.resource_id = swept_response.response_id
+    LEFT JOIN whole_reading ON landed.resource_type = whole_reading.resource_type
     WHERE
-        ledger_record.resource_type = 'QuestionnaireResponse'
-        AND ledger_record.state IN ('created', 'adopted', 'superseded')
-        AND (sent_response.line IS NOT NULL OR swept_response.response_id IS NOT NULL)
-        AND coalesce(swept_response.counts, ledger_record.finished_at >= whole_reading.began_at, TRUE)
+        landed.resource_type = 'QuestionnaireResponse'
+        AND (sent_response.resource_id IS NOT NULL OR swept_response.response_id IS NOT NULL)
+        AND coalesce(swept_response.counts, landed.finished_at >= whole_reading.began_at, TRUE)
 ),
 
 known AS (

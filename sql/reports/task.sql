@@ -1,6 +1,6 @@
 -- table task: One row per task that the import has made, adopted or updated at the target of this publication, as
 --   last sent. Later changes in the chart do not show. Tasks whose source rows were purged are left out.
--- inputs: ledger_record, ledger_former, ledger_batch, sent_task, this_publication
+-- inputs: landed, ledger_former, ledger_batch, sent_task
 -- key: resource_id
 -- references: batch_id import_batch
 -- column resource_id VARCHAR key: Id of the Task at the target.
@@ -30,7 +30,11 @@ WITH earlier AS (
         ledger_former.finished_at,
         coalesce(sent_task.status, '') AS status
     FROM ledger_former
-    LEFT JOIN sent_task ON ledger_former.batch_id = sent_task.batch_id AND ledger_former.line = sent_task.line
+    LEFT JOIN sent_task
+        ON
+            ledger_former.source = sent_task.source
+            AND ledger_former.key = sent_task.key
+            AND ledger_former.version = sent_task.version
     WHERE ledger_former.resource_type = 'Task'
 ),
 
@@ -60,33 +64,36 @@ completion AS (
 )
 
 SELECT
-    ledger_record.resource_id,
-    ledger_record.source,
-    ledger_record.key AS source_key,
-    ledger_record.batch_id,
+    landed.resource_id,
+    landed.source,
+    landed.key AS source_key,
+    landed.batch_id,
     ledger_batch.feed,
     ledger_batch.file_name,
-    ledger_record.line,
-    ledger_record.patient_id,
+    landed.line,
+    landed.patient_id,
     sent_task.status,
     sent_task.requester_id,
     sent_task.owner_id,
     sent_task.group_id,
-    coalesce(ledger_record.source_at, sending_time(ledger_record.finished_at)) AS authored_at,
-    ledger_record.source_at IS NOT NULL AS authored_is_own,
+    coalesce(landed.source_at, sending_time(landed.finished_at)) AS authored_at,
+    landed.source_at IS NOT NULL AS authored_is_own,
     sent_task.due_at,
     CASE
         WHEN sent_task.status = 'completed' AND completion.resource_id IS NOT NULL
-            THEN coalesce(completion.finished_at, ledger_record.finished_at)
+            THEN coalesce(completion.finished_at, landed.finished_at)
     END AS completed_at,
-    ledger_record.finished_at AS last_changed_at,
+    landed.finished_at AS last_changed_at,
     sent_task.labels
-FROM ledger_record
-INNER JOIN this_publication ON ledger_record.target = this_publication.target
+FROM landed
 LEFT JOIN ledger_batch
-    ON ledger_record.target = ledger_batch.target AND ledger_record.batch_id = ledger_batch.batch_id
+    ON landed.target = ledger_batch.target AND landed.batch_id = ledger_batch.batch_id
 LEFT JOIN completion
-    ON ledger_record.target = completion.target AND ledger_record.resource_id = completion.resource_id
-INNER JOIN sent_task ON ledger_record.batch_id = sent_task.batch_id AND ledger_record.line = sent_task.line
-WHERE ledger_record.resource_type = 'Task' AND ledger_record.state IN ('created', 'adopted', 'updated')
-ORDER BY ledger_record.resource_id
+    ON landed.target = completion.target AND landed.resource_id = completion.resource_id
+INNER JOIN sent_task
+    ON
+        landed.source = sent_task.source
+        AND landed.key = sent_task.key
+        AND landed.version IS NOT DISTINCT FROM sent_task.version
+WHERE landed.resource_type = 'Task'
+ORDER BY landed.resource_id

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from pipelines.ledger.lease import utc_text
@@ -28,7 +26,7 @@ from tests.support.former_forms import (
     replaced,
     shown,
 )
-from tests.support.publishing import START, TARGET, World, carry_over
+from tests.support.publishing import START, TARGET, World, carry_over, write_accepted
 
 
 @pytest.fixture
@@ -153,7 +151,7 @@ def test_a_response_is_of_the_run_that_made_its_record(world: World) -> None:
         folder = world.home / "batches" / batch / f"run-{run}"
         folder.mkdir(parents=True)
         body = json.dumps({"resourceType": "QuestionnaireResponse"} | answers("a1", "a2"))
-        pq.write_table(pa.table({"line": [2, 3], "body": [body] * 2}), folder / "accepted.parquet")
+        write_accepted(folder, {line: (f"r{line - 1}", f"h-r{line - 1}", body) for line in (2, 3)})
         checked_by(world, batch, content, run=run)
     world.ledger.finish_batch(TARGET, batch, "finished", {})
     replaced(world)

@@ -10,8 +10,6 @@ from typing import Any
 
 import duckdb
 import orjson
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from pipelines.ledger.rows import Outcome, Reason, Reject
@@ -27,6 +25,7 @@ from tests.support.publishing import (
     payment,
     publish_only,
     report,
+    write_accepted,
 )
 from tests.support.questions import asked
 
@@ -381,17 +380,15 @@ def test_answers_are_counted_by_question_and_code_however_deep_they_lie(
     ]
 
 
-def test_the_last_run_of_a_file_is_what_counts_and_a_purged_one_counts_no_more(
-    world: World, only: Callable[..., None]
-) -> None:
+def test_a_task_is_what_was_sent_of_it_and_a_purged_one_counts_no_more(world: World, only: Callable[..., None]) -> None:
+    """A later run of the file, by a changed feed, reads another owner; it sends nothing."""
     only("task", "import_row")
     batch = carry_over(world, "Task", {"k1": (ago(1), task(owner="d1"))})
     first, second = (world.home / "batches" / batch / name for name in ("run-1", "run-2"))
-    shutil.copytree(first, second)
-    body = orjson.dumps(task("completed", owner="d2")).decode()
-    pq.write_table(pa.table({"line": [2], "body": [body]}), second / "accepted.parquet")
+    second.mkdir()
+    write_accepted(second, {2: ("k1", "h-other", orjson.dumps(task("completed", owner="d2")).decode())})
     world.publish()
-    assert world.rows("SELECT status, owner_id FROM task") == [("completed", "d2")]
+    assert world.rows("SELECT status, owner_id FROM task") == [("requested", "d1")]
     for folder in (first, second):
         (folder / "accepted.parquet").unlink()
     world.publish()

@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from pipelines.ledger.former import intend_change
 from pipelines.ledger.rows import Intent, Outcome
-from tests.support.publishing import START, TARGET, World, carry_over, import_payments, publish_only
+from tests.support.publishing import START, TARGET, World, carry_over, import_payments, publish_only, write_accepted
 
 TASKS = ("default", "Task")
 
@@ -73,7 +71,7 @@ def change(world: World, key: str, number: int, status: str) -> None:
     folder = world.home / "batches" / batch / "run-1"
     folder.mkdir(parents=True)
     body = orjson.dumps({"resourceType": "Task", **task(status)}).decode()
-    pq.write_table(pa.table({"line": [2], "body": [body]}), folder / "accepted.parquet")
+    write_accepted(folder, {2: (key, f"h{key}{number}", body)})
 
 
 STATUSES: list[tuple[list[str], int | None]] = [

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -113,7 +113,7 @@ PAGED = (
 """The tables that the page of a publication reads."""
 WIDE = ("questionnaire_response", "questionnaire", "question", "answer", "answer_option")
 """The tables that those of each questionnaire are made from."""
-STAGED = ("swept_report", "swept_response", "sent_response", "waiting_payment")
+STAGED = ("body_of_version", "landed", "swept_report", "swept_response", "sent_response", "waiting_payment")
 """The staged tables that others than the SQL of tables read."""
 
 
@@ -398,5 +398,12 @@ def carry_over(
     folder = world.home / "batches" / batch / "run-1"
     folder.mkdir(parents=True)
     bodies = [orjson.dumps({"resourceType": resource} | body).decode() for _, body in records.values()]
-    pq.write_table(pa.table({"line": list(lines), "body": bodies}), folder / "accepted.parquet")
+    made = zip(lines.items(), bodies, strict=True)
+    write_accepted(folder, {line: (key, f"h-{key}", body) for (line, key), body in made})
     return batch
+
+
+def write_accepted(folder: Path, rows: Mapping[int, tuple[str, str, str]]) -> None:
+    """Write the rows that a run made ready to send: by line, key, hash of the content, and body."""
+    made = [{"line": line, "key": key, "content_hash": said, "body": body} for line, (key, said, body) in rows.items()]
+    pq.write_table(pa.Table.from_pylist(made), folder / "accepted.parquet")

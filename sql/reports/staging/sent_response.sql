@@ -1,35 +1,32 @@
--- Makes sent_response from the bodies that the import made ready to send (relation sent: batch_id, line, run,
--- resource_type, body): a row for each response, as the run of its record's outcome made it, else the last run of its
--- file. named_id is the questionnaire that it names. If that has former forms (known_form), questionnaire_id is the one
--- form of the contents that the response may name, else the form that the run checked it by (checked_form), else the
--- one that was there from the run's beginning to the row's end; empty if that is not known.
+-- Makes sent_response from landed, body_of_version and the bodies that the import made ready to send (relation sent): a
+-- row for each response that the target has, as it was sent. named_id is the questionnaire that it names. If that has
+-- former forms (known_form), questionnaire_id is the one form of the contents that the response may name, else the form
+-- that the run checked it by (checked_form), else the one that was there from the run's beginning to the row's end;
+-- empty if that is not known.
 WITH given AS (
     SELECT
+        landed.resource_id,
         sent.batch_id,
-        sent.line,
         sent.run,
         ledger_run.started_at,
-        ledger_record.finished_at,
+        landed.finished_at,
         sent.body ->> '$.questionnaire' AS said,
         answered_items(sent.body) AS answered
-    FROM sent
+    FROM landed
+    INNER JOIN body_of_version AS place
+        ON
+            landed.resource_type = place.resource_type
+            AND landed.source = place.source
+            AND landed.key = place.key
+            AND landed.version IS NOT DISTINCT FROM place.version
+    INNER JOIN sent
+        ON
+            place.body_batch_id = sent.batch_id
+            AND place.body_folder = sent.folder
+            AND place.body_line = sent.line
     LEFT JOIN ledger_run
-        ON
-            sent.batch_id = ledger_run.batch_id AND sent.run = ledger_run.run
-            AND ledger_run.target IN (SELECT this_publication.target FROM this_publication)
-    LEFT JOIN ledger_record
-        ON
-            sent.batch_id = ledger_record.batch_id AND sent.line = ledger_record.line
-            AND ledger_record.target IN (SELECT this_publication.target FROM this_publication)
-    WHERE sent.resource_type = 'QuestionnaireResponse'
-    QUALIFY
-        row_number() OVER (
-            PARTITION BY sent.batch_id, sent.line
-            ORDER BY
-                ledger_record.finished_at >= ledger_run.started_at
-                AND coalesce(ledger_record.finished_at <= ledger_run.finished_at, TRUE) DESC NULLS LAST,
-                sent.run DESC
-        ) = 1
+        ON landed.target = ledger_run.target AND sent.batch_id = ledger_run.batch_id AND sent.run = ledger_run.run
+    WHERE landed.resource_type = 'QuestionnaireResponse'
 ),
 
 naming AS (
@@ -45,8 +42,7 @@ naming AS (
 
 candidate AS (
     SELECT
-        naming.batch_id,
-        naming.line,
+        naming.resource_id,
         form.form_id,
         coalesce(checked_form.content = form.content, FALSE) AS is_checked,
         naming.is_other_version IS NULL
@@ -63,20 +59,18 @@ candidate AS (
 
 known AS (
     SELECT
-        batch_id,
-        line,
+        resource_id,
         CASE
             WHEN count(DISTINCT form_id) = 1 THEN any_value(form_id)
             WHEN count(DISTINCT form_id) FILTER (WHERE is_checked) = 1 THEN any_value(form_id) FILTER (WHERE is_checked)
             WHEN count(DISTINCT form_id) FILTER (WHERE is_timely) = 1 THEN any_value(form_id) FILTER (WHERE is_timely)
         END AS form_id
     FROM candidate
-    GROUP BY batch_id, line
+    GROUP BY resource_id
 )
 
 SELECT
-    naming.batch_id,
-    naming.line,
+    naming.resource_id,
     naming.named_id,
     CASE
         WHEN naming.named_id IN (SELECT known_form.questionnaire_id FROM known_form) THEN known.form_id
@@ -84,4 +78,4 @@ SELECT
     END AS questionnaire_id,
     naming.answered
 FROM naming
-LEFT JOIN known ON naming.batch_id = known.batch_id AND naming.line = known.line
+LEFT JOIN known ON naming.resource_id = known.resource_id

@@ -1,12 +1,11 @@
--- Makes sent_task from the bodies that the import made ready to send (relation sent: batch_id, line, run,
--- resource_type, body): a row for each task, as the last run of its file made it. Of its texts only labels are
--- read.
+-- Makes sent_task from body_of_version and the bodies that the import made ready to send (relation sent): a row for
+-- each version of a task, as it was sent. Of its texts only labels are read.
 WITH shaped AS (
     SELECT
-        batch_id,
-        line,
-        run,
-        json_transform(body, '{
+        place.source,
+        place.key,
+        place.version,
+        json_transform(sent.body, '{
             "status": "VARCHAR",
             "requester": {"reference": "VARCHAR"},
             "owner": {"reference": "VARCHAR"},
@@ -14,13 +13,19 @@ WITH shaped AS (
             "restriction": {"period": {"end": "VARCHAR"}},
             "extension": [{"valueReference": {"reference": "VARCHAR"}}]
         }') AS task
-    FROM sent
-    WHERE resource_type = 'Task'
+    FROM body_of_version AS place
+    INNER JOIN sent
+        ON
+            place.body_batch_id = sent.batch_id
+            AND place.body_folder = sent.folder
+            AND place.body_line = sent.line
+    WHERE place.resource_type = 'Task'
 )
 
 SELECT
-    batch_id,
-    line,
+    source,
+    key,
+    version,
     task.status,
     reference_id(task.requester.reference, 'Practitioner') AS requester_id,
     reference_id(task.owner.reference, 'Practitioner') AS owner_id,
@@ -31,4 +36,3 @@ SELECT
         LAMBDA each: each.valuestring
     ))) AS labels
 FROM shaped
-QUALIFY row_number() OVER (PARTITION BY batch_id, line ORDER BY run DESC) = 1
