@@ -18,7 +18,8 @@ TABLES = ("ledger_record", "ledger_repeat", "ledger_reject", "waiting_payment")
 
 KNOWN = """
 CREATE TEMP TABLE known_patient AS
-SELECT target, patient_id FROM ledger_record
+SELECT target, patient_id
+FROM (SELECT target, patient_id, state FROM ledger_record UNION ALL SELECT target, patient_id, state FROM ledger_former)
 WHERE patient_id IS NOT NULL AND state IN ('created', 'adopted', 'updated', 'superseded', 'undone')
 UNION
 SELECT target, patient_id FROM swept_report CROSS JOIN this_publication WHERE patient_id IS NOT NULL

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.ledger.former import intend_change, plan_anew
 from pipelines.ledger.rows import Intent, Outcome
 from tests.support.publishing import (
     BATCH,
@@ -50,8 +51,60 @@ def accepts(world: Unpublished, batch: str, folder: str, key: str, said: str, bo
     return path
 
 
+def intends(
+    world: Unpublished, of: tuple[str, str], generation: int, body: dict[str, Any], fate: str = "standing"
+) -> None:
+    """A later file changes the record k1, and is about to be sent."""
+    world.begin(LATER, of=of)
+    accepts(world, LATER, "run-1", "k1", "h-later", body)
+    with world.ledger.lease(TARGET) as lease:
+        change = (1, Intent("k1", generation, LATER, 2, "h-later", "f1", "p1"))
+        intend_change(world.ledger, lease, *of, [change], fate)
+
+
 def settles(world: Unpublished, of: tuple[str, str], generation: int, state: str, name: str | None = None) -> None:
     world.ledger.settle(TARGET, *of, [Outcome("k1", generation, state, name, None)])
+
+
+@pytest.mark.parametrize("state", ["sending", "in_doubt", "planned"])
+def test_a_task_shows_its_change_once_the_target_has_it(world: Unpublished, state: str) -> None:
+    first = carry_over(world, "Task", {"k1": (START, task("d1"))})
+    intends(world, TASK, 1, task("d2"))
+    if state != "sending":
+        settles(world, TASK, 1, state)
+    world.publish()
+    assert world.rows(OWNER) == [("id-k1", first, "d1")]
+    settles(world, TASK, 1, "updated", "id-k1")
+    world.publish()
+    assert world.rows(OWNER) == [("id-k1", LATER, "d2")]
+
+
+@pytest.mark.parametrize("state", ["sending", "in_doubt", "planned"])
+def test_a_response_is_there_until_the_target_has_the_one_that_supersedes_it(world: Unpublished, state: str) -> None:
+    carry_over(world, "QuestionnaireResponse", {"k1": (START, response(2.5))})
+    intends(world, RESPONSE, 2, response(3.5))
+    if state != "sending":
+        settles(world, RESPONSE, 2, state)
+    world.publish()
+    assert world.rows(ANSWER) == [("id-k1", 2.5)]
+    settles(world, RESPONSE, 2, "superseded", "id-new")
+    world.publish()
+    assert world.rows(ANSWER) == [("id-new", 3.5)]
+
+
+def test_what_was_taken_back_is_not_there_while_it_is_sent_anew(world: Unpublished) -> None:
+    carry_over(world, "QuestionnaireResponse", {"k1": (START, response(2.5))})
+    intends(world, RESPONSE, 2, response(3.5), "withdrawn")
+    world.publish()
+    assert world.rows("SELECT resource_id FROM questionnaire_response") == []
+
+
+def test_what_is_gone_from_the_target_is_not_there_while_it_is_sent_anew(world: Unpublished) -> None:
+    carry_over(world, "Task", {"k1": (START, task("d1"))})
+    with world.ledger.lease(TARGET) as lease:
+        plan_anew(world.ledger, lease, [(*TASK, "k1", 1)], "gone")
+    world.publish()
+    assert world.rows(OWNER) == []
 
 
 def test_a_row_in_doubt_for_which_a_later_file_was_sent_shows_what_that_said(world: Unpublished) -> None:
