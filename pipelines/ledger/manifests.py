@@ -33,6 +33,12 @@ def run_of(folder: Path, target: str | None) -> dict[str, Any] | None:
     return said if said and target is not None and is_of(said, target) else None
 
 
+def is_of_another(folder: Path, target: str) -> bool:
+    """True if the manifest of a run names another target than this; False where it is lost or damaged."""
+    said = manifest_in(folder)
+    return said is not None and not is_of(said, target)
+
+
 class KeptRun(NamedTuple):
     """What a run has left in its batch's folder. number: that of its target, in the ledger."""
 

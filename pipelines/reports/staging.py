@@ -10,7 +10,7 @@ import pyarrow as pa
 from pipelines.feeds.terms.rulebook import rules
 from pipelines.home import arrow
 from pipelines.home.spill import is_whole
-from pipelines.ledger.manifests import run_of
+from pipelines.ledger.manifests import is_of_another
 from pipelines.ledger.snapshot import Snapshot
 from pipelines.reports.former_forms import checked_by, forms_in
 from pipelines.reports.results import RESULT
@@ -201,10 +201,9 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_pa
         ("ready", WITHOUT_AN_END, READY, NOTHING_READY),
     ):
         of_batches = [batches / row[0] for row in db.execute(ids).fetchall()]
-        files = _files_of_runs(of_batches, "accepted.parquet")
+        files = _files_of_runs(of_batches, "accepted.parquet", sweep.target)
         db.register(name, db.sql(of_files, params=[files]) if files else db.sql(nothing))
-    of_target = (path for path in batches.glob("*/run-*/warnings.parquet") if run_of(path.parent, sweep.target))
-    warned = [str(path) for path in of_target if is_whole(path)]
+    warned = _files_of_runs(batches.glob("*"), "warnings.parquet", sweep.target)
     db.register("warned", db.sql(WARNED, params=[warned]) if warned else db.sql(NOTHING_WARNED))
     for name, resource_type in OTHERS.items():
         read = sweep.path.with_name(FILES[resource_type][0])
@@ -266,10 +265,10 @@ def _rules() -> pa.Table:
     return arrow.table_of_rows(rows, RULE)
 
 
-def _files_of_runs(batches: Iterable[Path], name: str) -> list[str]:
-    """Return the whole files of this name in the folders of runs."""
+def _files_of_runs(batches: Iterable[Path], name: str, target: str) -> list[str]:
+    """Return the whole files of this name in the folders of runs, without runs that were for another target."""
     paths = (path for batch in batches for path in batch.glob(f"run-*/{name}"))
-    return [str(path) for path in paths if is_whole(path)]
+    return [str(path) for path in paths if not is_of_another(path.parent, target) and is_whole(path)]
 
 
 def stage_publication(db: duckdb.DuckDBPyConnection, sweep: Sweep, published_at: str) -> None:

@@ -140,3 +140,19 @@ def test_what_a_changed_feed_reads_shows_once_it_was_sent(world: Unpublished) ->
     assert world.rows(OWNER) == [("id-k1", of_task, "d1")]
     assert world.rows(ANSWER) == [("id-k1", 2.5)]
     assert world.rows("SELECT kind, claim_id FROM payment") == [("balance payment", None)]
+
+
+def test_what_was_sent_to_another_target_does_not_show(world: Unpublished) -> None:
+    """Its run of the same file has the same number, and perhaps the same content under another questionnaire."""
+    batches = [
+        carry_over(world, "Task", {"k1": (START, task("d1"))}),
+        carry_over(world, "QuestionnaireResponse", {"k1": (START, response(2.5))}),
+    ]
+    for batch, body in zip(batches, (task("d2"), response(9)), strict=True):
+        folder = accepts(world, batch, "run-1-2", "k1", "h-k1", body)
+        about = {"source": "default", "resource": body["resourceType"], "feed_hash": "f1"}
+        moment = {"started_at": "2026-03-01T12:00:00.000000Z"}
+        (folder / "manifest.json").write_text(json.dumps({"target": "urn:other"} | about | moment))
+    world.publish()
+    assert world.rows(OWNER) == [("id-k1", batches[0], "d1")]
+    assert world.rows(ANSWER) == [("id-k1", 2.5)]
