@@ -222,8 +222,8 @@ class History(Sequence):
         """The published tables at the end of a history, with the chart and what is set aside."""
         with duckdb.connect(str(self.home / "published/reports.duckdb"), read_only=True) as tables:
             fates = tables.sql("SELECT fate, printf('%05.2f', amount::DOUBLE) FROM payment").fetchall()
-            told = Counter(tables.sql("SELECT source_key FROM task").fetchall())
-            given = Counter(tables.sql("SELECT source_key FROM questionnaire_response").fetchall())
+            told = tables.sql("SELECT resource_id, source_key FROM task").fetchall()
+            given = tables.sql("SELECT resource_id, source_key FROM questionnaire_response").fetchall()
         undecided = {each[:2] for each in self.told("record", UNDECIDED)}
         settled = {place: said for place, said in self.chart.items() if place not in undecided}
         paid = {said for (feed, _), said in settled.items() if feed == "pay"}
@@ -240,8 +240,17 @@ class History(Sequence):
         found = {fate: {amount for said, amount in fates if said == fate} for fate in ("created", "open", "refused")}
         assert (found["created"], found["open"]) == (paid, waiting - paid)
         assert aside - waiting - paid <= found["refused"] <= aside
-        assert told == Counter((key,) for feed, key in settled if feed == "call")
-        assert given == Counter((key,) for feed, key in settled if feed == "form")
+        known = "SELECT resource_id FROM record UNION SELECT resource_id FROM former"
+        ours = {name for (name,) in self.rows(known)}
+        for feed, kind, shown in (("call", "Task", told), ("form", "QuestionnaireResponse", given)):
+            keys = Counter(key for _, key in shown)
+            assert max(keys.values(), default=1) == 1
+            assert {key for key in keys if (feed, key) not in undecided} == {
+                key for each, key in settled if each == feed
+            }
+            there = {body["id"] for body in self.target.of(kind) if body["status"] not in TAKEN_BACK}
+            superseded = {name for (name,) in self.rows("SELECT resource_id FROM former WHERE fate = 'standing'")}
+            assert (there & ours) - superseded <= {name for name, _ in shown} <= there
 
 
 @pytest.mark.publishes("payment", "task", "questionnaire_response")
