@@ -294,7 +294,12 @@ def quiet_logging() -> None:
 
 
 class _Lines(logging.Formatter):
-    """A request's line is its JSON alone."""
+    """A request's line is its JSON alone. An error is told by its class: its text may hold values."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return record.getMessage() if record.name == ACCESS else super().format(record)
+        if record.name == ACCESS:
+            return record.getMessage()
+        error = record.exc_info[0] if record.exc_info else None
+        record.exc_info = record.exc_text = None
+        line = super().format(record)
+        return f"{line}: {error.__name__}" if error else line

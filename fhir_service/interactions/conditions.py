@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
@@ -22,6 +22,8 @@ MOST_VALUES = 500
 """So many different values may one query name."""
 MOST_CONDITIONS = 20
 """So many different conditions may one query have. Each on a side table is a join: PostgreSQL plans 200 for minutes."""
+MOST_TEXTS, LONGEST_TEXT = 5, 500
+"""So many texts in any case may one query look for, each of so many characters. Letters are folded for each of them."""
 OF_CHANGES = ("modified", "_lastUpdated")
 """Parameters on the time of the last change."""
 
@@ -70,6 +72,14 @@ def alternatives(param: Param, value: str, counted: set[tuple[str, str]]) -> lis
         if len(counted) > MOST_VALUES:
             raise bad(param.name, f"a query has {MOST_VALUES} values at most: search several times")
     return list(found)
+
+
+def refuse_too_many(asked: Sequence[Param]) -> None:
+    """Raise the bad request of a query with more different conditions on these parameters than it may have."""
+    texts = [param for param in asked if param.kind in _OF_TEXT]
+    for found, most, what in ((asked, MOST_CONDITIONS, "conditions"), (texts, MOST_TEXTS, "texts to look for")):
+        if len(found) > most:
+            raise bad(found[-1].name, f"a query has {most} {what} at most: search for less")
 
 
 def condition(resource: Resource, param: Param, values: list[str], site: Site) -> Condition:
@@ -124,12 +134,19 @@ def _uri(resource: Resource, param: Param, values: list[str], site: Site) -> Cla
     return BODIES[resource.name].c[param.column].in_(ids)
 
 
+def _text(param: Param, values: list[str]) -> str:
+    found = literal(values[0])
+    if len(found) > LONGEST_TEXT:
+        raise bad(param.name, f"a text of {LONGEST_TEXT} characters at most is expected")
+    return found
+
+
 def _contains(resource: Resource, param: Param, values: list[str], _: Site) -> Clause:
-    return contains(BODIES[resource.name].c[param.column], literal(values[0]))
+    return contains(BODIES[resource.name].c[param.column], _text(param, values))
 
 
 def _starts(resource: Resource, param: Param, values: list[str], _: Site) -> Clause:
-    return starts(BODIES[resource.name].c[param.column], literal(values[0]))
+    return starts(BODIES[resource.name].c[param.column], _text(param, values))
 
 
 def _exact(resource: Resource, param: Param, values: list[str], _: Site) -> Condition:
@@ -230,5 +247,6 @@ _KINDS: dict[str, Callable[[Resource, Param, list[str], Site], Condition | Claus
     "exact": _exact,
     "uri": _uri,
 }
+_OF_TEXT = ("contains", "starts")
 _OF_ALTERNATIVES = ("id", "token", "codes", "reference", "uri")
 """Kinds of parameters whose values are separated by commas; in the others, a comma is part of the one value."""

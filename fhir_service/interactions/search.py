@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, Table, func, select
 
-from fhir_service.interactions.conditions import MOST_CONDITIONS, Clause, Condition, alternatives, bad, condition
+from fhir_service.interactions.conditions import Clause, Condition, alternatives, bad, condition, refuse_too_many
 from fhir_service.interactions.far import spans
 from fhir_service.interactions.read import Reader, State
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import Resource
+from fhir_service.interface.vocabulary import Param, Resource
 from fhir_service.store.bodies import Found, Question
 from fhir_service.store.snapshots import Snapshot, counted, name_of, taken
 from fhir_service.store.tables import BODIES
@@ -85,7 +85,7 @@ def parse(
         stable: True if links carry a snapshot, so that all pages show one state of the store.
     """
     sent: list[tuple[str, str]] = []
-    conditions: dict[tuple[str, frozenset[str]], Condition] = {}
+    asked: dict[tuple[str, frozenset[str]], tuple[Param, list[str]]] = {}
     control: dict[str, str] = {}
     values: set[tuple[str, str]] = set()
     for name, value in pairs:
@@ -98,14 +98,14 @@ def parse(
                 raise bad(name, "the parameter is not known here")
         else:
             wanted = alternatives(param, value, values)
-            conditions.setdefault((name, frozenset(wanted)), condition(resource, param, wanted, site))
-            if len(conditions) > MOST_CONDITIONS:
-                raise bad(name, f"a query has {MOST_CONDITIONS} conditions at most: search for less")
+            asked.setdefault((name, frozenset(wanted)), (param, wanted))
             sent.append((name, value))
+    refuse_too_many([param for param, _ in asked.values()])
+    conditions = [condition(resource, param, wanted, site) for param, wanted in asked.values()]
     sort = _sort(resource, control.get("_sort"))
     size = min(_whole(control, "_count", count), most)
     snapshot = _snapshot(control[SNAPSHOT]) if SNAPSHOT in control else None
-    return Query(resource, sent, list(conditions.values()), sort, size, _whole(control, "_offset", 0), stable, snapshot)
+    return Query(resource, sent, conditions, sort, size, _whole(control, "_offset", 0), stable, snapshot)
 
 
 def _snapshot(text: str) -> Snapshot:

@@ -83,6 +83,9 @@ class Dialect(Protocol):
     def passing(self, error: BaseException) -> bool:
         """True if a failure may pass: a connection that was lost, a deadlock."""
 
+    def ending(self, connection: Connection) -> Callable[[], object]:
+        """Return a function that ends what is under way on a connection, from any thread, unless the server does."""
+
     def ended(self, error: BaseException) -> bool:
         """True if a statement failed because it was ended: it took too long."""
 

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -174,8 +174,11 @@ class DuckDb:
     def passing(self, _error: BaseException) -> bool:
         return False
 
-    def ended(self, _error: BaseException) -> bool:
-        return False
+    def ending(self, connection: Connection) -> Callable[[], object]:
+        return _raw(connection).interrupt
+
+    def ended(self, error: BaseException) -> bool:
+        return isinstance(error.orig if isinstance(error, DBAPIError) else error, duckdb.InterruptException)
 
     def at_once(self, _connection: Connection, _rows: int) -> AbstractContextManager[None]:
         return nullcontext()

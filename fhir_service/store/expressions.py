@@ -27,6 +27,13 @@ class _Equal(FunctionElement[bool]):
     inherit_cache = True
 
 
+class _Contains(FunctionElement[bool]):
+    """True where a text contains another. `LIKE` takes a text's length times that of what is sought."""
+
+    type = Boolean()
+    inherit_cache = True
+
+
 class _Ascii(FunctionElement[bool]):
     """True if a text is ASCII alone."""
 
@@ -47,12 +54,12 @@ class _Replaced(FunctionElement[str]):
 
 def contains(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
     """True where the column contains the text, in any case."""
-    return _like(column, "%", text)
+    return _Contains(*_folded_both(column, text))
 
 
 def starts(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
     """True where the column starts with the text, in any case."""
-    return _like(column, "", text)
+    return func.starts_with(*_folded_both(column, text), type_=Boolean())
 
 
 def equal(column: ColumnElement[Any], *texts: str) -> ColumnElement[bool]:
@@ -65,14 +72,14 @@ def equal(column: ColumnElement[Any], *texts: str) -> ColumnElement[bool]:
 _SMALL, _FINAL = "\u03c3", "\u03c2"  # the two small letters sigma
 
 
-def _like(column: ColumnElement[Any], before: str, text: str) -> ColumnElement[bool]:
-    """Compare by Unicode's full case folding, which lower case alone is not: sharp s, final sigma, ligatures."""
+def _folded_both(column: ColumnElement[Any], text: str) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
+    """Fold a column and a text by Unicode's full case folding: lower case leaves sharp s, final sigma, ligatures."""
     wanted = text.casefold().lower().replace(_FINAL, _SMALL)
     shown: ColumnElement[Any] = _Lower(_folded(column, wanted))
     if _SMALL in wanted:
         # Some collations make a sigma at the end of a word the final one.
         shown = func.replace(shown, _FINAL, _SMALL)
-    return shown.like(literal(f"{before}{_escaped(wanted)}%", Text()), escape="/")
+    return shown, literal(wanted, Text())
 
 
 def _folded(column: ColumnElement[Any], wanted: str) -> ColumnElement[Any]:
@@ -95,10 +102,6 @@ def _foldings() -> list[tuple[str, str]]:
     return [(letter, folded) for letter, folded in pairs if folded != letter.lower() or len(folded) > 1]
 
 
-def _escaped(text: str) -> str:
-    return text.replace("/", "//").replace("%", "/%").replace("_", "/_")
-
-
 @compiles(_Lower)
 def _lower(element: _Lower, compiler: Any, **options: Any) -> str:
     return f"lower({compiler.process(element.clauses, **options)})"
@@ -107,6 +110,16 @@ def _lower(element: _Lower, compiler: Any, **options: Any) -> str:
 @compiles(_Lower, "postgresql")
 def _lower_postgresql(element: _Lower, compiler: Any, **options: Any) -> str:
     return f"lower(({compiler.process(element.clauses, **options)}) COLLATE {ANY_CASE})"
+
+
+@compiles(_Contains)
+def _contains(element: _Contains, compiler: Any, **options: Any) -> str:
+    return f"contains({compiler.process(element.clauses, **options)})"
+
+
+@compiles(_Contains, "postgresql")
+def _contains_postgresql(element: _Contains, compiler: Any, **options: Any) -> str:
+    return f"(strpos({compiler.process(element.clauses, **options)}) > 0)"
 
 
 @compiles(_Ascii)

@@ -182,6 +182,9 @@ class PostgreSql:
     def passing(self, error: BaseException) -> bool:
         return isinstance(_cause(error), psycopg.OperationalError | psycopg.InterfaceError | PoolTimeout)
 
+    def ending(self, _connection: Connection) -> Callable[[], object]:
+        return lambda: None
+
     def ended(self, error: BaseException) -> bool:
         return isinstance(_cause(error), psycopg.errors.QueryCanceled)
 

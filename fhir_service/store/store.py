@@ -3,7 +3,7 @@
 import secrets
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 import duckdb
@@ -17,6 +17,7 @@ from fhir_service.store.dialect import Dialect
 from fhir_service.store.dialects import DuckDb, dialect_of
 from fhir_service.store.load_label import NAME as LABEL
 from fhir_service.store.migrations import migrate
+from fhir_service.store.patience import Patience
 from fhir_service.store.tables import BODIES, PROBE, SCHEMA_VERSION, STORE, metadata
 
 T = TypeVar("T")
@@ -28,6 +29,7 @@ class Store:
     def __init__(self, dialect: Dialect, engine: Engine, create: bool = True, read_seconds: int = 30) -> None:
         self.dialect = dialect
         self.engine = engine
+        self._patience = Patience(read_seconds)
         self._answering = dialect.answering(engine, read_seconds)
         self._readers = {
             (several, asked): dialect.reader(self._answering if asked else engine, several)
@@ -85,7 +87,11 @@ class Store:
         if creates:
             self.catch_up()
         try:
-            with self._readers[several, asked].connect() as connection:
+            with ExitStack() as stack:
+                read = stack.enter_context(self._patience.read()) if asked else None
+                connection = stack.enter_context(self._readers[several, asked].connect())
+                if read:
+                    stack.enter_context(read.ended_by(self.dialect.ending(connection)))
                 yield connection
                 if self.dialect.shared:
                     # To roll back would cost psycopg the statements that it has prepared.
@@ -131,6 +137,8 @@ class Store:
         return max((seq for seq in found if seq is not None), default=0)
 
     def close(self) -> None:
+        """End what requests still read, and let the database go."""
+        self._patience.close()
         if self._looker:
             self._looker.dispose()
         self._answering.dispose()

@@ -1,23 +1,34 @@
 """Searches by many values: how many a query may name, and what splitting them costs."""
 
+import logging
+import threading
 from collections import UserString
 from contextlib import closing
+from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlencode
 
+import duckdb
 import pytest
+from sqlalchemy.dialects import postgresql
 
 from fhir_service.interactions import search
-from fhir_service.interactions.conditions import MOST_CONDITIONS, MOST_VALUES, pieces
+from fhir_service.interactions.conditions import LONGEST_TEXT, MOST_CONDITIONS, MOST_TEXTS, MOST_VALUES, pieces
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
+from fhir_service.serve import _Lines
+from fhir_service.store.compiled import Compiled
+from fhir_service.store.expressions import contains
 from fhir_service.store.store import Store
+from fhir_service.store.tables import BODIES
 from tests.conftest import BOTH, Running
 from tests.support.bodies import task
 from tests.support.postgres import Postgres
 
 STORES = BOTH
 pytestmark = pytest.mark.crossed
+FORM = {"content-type": "application/x-www-form-urlencoded"}
 MANY = [f"p{number}" for number in range(MOST_VALUES + 1)]
 
 
@@ -76,6 +87,29 @@ def test_a_query_has_so_many_conditions_and_no_more(service: Running) -> None:
     assert refused.json()["issue"][0]["diagnostics"] == "due: a query has 20 conditions at most: search for less"
 
 
+@pytest.mark.parametrize(("kind", "name"), [("Task", "description"), ("Questionnaire", "name")])
+def test_a_query_looks_for_a_few_short_texts(service: Running, kind: str, name: str) -> None:
+    """SEARCH-21, LIMIT-14: letters were folded for each of 199 texts, in three gigabytes."""
+    few = [(name, f"{'ß' * (LONGEST_TEXT - 2)}{number}x") for number in range(MOST_TEXTS)]
+    for most in (few, few * 30):
+        assert service.client.post(f"/{kind}/_search", content=urlencode(most), headers=FORM).json()["total"] == 0
+    for more, why in [
+        ([*few, (name, "x")], "a query has 5 texts to look for at most: search for less"),
+        ([(name, "x" * (LONGEST_TEXT + 1))], "a text of 500 characters at most is expected"),
+    ]:
+        refused = service.client.post(f"/{kind}/_search", content=urlencode(more), headers=FORM)
+        assert (refused.status_code, refused.json()["issue"][0]["diagnostics"]) == (400, f"{name}: {why}")
+
+
+def test_a_text_is_looked_for_without_patterns() -> None:
+    """LIMIT-14: LIKE took the length of a text times that of what is sought."""
+    column = BODIES["Task"].c.description
+    for dialect, expected in [(Compiled(), "contains("), (postgresql.dialect(), "strpos(")]:
+        written = str(contains(column, "ß").compile(dialect=dialect))
+        assert expected in written
+        assert "LIKE" not in written
+
+
 def test_the_server_ends_what_a_request_reads_for_too_long(postgres: Postgres) -> None:
     """LIMIT-15: other reads, as those of a check of the store, may take long."""
     with postgres.database() as url, closing(Store.open(url, read_seconds=1)) as store:
@@ -89,6 +123,56 @@ def test_the_server_ends_what_a_request_reads_for_too_long(postgres: Postgres) -
             assert connection.exec_driver_sql("SHOW client_connection_check_interval").scalar() == "5s"
         with store.read() as connection:
             assert connection.exec_driver_sql("SHOW statement_timeout").scalar() == "0"
+
+
+class Slow:
+    """Statements of DuckDB that take minutes."""
+
+    TEXT = "SELECT count(*) FROM range(100000) a, range(100000) b WHERE a.range * b.range % 7 = 8"
+
+    def __init__(self, store: Store) -> None:
+        self.errors: list[FhirError] = []
+        self.begun = threading.Event()
+        self.thread = threading.Thread(target=self.read, args=[store])
+        self.thread.start()
+
+    def read(self, store: Store) -> None:
+        for _ in range(2):
+            try:
+                with store.read(asked=True) as connection:
+                    self.begun.set()
+                    connection.exec_driver_sql(self.TEXT)
+            except FhirError as error:
+                self.errors.append(error)
+
+
+def test_what_a_request_reads_of_a_file_for_too_long_is_ended(tmp_path: Path) -> None:
+    """LIMIT-15: the connection is good for the next read."""
+    with closing(Store.open(str(tmp_path / "s.duckdb"), read_seconds=1)) as store:
+        with pytest.raises(FhirError) as raised, store.read(asked=True) as connection:
+            connection.exec_driver_sql(Slow.TEXT)
+        assert raised.value.diagnostics == "what was asked for took too long: ask for less"
+        with store.read(asked=True) as connection:
+            assert connection.exec_driver_sql("SELECT 1").scalar() == 1
+
+
+def test_what_requests_read_is_ended_with_the_store(tmp_path: Path) -> None:
+    """LIMIT-15: the search, and the next one of a batch. A service went on for minutes after SIGTERM."""
+    path = str(tmp_path / "s.duckdb")
+    store = Store.open(path, read_seconds=600)
+    slow = Slow(store)
+    assert slow.begun.wait(30)
+    store.close()
+    slow.thread.join(30)
+    assert [error.outcome for error in slow.errors] == [UNAVAILABLE] * 2
+    duckdb.connect(path).close()  # it is let go
+
+
+def test_an_error_of_the_server_is_one_line_of_the_log() -> None:
+    """ERR-500-02: a traceback of a request that was cancelled went to standard error."""
+    failed = (ValueError, ValueError("a value"), None)
+    record = logging.LogRecord("uvicorn.error", logging.ERROR, "", 0, "Exception", None, failed)
+    assert _Lines("%(levelname)s %(name)s: %(message)s").format(record) == "ERROR uvicorn.error: Exception: ValueError"
 
 
 def test_searches_and_histories_are_read_as_what_is_asked_for(
