@@ -132,12 +132,14 @@ def views_run(options: Options, file: Path, resources: tuple[Path, ...], out: Pa
             session = stack.enter_context(session_at(options, insecure))
             stack.enter_context(reading(view.resource))
             bodies = as_bytes(all_of(session.connection, view.resource))
-        rows = run_view(view, bodies, folder / "spill", table)
+        rows, not_held = run_view(view, bodies, folder / "spill", table)
         if out is None:
             with table.open(encoding="utf-8", newline="") as file_of_rows:
                 sys.stdout.writelines(file_of_rows)
         else:
             click.echo(f"{out}: {rows:,} rows")
+        for told in not_held:
+            click.echo(f"chartferry: {file.name}: {told}", err=True)
     return ALL_LOADED
 
 

@@ -1,6 +1,7 @@
 """Check a view, or run it as a table over resources: of files, or as a search at the target gives them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import pyarrow as pa
 
 from pipelines.home import arrow
 from pipelines.home.files import session
+from pipelines.reports.views.columns import TAG
 from pipelines.reports.views.compile import compile_view
-from pipelines.reports.views.definition import BadView, View, columns_of, read_view
+from pipelines.reports.views.definition import BadView, Select, View, columns_of, read_view
 from pipelines.reports.views.operators import told_by
-from pipelines.reports.views.values import quoted
+from pipelines.reports.views.values import quoted, quoted_name
 
 _FORMATS = {".csv": "FORMAT csv, HEADER", ".ndjson": "FORMAT json", ".parquet": "FORMAT parquet, COMPRESSION zstd"}
 SUFFIXES = tuple(_FORMATS)
@@ -33,8 +35,10 @@ def check_view(file: Path, with_select: bool) -> list[str]:
     return [*lines, *(compiled.sql.splitlines() if with_select else [])]
 
 
-def run_view(view: View, resources: Iterable[bytes], spill: Path, out: Path) -> int:
-    """Write the rows of the view to a file: Parquet, NDJSON or CSV by its suffix. Return how many rows there are.
+def run_view(view: View, resources: Iterable[bytes], spill: Path, out: Path) -> tuple[int, list[str]]:
+    """Write the rows of the view to a file: Parquet, NDJSON or CSV by its suffix.
+
+    Returns the number of rows, and a sentence on each column whose type does not hold all of its numbers.
 
     Args:
         view: The definition.
@@ -45,21 +49,58 @@ def run_view(view: View, resources: Iterable[bytes], spill: Path, out: Path) -> 
     Raises:
         BadView: The view cannot be compiled, or a path gives what it may not.
     """
-    sql = compile_view(view, "resource").sql
+    compiled = compile_view(view, "resource")
     with session(spill) as db:
         db.execute("CREATE TEMP TABLE resource (body JSON)")
         for batch in _batches(resources):
             db.register("bodies", batch)
             db.execute("INSERT INTO resource SELECT body FROM bodies")
         try:
-            db.execute(f"CREATE TEMP TABLE found AS SELECT * FROM (\n{sql}\n) ORDER BY ALL")
+            db.execute(f"CREATE TEMP TABLE found AS SELECT * FROM (\n{compiled.sql}\n) ORDER BY ALL")
+            told = list(_not_held(db, view, {name: kind for name, kind in compiled.columns if "DECIMAL" in kind}))
         except duckdb.Error as error:
             raise BadView(
                 told_by(error) or f"{view.file}: the view could not be run ({type(error).__name__})"
             ) from None
         [(rows,)] = db.execute("SELECT count(*) FROM found").fetchall()
         db.execute(f"COPY found TO {quoted(str(out))} ({_FORMATS[out.suffix]})")
-    return int(rows)
+    return int(rows), told
+
+
+def _not_held(db: duckdb.DuckDBPyConnection, view: View, decimals: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence on each of these columns that is empty, or rounded unasked, where the view finds a number.
+
+    The view is run once more with the columns as DOUBLE, which holds the digits that DuckDB reads. A tag asks to round.
+    """
+    if not decimals:
+        return
+    exact = replace(view, select=tuple(_as_doubles(each, decimals) for each in view.select))
+    db.execute(f"CREATE TEMP TABLE exact AS {compile_view(exact, 'resource').sql}")
+    tagged = {column.name for column in columns_of(view.select) if TAG in column.tags}
+    for name, kind in decimals.items():
+        one, values = kind.removesuffix("[]"), quoted_name(name)
+        said = f"unnest({values})" if kind.endswith("[]") else values
+        [(empty, rounded)] = db.execute(f"""
+            SELECT count(*) FILTER (held IS NULL), count(*) FILTER (abs(held::DOUBLE - said) > abs(said) * 1e-14)
+            FROM (SELECT said, try_cast(said AS {one}) AS held FROM (SELECT {said} AS said FROM exact))
+            WHERE said IS NOT NULL""").fetchall()
+        lost = [f"{empty:,} are empty"] if empty else []
+        lost += [f"{rounded:,} are rounded"] if rounded and name not in tagged else []
+        if lost:
+            yield f"{name}: of its numbers, {' and '.join(lost)}, since {one} does not hold them"
+
+
+def _as_doubles(select: Select, decimals: Container[str]) -> Select:
+    """Return a part of a view with the type DOUBLE for the columns of these names."""
+    return replace(
+        select,
+        columns=tuple(
+            replace(each, tags={**each.tags, TAG: "DOUBLE"}) if each.name in decimals else each
+            for each in select.columns
+        ),
+        selects=tuple(_as_doubles(each, decimals) for each in select.selects),
+        union=tuple(_as_doubles(each, decimals) for each in select.union),
+    )
 
 
 def _batches(resources: Iterable[bytes]) -> Iterator[pa.Table]:

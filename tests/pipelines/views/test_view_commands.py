@@ -169,3 +169,28 @@ def test_run_reads_the_resources_of_the_target(home, target, chartferry):
     (home / "task.view.json").write_text(json.dumps(view))
     code, out, err = chartferry("views", "run", home / "task.view.json")
     assert (code, out, err) == (0, "patient,status\np1,completed\np1,requested\n", "")
+
+
+def test_run_counts_the_numbers_that_a_column_does_not_hold(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """VIEW-02: a tag asks to round; nothing asks for an empty cell."""
+    found = ["0.1", "4e-10", "1e30", "123456789012345.67", "-0.10", "7"]
+    Path("o.ndjson").write_text(
+        "".join(f'{{"resourceType":"Observation","valueQuantity":{{"value":{n}}}}}\n' for n in found)
+    )
+    value = {"path": "value.ofType(Quantity).value", "type": "decimal"}
+    columns = [
+        {"name": "v", **value},
+        {"name": "all", **value, "collection": True},
+        {"name": "cents", **value, "tag": [{"name": "ansi/type", "value": "DECIMAL(18,2)"}]},
+        {"name": "kept", **value, "tag": [{"name": "ansi/type", "value": "DOUBLE"}]},
+    ]
+    Path("o.view.json").write_text(json.dumps({"resource": "Observation", "select": [{"column": columns}]}))
+    assert run(["views", "run", "o.view.json", "o.ndjson"]) == 0
+    printed = capsys.readouterr()
+    said = "1 are empty and 1 are rounded, since DECIMAL(38,9) does not hold them"
+    assert printed.err.splitlines() == [
+        f"chartferry: o.view.json: v: of its numbers, {said}",
+        f"chartferry: o.view.json: all: of its numbers, {said}",
+        "chartferry: o.view.json: cents: of its numbers, 1 are empty, since DECIMAL(18,2) does not hold them",
+    ]
+    assert {row.rpartition(",")[2] for row in printed.out.splitlines()} >= {"4e-10", "1e+30", "0.1"}
