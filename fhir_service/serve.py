@@ -46,14 +46,18 @@ LEAVE_SECONDS = 5.0
 """Seconds that a request is still read that was answered already."""
 
 
+class StoreEnded(OSError):
+    """The database answers nothing more in this process; whoever watches the process starts another."""
+
+
 class PortTaken(OSError):
     """The address cannot be listened on; the message names it."""
 
 
 def serve(settings: Settings, until_stdin_closes: bool = False, shared_socket: int | None = None) -> None:
-    """Serve until SIGTERM or SIGINT, or until standard input ends. Raises what `Service.open` raises, and PortTaken.
+    """Serve until SIGTERM or SIGINT, or until standard input ends.
 
-    Prints one line with its address once it answers.
+    Prints one line with its address once it answers. Raises what `Service.open` raises, and PortTaken or StoreEnded.
 
     Args:
         shared_socket: the descriptor of a socket on which other processes take connections too.
@@ -74,10 +78,15 @@ def serve(settings: Settings, until_stdin_closes: bool = False, shared_socket: i
         app = create_app(service, routes(service, secret))
         stack.enter_context(_collecting_rarely())
         stack.enter_context(_taking_short_turns())
-        server = _Server(app, lambda: stack.enter_context(_ready(settings, secret)))
+        dialect = service.store.dialect
+        server = _Server(app, lambda: stack.enter_context(_ready(settings, secret)), lambda: dialect.broken)
         if until_stdin_closes:
             threading.Thread(target=watch_stdin, args=[server.stop], name="stdin", daemon=True).start()
         server.run([listening])
+    if dialect.broken:
+        raise StoreEnded(
+            "the database has ended after a failure of its disk; what was acknowledged is stored: start again"
+        )
 
 
 @contextlib.contextmanager
@@ -242,7 +251,7 @@ class _Protocol(HttpToolsProtocol):
 class _Server(uvicorn.Server):
     """uvicorn, which says when it is ready and ends without raising the signal again."""
 
-    def __init__(self, app: Any, ready: Callable[[], object]) -> None:
+    def __init__(self, app: Any, ready: Callable[[], object], broken: Callable[[], bool]) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -257,7 +266,10 @@ class _Server(uvicorn.Server):
                 timeout_graceful_shutdown=GRACE,
             )
         )
-        self._ready = ready
+        self._ready, self._broken = ready, broken
+
+    async def on_tick(self, counter: int) -> bool:
+        return await super().on_tick(counter) or self._broken()
 
     def stop(self) -> None:
         """Finishes what is under way and ends. From any thread."""

@@ -37,6 +37,9 @@ class Dialect(Protocol):
     epoch: str
     """Names the run of numbers in which transactions are counted: another one once the database was restored."""
 
+    broken: bool
+    """True once the database has ended for this process: it must be opened anew, by another one."""
+
     def open(self, create: bool) -> Engine:
         """An engine on the database, made when missing. Raises StoreBusy, FileNotFoundError or OSError."""
 
@@ -81,7 +84,10 @@ class Dialect(Protocol):
         """
 
     def passing(self, error: BaseException) -> bool:
-        """True if a failure may pass: a connection that was lost, a deadlock."""
+        """True if a failure may pass: a connection that was lost, a deadlock, a full disk."""
+
+    def undone(self, error: BaseException) -> bool:
+        """True if nothing is stored of a transaction whose commit failed so."""
 
     def ending(self, connection: Connection) -> Callable[[], object]:
         """Return a function that ends what is under way on a connection, from any thread, unless the server does."""

@@ -1,5 +1,8 @@
 """DuckDB as the store of one process, and which database a store's name stands for."""
 
+import errno
+import logging
+import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -16,6 +19,8 @@ from fhir_service.store.dialect import Added, Dialect, Row
 from fhir_service.store.digests import Digests
 from fhir_service.store.tables import digest
 
+log = logging.getLogger(__name__)
+
 
 class StoreBusy(Exception):
     """Another process has the store's file open."""
@@ -30,11 +35,18 @@ class StoreBusy(Exception):
 
 HOMES_OWN = "service.duckdb"
 """The name of the store in a home folder."""
-_LARGEST_LOG = "512MB"
-"""The most that commits leave in the log before it is worked into the file.
+_NEVER = "1TB"
+"""Of the log from which on a commit works it into the file: `settle` does that, where the disk has room for it.
 
-A row group of responses takes half of it. The log of a killed service is read again at some 200 MB a second.
+To fail at it ends the database, as no other failure for want of room does. The log of a killed service is read again at
+some 200 MB a second.
 """
+_MOST_WRITTEN_ANEW = 1 << 30
+"""Bytes of the file that are taken to be written anew, at most, when the log is worked in.
+
+One changed row has the rest of its row group written anew. All of them are rarely changed at once.
+"""
+_NO_ROOM = os.strerror(errno.ENOSPC)
 _THREADS = 1
 """Threads of one statement.
 
@@ -68,20 +80,22 @@ _FEW_CHANGES = 2
 class DuckDb:
     """DuckDB in a file that this process owns. Rows go in through the appender."""
 
-    shared, epoch = False, ""
+    shared, epoch, broken = False, "", False
 
     def __init__(self, path: Path, memory_limit: str) -> None:
         self.path = path
         self._digests: dict[str, Digests] = {}
         self._put_off: set[int] = set()
-        # Bytes of the log when it could not be worked in: that is tried again once it has as much more.
-        self._failed_at = 0
+        # Bytes of the log when it could not be worked in: that is tried again once it has as much more. What a killed
+        # process left may be such a log.
+        self._failed_at = self._size_of(self._log)
+        self._lacks_room = False
         self._spill = path.parent / f".{path.name}.spill"
         self._config = {
             "memory_limit": memory_limit,
             "temp_directory": str(self._spill),
             "threads": _THREADS,
-            "checkpoint_threshold": _LARGEST_LOG,
+            "checkpoint_threshold": _NEVER,
             "max_vacuum_tasks": _JOINED_AT_THE_END,
         }
 
@@ -171,8 +185,15 @@ class DuckDb:
     def lock(self, _connection: Connection, resources: bool) -> None:
         """This process owns the file, and one thread of it writes."""
 
-    def passing(self, _error: BaseException) -> bool:
-        return False
+    def passing(self, error: BaseException) -> bool:
+        """True for want of room, and for whatever fails once the database has ended: that is noted too."""
+        cause = _cause(error)
+        self.broken = self.broken or isinstance(cause, duckdb.FatalException)
+        return self.broken or (isinstance(cause, duckdb.Error) and _NO_ROOM in str(cause))
+
+    def undone(self, error: BaseException) -> bool:
+        """True for want of room: what the log has of the transaction was taken back."""
+        return isinstance(_cause(error), duckdb.TransactionException) and self.passing(error) and not self.broken
 
     def ending(self, connection: Connection) -> Callable[[], object]:
         return _raw(connection).interrupt
@@ -219,14 +240,11 @@ class DuckDb:
         return [wanted[one] for one in held]
 
     def settle(self, engine: Engine) -> None:
-        try:
-            size = self.path.with_name(f"{self.path.name}.wal").stat().st_size
-        except FileNotFoundError:
-            return
+        size = self._size_of(self._log)
         if size < self._failed_at:
             # DuckDB worked it in by itself.
             self._failed_at = 0
-        if size < self._failed_at + _LARGE_LOG:
+        if size < self._failed_at + _LARGE_LOG or not self._has_room(size):
             return
         self._failed_at = size
         with engine.connect() as connection:
@@ -237,6 +255,26 @@ class DuckDb:
             finally:
                 raw.execute(f"SET GLOBAL max_vacuum_tasks = {_JOINED_AT_THE_END}")
         self._failed_at = 0
+
+    @property
+    def _log(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.wal")
+
+    @staticmethod
+    def _size_of(path: Path) -> int:
+        try:
+            return path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _has_room(self, log_size: int) -> bool:
+        """True if the disk has room to work the log into the file."""
+        disk = os.statvfs(self.path.parent)
+        lacked, needed = self._lacks_room, 2 * log_size + min(self._size_of(self.path), _MOST_WRITTEN_ANEW)
+        self._lacks_room = disk.f_bavail * disk.f_frsize < needed
+        if self._lacks_room and not lacked:
+            log.warning("the disk of %s needs %d MB of room: its log grows until then", self.path, needed >> 20)
+        return not self._lacks_room
 
     def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
         if len(rows) <= _FEW_CHANGES:
@@ -296,6 +334,10 @@ class DuckDb:
 # Tables that stay small beside what is imported: a scan by a set of keys beats a look-up for each.
 _SCANNED = {"record", "account", "charge"}
 _TYPES = {"Text": "VARCHAR", "BigInteger": "BIGINT", "Integer": "INTEGER", "DateTime": "TIMESTAMPTZ"}
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    return error.orig if isinstance(error, DBAPIError) else error
 
 
 def _raw(connection: Connection) -> duckdb.DuckDBPyConnection:

@@ -76,7 +76,7 @@ _KEPT_PLANS = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off",
 class PostgreSql:
     """A PostgreSQL database, or the schema of one that the URL's `search_path` names."""
 
-    shared = True
+    shared, broken = True, False
 
     def __init__(self, url: str) -> None:
         self._url = _parsed(url)
@@ -178,6 +178,9 @@ class PostgreSql:
 
     def enter(self, connection: Connection, way: Way) -> "Turn":
         return Turn(_raw(connection), way)
+
+    def undone(self, _error: BaseException) -> bool:
+        return False
 
     def passing(self, error: BaseException) -> bool:
         return isinstance(_cause(error), psycopg.OperationalError | psycopg.InterfaceError | PoolTimeout)

@@ -67,6 +67,8 @@ class Store:
             return cls(dialect, engine, create, read_seconds)
         except DBAPIError as error:
             engine.dispose()
+            if dialect.undone(error):
+                raise OSError("the store cannot be opened: its disk has no room") from None
             said = getattr(getattr(error.orig, "diag", None), "message_primary", None)
             raise OSError(f"the store cannot be made or read: {said or type(error.orig).__name__}") from None
         except BaseException:

@@ -302,7 +302,7 @@ class Commits:
         if (ahead := self._store.ahead) and ahead.works and changes.plain and few:
             rows = changes.rows()
             with self._bodies.changing((), changes.types()):
-                _commit(lambda: ahead.put(rows, len(entries)))
+                self._committing(lambda: ahead.put(rows, len(entries)))
             return
         changes.flush(connection := turn.connection(), self._store.dialect)
         with self._bodies.changing(changes.replaced(), changes.types()):
@@ -312,14 +312,16 @@ class Commits:
         """Commit what goes straight into the tables."""
         ahead = self._store.ahead
         with ahead.passed_by(connection) if ahead and resources else nullcontext():
-            _commit(connection.commit)
+            self._committing(connection.commit)
 
-
-def _commit(commit: Callable[[], None]) -> None:
-    try:
-        commit()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the commit is not known to be done
-        raise CommitFailed(type(error).__name__) from None
+    def _committing(self, commit: Callable[[], None]) -> None:
+        try:
+            commit()
+        except Exception as error:
+            if self._store.dialect.undone(error):
+                raise
+            # Whatever else it is, the commit is not known to be done.
+            raise CommitFailed(type(error).__name__) from None
 
 
 def _outcomes(entries: list[Entry], desk: Desk, whole: bool) -> list[Any]:

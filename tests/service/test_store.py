@@ -140,6 +140,23 @@ def test_a_large_log_is_worked_into_the_file_between_two_batches(
     service.close()
 
 
+def test_a_log_is_left_alone_while_the_disk_has_no_room_to_work_it_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To fail at it would end the database for the process."""
+    monkeypatch.setattr(dialects, "_LARGE_LOG", 1)
+    log = tmp_path / "s.duckdb.wal"
+    service = Service.open(Settings(str(tmp_path / "s.duckdb")))
+    with monkeypatch.context() as full:
+        full.setattr(dialects, "_MOST_WRITTEN_ANEW", 1 << 60)
+        full.setattr(dialects.DuckDb, "_size_of", lambda _, path: path.stat().st_size if path == log else 1 << 60)
+        _append(service, [("1", "text/plain", "x", 0)])
+        assert log.stat().st_size
+    _append(service, [("1", "text/plain", "x", 1)])
+    assert not log.exists()
+    service.close()
+
+
 def test_what_is_worked_into_the_file_is_joined_to_no_more_before_the_store_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

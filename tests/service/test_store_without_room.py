@@ -1,14 +1,28 @@
-"""A store's PostgreSQL that takes no more connections, or has no more locks: 503, and what is acknowledged is there."""
+"""A store without room: 503 until it has some again, and what is acknowledged is there.
 
+A PostgreSQL that takes no more connections, or has no more locks; a DuckDB whose disk is full.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
+import pytest
+
+from fhir_service.store import dialects
 from tests.conftest import Running, running
 from tests.support.bodies import task, total
 from tests.support.postgres import Postgres, running_server
 
 REQUESTS = 40
+MOUNTS = os.geteuid() == 0 and sys.platform == "linux" and shutil.which("mount") is not None
 
 
 def asked(found: Running, first: int) -> Counter[int]:
@@ -48,3 +62,75 @@ def test_a_server_without_locks_is_503_until_it_has_some(tmp_path: Path) -> None
             assert came.keys() <= {200, 201, 503}
         assert asked(found, 100) == {200: REQUESTS // 2, 201: REQUESTS // 2}
         assert total(found.client, "/Task?_count=0") == came[201] + REQUESTS // 2
+
+
+@contextmanager
+def small_disk(path: Path) -> Iterator[Path]:
+    """A disk of 12 MB."""
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(path)], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def statuses(found: Running, task_id: str, token: dict[str, str]) -> dict[str, int]:
+    client = found.client
+    answers = {
+        "create": client.post("/Task", json=large()),
+        "update": client.put(f"/Task/{task_id}", json=large()),
+        "search": client.get("/Task?_count=1"),
+        "token": httpx.post(f"{found.url}/auth/token", data=token),
+        "health": client.get("/health"),
+    }
+    return {name: answer.status_code for name, answer in answers.items()}
+
+
+def large() -> dict[str, object]:
+    return task(1) | {"description": os.urandom(40_000).hex()}
+
+
+@pytest.mark.skipif(not MOUNTS, reason="a disk of its own needs Linux and root")
+def test_a_service_whose_disk_was_full_serves_again_once_it_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SCALE-01: to work the log into the file without room would end the database for this process."""
+    monkeypatch.setattr(dialects, "_LARGE_LOG", 1 << 20)
+    with (
+        small_disk(tmp_path / "disk") as disk,
+        running(disk, store=str(disk / "s.duckdb"), audit=str(tmp_path / "audit")) as found,
+    ):
+        client = found.service.auth.add_client("more")
+        token = {"grant_type": "client_credentials"} | {name: client[name] for name in ("client_id", "client_secret")}
+        made: list[str] = []
+        while (answer := found.client.post("/Task", json=large())).status_code == 201:
+            made.append(answer.headers["location"].rpartition("/")[2])
+        full = {"create": 503, "update": 503, "search": 503, "token": 503, "health": 503}
+        assert [statuses(found, made[0], token) for _ in range(2)] == [full, full]
+        subprocess.run(["mount", "-o", "remount,size=200m", str(disk)], check=True)
+        works = {"create": 201, "update": 200, "search": 200, "token": 200, "health": 200}
+        assert [statuses(found, made[0], token) for _ in range(2)] == [works, works]
+        assert total(found.client, "/Task?_count=0") == len(made) + 2
+        assert (disk / "s.duckdb.wal").stat().st_size < 2 << 20
+
+
+ENDING = """
+import duckdb
+from fhir_service.__main__ import main
+from fhir_service.store.dialects import DuckDb
+DuckDb.settle = lambda self, _: self.passing(duckdb.FatalException("the database has been invalidated"))
+main()
+"""
+
+
+def test_a_service_whose_database_has_ended_ends_with_a_sentence(tmp_path: Path) -> None:
+    """Another process can open it, whoever watches this one starts it."""
+    command = [sys.executable, "-c", ENDING, "serve", "--store", str(tmp_path / "s.duckdb"), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        url = process.stdout.readline().split()[-1]
+        assert httpx.get(f"{url}/health").status_code == 200  # it stores something, and settles
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "Error: the database has ended after a failure of its disk" in said
