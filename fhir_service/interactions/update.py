@@ -109,7 +109,7 @@ class Update:
             needs.records.update(self.resource.named(self.model))
 
     def act(self, desk: Desk) -> tuple[str, ...]:
-        """Change the resource; return the id of the patient whose it is."""
+        """Change the resource; return the ids of the patients whose it is, and whose it was."""
         current = desk.view.current[self.resource.name].get(self.id)
         if current is None:
             raise unknown_resource(self.resource.name, self.id)
@@ -119,7 +119,8 @@ class Update:
         else:
             self._change(desk, current)
         stored = desk.view.current[self.resource.name][self.id].stored
-        return tuple(filter(None, [self.resource.patient(stored)]))
+        patients = map(self.resource.patient, (stored, current.stored))
+        return tuple(dict.fromkeys(filter(None, patients)))
 
     def _set_status(self, desk: Desk, current: Current) -> None:
         name = self.resource.name

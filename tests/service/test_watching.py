@@ -47,6 +47,15 @@ def test_every_write_read_and_search_leaves_a_record_without_content(fresh_servi
     assert MARKER not in json.dumps(records(fresh_service))
 
 
+def test_a_task_that_an_update_takes_from_a_patient_is_on_record_for_both(fresh_service: Running) -> None:
+    """EXTRA-OPS-03"""
+    location = fresh_service.client.post("/Task", json=task(1)).headers["location"]
+    moved = task(1) | {"for": {"reference": "Patient/p2"}}
+    assert fresh_service.client.put(location, json=moved).status_code == 200
+    for patient in ("p1", "p2"):
+        assert records(fresh_service, "--patient", patient)[-1]["patients"] == ["p2", "p1"]
+
+
 def test_the_audit_can_be_asked_by_client_and_time(fresh_service: Running) -> None:
     fresh_service.client.get("/Task")
     (record,) = records(fresh_service)
