@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sqlalchemy import select
 
-from fhir_service.interface.datatypes import is_id
+from fhir_service.interface.datatypes import is_content_type, is_id
 from fhir_service.interface.outcomes import FORBIDDEN, NOT_FOUND, FhirError
 from fhir_service.interface.site import Site
 from fhir_service.store.store import Store
@@ -55,7 +55,9 @@ class Documents:
             row = connection.execute(query).first()
         if row is None:
             raise FhirError(NOT_FOUND)
-        return Document(row.content_type, base64.b64decode(row.data), (row.patient,) if row.patient else ())
+        # A store of an earlier version may hold one that no header can carry.
+        kind = row.content_type if is_content_type(row.content_type) else "application/octet-stream"
+        return Document(kind, base64.b64decode(row.data), (row.patient,) if row.patient else ())
 
     def verify(self, report: str, position: str, expires: str, signature: str) -> None:
         """Raises the 403 of an address that was altered or has run out."""

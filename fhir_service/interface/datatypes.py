@@ -26,6 +26,15 @@ def is_id(text: str) -> bool:
     return _ID.match(text) is not None
 
 
+# What a header of HTTP can carry.
+_CONTENT_TYPE = re.compile(r"[ -~\xa0-\xff]+\Z")
+
+
+def is_content_type(text: str) -> bool:
+    """True if an answer can name this as the type of its content."""
+    return _CONTENT_TYPE.match(text) is not None
+
+
 Text = Annotated[str, StringConstraints(strict=True, min_length=1, pattern=NO_CONTROLS)]
 Code = Annotated[str, StringConstraints(strict=True, min_length=1, pattern=NO_CONTROLS)]
 Uri = Annotated[str, StringConstraints(strict=True, pattern=r"^[^\s\x00-\x20\x7F-\x9F]+$")]

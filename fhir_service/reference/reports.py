@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from fhir_service.interface.datatypes import reference
+from fhir_service.interface.datatypes import is_content_type, reference
 from fhir_service.interface.resources.common import optional
 from fhir_service.interface.site import STORED, Site
 from fhir_service.reference.narrative import paragraphs, sanitised
@@ -78,6 +78,9 @@ def documents(report: dict[str, Any], flaws: list[Flaw]) -> list[Document]:
             flaws.append(Flaw(f"DiagnosticReport.presentedForm[{index}].data", "not base64"))
             continue
         kind = form.get("contentType") or "application/octet-stream"
+        if not is_content_type(kind):
+            flaws.append(Flaw(f"DiagnosticReport.presentedForm[{index}].contentType", "no header can carry it"))
+            continue
         found.append(Document(kind, base64.b64encode(content).decode()))
     return found
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
@@ -284,6 +284,22 @@ def test_a_document_that_is_not_base64_refuses_its_report(load) -> None:
     assert reasons(load(PATIENT, changed(REPORT, presentedForm=[form]))) == [
         ("DiagnosticReport.presentedForm[0].data", "not base64")
     ]
+
+
+@pytest.mark.parametrize("kind", ["text/plain; name=Bericht €.txt", "text/plain; name=a\tb"])
+def test_a_content_type_that_no_header_can_carry_refuses_its_report(load, kind: str) -> None:
+    """Its document could not be read."""
+    form = {"contentType": kind, "data": "TWV0"}
+    assert reasons(load(PATIENT, changed(REPORT, presentedForm=[form]))) == [
+        ("DiagnosticReport.presentedForm[0].contentType", "no header can carry it")
+    ]
+
+
+def test_a_stored_content_type_that_no_header_can_carry_is_octets(load, service) -> None:
+    load(PATIENT, changed(REPORT, presentedForm=[{"contentType": "text/plain", "data": "TWV0"}]))
+    wrong = update(DOCUMENT).values(content_type="text/plain; name=€")
+    service.writer.transact(lambda connection: connection.execute(wrong))
+    assert service.documents.read("r1", "0")[:2] == ("application/octet-stream", b"Met")
 
 
 def versions(service: Service) -> dict[str, tuple[str, str]]:
