@@ -17,8 +17,8 @@ import orjson
 from starlette.requests import Request
 
 from fhir_service.chain import ChainedFile, files_of, records_of
-from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
-from fhir_service.strangers import shown
+from fhir_service.interface.outcomes import NOT_FOUND, UNAVAILABLE, FhirError
+from fhir_service.strangers import Stranger, shown
 
 READS = frozenset(("read", "search", "history", "document"))
 """Interactions that are withheld if they cannot be put on record; any other may have been stored already."""
@@ -117,9 +117,11 @@ class Audit:
             self._file.close()
 
     def _record(self, one: Touch, status: int) -> dict[str, Any]:
-        record: dict[str, Any] = {"interaction": one.interaction, "type": one.type, "status": one.status or status}
+        status = one.status or status
+        record: dict[str, Any] = {"interaction": one.interaction, "type": one.type, "status": status}
         if one.id:
-            record["id"] = shown(one.id, self._key)
+            # What names nothing in the store may be anything: a name that was typed into the address.
+            record["id"] = shown(Stranger(one.id) if status == NOT_FOUND.status else one.id, self._key)
         if one.patients:
             record["patients"] = [shown(patient, self._key) for patient in one.patients]
         return record

@@ -1,11 +1,11 @@
-"""Ids of patients whom a store does not know: in records of what was done they stand as keyed hashes."""
+"""Ids that a store does not know: in records of what was done they stand as keyed hashes."""
 
 import hashlib
 import hmac
 
 
 class Stranger(str):
-    """The id of a patient whom the store does not know: it may be somebody's number in another system."""
+    """An id that the store does not know: it may be somebody's name, or their number in another system."""
 
     __slots__ = ()
 

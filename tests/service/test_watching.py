@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -54,6 +55,17 @@ def test_a_task_that_an_update_takes_from_a_patient_is_on_record_for_both(fresh_
     assert fresh_service.client.put(location, json=moved).status_code == 200
     for patient in ("p1", "p2"):
         assert records(fresh_service, "--patient", patient)[-1]["patients"] == ["p2", "p1"]
+
+
+@pytest.mark.parametrize("path", ["/Task/{}", "/Task/{}/_history", "/DiagnosticReport/{}/files/presentedForm/0"])
+def test_what_was_asked_for_and_is_not_there_is_on_record_as_a_hash(fresh_service: Running, path: str) -> None:
+    """EXTRA-OPS-03: it may be a name that was typed into the address."""
+    found = []
+    for name in ("Walker", "Walker", "Miller"):
+        assert fresh_service.client.get(path.format(name)).status_code == 404
+        found.append(records(fresh_service)[-1]["id"])
+    assert found[0] == found[1] != found[2]
+    assert all(re.fullmatch(r"unknown-[0-9a-f]{16}", each) for each in found)
 
 
 def test_the_audit_can_be_asked_by_client_and_time(fresh_service: Running) -> None:
