@@ -78,3 +78,10 @@ def test_files_of_tests_that_take_longest_begin_first() -> None:
         f"tests/short{more}.py::test_{number}" for more in ("", "_too") for number in (1, 2)
     ]
     assert " --dist loadfile --no-loadscope-reorder\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def test_no_file_has_a_name_that_a_shell_would_read():
+    """A slip of the pen in a shell makes one, named like a piece of code."""
+    folders = [ROOT, *(ROOT / name for name in ("bench", "docs", "fhir_service", "pipelines", "sql", "tests"))]
+    named = [path.name for folder in folders for path in folder.iterdir()]
+    assert [name for name in named if not re.fullmatch(r"[\w.+-]+", name)] == []
