@@ -311,7 +311,7 @@ MONEY = f"""
         coalesce(sum(amount), 0),
         coalesce(sum(amount) FILTER (WHERE fate = 'created'), 0),
         coalesce(sum(amount) FILTER (WHERE fate = 'refused'), 0),
-        coalesce(sum(amount) FILTER (WHERE fate = 'open'), 0)
+        coalesce(sum(amount) FILTER (WHERE fate IN ('open', 'not sent')), 0)
     FROM payment, (SELECT (? || '-01')::DATE AS last_month) WHERE abs(amount) <= {MOST} GROUP BY bucket"""
 ABSURD = f"SELECT count(*) FROM payment WHERE abs(amount) > {MOST}"
 
@@ -330,10 +330,10 @@ def _money(db: duckdb.DuckDBPyConnection, published: str) -> Figure:
         "money",
         "Money received and created",
         "Pairs of columns: payments read from files and payments now at the target, per month of payment.",
-        _total(["Month", "Received", "Created", "Refused or rejected", "Open or in doubt"], body),
+        _total(["Month", "Received", "Created", "Refused or rejected", "Open, in doubt or not sent"], body),
         [
             "US dollars, by the day of payment in the source.",
-            "Received = created + refused or rejected + open or in doubt.",
+            "Received = created + refused or rejected + open, in doubt or not sent.",
             *absurd_said(db),
         ],
         (lambda size: columns(shown, series, whole_dollars, stacked=False, size=size)) if shown else None,

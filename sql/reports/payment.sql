@@ -1,6 +1,7 @@
 -- table payment: One row per payment read from files for the target of this publication, in its present state.
 --   A payment that comes again unchanged counts once, rejected ones too; one that was corrected counts as its
---   correction. A rejected record without a readable amount has no row.
+--   correction. A rejected record without a readable amount has no row. A payment of a file of which nothing was sent
+--   counts until a later file has its key, or one of the file's name is loaded.
 -- inputs: import_row, reject, ledger_reject, ledger_batch, ledger_resubmission, waiting_payment, sent_payment,
 --   this_publication
 -- references: batch_id import_batch, reject_id reject
@@ -17,7 +18,7 @@
 --   where a rule rejected the record, or its source rows were purged.
 -- column claim_id VARCHAR key: Id of the Claim that a copayment names; empty for others.
 -- column fate VARCHAR code: created (made at the target or adopted there), refused (rejected by a rule or refused by
---   the target) or open (under way, in doubt, waiting).
+--   the target), open (under way, in doubt, waiting) or not sent (in a file of which nothing was sent).
 -- column resource_id VARCHAR key: Id of the PaymentNotice at the target.
 -- column reject_id VARCHAR internal: The reject that it is, or was before it was corrected; the latest one of its key.
 -- column received_at TIMESTAMPTZ internal: When its file was first received, UTC.
@@ -33,8 +34,7 @@ WITH loaded AS (
     UNION ALL BY NAME
     SELECT
         *,
-        'PaymentNotice' AS resource_type,
-        'open' AS fate
+        'PaymentNotice' AS resource_type
     FROM waiting_payment
 ),
 
@@ -86,7 +86,7 @@ one AS (
         row_number() OVER (
             PARTITION BY
                 target, source, coalesce(source_key, batch_id || ' ' || line), patient_id, source_at, amount
-            ORDER BY fate, batch_id, line
+            ORDER BY list_position(['created', 'open', 'not sent', 'refused'], fate), batch_id, line
         ) = 1
 ),
 

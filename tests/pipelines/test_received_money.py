@@ -1,0 +1,78 @@
+"""Money as the tables count it: each payment of the source once, and no difference once nothing is open."""
+
+import json
+from contextlib import closing
+
+import duckdb
+import pytest
+
+from pipelines.ledger.ledger import Ledger
+from tests.support.publishing import publish_last_target, publish_only
+
+HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
+DAY = "2026-03-01"
+
+
+def row(key, amount, patient="p1", day=DAY):
+    return f"{key},{patient},{amount},{day},"
+
+
+@pytest.fixture
+def night(home, asked):
+    """Imports a file of these rows; total: what its control file says, if it has one."""
+
+    def night(name, *rows, total=None):
+        if total is not None:
+            control = home / "inbox" / f"{name}.control.json"
+            control.write_text(json.dumps({"rows": len(rows), "amount": total}))
+        (home / "inbox" / name).write_text(HEADER + "".join(f"{each}\n" for each in rows))
+        return asked("import")
+
+    return night
+
+
+def published(home, query):
+    """What the tables say, published now."""
+    with closing(Ledger.open(home / "ledger.db")) as ledger, pytest.MonkeyPatch.context() as patch:
+        publish_only(patch, "payment_reconciliation", "reject", "import_row", "record_by_month")
+        publish_last_target(home, ledger)
+    with duckdb.connect(str(home / "published/reports.duckdb"), read_only=True) as tables:
+        return tables.sql(query).fetchall()
+
+
+def payments(home):
+    return published(home, "SELECT source_key, amount::VARCHAR, fate FROM payment ORDER BY ALL")
+
+
+def difference(home):
+    [(total,)] = published(home, "SELECT sum(difference)::VARCHAR FROM payment_reconciliation")
+    return total
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("payments-1.csv", "k2"), ("payments-1.csv", "k9"), ("payments-2.csv", "k2")],
+    ids=["mended", "mended, with another key", "a later file has the key"],
+)
+def test_wrong_amounts_of_a_stopped_file_count_until_it_is_mended(name, key, home, night):
+    """REPORT-24: at first as not sent."""
+    assert night("payments-1.csv", row("k1", "1.00"), row("k2", "30.00"), total="4.00")["exit_code"] == 4
+    assert payments(home) == [("k1", "1.00", "not sent"), ("k2", "30.00", "not sent")]
+    assert difference(home) == "31.00"
+    assert night(name, row("k1", "1.00"), row(key, "3.00"), total="4.00")["exit_code"] == 0
+    assert payments(home) == [("k1", "1.00", "created"), (key, "3.00", "created")]
+    assert difference(home) == "0.00"
+
+
+def test_a_payment_of_two_stopped_files_counts_as_the_newer_has_it(home, night):
+    """REPORT-24"""
+    night("payments-1.csv", row("k1", "1.00"), total="4.00")
+    night("payments-2.csv", row("k1", "2.00"), total="4.00")
+    assert payments(home) == [("k1", "2.00", "not sent")]
+
+
+def test_what_a_stopped_file_says_of_an_older_payment_is_not_sent(home, night):
+    """REPORT-24: the payment itself stays as it is."""
+    night("payments-1.csv", row("k1", "1.00"))
+    night("payments-2.csv", row("k1", "2.00"), total="4.00")
+    assert payments(home) == [("k1", "1.00", "created"), ("k1", "2.00", "not sent")]
