@@ -1,7 +1,9 @@
 -- table payment: One row per payment read from files for the target of this publication, in its present state.
 --   A payment that comes again unchanged counts once, rejected ones too; one that was corrected counts as its
---   correction. A rejected record without a readable amount has no row. A payment of a file of which nothing was sent
---   counts until a later file has its key, or one of the file's name is loaded.
+--   correction. Of a key that was rejected in several files the newest one counts. A rejected record without a key is
+--   known by patient, time and amount; as many count as one file has alike. A rejected record without a readable amount
+--   has no row. A payment of a file of which nothing was sent counts until a later file has its key, or one of the
+--   file's name is loaded.
 -- inputs: import_row, reject, ledger_reject, ledger_batch, ledger_resubmission, waiting_payment, sent_payment,
 --   this_publication
 -- references: batch_id import_batch, reject_id reject
@@ -49,11 +51,13 @@ answered AS (
 
 set_aside AS (
     SELECT
-        *,
-        reject_id AS own_reject_id,
-        last_seen_at AS finished_at,
-        CASE state WHEN 'resubmitted' THEN 'open' ELSE 'refused' END AS fate
+        ledger_reject.*,
+        ledger_reject.reject_id AS own_reject_id,
+        ledger_reject.last_seen_at AS finished_at,
+        CASE ledger_reject.state WHEN 'resubmitted' THEN 'open' ELSE 'refused' END AS fate
     FROM ledger_reject
+    LEFT JOIN ledger_batch
+        ON ledger_reject.target = ledger_batch.target AND ledger_reject.batch_id = ledger_batch.batch_id
     ANTI JOIN loaded
         ON
             ledger_reject.target = loaded.target
@@ -64,29 +68,56 @@ set_aside AS (
             ledger_reject.target = answered.target
             AND ledger_reject.reject_id = answered.reject_id
             AND ledger_reject.state = 'resubmitted'
-    WHERE ledger_reject.state <> 'closed'
+    WHERE ledger_reject.state <> 'closed' AND ledger_reject.resource_type = 'PaymentNotice'
+    -- Of a key that files say different things of, what the newest one says: all rows of it.
+    QUALIFY
+        ledger_reject.source_key IS NULL
+        OR ledger_reject.batch_id = first_value(ledger_reject.batch_id) OVER (
+            PARTITION BY ledger_reject.target, ledger_reject.source, ledger_reject.source_key, fate
+            ORDER BY ledger_batch.received_at DESC, ledger_reject.batch_id DESC
+        )
 ),
 
 every_record AS (
-    SELECT *
+    SELECT
+        *,
+        0 AS nth
     FROM loaded
     UNION ALL BY NAME
-    SELECT *
+    SELECT
+        *,
+        -- Of records without a key: those of one file that are alike are as many payments.
+        CASE WHEN source_key IS NULL THEN row_number() OVER (
+            PARTITION BY target, source, batch_id, source_key, patient_id, source_at, amount
+            ORDER BY line
+        ) ELSE 0 END AS nth
     FROM set_aside
 ),
 
 one AS (
-    SELECT *
+    SELECT every_record.*
     FROM every_record
+    LEFT JOIN ledger_batch
+        ON every_record.target = ledger_batch.target AND every_record.batch_id = ledger_batch.batch_id
     WHERE
-        target IN (SELECT target FROM this_publication)
-        AND resource_type = 'PaymentNotice'
-        AND amount IS NOT NULL
+        every_record.target IN (SELECT target FROM this_publication)
+        AND every_record.resource_type = 'PaymentNotice'
+        AND every_record.amount IS NOT NULL
     QUALIFY
         row_number() OVER (
             PARTITION BY
-                target, source, coalesce(source_key, batch_id || ' ' || line), patient_id, source_at, amount
-            ORDER BY list_position(['created', 'open', 'not sent', 'refused'], fate), batch_id, line
+                every_record.target,
+                every_record.source,
+                every_record.source_key,
+                every_record.nth,
+                every_record.patient_id,
+                every_record.source_at,
+                every_record.amount
+            ORDER BY
+                list_position(['created', 'open', 'not sent', 'refused'], every_record.fate) ASC,
+                ledger_batch.received_at DESC,
+                every_record.batch_id ASC,
+                every_record.line ASC
         ) = 1
 ),
 

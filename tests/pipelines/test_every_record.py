@@ -218,6 +218,12 @@ class History(Sequence):
             else:
                 assert self.taken_back[place] > moment, f"{row} is nowhere: {each}"
 
+    def newest_payments_aside(self):
+        """The amounts of payments that are set aside: of each key as the newest file that was has it."""
+        rows = self.rows("SELECT batch_id, line FROM reject WHERE state IN ('open', 'discarded')")
+        found = sorted((self.read[row] for row in rows), key=lambda each: each.moment)
+        return set({each.key: each.content for each in found if each.feed == "pay"}.values())
+
     def tables_agree(self):
         """The published tables at the end of a history, with the chart and what is set aside."""
         with duckdb.connect(str(self.home / "published/reports.duckdb"), read_only=True) as tables:
@@ -227,7 +233,7 @@ class History(Sequence):
         undecided = {each[:2] for each in self.told("record", UNDECIDED)}
         settled = {place: said for place, said in self.chart.items() if place not in undecided}
         paid = {said for (feed, _), said in settled.items() if feed == "pay"}
-        aside = {said for feed, _, said in self.told("reject", ("open", "discarded")) if feed == "pay"}
+        aside = self.newest_payments_aside()
         finished = {batch for (batch,) in self.rows("SELECT batch_id FROM batch WHERE state = 'finished'")}
         judged = {
             row for table in ("record", "repeat", "reject") for row in self.rows(f"SELECT batch_id, line FROM {table}")

@@ -76,3 +76,20 @@ def test_what_a_stopped_file_says_of_an_older_payment_is_not_sent(home, night):
     night("payments-1.csv", row("k1", "1.00"))
     night("payments-2.csv", row("k1", "2.00"), total="4.00")
     assert payments(home) == [("k1", "1.00", "created"), ("k1", "2.00", "not sent")]
+
+
+def test_a_payment_that_is_set_aside_each_night_counts_as_the_newest_file_has_it(home, night):
+    """REPORT-18: without a key it is known by what it says, and as many count as one file has alike."""
+    keyless = [row("", "7.00"), row("", "7.00"), row("", "8.00")]
+    for number in (1, 2, 3, 1):
+        aside = [*keyless[: number + 1], row("k2", f"{10 + number}.00", patient=""), row("k2", "1.00", patient="")]
+        night(f"payments-{number}.csv", *aside[: -1 if number == 3 else None], row("k3", "5.00"))
+    assert payments(home) == [
+        ("k2", "13.00", "refused"),
+        ("k3", "5.00", "created"),
+        (None, "7.00", "refused"),
+        (None, "7.00", "refused"),
+        (None, "8.00", "refused"),
+    ]
+    night("payments-4.csv", row("k2", "14.00", patient=""), row("k2", "15.00", patient=""))
+    assert payments(home)[:2] == [("k2", "14.00", "refused"), ("k2", "15.00", "refused")]
