@@ -7,6 +7,7 @@ import duckdb
 import pytest
 
 from pipelines.ledger.ledger import Ledger
+from tests.support.exports import QUESTIONS
 from tests.support.publishing import publish_last_target, publish_only
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
@@ -93,3 +94,29 @@ def test_a_payment_that_is_set_aside_each_night_counts_as_the_newest_file_has_it
     ]
     night("payments-4.csv", row("k2", "14.00", patient=""), row("k2", "15.00", patient=""))
     assert payments(home)[:2] == [("k2", "14.00", "refused"), ("k2", "15.00", "refused")]
+
+
+FEED = """
+kind = "answers"
+files = ["form*.csv"]
+source = "forms"
+changed = "supersede"
+"""
+
+
+def test_a_record_counts_once_by_month_however_often_it_came(home, asked, target, chartferry):
+    """REPORT-18: a response that was superseded, taken back and loaded anew is one record."""
+    target.stored["q1"] = QUESTIONS
+    columns = ("response_id", "patient_id", "questionnaire", "question", "answer_text")
+    (home / "feeds").mkdir(exist_ok=True)
+    said = "".join(f'{each} = "{each}"\n' for each in columns)
+    (home / "feeds" / "form.toml").write_text(f"{FEED}[columns]\n{said}")
+    for number, answer in enumerate(("no", "yes", "perhaps"), 1):
+        rows = f"{','.join(columns)}\nr1,p1,q1,1,{answer}\n"
+        (home / "inbox" / f"form{number}.csv").write_text(rows)
+        [batch] = asked("import")["batches"]
+        assert batch["counts"]["rejected"] == 0
+        if number == 2:
+            assert chartferry("undo", batch["batch_id"])[0] == 0
+    assert len(published(home, "FROM import_row")) == 3
+    assert published(home, "SELECT state, records FROM record_by_month") == [("created", 1)]
