@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home import spill
 from pipelines.ledger.answering import Claim, Fate, fates
+from pipelines.ledger.lease import utc_text
 from pipelines.ledger.rows import Reason, Reject
 from pipelines.ledger.standing import Standing, standing_of
 from pipelines.loading.ended import SENTENCES, reason_of
@@ -19,7 +20,7 @@ from pipelines.validation.outcome import Validated
 from pipelines.validation.tables import KNOWN
 
 ROWS_A_WRITE = 2_000
-OF_REJECT = "line lines key stage patient_id amount_cents reasons content_hash text_hash".split()
+OF_REJECT = "line lines key stage patient_id source_at amount_cents reasons content_hash text_hash".split()
 OF_REASON = "rule_id expression column message retryable line".split()
 
 
@@ -76,7 +77,7 @@ def _rejects(folder: Path, answers: Mapping[int, Mapping[str, str]]) -> Iterator
                     row["key"],
                     row["stage"],
                     row["patient_id"],
-                    None,
+                    row["source_at"] and utc_text(row["source_at"]),
                     row["amount_cents"],
                     [Reason(*(reason[name] for name in OF_REASON)) for reason in row["reasons"]],
                     list(answers.get(row["line"], ())),

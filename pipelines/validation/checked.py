@@ -13,6 +13,9 @@ from pipelines.validation.reasons import Reason
 from pipelines.validation.records import Row
 from pipelines.validation.tables import FILES
 
+_TIMES = range(-30_610_224_000_000_000, 253_402_214_400_000_000)
+"""Microseconds of the years 1000 to 9999: all that the ledger's form of a moment can tell."""
+
 
 class Checked(NamedTuple):
     """The result of a chunk: rows by file, as `FILES` (`position` counts within the chunk), and the counts."""
@@ -67,11 +70,17 @@ class Sorted:
         self.tally.rejected += 1
         self.tally.amounts_rejected += bool(built and built.cents and first.first_line in (None, first.line))
         self.tally.reasons.update({reason.rule for reason in reasons})
-        about = (built and built.patient_id, built and built.cents, "".join(row.raw for row in rows))
+        about = (built.patient_id, _told(built.at), built.cents) if built else (None, None, None)
         structs = [reason[1:] for reason in reasons]  # in the order of `REASON`
         lines = sum(row.lines for row in rows)
-        self._rows["rejects"].append((first.line, lines, first.key, stage, *about, structs, content, text))
+        raw = "".join(row.raw for row in rows)
+        self._rows["rejects"].append((first.line, lines, first.key, stage, *about, raw, structs, content, text))
 
     def warn(self, line: int, rule: str, expression: str | None, column: str | None, message: str) -> None:
         self.tally.warnings[rule] += 1
         self._rows["warnings"].append((line, rule, expression, column, message))
+
+
+def _told(at: int | None) -> int | None:
+    """Return the time of a record that is set aside, which no rule may have judged, if the ledger can tell it."""
+    return at if at is not None and at in _TIMES else None  # a range looks for None one by one

@@ -89,7 +89,7 @@ class Checker:
             body = None if faults else self._bodies.sound(built, rows, values[0])
             if body is None:
                 faults += self._broken_rules(first.line, built, lines, faults)
-            built = _without(built, missing)
+            built = _without(built, missing, self._kind.sort)
             self._sorted.tally.amount_received += built.cents or 0
         if faults or built is None:
             self._sorted.reject(every, built, self._faults.at_places(faults, first.line))
@@ -124,8 +124,10 @@ class Checker:
         self._sorted.accept(rows, built, body, content_of(rows, self._kind), text_of(rows, self._kind))
 
 
-def _without(built: Built, missing: Collection[str]) -> Built:
-    """Return what was built without what only stands in for a missing value."""
+def _without(built: Built, missing: Collection[str], time: str | None) -> Built:
+    """Return what was built without what only stands in for a missing value. time: the column of the record's time."""
+    if time in missing:
+        built = built._replace(at=None)
     if "patient_id" in missing:
         built = built._replace(patient_id=None)
     return built._replace(cents=None) if "amount" in missing else built

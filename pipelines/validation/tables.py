@@ -48,6 +48,7 @@ REJECTS = pa.schema(
         **PLACE,
         "stage": pa.string(),
         "patient_id": pa.string(),
+        "source_at": TIME,
         "amount_cents": pa.int64(),
         "record": pa.string(),
         "reasons": pa.list_(REASON),

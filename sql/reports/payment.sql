@@ -14,7 +14,7 @@
 -- column source VARCHAR code: System that made the key.
 -- column source_key VARCHAR text: The payment's key in its source; empty where a rejected record has none.
 -- column patient_id VARCHAR patient: Id of the patient; empty where a rejected record names none.
--- column paid_on DATE time: UTC day of the payment in its source; empty where a rejected record has none.
+-- column paid_on DATE time: UTC day of the payment in its source; empty where none can be read of a rejected record.
 -- column amount DECIMAL(18,2) value: Amount in US dollars.
 -- column kind VARCHAR code: copayment (it has a claim, and may take the balance below zero) or balance payment; empty
 --   where a rule rejected the record, or its source rows were purged.

@@ -3,7 +3,7 @@
 -- inputs: payment
 -- key: patient_id, paid_on
 -- column patient_id VARCHAR patient: Id of the patient; empty where a rejected record names none.
--- column paid_on DATE time: UTC day of the payment in its source; empty where a rejected record has none.
+-- column paid_on DATE time: UTC day of the payment in its source; empty where none can be read of a rejected record.
 -- column received DECIMAL(18,2) value: Sum of the amounts read from files, US dollars.
 -- column created DECIMAL(18,2) value: Sum of the amounts that the import made at the target or adopted there, US
 --   dollars.

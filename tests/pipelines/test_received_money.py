@@ -120,3 +120,27 @@ def test_a_record_counts_once_by_month_however_often_it_came(home, asked, target
             assert chartferry("undo", batch["batch_id"])[0] == 0
     assert len(published(home, "FROM import_row")) == 3
     assert published(home, "SELECT state, records FROM record_by_month") == [("created", 1)]
+
+
+def test_a_payment_that_is_set_aside_has_its_day_where_it_can_be_read(home, night):
+    """REPORT-18"""
+    amiss = ["-5.00,{day},", "0.00,{day},", "9.00,{day},no such claim", "99999999.00,{day},"]
+    wrong = [f"k{number},p1,{cells.format(day=DAY)}" for number, cells in enumerate(amiss)]
+    night("payments-1.csv", *wrong, row("", "1.00"), row("k7", "2.00", "bad id!"), row("k8", "3.00", ""))
+    count = "SELECT count(*), count(amount), min(paid_on)::VARCHAR, max(paid_on)::VARCHAR FROM payment"
+    assert published(home, f"{count} WHERE paid_on IS NOT NULL") == [(7, 7, DAY, DAY)]
+    night("payments-2.csv", row("k9", "4.00", day="2026-13-01"), row("k10", "4.00", day=""))
+    assert published(home, f"{count} WHERE paid_on IS NULL") == [(2, 2, None, None)]
+
+
+def test_a_resource_may_say_a_day_that_no_table_has(home, asked):
+    """REPORT-18"""
+    (home / "feeds").mkdir(exist_ok=True)
+    (home / "feeds" / "n.toml").write_text('kind = "payments"\nfiles = ["n*.ndjson"]\nresources = true\n')
+    about = {"resourceType": "PaymentNotice", "request": {"reference": "Patient/bad id!"}}
+    amount = {"value": 1, "currency": "USD"}
+    days = ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00", "0500-01-01", f"{DAY}T10:00:00Z"]
+    notices = [about | {"id": f"n{n}", "created": day, "amount": amount} for n, day in enumerate(days)]
+    (home / "inbox" / "n1.ndjson").write_text("".join(f"{json.dumps(each)}\n" for each in notices))
+    assert asked("import")["totals"]["rejected"] == len(days)
+    assert published(home, "SELECT count(*), max(paid_on)::VARCHAR FROM payment") == [(4, DAY)]
