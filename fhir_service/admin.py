@@ -82,7 +82,7 @@ def _copy(service: Service, arguments: Arguments) -> Result:
         raise CommandError(f"{target} exists: name a file that does not")
     try:
         if isinstance(dialect, DuckDb):
-            service.writer.transact(lambda _: dialect.copy(target))
+            service.writer.transact(lambda _: dialect.copy(target), resources=False)
             dialect.fold(target)
         else:
             copy_out(service.store, target)

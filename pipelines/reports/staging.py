@@ -209,8 +209,9 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_pa
         read = sweep.path.with_name(FILES[resource_type][0])
         db.register(name, db.read_parquet(str(read)) if read.exists() else db.sql(NO_SWEEP))
     db.execute("CREATE TEMP TABLE whole_reading (resource_type VARCHAR, began_at TIMESTAMPTZ)")
-    for reading in whole_readings(sweep.path.parent):
-        db.execute("INSERT INTO whole_reading VALUES (?, ?)", reading)
+    for resource_type, began_at in whole_readings(sweep.path.parent):
+        # As a text: a moment that is bound has DuckDB look for pandas.
+        db.execute("INSERT INTO whole_reading VALUES (?, ?)", [resource_type, began_at.isoformat()])
     stage_told(db, sweep.path.parent, with_patients)
     remarks = _stage_words(db, sweep.path.parent, home)
     _stage_checks(db, batches, sweep.target)

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home import spill
 from pipelines.ledger.answering import Claim, Fate, fates
-from pipelines.ledger.lease import utc_text
 from pipelines.ledger.rows import Reason, Reject
 from pipelines.ledger.standing import Standing, standing_of
+from pipelines.loading.accepted import utc_texts
 from pipelines.loading.ended import SENTENCES, reason_of
 from pipelines.session.answers import answers_of
 from pipelines.session.session import Session
@@ -77,7 +77,7 @@ def _rejects(folder: Path, answers: Mapping[int, Mapping[str, str]]) -> Iterator
                     row["key"],
                     row["stage"],
                     row["patient_id"],
-                    row["source_at"] and utc_text(row["source_at"]),
+                    at,
                     row["amount_cents"],
                     [Reason(*(reason[name] for name in OF_REASON)) for reason in row["reasons"]],
                     list(answers.get(row["line"], ())),
@@ -85,5 +85,5 @@ def _rejects(folder: Path, answers: Mapping[int, Mapping[str, str]]) -> Iterator
                 ),
                 f"{row['content_hash']} {row['text_hash'] or ''}".split() if row["content_hash"] else [],
             )
-            for row in part.to_pylist()
+            for row, at in zip(part.drop_columns("source_at").to_pylist(), utc_texts(part["source_at"]), strict=True)
         ]

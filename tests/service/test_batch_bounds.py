@@ -128,7 +128,7 @@ def test_a_batch_whose_first_commit_was_not_answered_is_on_record(
         raise InDoubt
 
     with monkeypatch.context() as patch:
-        patch.setattr(commits, "_commit", fails)
+        patch.setattr(commits.Commits, "_committing", fails)
         patch.setattr(Contender, "commit", doubt)
         assert sent(fresh_service, bundle([entry(1), entry(2), {"request": {}}])).status_code == 500
     assert acts_on_record(fresh_service, 3) == [

@@ -44,7 +44,7 @@ def test_health_is_ok_only_while_a_write_can_be_stored(fresh_service: Running, m
     """EXTRA-OPS-01: it finds out by itself, without a client's write, and when it is over."""
     assert asked(fresh_service) == OK
     with monkeypatch.context() as patch:
-        patch.setattr(commits, "_commit", fail)
+        patch.setattr(commits.Commits, "_committing", fail)
         patch.setattr(Contender, "commit", doubt)
         assert asked(fresh_service) == STORES_NOTHING
         assert fresh_service.client.post("/Task", json=task(1)).status_code == 500
@@ -62,7 +62,7 @@ def test_what_was_stored_just_now_needs_no_proof(fresh_service: Running, monkeyp
     assert [asked(fresh_service) for _ in range(5)] == [OK] * 5
     assert held == [1]
     with monkeypatch.context() as patch:
-        patch.setattr(commits, "_commit", fail)
+        patch.setattr(commits.Commits, "_committing", fail)
         patch.setattr(Contender, "commit", doubt)
         fresh_service.client.post("/Task", json=task(1))
         assert asked(fresh_service) == STORES_NOTHING

@@ -91,8 +91,17 @@ def _performers(t: Tables) -> Answer:
 # --- Results --------------------------------------------------------------------------------------
 
 
+def _standing(t: Tables) -> list[Row]:
+    """The results that no report names, or one that is no error."""
+    stands = {row["report_id"] for row in right(t)}
+    named: dict[str, list[str]] = defaultdict(list)
+    for row in t["diagnostic_report_result"]:
+        named[row["observation_id"]].append(row["report_id"])
+    return [r for r in t["observation"] if stands.intersection(of := named[r["observation_id"]]) or not of]
+
+
 def _series(t: Tables, code: str) -> dict[str, list[Row]]:
-    found = [r for r in t["observation"] if r["code"] == code and r["effective_at"]]
+    found = [r for r in _standing(t) if r["code"] == code and r["effective_at"]]
     found.sort(key=lambda row: (row["effective_at"], row["observation_id"]))
     return {patient: rows for (patient,), rows in groups(found, "patient_id").items()}
 
@@ -113,7 +122,7 @@ def _hba1c(t: Tables) -> Answer:
 
 def _abnormal(t: Tables) -> Answer:
     lines = []
-    for (code, unit), rows in groups(t["observation"], "code", "unit").items():
+    for (code, unit), rows in groups(_standing(t), "code", "unit").items():
         verdicts = [verdict for row in rows if (verdict := _is_abnormal(row)) is not None]
         if verdicts:
             about = (code, least(rows, "code_display"), unit, len(rows), len(verdicts), sum(verdicts))

@@ -53,9 +53,9 @@ def plant(phase: str, number: int) -> None:
         case "append":
             patch(Changes, "rows", after=True)
         case "commit":
-            patch(commits, "_commit")
+            patch(commits.Commits, "_committing")
         case "committed":
-            patch(commits, "_commit", after=True)
+            patch(commits.Commits, "_committing", after=True)
         case "catching up":
             patch(Ahead, "catch_up")
         case "caught up":
