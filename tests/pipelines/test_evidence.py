@@ -61,7 +61,7 @@ def test_three_sides_are_counted_by_feed_and_day_to_the_cent(imported, asked):
     assert feed["export"] == side(4, 2, 750)
     assert feed["expected"] == feed["ledger"] == feed["target"] == side(3, 2, 750)
     assert apart(found) == {"set aside": (1, 0)}
-    assert days(found) == {None: (0, 0, 0), "2026-03-01": (500, 500, 500), "2026-03-02": (250, 250, 250)}
+    assert days(found) == {"2026-03-01": (500, 500, 500), "2026-03-02": (250, 250, 250)}
     assert (found["agrees"], found["verify"]["agrees"], found["exit_code"]) == (True, True, 0)
     [rule] = found["set_aside"]["by_rule"]
     assert (rule["state"], rule["rejects"]) == ("open", 1)
