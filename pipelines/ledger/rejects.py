@@ -182,17 +182,22 @@ def open_unanswered(ledger: LedgerAccess, of: Of, keys: Collection[str]) -> None
 
 @verb
 def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
-    """Close the resubmitted rejects whose records have landed since, and open those that were refused or taken back."""
+    """Close the resubmitted rejects whose records have landed since, and open those that were refused or taken back.
+
+    The records of one file that answer a reject together are judged together, once all of them have come to something.
+    """
     waiting = list(_places(ledger, target, ("resubmitted",)))
     of_rows = on_lines(ledger, target, waiting, "state")
+    found, in_batch = defaultdict[str, set[str]](set), dict[str, str]()
     for each in waiting:
-        states = of_rows[each.batch_id, each.line]
+        found[each.reject_id] |= of_rows[each.batch_id, each.line]
+        in_batch[each.reject_id] = each.batch_id
+    for name, states in found.items():
         if not states or not states <= {*LANDED, "undone", "refused"}:
             continue
         is_open = "refused" in states or states.isdisjoint(LANDED)
-        values = {"state": "open"} if is_open else {"state": "closed", "closed_by_batch": each.batch_id}
-        reject = t.reject.c
-        where = (reject.target == target, reject.reject_id == each.reject_id, reject.state == "resubmitted")
+        values = {"state": "open"} if is_open else {"state": "closed", "closed_by_batch": in_batch[name]}
+        where = (_reject.target == target, _reject.reject_id == name, _reject.state == "resubmitted")
         ledger.execute(update(t.reject).where(*where).values(**values))
 
 

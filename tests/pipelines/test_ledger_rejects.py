@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 
+from pipelines.ledger.former import earlier_versions, intend_withdrawal, undone
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import (
     RejectPlace,
@@ -96,6 +97,29 @@ def test_what_was_resubmitted_is_settled_by_what_came_of_its_record(ledger, outc
     ledger.start_batch(TARGET, "b")
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [Intent("k9", 1, "b", 7, "h", "f")])
+    ledger.settle(TARGET, *OF, [Outcome("k9", 1, outcome)])
+    settle_resubmitted(ledger, TARGET)
+    assert states(ledger)["k1"] == state
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [
+        ("adopted", ("closed", 1, "b")),
+        ("refused", ("open", 1, None)),
+        ("in_doubt", ("resubmitted", 1, None)),
+    ],
+)
+def test_two_rows_of_one_file_answer_a_reject_together(ledger, outcome, state):
+    """LEDGER-07: one of them was taken back, which says nothing of the other."""
+    [name] = ledger.reject(TARGET, *OF, "a", [reject(2, "k1")])
+    resubmit(ledger, TARGET, *OF, "b", {2: [name], 3: [name]})
+    ledger.start_batch(TARGET, "b")
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [Intent("k8", 1, "b", 2, "h8", "f"), Intent("k9", 1, "b", 3, "h9", "f")])
+        ledger.settle(TARGET, *OF, [Outcome("k8", 1, "created", "id8"), Outcome("k9", 1, "in_doubt")])
+        intend_withdrawal(ledger, lease, [(*OF, "k8", 1)])
+    undone(ledger, TARGET, earlier_versions(ledger, TARGET, *OF, ["k8"]))
     ledger.settle(TARGET, *OF, [Outcome("k9", 1, outcome)])
     settle_resubmitted(ledger, TARGET)
     assert states(ledger)["k1"] == state
