@@ -1,9 +1,9 @@
 -- table payment: One row per payment read from files for the target of this publication, in its present state.
 --   A payment that comes again unchanged counts once, rejected ones too; one that was corrected counts as its
---   correction. Of a key that was rejected in several files the newest one counts. A rejected record without a key is
---   known by patient, time and amount; as many count as one file has alike. A rejected record without a readable amount
---   has no row. A payment of a file of which nothing was sent counts until a later file has its key, or one of the
---   file's name is loaded.
+--   correction. Of a key that was rejected in several files the newest one counts, none if that was corrected. A
+--   rejected record without a key is known by patient, time and amount; as many count as one file has alike. A
+--   rejected record without a readable amount has no row. A payment of a file of which nothing was sent counts until a
+--   later file has its key, or one of the file's name is loaded.
 -- inputs: import_row, reject, ledger_reject, ledger_batch, ledger_resubmission, waiting_payment, sent_payment,
 --   this_publication
 -- references: batch_id import_batch, reject_id reject
@@ -40,41 +40,79 @@ WITH loaded AS (
     FROM waiting_payment
 ),
 
+loaded_line AS (
+    SELECT DISTINCT
+        target,
+        batch_id,
+        line
+    FROM loaded
+),
+
 answered AS (
-    SELECT
+    SELECT DISTINCT
         again.target,
         again.reject_id
     FROM ledger_resubmission AS again
-    SEMI JOIN loaded
-        ON again.target = loaded.target AND again.batch_id = loaded.batch_id AND again.line = loaded.line
+    SEMI JOIN loaded_line
+        ON
+            again.target = loaded_line.target
+            AND again.batch_id = loaded_line.batch_id
+            AND again.line = loaded_line.line
 ),
 
-set_aside AS (
+told AS (
     SELECT
         ledger_reject.*,
         ledger_reject.reject_id AS own_reject_id,
         ledger_reject.last_seen_at AS finished_at,
-        CASE ledger_reject.state WHEN 'resubmitted' THEN 'open' ELSE 'refused' END AS fate
+        ledger_batch.received_at,
+        ledger_reject.state <> 'closed' AND loaded_line.line IS NULL AND answered.reject_id IS NULL AS counts,
+        CASE
+            WHEN ledger_reject.state = 'resubmitted' AND answered.reject_id IS NULL THEN 'open' ELSE 'refused'
+        END AS fate,
+        -- Of records without a key: those of one file that are alike are as many payments.
+        CASE WHEN ledger_reject.source_key IS NULL THEN row_number() OVER (
+            PARTITION BY
+                ledger_reject.target,
+                ledger_reject.source,
+                ledger_reject.batch_id,
+                ledger_reject.source_key,
+                ledger_reject.patient_id,
+                ledger_reject.source_at,
+                ledger_reject.amount
+            ORDER BY ledger_reject.line
+        ) ELSE 0 END AS nth
     FROM ledger_reject
     LEFT JOIN ledger_batch
         ON ledger_reject.target = ledger_batch.target AND ledger_reject.batch_id = ledger_batch.batch_id
-    ANTI JOIN loaded
+    LEFT JOIN loaded_line
         ON
-            ledger_reject.target = loaded.target
-            AND ledger_reject.batch_id = loaded.batch_id
-            AND ledger_reject.line = loaded.line
-    ANTI JOIN answered
+            ledger_reject.target = loaded_line.target
+            AND ledger_reject.batch_id = loaded_line.batch_id
+            AND ledger_reject.line = loaded_line.line
+    LEFT JOIN answered
         ON
             ledger_reject.target = answered.target
             AND ledger_reject.reject_id = answered.reject_id
             AND ledger_reject.state = 'resubmitted'
-    WHERE ledger_reject.state <> 'closed' AND ledger_reject.resource_type = 'PaymentNotice'
-    -- Of a key that files say different things of, what the newest one says: all rows of it.
+    WHERE ledger_reject.resource_type = 'PaymentNotice'
+),
+
+set_aside AS (
+    SELECT *
+    FROM told
+    -- Of what files say different things of, what the newest one says, though it was corrected: all rows of a key, or
+    -- one of those that are alike.
     QUALIFY
-        ledger_reject.source_key IS NULL
-        OR ledger_reject.batch_id = first_value(ledger_reject.batch_id) OVER (
-            PARTITION BY ledger_reject.target, ledger_reject.source, ledger_reject.source_key, fate
-            ORDER BY ledger_batch.received_at DESC, ledger_reject.batch_id DESC
+        batch_id = first_value(batch_id) OVER (
+            PARTITION BY
+                target,
+                source,
+                source_key,
+                fate,
+                nth,
+                CASE WHEN source_key IS NULL THEN [patient_id, source_at::VARCHAR, amount::VARCHAR] END
+            ORDER BY received_at DESC, batch_id DESC
         )
 ),
 
@@ -84,14 +122,9 @@ every_record AS (
         0 AS nth
     FROM loaded
     UNION ALL BY NAME
-    SELECT
-        *,
-        -- Of records without a key: those of one file that are alike are as many payments.
-        CASE WHEN source_key IS NULL THEN row_number() OVER (
-            PARTITION BY target, source, batch_id, source_key, patient_id, source_at, amount
-            ORDER BY line
-        ) ELSE 0 END AS nth
+    SELECT * EXCLUDE (received_at, counts)
     FROM set_aside
+    WHERE counts
 ),
 
 one AS (

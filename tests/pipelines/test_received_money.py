@@ -96,6 +96,23 @@ def test_a_payment_that_is_set_aside_each_night_counts_as_the_newest_file_has_it
     assert payments(home)[:2] == [("k2", "14.00", "refused"), ("k2", "15.00", "refused")]
 
 
+@pytest.mark.parametrize("key", ["k1", ""], ids=["keyed", "keyless"])
+def test_a_payment_that_was_set_aside_twice_and_is_corrected_counts_once(home, night, chartferry, key):
+    """REPORT-18: its older appearance does not come back."""
+    wrong = row(key, "7.00", day="2026-02-30") if key else row(key, "7.00")
+    for number in (1, 2):
+        said = night(f"payments-{number}.csv", wrong, row(f"d{number}", "1.00"))
+    created = [("d1", "1.00", "created"), ("d2", "1.00", "created")]
+    assert payments(home) == [*created, (key or None, "7.00", "refused")]
+    newest = said["batches"][0]["batch_id"]
+    assert chartferry("rejects", "export", "--batch", newest, "--out", home.parent / "out")[0] == 0
+    [exported] = (home.parent / "out").glob("*.csv")
+    mended = exported.read_text().replace(f",{key},p1," if key else ",,p1,", ",k5,p1,").replace("02-30", "02-03")
+    (home / "inbox" / "payments-mended.csv").write_text(mended)
+    night("payments-3.csv", row("d3", "1.00"))
+    assert payments(home) == [*created, ("d3", "1.00", "created"), ("k5", "7.00", "created")]
+
+
 FEED = """
 kind = "answers"
 files = ["form*.csv"]
