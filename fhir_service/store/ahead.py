@@ -41,7 +41,7 @@ class Ahead:
         self._frames, self._dialect = Frames(path, key), dialect
         self._number = self._entries = self._size = 0
         self._rows = Rows()
-        self._broken = self._void = False
+        self._broken = self._void = self._behind = False
         self.ids: set[str] = set()
         """The ids of resources that the tables may lack: from before they are acknowledged until they are there."""
 
@@ -62,7 +62,7 @@ class Ahead:
     @property
     def works(self) -> bool:
         """True if more can be put: the file has never failed, and the tables are not left behind."""
-        return not (self._broken or self._void or self.full)
+        return not (self._broken or self._void or self._behind or self.full)
 
     def recover(self, engine: Engine) -> None:
         """Bring into the tables what the file has and they have not; nothing else has the store open.
@@ -112,11 +112,14 @@ class Ahead:
     def passed_by(self, connection: Connection) -> Iterator[None]:
         """Count a commit of resources that goes straight into the tables: the block ends it. None is ahead of it."""
         self._number += 1
-        # Where the commit fails the tables lack its number. No frame may follow on them before they have it.
-        self._void = True
-        self._say_number(connection)
-        yield
-        self._void = False
+        try:
+            self._say_number(connection)
+            yield
+        except BaseException:
+            # The tables may lack the number: no frame may follow on them before a later commit has said its own.
+            self._behind = True
+            raise
+        self._behind = False
 
     def _say_number(self, connection: Connection) -> None:
         self._dialect.change(connection, STORE, [(NAME, str(self._number))], ("name", "value"))
@@ -128,7 +131,8 @@ class Ahead:
             self._rows.write(connection, self._dialect)
             self._say_number(connection)
             connection.commit()
-        self._rows, self._void, self.ids = Rows(), False, set()
+        self._rows, self.ids = Rows(), set()
+        self._void = self._behind = False
         self._entries = self._size = 0
         self._frames.clear()
 

@@ -46,6 +46,8 @@ _MOST_WRITTEN_ANEW = 1 << 30
 
 One changed row has the rest of its row group written anew. All of them are rarely changed at once.
 """
+_LONG_LOG = 128 << 20
+"""Bytes of the log from which on so much of the file is not waited for: what the log has is in memory, too."""
 _NO_ROOM = os.strerror(errno.ENOSPC)
 _THREADS = 1
 """Threads of one statement.
@@ -86,9 +88,8 @@ class DuckDb:
         self.path = path
         self._digests: dict[str, Digests] = {}
         self._put_off: set[int] = set()
-        # Bytes of the log when it could not be worked in: that is tried again once it has as much more. What a killed
-        # process left may be such a log.
-        self._failed_at = self._size_of(self._log)
+        # Bytes of the log when it could not be worked in: that is tried again once it has as much more.
+        self._failed_at = 0
         self._lacks_room = False
         self._spill = path.parent / f".{path.name}.spill"
         self._config = {
@@ -270,7 +271,8 @@ class DuckDb:
     def _has_room(self, log_size: int) -> bool:
         """True if the disk has room to work the log into the file."""
         disk = os.statvfs(self.path.parent)
-        lacked, needed = self._lacks_room, 2 * log_size + min(self._size_of(self.path), _MOST_WRITTEN_ANEW)
+        anew = min(self._size_of(self.path), _MOST_WRITTEN_ANEW) if log_size < _LONG_LOG else 0
+        lacked, needed = self._lacks_room, 2 * log_size + anew
         self._lacks_room = disk.f_bavail * disk.f_frsize < needed
         if self._lacks_room and not lacked:
             log.warning("the disk of %s needs %d MB of room: its log grows until then", self.path, needed >> 20)
@@ -371,11 +373,16 @@ def _appender(connection: Connection, table: str, columns: tuple[str, ...]) -> I
 
 
 def _opening_failed(path: str, message: str) -> Exception:
-    if "lock" in message:
+    if "lock on file" in message:
         pid = re.search(r"PID (\d+)", message)
         return StoreBusy(path, int(pid[1]) if pid else None)
     if "Permission denied" in message:
         return OSError(f"{path} cannot be opened: this user may not read and write it")
+    if "Out of Memory" in message:
+        return OSError(
+            f"{path} cannot be opened: what its log has fits neither into memory nor on the disk;"
+            " free some room, or give it more memory (FHIR_SERVICE_MEMORY_LIMIT), and start again"
+        )
     if (wal := Path(f"{path}.wal")).exists():
         return OSError(
             f"{path} cannot be opened as a DuckDB database: if it was put back from a copy, {wal.name} beside it is"

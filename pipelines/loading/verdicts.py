@@ -3,7 +3,7 @@
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import ColumnElement, Select, func, or_, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.answering import OPEN
@@ -158,9 +158,12 @@ class Verdicts:
         if batch_id not in self._batches:
             batch, (target, source, resource) = t.batch.c, self._of
             here = (batch.target == target, batch.source == source, batch.resource_type == resource)
-            content = func.coalesce(batch.content_sha256, batch.file_sha256)
-            this = select(content).where(batch.target == target, batch.batch_id == batch_id)
-            query = select(batch.batch_id).where(*here, content == this.scalar_subquery())
+            # By its own bytes, too: of a packed file that an earlier version received, the content is not on record.
+            alike = [
+                content == select(content).where(batch.target == target, batch.batch_id == batch_id).scalar_subquery()
+                for content in (func.coalesce(batch.content_sha256, batch.file_sha256), batch.file_sha256)
+            ]
+            query = select(batch.batch_id).where(*here, or_(*alike))
             self._batches[batch_id] = {batch_id, *(name for (name,) in self._ledger.read(query))}
         return self._batches[batch_id]
 

@@ -3,6 +3,7 @@
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -260,6 +261,38 @@ def test_a_store_put_back_from_a_copy_takes_nothing_from_a_later_file(
         assert [one for one in check_store(again.store, again.site) if not one.notice] == []
     assert (copy.parent / f"{store.name}.ahead.1.unused").exists()
     assert "the store is older than" in caplog.text
+
+
+def test_a_commit_to_the_tables_that_fails_keeps_no_reader_waiting_and_is_no_ground_for_frames(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restless: None
+) -> None:
+    """The tables lack its number: a frame with the next one would pass for one of a later store."""
+    with opened(store) as service:
+        made = [created(service, response(1)).id]
+        service.store.catch_up()
+        service.writer.transact(lambda _: None, resources=False)  # what caught up has ended
+
+        def fails(*_: Any) -> None:
+            with ThreadPoolExecutor() as reader:
+                read.append(reader.submit(found, service).result(10)["questionnaire_response"])
+            raise OSError
+
+        read: list[list[str]] = []
+        status = Status("entered-in-error")
+        withdrawn = Update(RESOURCES["QuestionnaireResponse"], made[0], status, "c", service.site, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(commits.Commits, "_committing", fails)
+            with pytest.raises(FhirError):
+                service.writer.submit([withdrawn]).result()
+        assert read == [made]
+        with statements(monkeypatch) as seen:
+            assert found(service)["questionnaire_response"] == made
+        assert seen == []
+        made += [created(service, response(number)).id for number in (2, 3)]
+        copy = crashed(store, tmp_path / "crash")
+    with opened(copy) as again:
+        assert found(again)["questionnaire_response"] == sorted(made)
+    assert not list(copy.parent.glob("*.unused"))
 
 
 def test_a_create_that_could_not_be_flushed_is_unknown_and_changes_nothing_after_it(

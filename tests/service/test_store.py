@@ -1,5 +1,6 @@
 """The store: the schema file that shows its tables, older and newer versions, and copies while it is written to."""
 
+import shutil
 import threading
 from pathlib import Path
 
@@ -154,6 +155,26 @@ def test_a_log_is_left_alone_while_the_disk_has_no_room_to_work_it_in(
         assert log.stat().st_size
     _append(service, [("1", "text/plain", "x", 1)])
     assert not log.exists()
+    service.close()
+
+
+def test_a_log_that_a_killed_process_left_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the log of a service that is killed again and again would grow without end."""
+    monkeypatch.setattr(dialects, "_LARGE_LOG", 35_000)
+    service = Service.open(Settings(str(tmp_path / "s.duckdb")))
+    service.store.dialect.settle(service.store.engine)
+    for number in range(2):
+        _append(service, [("1", "text/plain", f"{number}" * 10_000, number)])
+    (tmp_path / "killed").mkdir()
+    for path in tmp_path.glob("s.duckdb*"):
+        shutil.copyfile(path, tmp_path / "killed" / path.name)
+    service.close()
+    log = tmp_path / "killed" / "s.duckdb.wal"
+    assert log.stat().st_size > 20_000
+    service = Service.open(Settings(str(tmp_path / "killed" / "s.duckdb")))
+    for number in range(2, 4):
+        _append(service, [("1", "text/plain", f"{number}" * 10_000, number)])
+    assert not log.exists() or log.stat().st_size < 35_000
     service.close()
 
 
