@@ -1,9 +1,10 @@
 -- table payment: One row per payment read from files for the target of this publication, in its present state.
 --   A payment that comes again unchanged counts once, rejected ones too; one that was corrected counts as its
 --   correction. Of a key that was rejected in several files the newest one counts, none if that was corrected. A
---   rejected record without a key is known by patient, time and amount; as many count as one file has alike. A
---   rejected record without a readable amount has no row. A payment of a file of which nothing was sent counts until a
---   later file has its key, or one of the file's name is loaded.
+--   rejected record without a key is known by patient, time and amount; as many count as one file has alike. One of
+--   which no time is known is the same as one of a later file. A rejected record without a readable amount has no row.
+--   A payment of a file of which nothing was sent counts until a later file has its key, or one of the file's name is
+--   loaded.
 -- inputs: import_row, reject, ledger_reject, ledger_batch, ledger_resubmission, waiting_payment, sent_payment,
 --   this_publication
 -- references: batch_id import_batch, reject_id reject
@@ -81,7 +82,17 @@ told AS (
                 ledger_reject.source_at,
                 ledger_reject.amount
             ORDER BY ledger_reject.line
-        ) ELSE 0 END AS nth
+        ) ELSE 0 END AS nth,
+        row_number() OVER (
+            PARTITION BY
+                ledger_reject.target,
+                ledger_reject.source,
+                ledger_reject.batch_id,
+                ledger_reject.source_key,
+                ledger_reject.patient_id,
+                ledger_reject.amount
+            ORDER BY ledger_reject.line
+        ) AS nth_of_amount
     FROM ledger_reject
     LEFT JOIN ledger_batch
         ON ledger_reject.target = ledger_batch.target AND ledger_reject.batch_id = ledger_batch.batch_id
@@ -104,15 +115,24 @@ set_aside AS (
     -- Of what files say different things of, what the newest one says, though it was corrected: all rows of a key, or
     -- one of those that are alike.
     QUALIFY
-        batch_id = first_value(batch_id) OVER (
-            PARTITION BY
-                target,
-                source,
-                source_key,
-                fate,
-                nth,
-                CASE WHEN source_key IS NULL THEN [patient_id, source_at::VARCHAR, amount::VARCHAR] END
-            ORDER BY received_at DESC, batch_id DESC
+        batch_id = first_value(batch_id)
+            OVER (
+                PARTITION BY
+                    target,
+                    source,
+                    source_key,
+                    fate,
+                    nth,
+                    CASE WHEN source_key IS NULL THEN [patient_id, source_at::VARCHAR, amount::VARCHAR] END
+                ORDER BY received_at DESC, batch_id DESC
+            )
+        -- Older versions kept no time of a reject: one without is the same as a later one.
+        AND (
+            source_key IS NOT NULL
+            OR source_at IS NOT NULL
+            OR received_at = max(received_at) OVER (
+                PARTITION BY target, source, source_key, patient_id, amount, nth_of_amount
+            )
         )
 ),
 
@@ -122,7 +142,7 @@ every_record AS (
         0 AS nth
     FROM loaded
     UNION ALL BY NAME
-    SELECT * EXCLUDE (received_at, counts)
+    SELECT * EXCLUDE (received_at, counts, nth_of_amount)
     FROM set_aside
     WHERE counts
 ),

@@ -1,6 +1,7 @@
 """Money as the tables count it: each payment of the source once, and no difference once nothing is open."""
 
 import json
+import sqlite3
 from contextlib import closing
 
 import duckdb
@@ -111,6 +112,20 @@ def test_a_payment_that_was_set_aside_twice_and_is_corrected_counts_once(home, n
     (home / "inbox" / "payments-mended.csv").write_text(mended)
     night("payments-3.csv", row("d3", "1.00"))
     assert payments(home) == [*created, ("d3", "1.00", "created"), ("k5", "7.00", "created")]
+
+
+def test_a_reject_of_an_older_version_is_the_same_as_a_later_one(home, night):
+    """REPORT-18: older versions kept no time of it, by which one without a key is known."""
+    aside = [row("", "7.00"), row("", "7.00"), row("", "8.00")]
+    night("payments-1.csv", *aside)
+    with closing(sqlite3.connect(home / "ledger.db")) as ledger, ledger:
+        [(at,)] = ledger.execute("SELECT DISTINCT source_at FROM reject").fetchall()
+        ledger.execute("UPDATE reject SET source_at = NULL")
+    night("payments-2.csv", *aside[1:], row("k1", "1.00"))
+    refused = [(None, "7.00", "refused"), (None, "7.00", "refused"), (None, "8.00", "refused")]
+    assert payments(home) == [("k1", "1.00", "created"), *refused]
+    with closing(sqlite3.connect(home / "ledger.db")) as ledger, ledger:
+        ledger.execute("UPDATE reject SET source_at = ?", [at])  # as its journal has it
 
 
 FEED = """
