@@ -31,6 +31,15 @@ LATER = (
 )
 """Where rejects of these states stood first, and where their records came again since."""
 
+REPEATED = (
+    select(_again.reject_id)
+    .join(t.batch, and_(t.batch.c.target == _again.target, t.batch.c.batch_id == _again.batch_id))
+    .join(t.versions, and_(t.versions.c.batch_no == t.batch.c.batch_no, t.versions.c.line == _again.line, t.IS_OUTCOME))
+)
+"""Rejects that lines have answered whose record was there already, or has gone to another line. Found by the answers of
+a target, which are few: the outcomes of lines have no index by key.
+"""
+
 
 class RejectPlace(NamedTuple):
     """The place of an open reject's record: the batch and the first line of its newest appearance."""
@@ -165,6 +174,9 @@ def open_unanswered(ledger: LedgerAccess, of: Of, keys: Collection[str]) -> None
     for batch_id, some in lines.items():
         put_in = select(_again.reject_id).where(_again.target == target, _again.batch_id == batch_id)
         names.update(name for (name,) in ledger.read_of(put_in, _again.line, sorted(some)))
+    stream = ledger.stream(*of)
+    repeated = REPEATED.where(_again.target == target, t.versions.c.stream_id == stream)
+    names.update(name for (name,) in ledger.read_of(repeated, t.versions.c.key, keys))
     closed = select(_reject.reject_id).where(_reject.target == target, _reject.state == "closed")
     closed = closed.where(_reject.source == source, _reject.resource_type == resource_type)
     found = (

@@ -19,7 +19,7 @@ from pipelines.ledger.rejects import (
     settle_resubmitted,
     targets_with_rejects,
 )
-from pipelines.ledger.rows import Intent, Outcome, Reason, Reject
+from pipelines.ledger.rows import Intent, Outcome, Reason, Reject, Repeat
 
 TARGET = "urn:uuid:t"
 OF = ("default", "PaymentNotice")
@@ -123,6 +123,23 @@ def test_two_rows_of_one_file_answer_a_reject_together(ledger, outcome, state):
     ledger.settle(TARGET, *OF, [Outcome("k9", 1, outcome)])
     settle_resubmitted(ledger, TARGET)
     assert states(ledger)["k1"] == state
+
+
+def test_a_reject_is_open_again_where_its_answer_repeated_a_record_that_was_taken_back(ledger):
+    """LEDGER-17, LEDGER-18"""
+    for batch in "abc":
+        ledger.start_batch(TARGET, batch)
+    [name] = ledger.reject(TARGET, *OF, "a", [reject(2, "k1")])
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [Intent("k2", 1, "b", 2, "h", "f")])
+        ledger.settle(TARGET, *OF, [Outcome("k2", 1, "created", "id2")])
+        resubmit(ledger, TARGET, *OF, "c", {7: [name]})
+        ledger.note_repeats(TARGET, *OF, "c", [Repeat(7, "k2", "unchanged", "id2", None, None, None)])
+        settle_resubmitted(ledger, TARGET)
+        assert states(ledger)["k1"] == ("closed", 1, "c")
+        intend_withdrawal(ledger, lease, [(*OF, "k2", 1)])
+    undone(ledger, TARGET, earlier_versions(ledger, TARGET, *OF, ["k2"]))
+    assert states(ledger)["k1"] == ("open", 1, None)
 
 
 def test_discards_are_all_or_none_and_recorded_once(ledger):
