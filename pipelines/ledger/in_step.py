@@ -31,6 +31,8 @@ NUMBERED = [
 ]
 """Tables of a server that number their rows, and the column: what is put in by its number moves no sequence."""
 JOURNAL = (t.journal.name, t.journal.c.number.name)
+MENDS: Facts = [["open_all_unanswered"]]
+"""What is done once after a step of the schema."""
 First = Callable[[Connection], None]
 
 
@@ -100,6 +102,7 @@ class BesideFile:
                 "it, or, where it is lost: chartferry verify --adopt. Nothing was sent"
             )
         self._first(connection)
+        _mend(ledger)
         return self.journal.begin(known, ledger.now(), list(image_of(connection)))
 
     def _replay_or_begin(self, connection: Connection, ledger: Replayed, known: Position | None) -> Position:
@@ -135,6 +138,7 @@ class BesideFile:
         journal.cut(position)
         if journal.is_of_today() and not journal.is_lost():
             return position
+        _mend(ledger)
         return journal.next_segment(position, ledger.now(), list(image_of(connection)))
 
     def _older_than(self, known: Position | None) -> str | None:
@@ -142,6 +146,11 @@ class BesideFile:
         if known and not self.journal.reaches(known):
             return "the ledger beside it"
         return "its closed segments" if self.journal.is_lost() else None
+
+
+def _mend(ledger: Replayed) -> None:
+    """Mend what earlier versions left in the tables, before they are taken into a segment that begins with them."""
+    ledger.replay(Line(ledger.now(), MENDS))
 
 
 class InDatabase:

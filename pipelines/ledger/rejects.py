@@ -193,6 +193,18 @@ def open_unanswered(ledger: LedgerAccess, of: Of, keys: Collection[str]) -> None
 
 
 @verb
+def open_all_unanswered(ledger: LedgerAccess) -> None:
+    """Open the closed rejects whose answers have been taken back: versions before schema 13 left them closed."""
+    record, keys = t.record.c, defaultdict[Of, list[str]](list)
+    gone = select(record.target, record.source, record.resource_type, record.key).where(record.state == "undone")
+    for *of, key in ledger.read(gone):
+        target, source, resource_type = of
+        keys[target, source, resource_type].append(key)
+    for each, of_stream in keys.items():
+        open_unanswered(ledger, each, of_stream)
+
+
+@verb
 def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
     """Close the resubmitted rejects whose records have landed since, and open those that were refused or taken back.
 
