@@ -14,10 +14,9 @@ import orjson
 
 from pipelines.home.files import locked, session, write_whole
 from pipelines.reports.results import SearchesById
-from pipelines.reports.sweep import FILES, folder_of, keep, now, read_whole
+from pipelines.reports.sweep import FILES, OVERLAP, folder_of, keep, now, read_whole
 
 WHOLE_AFTER = timedelta(days=1)
-OVERLAP = timedelta(hours=1)
 NEWEST = """
     SELECT CASE WHEN count(changed) = count(*) THEN max(changed) END
     FROM (SELECT try_cast(body ->> '$.meta.lastUpdated' AS TIMESTAMPTZ) AS changed FROM read_parquet($1))"""

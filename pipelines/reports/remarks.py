@@ -27,8 +27,9 @@ GONE = """
     INNER JOIN whole_reading USING (resource_type)
     SEMI JOIN this_publication USING (target)
     ANTI JOIN (SELECT report_id AS resource_id FROM {there} WHERE gone_at IS NULL) USING (resource_id)
-    WHERE resource_type = $1 AND state IN ('created', 'adopted', 'updated', 'superseded') AND finished_at < began_at"""
-"""Those that a reading of all did not find, which began after they were made, adopted or changed.
+    WHERE resource_type = $1 AND state IN ('created', 'adopted', 'updated', 'superseded')
+        AND finished_at < shows_until"""
+"""Those that a reading of all did not find, which began an hour or more after they were made, adopted or changed.
 
 One that broke off is no such reading, and of a type that cannot be searched there is none.
 """

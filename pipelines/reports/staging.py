@@ -15,7 +15,7 @@ from pipelines.ledger.snapshot import Snapshot
 from pipelines.reports.former_forms import checked_by, forms_in
 from pipelines.reports.results import RESULT
 from pipelines.reports.scores import scores_of_home
-from pipelines.reports.sweep import FILES, QUESTIONNAIRE, Sweep, whole_readings
+from pipelines.reports.sweep import FILES, OVERLAP, QUESTIONNAIRE, Sweep, whole_readings
 from pipelines.reports.tables import staging_selects
 from pipelines.reports.told import CHARGES, stage_told
 from pipelines.reports.words import named_in, rows_of
@@ -208,10 +208,12 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_pa
     for name, resource_type in OTHERS.items():
         read = sweep.path.with_name(FILES[resource_type][0])
         db.register(name, db.read_parquet(str(read)) if read.exists() else db.sql(NO_SWEEP))
-    db.execute("CREATE TEMP TABLE whole_reading (resource_type VARCHAR, began_at TIMESTAMPTZ)")
+    db.execute("CREATE TEMP TABLE whole_reading (resource_type VARCHAR, began_at TIMESTAMPTZ, shows_until TIMESTAMPTZ)")
     for resource_type, began_at in whole_readings(sweep.path.parent):
         # As a text: a moment that is bound has DuckDB look for pandas.
-        db.execute("INSERT INTO whole_reading VALUES (?, ?)", [resource_type, began_at.isoformat()])
+        # A target's search may show a change later than its time.
+        row = [resource_type, began_at.isoformat(), (began_at - OVERLAP).isoformat()]
+        db.execute("INSERT INTO whole_reading VALUES (?, ?, ?)", row)
     stage_told(db, sweep.path.parent, with_patients)
     remarks = _stage_words(db, sweep.path.parent, home)
     _stage_checks(db, batches, sweep.target)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -39,6 +39,8 @@ QUESTIONNAIRE = "Questionnaire"
 BEFORE = "questionnaires_before.parquet"
 """The file beside the others with each content of a questionnaire that the target replaced by another."""
 TRIES = 3
+OVERLAP = timedelta(hours=1)
+"""How much later than its time a change may show in a search."""
 ROWS_A_GROUP = 4_000
 MEGABYTES_A_GROUP = 16
 

@@ -1,8 +1,8 @@
 -- table questionnaire_response: One row per response at the target of this publication: those that the import has made
 --   or adopted, as last sent, and those of others, as last read, where the target shows its responses. Without those
---   taken back, entered in error, or gone: a response of the import is gone if all responses were read after it was
---   made or adopted, and it was not there. One that is to be superseded counts until the target has the new
---   one. Its answers are in answer.
+--   taken back, entered in error, or gone: a response of the import is gone if all responses were read an hour or more
+--   after it was made or adopted, and it was not there. One that is to be superseded counts until the target has the
+--   new one. Its answers are in answer.
 -- inputs: landed, ledger_record, ledger_former, ledger_batch, sent_response, swept_response, whole_reading,
 --   this_publication
 -- key: resource_id
@@ -44,7 +44,7 @@ WITH own AS (
     WHERE
         landed.resource_type = 'QuestionnaireResponse'
         AND (sent_response.resource_id IS NOT NULL OR swept_response.response_id IS NOT NULL)
-        AND coalesce(swept_response.counts, landed.finished_at >= whole_reading.began_at, TRUE)
+        AND coalesce(swept_response.counts, landed.finished_at >= whole_reading.shows_until, TRUE)
 ),
 
 known AS (
