@@ -66,6 +66,14 @@ def test_wrong_amounts_of_a_stopped_file_count_until_it_is_mended(name, key, hom
     assert difference(home) == "0.00"
 
 
+def test_rejects_of_a_stopped_file_count_until_it_is_mended(home, night):
+    """REPORT-24: those without a key, and those whose key the mended file does not have."""
+    night("payments-1.csv", row("k1", "1.00"), row("", "7.00"), row("k2", "5.00", day="2026-02-31"), total="99.00")
+    assert payments(home) == [("k1", "1.00", "not sent"), ("k2", "5.00", "refused"), (None, "7.00", "refused")]
+    night("payments-1.csv", row("k1", "1.00"), row("k9", "7.00"), row("k3", "5.00"), total="13.00")
+    assert payments(home) == [("k1", "1.00", "created"), ("k3", "5.00", "created"), ("k9", "7.00", "created")]
+
+
 def test_a_payment_of_two_stopped_files_counts_as_the_newer_has_it(home, night):
     """REPORT-24"""
     night("payments-1.csv", row("k1", "1.00"), total="4.00")

@@ -113,7 +113,15 @@ PAGED = (
 """The tables that the page of a publication reads."""
 WIDE = ("questionnaire_response", "questionnaire", "question", "answer", "answer_option")
 """The tables that those of each questionnaire are made from."""
-STAGED = ("body_of_version", "landed", "swept_report", "swept_response", "sent_response", "waiting_payment")
+STAGED = (
+    "body_of_version",
+    "landed",
+    "swept_report",
+    "swept_response",
+    "sent_response",
+    "replaced_batch",
+    "waiting_payment",
+)
 """The staged tables that others than the SQL of tables read."""
 
 

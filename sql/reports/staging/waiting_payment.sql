@@ -87,19 +87,6 @@ met_last AS (
             AND met.source_key = waiting.source_key
             AND waiting.fate = 'not sent'
     GROUP BY met.target, met.source, met.source_key
-),
-
-went_well AS (
-    SELECT
-        target,
-        feed,
-        file_name,
-        max(finished_at) AS finished_at
-    FROM ledger_batch
-    WHERE
-        state = 'finished'
-        AND (records = 0 OR created + adopted + updated + superseded + unchanged + skipped > 0)
-    GROUP BY target, feed, file_name
 )
 
 SELECT
@@ -120,10 +107,5 @@ ANTI JOIN met_last
         AND waiting.source = met_last.source
         AND waiting.source_key = met_last.source_key
         AND waiting.received_at < met_last.received_at
-ANTI JOIN went_well
-    ON
-        waiting.fate = 'not sent'
-        AND waiting.target = went_well.target
-        AND waiting.feed = went_well.feed
-        AND waiting.file_name IS NOT DISTINCT FROM went_well.file_name
-        AND waiting.received_at < went_well.finished_at
+ANTI JOIN replaced_batch
+    ON waiting.target = replaced_batch.target AND waiting.batch_id = replaced_batch.batch_id
