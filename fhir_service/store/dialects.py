@@ -269,7 +269,7 @@ class DuckDb:
             return 0
 
     def _has_room(self, log_size: int) -> bool:
-        """True if the disk has room to work the log into the file."""
+        """True if the disk has room to work the log into the file; for a long one, if it likely has."""
         disk = os.statvfs(self.path.parent)
         anew = min(self._size_of(self.path), _MOST_WRITTEN_ANEW) if log_size < _LONG_LOG else 0
         lacked, needed = self._lacks_room, 2 * log_size + anew
