@@ -50,8 +50,10 @@ RISK: dict[str, str] = {
     "free of races": "none: a create that is repeated finds the first one",
     "conditional": "none by this import, which looks up and waits before it repeats; a network that delivers a request"
     " twice at once can double it, which verify names",
-    "look-up": "a payment whose outcome is unclear and that is not found waits for a person",
-    "bare": "rows that look alike cannot be told apart: some unclear rows wait for a person",
+    "look-up": "a payment whose outcome is unclear and that is not found waits for a person; a second home that sends"
+    " the same rows doubles them",
+    "bare": "rows that look alike cannot be told apart: some unclear rows wait for a person; a second home that sends"
+    " the same rows doubles them",
 }
 """The risk that remains at a step."""
 

@@ -226,11 +226,16 @@ class _Sending:
             result = self._existing(at, reply, bodies) if reply.kind == "existed" else settled(reply)
             if result is None and reply.kind != "not done":
                 self._again.add(at)
-                result = Result("in_doubt", None, reply.status or None) if tries >= UNKNOWN_TRIES else None
+                # What the condition saw may go again; what may be made and not be seen yet may not.
+                again = self._way.step.repeats or reply.kind == "existed"
+                if not again:
+                    self._stopped.add(self._rows[at].lane)
+                result = None if again and tries < UNKNOWN_TRIES else Result("in_doubt", None, reply.status or None)
             if result is None:
                 left.append(at)
             else:
                 self._sent.results[at] = result
+        left = [at for at in left if self._rows[at].lane not in self._stopped]
         return Left(left, f"{len(left)} entries without an outcome")
 
     def _existing(self, at: int, reply: Reply, bodies: Bodies) -> Result | None:

@@ -35,7 +35,12 @@ TOTALS: dict[str, str] = {
             UNION
             SELECT target, batch_id, line FROM ledger_resubmission
         ) AS set_aside USING (target, batch_id, line)
-        WHERE import_row.state = 'refused'""",
+        WHERE import_row.state = 'refused' AND NOT EXISTS (
+            FROM ledger_reject AS before SEMI JOIN ledger_batch AS batch
+                ON batch.target = import_row.target AND batch.batch_id = import_row.batch_id
+                AND batch.state <> 'finished'
+            WHERE before.target = import_row.target AND before.resource_type = import_row.resource_type
+                AND before.source = import_row.source AND before.source_key = import_row.source_key)""",
     "the payments created are those of the ledger, to the cent": """
         SELECT (SELECT coalesce(sum(created), 0) FROM payment_reconciliation) <> coalesce(sum(amount), 0)
         FROM (SELECT * FROM ledger_record UNION ALL BY NAME SELECT * FROM ledger_repeat)

@@ -307,7 +307,7 @@ class Accounts(History):
 
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 @pytest.mark.parametrize(
-    "seed", [5, 11, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(100) if seed not in (5, 11))]
+    "seed", [0, 5, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(100) if seed not in (0, 5))]
 )
 def test_what_the_published_tables_say_adds_up(seed, additions, home, target, asked, chartferry, monkeypatch):
     """REPORT-18, REPORT-24"""

@@ -111,6 +111,20 @@ def test_a_transaction_that_fails_once_in_the_middle_goes_again_in_halves(at, fa
     loaded_once(at, rows, at.run(rows))
 
 
+@pytest.mark.parametrize("at", [{"says": ["batch", "conditional", "identifier"]}], indirect=True)
+@pytest.mark.parametrize("fault", ["unplaced", "missing_entries"])
+def test_an_entry_without_an_outcome_is_looked_up_before_it_goes_again(at, fault):
+    """TARGET-03: four times it went, and an index that lags saw none of them."""
+    at.target.faults = ["", "", "", fault]
+    rows = [payment(number, patient=f"p{number % 5}") for number in range(40)]
+    loaded = at.run(rows)
+    assert [sent for sent in Counter(at.target.conditions).values() if sent > 1] in ([], [2]), "one proves conditions"
+    if loaded.counts["in_doubt"]:
+        at.run(rows, settling=0)
+    assert keys(at) == sorted(row[2] for row in rows)
+    at.agree()
+
+
 @pytest.mark.crossed
 @CONDITIONAL
 @pytest.mark.parametrize("status", [500, 502])

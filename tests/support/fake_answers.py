@@ -60,9 +60,9 @@ class Answering(BaseHTTPRequestHandler):
     def hang_up(self):
         self.close_connection = True
 
-    def write(self, body, cut=0, missing=0, silent=False):
+    def write(self, body, cut=0, missing=0, silent=False, unplaced=False):
         if body["resourceType"] == "Bundle":
-            return self.batch(body, cut, missing, silent)
+            return self.batch(body, cut, missing, silent, unplaced)
         if len(json.dumps(body)) > self.target.heaviest_alone:
             return self.answer(413, b"<html>Request Entity Too Large</html>")
         target, lane = self.target, str(body.get("request") or body.get("for") or body.get("subject"))
@@ -84,7 +84,7 @@ class Answering(BaseHTTPRequestHandler):
             return self.hang_up()
         return self.answer(status, problem, [("location", location)] if location else (), cut)
 
-    def batch(self, bundle, cut, missing, silent):
+    def batch(self, bundle, cut, missing, silent, unplaced=False):
         target, entries = self.target, bundle["entry"]
         if not silent and self.is_late(entries):
             return self.fault_said(bundle, Said(504, b"<html>Gateway Time-out</html>", done=target.late_is_done))
@@ -102,7 +102,7 @@ class Answering(BaseHTTPRequestHandler):
                 answers.append(self.entry(**entry))
                 continue
             status, location, problem = target.create(entry["resource"], entry["request"]["ifNoneExist"])
-            response = {"status": str(status)} | ({"location": location} if location else {})
+            response = {"status": str(status)} | ({"location": location} if location and not unplaced else {})
             answers.append({"response": response | ({"outcome": problem} if problem else {})})
         if silent:
             return self.hang_up()
@@ -207,6 +207,9 @@ class Faulty(Answering):
 
     def fault_missing_entries(self, body):
         self.write(body, missing=1)
+
+    def fault_unplaced(self, body):
+        self.write(body, unplaced=True)
 
     def fault_throttled(self, _):
         self.answer(429, outcome("throttled"), [("retry-after", "7")])

@@ -138,9 +138,12 @@ def _of_zip(path: Path, name: str, patterns: Sequence[str], most: int) -> Conten
 
 
 def _is_file(inner: str) -> bool:
-    """True for a file of the archive: no folder, and none of the hidden files that systems add."""
-    parts = PurePosixPath(inner).parts
-    return not inner.endswith("/") and not any(part.startswith(".") or part == "__MACOSX" for part in parts)
+    """True for a file of the archive: no folder, and none of the hidden files that systems add.
+
+    A file's own name says that it is hidden, and no folder's: of an export in `.export/` nothing would be said.
+    """
+    path = PurePosixPath(inner)
+    return not inner.endswith("/") and not path.name.startswith(".") and "__MACOSX" not in path.parts
 
 
 def is_taken(inner: str, patterns: Sequence[str]) -> bool:

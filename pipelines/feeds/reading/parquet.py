@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ALWAYS_ROWS = 5_000_000
 """A file may have this many rows, or as many as it has bytes: rows without content need hardly any."""
-NO_TEXT = Fault("FEED-FILE-09", "bytes that are no text in UTF-8")
+NO_TEXT = Fault("FEED-FILE-09", "bytes that are no text in UTF-8, or a day, a time or a zone that does not exist")
 
 
 class ParquetReader(TableReader):
@@ -89,7 +89,7 @@ class ParquetReader(TableReader):
             raise Unreadable(f"{self.name}: the Parquet data is damaged; export the file again") from None
 
     def _texts(self, column: "pa.Array[Any]") -> list[str | None]:
-        """A column as texts; None for bytes that are no text."""
+        """A column as texts; None for what has no text: bytes that are none, and days that no calendar has."""
         import pyarrow as pa
 
         if pa.types.is_dictionary(column.type):
@@ -99,7 +99,18 @@ class ParquetReader(TableReader):
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
         write = self._writers().get(str(column.type), self._written)
-        return ["" if value is None else write(value) for value in column.to_pylist()]
+        try:
+            return ["" if value is None else write(value) for value in column.to_pylist()]
+        except (ValueError, OverflowError, LookupError):
+            return [*map(self._text_of, column)]
+
+    def _text_of(self, cell: "pa.Scalar[Any]") -> str | None:
+        """A cell of a column in which Python has no value for one, as for a day of the year 20000; None of that."""
+        try:
+            write = self._writers().get(str(cell.type), self._written)
+            return "" if (value := cell.as_py()) is None else write(value)
+        except (ValueError, OverflowError, LookupError):
+            return None
 
     def _writers(self) -> dict[str, Callable[[Any], str | None]]:
         return {"string": str, "large_string": str, "binary": _decoded, "large_binary": _decoded, "bool": _flag}

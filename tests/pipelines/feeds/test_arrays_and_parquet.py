@@ -173,7 +173,23 @@ def test_bytes_that_are_no_text_reject_their_row(tmp_path: Path) -> None:
     table = pa.Table.from_pylist([payment(b"a"), payment(b"\xff")])
     found = read(packed(table), tmp_path, "till.parquet")
     assert accepted(found) == [(1, "a")]
-    assert rejected(found) == [(2, 1, "bytes that are no text in UTF-8")]
+    assert [(line, message[:31]) for line, _, message in rejected(found)] == [(2, "bytes that are no text in UTF-8")]
+
+
+@pytest.mark.parametrize(
+    ("days", "good"),
+    [
+        (pa.array([100_000_000, 20_455], pa.date32()), [(2, "b")]),
+        (pa.array([1_700_000_000_000, 1_767_312_000], pa.timestamp("s")), [(2, "b")]),
+        (pa.array([1_767_312_000, 1_767_312_001], pa.timestamp("s", "Nowhere/City")), []),
+    ],
+)
+def test_a_day_that_no_calendar_has_rejects_its_row_alone(days: Any, good: list[Any], tmp_path: Path) -> None:
+    """It ended the whole import as a fault of the program, and each later one that came by the file."""
+    table = pa.table({"id": ["a", "b"], "who": ["p1", "p2"], "amount": ["1.00", "2.00"], "day": days})
+    found = read(packed(table), tmp_path, "till.parquet")
+    assert accepted(found) == good
+    assert {line for line, *_ in rejected(found)} == {1, 2} - {line for line, _ in good}
 
 
 def of_long_texts() -> pa.Table:

@@ -57,6 +57,16 @@ def test_a_compressed_file_reads_like_its_content(name: str, content: bytes, tmp
     assert found.warnings == {}
 
 
+def test_no_folder_hides_an_export_in_a_zip(tmp_path: Path) -> None:
+    """Below a folder whose name begins with a dot, files went unread and unsaid."""
+    head = ROWS.splitlines()[0] + "\n"
+    more = [head + row + "\n" for row in ROWS.splitlines()[1:]]
+    files = {"payments-1.csv": more[0], ".may/payments-2.csv": more[1], "../payments-3.csv": more[2]}
+    found = validated(zipped(files), tmp_path, "payments.zip")
+    assert {key for _, key in accepted(found)} == {"a", "c"}
+    assert len(rejected(found)) == 1
+
+
 def test_a_zip_takes_objects_by_the_name_of_the_file_inside(tmp_path: Path) -> None:
     """FEED-FILE-01"""
     row = '{"payment_id": "a", "patient_id": "p1", "amount": "1.00", "paid_on": "2024-01-01"}\n'
