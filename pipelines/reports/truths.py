@@ -29,6 +29,7 @@ TOTALS: dict[str, str] = {
         SEMI JOIN {ONE_RUN} AS one_run USING (target, batch_id)
         LEFT JOIN (SELECT target, batch_id, count(*) AS row_count FROM import_row GROUP BY ALL) USING (target, batch_id)
         WHERE state = 'finished' AND accepted <> coalesce(row_count, 0)""",
+    # Of a file that was stopped: the retry of an older reject of its key may have settled the doubt of its row.
     "every refused row is a reject": """
         SELECT count(*) FROM import_row ANTI JOIN (
             SELECT target, batch_id, line FROM ledger_reject

@@ -26,15 +26,13 @@ from tests.support.publishing import Target, publish_only
 
 STEPS = 10
 MORE = {"repeated": 3, "keyless": 2, "stopped": 2, "restored": 1, "other_feed": 1, "elsewhere": 2}
-TABLES: tuple[str, ...] = (
+TABLES = (
     "payment_reconciliation",
     "payment_by_day",
     "import_row",
     "import_run",
     "reject",
     "reject_by_rule",
-)
-TABLES += (
     "reject_by_age",
     "record_by_month",
     "task",
