@@ -50,7 +50,8 @@ def withhold(session: Session, feed: Feed, batch_id: str, validated: Validated) 
 def _known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Validated) -> str | None:
     """The sentence why nothing of a file may be sent, whose records would be made a second time; None for most files.
 
-    Some records, from all over the file, stand for all.
+    Some records, from all over the file, stand for all. What another importer made of them after they were looked up,
+    as of a file with the same rows, is no reason: a sentence holds only where they are as new after it as before.
     """
     others = {row["source"] for row in session.ledger.batches(session.target) if row["resource_type"] == feed.resource}
     others.discard(feed.source)
@@ -58,11 +59,31 @@ def _known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Val
     if not validated.accepted or not (others or formerly or is_paid or _was_loaded(session, batch_id)):
         return None
     some = dict(_some(validated.folder / "accepted.parquet", -(-validated.accepted // LOOKED_AT)))
+    new = _new(session, feed, some)
+    while why := _why_known(session, feed, batch_id, new, formerly, sorted(others)):
+        if (still := _new(session, feed, some)).keys() == new.keys():
+            return why
+        new = still
+    return None
+
+
+def _new(session: Session, feed: Feed, some: Records) -> Records:
+    """Return those of these records that would be made."""
     known = session.ledger.known(session.target, feed.source, feed.resource, some)
     new = {key: about for key, about in some.items() if key not in known or known[key].state == "refused"}
     for key in _done_with(session, feed, new):
         del new[key]
-    looked_at = f"{len(new):,} records that were looked at"
+    return new
+
+
+def _why_known(
+    session: Session, feed: Feed, batch_id: str, new: Records, formerly: Sequence[int], others: Sequence[str]
+) -> str | None:
+    """The sentence why new records are known ones under another name; None if they are not.
+
+    formerly: the contents of the feed that made other keys. others: the other sources of such records.
+    """
+    looked_at, is_paid = f"{len(new):,} records that were looked at", feed.resource == PAYMENT
     if _many(there := _under_other_keys(session, batch_id, new), new):
         return (
             f"{there:,} of {looked_at} were loaded from this file under other keys, and would be made a second time; "
@@ -76,7 +97,7 @@ def _known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Val
                 f"second time; {BY_FEED if formerly else BY_OTHERS}. If they are records of their own: "
                 f"chartferry {NEW} {batch_id}"
             )
-    for source in sorted(others):
+    for source in others:
         if _many(there := _under(session, source, feed.resource, new), new):
             return (
                 f"{there:,} of {looked_at} are known under the source {source}, and under {feed.source} they would be "
@@ -102,16 +123,13 @@ def _under(session: Session, source: str, resource_type: str, new: Records) -> i
 
 
 def _under_other_keys(session: Session, batch_id: str, new: Records) -> int:
-    """Return how many records were loaded from this same file under another key.
-
-    Under the same key, an importer took the file after these were looked up.
-    """
-    by_line = {line: key for key, (line, _) in new.items()}
+    """Return how many records were loaded from this same file under another key."""
+    lines = [line for line, _ in new.values()]
     record = t.records.c
-    query = select(record.line, record.key).where(
-        t.of_batch(t.records, session.target, batch_id), record.line.in_(by_line), record.state.in_(THERE)
+    query = select(record.line).where(
+        t.of_batch(t.records, session.target, batch_id), record.line.in_(lines), record.state.in_(THERE)
     )
-    return len({line for line, key in session.ledger.read(query) if by_line[line] != key})
+    return len({line for (line,) in session.ledger.read(query)})
 
 
 def _feeds_of_other_keys(session: Session, feed: Feed) -> list[int]:

@@ -351,7 +351,7 @@ def test_two_importers_at_once_create_each_record_once(home, target):
     said = [process.communicate(timeout=120) for process in both]
     assert {process.returncode for process in both} <= {0, 4}, said
     values = [body["identifier"][0]["value"] for body in target.of("PaymentNotice")]
-    assert len(values) == len(set(values)) == 599
+    assert len(values) == len(set(values)) == 599, said
 
 
 def test_where_nothing_was_taken_the_target_may_lack_its_reference_data(chartferry, home, target):

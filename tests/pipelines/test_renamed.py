@@ -1,11 +1,15 @@
 """A feed that gets another name, source or key makes nothing a second time: such a file is stopped."""
 
 import json
+import sys
 from contextlib import closing
+from pathlib import Path
+from subprocess import run
 
 import pytest
 
 from pipelines.ledger.ledger import Ledger
+from pipelines.validation import withheld
 from tests.support.commands import totals_close
 from tests.support.exports import put
 
@@ -233,6 +237,32 @@ def test_two_equal_payments_are_not_both_known_by_one(home, target, asked):
     asked("import")
     put(home, "payments-2.csv", head + "k2,p1,1.00,2026-03-01\nk3,p1,1.00,2026-03-01\n")
     assert asked("import")["totals"]["created"] == 2
+
+
+def test_what_another_importer_made_of_the_same_rows_meanwhile_stops_no_file(home, target, asked, monkeypatch):
+    """LEDGER-02, LEDGER-10: their keys were new when they were looked up, and their content was known just after."""
+    head = "payment_id,patient_id,amount,paid_on\n"
+    rows = [f"k{number},p1,{number}.00,2026-03-01\n" for number in range(1, 9)]
+    other, looked_up = home.parent / "payments-other.csv", withheld._new
+    other.write_text(head + "".join(rows[:6]))
+    found = list[int]()
+
+    def taken_meanwhile(*of):
+        new = looked_up(*of)
+        if not found:
+            command = [sys.executable, "-m", "tests.support.unpublished", "--home", str(home), "import", str(other)]
+            run(command, cwd=Path(__file__).parents[2], capture_output=True, check=True)
+        found.append(len(new))
+        return new
+
+    monkeypatch.setattr(withheld, "_new", taken_meanwhile)
+    put(home, "payments-1.csv", head + "".join(rows))
+    (batch,) = asked("import")["batches"]
+    assert (found, batch["state"]) == ([8, 2], "finished"), batch["message"]
+    assert len(target.stored) == 8
+    put(home, "payments-2.csv", head + "".join(row.replace("k", "m") for row in rows))
+    assert asked("import")["batches"][0]["state"] == "stopped"
+    assert found[2:] == [8, 8], "looked up before it was said, and after"
 
 
 def test_a_small_file_that_nobody_was_asked_about_does_not_answer_for_the_full_export(home, target, asked):
