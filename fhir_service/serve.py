@@ -14,17 +14,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fhir_service import traces
 from fhir_service.admin_socket import Door
 from fhir_service.app import create_app
 from fhir_service.door import routes
-from fhir_service.ids import new_id
-from fhir_service.interface.json_text import dump_json
-from fhir_service.interface.outcomes import INVALID, FhirError, outcome_of
 from fhir_service.log_lines import LogLines
 from fhir_service.middleware import ACCESS
+from fhir_service.protocol import Protocol
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 
@@ -33,17 +30,6 @@ STDERR = 2
 TURN_SECONDS = 0.001
 """Seconds that a thread goes on while another one waits to."""
 GRACE = 60
-# Seconds for a request's head to arrive, from the connection or its first byte on.
-HEAD_SECONDS = 30.0
-# Bytes of request line and headers together.
-LARGEST_HEAD = 64 << 10
-BEYOND = 1 << 10
-"""Bytes that a head may have besides what is counted of it, as long as it is not whole: its method, and blanks."""
-_TOO_LARGE = "the head of the request is too large"
-CHUNK_LINES = 16
-"""So many bytes beside the body may come with each byte of it: a chunk of one byte has a line with its size."""
-LEAVE_SECONDS = 5.0
-"""Seconds that a request is still read that was answered already."""
 
 
 class StoreEnded(OSError):
@@ -148,106 +134,6 @@ def watch_stdin(stop: Callable[[], None]) -> None:
     stop()
 
 
-class _Protocol(HttpToolsProtocol):
-    """uvicorn's HTTP, with bounds on what is no body; what is no HTTP is answered as the interface answers.
-
-    A request's head is bounded by the length of what it says, however it arrives. So is what comes beside its body:
-    trailers, and the sizes and extensions of chunks.
-    A connection whose answer went out before its request ended is closed, unless that ends soon: a client that is still
-    sending could not read the answer of a connection that was reset.
-    """
-
-    _head: int | None = 0
-    _said = 0
-    _beside = 0
-    _patience: asyncio.TimerHandle | None = None
-    _leaving: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._await_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._head_is_here()
-        self._stay()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        if self._head is None:
-            self._beside += len(data)
-        super().data_received(data)
-        if self._head is not None:
-            self._head += len(data)
-            if self._head > LARGEST_HEAD + BEYOND and not self.transport.is_closing():
-                self.send_400_response(_TOO_LARGE)
-        elif self._beside > LARGEST_HEAD and not self.transport.is_closing():
-            self.transport.close()
-
-    def on_message_begin(self) -> None:
-        self._head, self._said, self._beside = 0, 0, 0
-        self._await_head()
-        super().on_message_begin()
-
-    def on_url(self, url: bytes) -> None:
-        self._said += len(url)
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header. Nobody asks for trailers, which come behind the head."""
-        if self._head is not None:
-            self._said += len(name) + len(value) + len(b": \r\n")
-            super().on_header(name, value)
-
-    def on_body(self, body: bytes) -> None:
-        """Hand a part of the body on. Its chunk may be as small as its size line; a large one saves nothing up."""
-        self._beside = max(0, self._beside - CHUNK_LINES * len(body))
-        super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self._stay()
-
-    def on_response_complete(self) -> None:
-        # The newest request may be another, pipelined behind the one that was answered: then this one has ended.
-        if self.cycle.response_complete and self.cycle.more_body and self._leaving is None:
-            self._leaving = self.loop.call_later(LEAVE_SECONDS, self.transport.close)
-        super().on_response_complete()
-
-    def on_headers_complete(self) -> None:
-        self._head = None
-        self._head_is_here()
-        if self._said > LARGEST_HEAD:
-            # The parser ends, and asks for the answer to what is no HTTP.
-            raise ValueError(_TOO_LARGE)
-        super().on_headers_complete()
-
-    def _stay(self) -> None:
-        if self._leaving:
-            self._leaving.cancel()
-            self._leaving = None
-
-    def _await_head(self) -> None:
-        if self._patience is None:
-            self._patience = self.loop.call_later(HEAD_SECONDS, self._give_up)
-
-    def _head_is_here(self) -> None:
-        if self._patience:
-            self._patience.cancel()
-            self._patience = None
-
-    def _give_up(self) -> None:
-        if not self.transport.is_closing():
-            self.send_400_response("the head of the request did not arrive in time")
-
-    def send_400_response(self, msg: str) -> None:
-        text = _TOO_LARGE if self._said > LARGEST_HEAD else msg
-        body = dump_json(outcome_of(FhirError(INVALID, text)))
-        lines = ("HTTP/1.1 400 Bad Request", "content-type: application/json", f"content-length: {len(body)}")
-        more = (f"x-correlation-id: {new_id()}", "connection: close", "", "")
-        self.transport.write("\r\n".join([*lines, *more]).encode() + body)
-        self.transport.close()
-
-
 class _Server(uvicorn.Server):
     """uvicorn, which says when it is ready and ends without raising the signal again."""
 
@@ -256,7 +142,7 @@ class _Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop="uvloop",
-                http=_Protocol,
+                http=Protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -27,8 +27,8 @@ from alembic.script import ScriptDirectory
 
 from fhir_service import ids
 from fhir_service.app import create_app
+from fhir_service.protocol import Protocol
 from fhir_service.reference.loading import load
-from fhir_service.serve import _Protocol
 from fhir_service.service import Service, utc_now
 from fhir_service.settings import Settings
 from pipelines.home import files
@@ -87,7 +87,7 @@ def running(
         service = Service.open(Settings(**options), clock=clock, new_id=new_id)  # type: ignore[arg-type]
         if world and not is_copy:
             load_world(service, world)
-        config = uvicorn.Config(create_app(service), http=_Protocol, ws="none", log_level="error", lifespan="off")
+        config = uvicorn.Config(create_app(service), http=Protocol, ws="none", log_level="error", lifespan="off")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()

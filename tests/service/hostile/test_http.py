@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fhir_service import serve
+from fhir_service import protocol
 from tests.conftest import BOTH
-from tests.service.hostile.sent import exchanged, get, request_of, statuses
+from tests.service.hostile.sent import exchanged, get, request_of, statuses, with_meta
 
 STORES = BOTH
 pytestmark = pytest.mark.crossed
@@ -63,10 +63,10 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_no_http_is_a_bad_request(service, monkeypatch, name):
     """ERR-400-01, COMMON-48: in JSON, like every error; the connection is closed, and others go on."""
-    monkeypatch.setattr(serve, "HEAD_SECONDS", 1.0)
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 1.0)
     received = exchanged(service.url, BROKEN[name](service))
     # Who sends on and on may find the connection closed before the answer can be read.
-    assert statuses(received) == [400] or (received == b"" and len(BROKEN[name](service)) > serve.LARGEST_HEAD)
+    assert statuses(received) == [400] or (received == b"" and len(BROKEN[name](service)) > protocol.LARGEST_HEAD)
     if received:
         head, _, body = received.partition(b"\r\n\r\n")
         assert b"x-correlation-id: " in head
@@ -78,7 +78,7 @@ def test_what_is_no_http_is_a_bad_request(service, monkeypatch, name):
 @pytest.mark.parametrize(("more", "said"), [(-200, "_offset"), (50, "the head of the request is too large")])
 def test_a_head_is_too_large_by_what_it_says_however_it_arrives(service, more, said, at_once):
     """COMMON-48: its answer goes neither by the size of what is read at once nor by the moment."""
-    request = get(service, start=f"GET /Task?_offset={'x' * (serve.LARGEST_HEAD + more)} HTTP/1.1")
+    request = get(service, start=f"GET /Task?_offset={'x' * (protocol.LARGEST_HEAD + more)} HTTP/1.1")
     address = urlsplit(service.url)
     with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
         for start in range(0, len(request), at_once):
@@ -95,6 +95,10 @@ ODD = {
     "HTTP/1.0": (lambda s: request_of(s, start="GET /Task HTTP/1.0"), 200),
     "blank lines before": (lambda s: b"\r\n\r\n" + get(s), 200),
     "a change of protocol": (lambda s: get(s, "connection: upgrade", "upgrade: websocket"), 200),
+    "a tunnel and a change": (
+        lambda s: get(s, "connection: upgrade", "upgrade: x", start="CONNECT elsewhere.example:443 HTTP/1.1"),
+        400,
+    ),
     "bytes that are no ASCII": (lambda s: get(s, "x-a: \xff\xfe", "accept: \xe9"), 200),
     "two tokens": (lambda s: get(s, "authorization: Bearer other"), 200),
     "two types": (
@@ -109,6 +113,17 @@ def test_odd_http_is_answered_like_any_other(service, name):
     make, status = ODD[name]
     received = exchanged(service.url, make(service))
     assert statuses(received) == [status], received[:300]
+
+
+@pytest.mark.parametrize("size", [1, 100_000, 400_000])
+def test_a_body_behind_a_wish_for_another_protocol_is_read(service, size):
+    """Java's own client asks for HTTP/2 with every request; so does `curl --http2`."""
+    wish = "connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQAoAAAAAIAAAAA"
+    body = with_meta('"' + "y" * size + '"').encode()
+    lines = *wish, "content-type: application/json", f"content-length: {len(body)}"
+    one = request_of(service, *lines, start="POST /Task HTTP/1.1", body=body)
+    received = exchanged(service.url, one * 2 + get(service, *wish))
+    assert statuses(received) == [201, 201, 200], received[:300]
 
 
 def test_a_second_request_cannot_hide_in_the_first(service):

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fhir_service import serve
+from fhir_service import protocol
 from tests.conftest import Running
 
 HEAD = b"POST /Task HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -31,17 +31,17 @@ def test_what_comes_beside_a_body_without_end_closes_the_connection(
     with connected(service) as connection:
         connection.sendall(HEAD + begin)
         try:
-            while sent < 100 * serve.LARGEST_HEAD:
+            while sent < 100 * protocol.LARGEST_HEAD:
                 connection.sendall(part * 100)
                 sent += len(part) * 100
         except OSError:
             pass
-    assert sent < 90 * serve.LARGEST_HEAD
+    assert sent < 90 * protocol.LARGEST_HEAD
 
 
 def test_a_connection_whose_request_goes_on_after_its_answer_is_closed(service: Running, monkeypatch) -> None:
     """LIMIT-16: the answer can be read first."""
-    monkeypatch.setattr(serve, "LEAVE_SECONDS", 0.5)
+    monkeypatch.setattr(protocol, "LEAVE_SECONDS", 0.5)
     with connected(service) as connection:
         connection.sendall(HEAD + b"1\r\n{\r\n")
         answer = connection.recv(65536)
@@ -69,7 +69,7 @@ def test_a_large_body_saves_nothing_up_for_its_trailers(service: Running) -> Non
 
 def test_a_pipelined_request_has_its_own_time(service: Running, monkeypatch) -> None:
     """LIMIT-16: the answer to the request before it does not begin the end of the connection."""
-    monkeypatch.setattr(serve, "LEAVE_SECONDS", 0.2)
+    monkeypatch.setattr(protocol, "LEAVE_SECONDS", 0.2)
     body = b'{"resourceType": "Task"}'
     token = service.headers["authorization"].encode()
     head = HEAD.replace(b"host: x", b"host: x\r\nauthorization: " + token)

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from fhir_service import http as exchange
-from fhir_service import serve, token_address
+from fhir_service import protocol, token_address
 from fhir_service.admin_socket import run_file
 from fhir_service.checks import check_store
 from fhir_service.interactions import create
@@ -90,7 +90,7 @@ def test_a_form_that_does_not_come_is_not_waited_for(service, monkeypatch):
 @pytest.mark.parametrize("parts", [[], [b"GET /Ta"], [b"GET /Task HTTP/1.1\r\nhost: x\r\n", *[b"x-a: b\r\n"] * 20]])
 def test_a_head_that_does_not_come_is_not_waited_for(service, monkeypatch, parts):
     """Also on a connection over which nothing is ever said."""
-    monkeypatch.setattr(serve, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.5)
     began = time.monotonic()
     received = exchanged(service.url, *parts)
     assert statuses(received) in ([], [400])

@@ -1,0 +1,244 @@
+"""One connection: HTTP with bounds on what is sent beside bodies, on what waits its turn, and on what is not read."""
+
+import asyncio
+from collections.abc import Callable
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from fhir_service.ids import new_id
+from fhir_service.interface.json_text import dump_json
+from fhir_service.interface.outcomes import INVALID, FhirError, outcome_of
+
+# Seconds for a request's head to arrive, from the connection or its first byte on.
+HEAD_SECONDS = 30.0
+# Bytes of request line and headers together.
+LARGEST_HEAD = 64 << 10
+BEYOND = 1 << 10
+"""Bytes that a head may have besides what is counted of it, as long as it is not whole: its method, and blanks."""
+_TOO_LARGE = "the head of the request is too large"
+CHUNK_LINES = 16
+"""So many bytes beside the body may come with each byte of it: a chunk of one byte has a line with its size."""
+LENGTH, LONGEST_LENGTH = b"content-length", 12
+LEAVE_SECONDS = 5.0
+"""Seconds that a request is still read that was answered already."""
+PART = 8 << 10
+"""Bytes that are parsed at once, besides a body: so much of requests may be at hand before it is their turn."""
+UNREAD_SECONDS = 60.0
+LEAST_READ = 64 << 10
+"""Bytes of an answer that a client takes in so many seconds, if there are more: else it is left."""
+
+
+class _Flow(FlowControl):
+    """The pace of a connection: it is read on while no request waits for its turn, and no answer to be read."""
+
+    def __init__(self, transport: asyncio.Transport, may_read: Callable[[], bool], read_on: Callable[[], None]) -> None:
+        super().__init__(transport)
+        self._may_read, self._read_on = may_read, read_on
+
+    def resume_reading(self) -> None:
+        if self.read_paused and self._may_read():
+            super().resume_reading()
+            self._read_on()
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's HTTP, with bounds on what is no body; what is no HTTP is answered as the interface answers.
+
+    A request's head is bounded by the length of what it says, however it arrives. So is what comes beside its body:
+    trailers, and the sizes and extensions of chunks.
+    A connection whose answer went out before its request ended is closed, unless that ends soon: a client that is still
+    sending could not read the answer of a connection that was reset.
+    At most one answer waits to be read. A client that leaves it unread loses the connection.
+    """
+
+    _head: int | None = 0
+    _said = 0
+    _beside = 0
+    _due = 0
+    _changing = False
+    _patience: asyncio.TimerHandle | None = None
+    _leaving: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None
+    _waiting: memoryview | bytes = b""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.flow = _Flow(transport, self._may_read, self._read_on)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._waiting = b""
+        self._head_is_here()
+        self._stay()
+        self._is_read()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._waiting = memoryview(bytes(self._waiting) + data) if self._waiting else data
+        self._parse_waiting()
+
+    def _may_read(self) -> bool:
+        return not (self.pipeline or self.flow.write_paused)
+
+    def _read_on(self) -> None:
+        """Parse what waits, but not within what just lets it: that has more to do."""
+        if self._waiting:
+            self.loop.call_soon(self._parse_waiting)
+
+    def _parse_waiting(self) -> None:
+        """Parse what came, up to a request that is to wait for its turn, or a body that is to be taken first."""
+        while self._waiting and not self.flow.read_paused and not self.transport.is_closing():
+            part, size, self._waiting = self._waiting, max(PART, self._due), b""
+            if size < len(part):
+                whole = memoryview(part)
+                part, self._waiting = whole[:size], whole[size:]
+            self._parse(part)
+
+    def _parse(self, data: memoryview | bytes) -> None:
+        if self._head is None:
+            self._beside += len(data)
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade as asked:
+            if self._changing:
+                self._waiting = memoryview(self._unchanged_head() + bytes(data)[asked.args[0] :] + self._waiting)
+                self.parser = HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        except HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+        if self._head is not None:
+            self._head += len(data)
+            if self._head > LARGEST_HEAD + BEYOND and not self.transport.is_closing():
+                self.send_400_response(_TOO_LARGE)
+        elif self._beside > LARGEST_HEAD and not self.transport.is_closing():
+            self.transport.close()
+
+    def _unchanged_head(self) -> bytes:
+        """The head of a request that asks for another protocol, as Java's own client does, as if it had not asked.
+
+        The parser that read it takes what follows for that protocol.
+        """
+        said = [self.parser.get_method() + b" " + self.url + b" HTTP/" + self.parser.get_http_version().encode()]
+        said += [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+        return b"\r\n".join([*said, b"", b""])
+
+    def on_message_begin(self) -> None:
+        self._head, self._said, self._beside, self._due, self._changing = 0, 0, 0, 0, False
+        self._await_head()
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._said += len(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header. Nobody asks for trailers, which come behind the head."""
+        if self._head is not None:
+            self._said += len(name) + len(value) + len(b": \r\n")
+            if len(name) == len(LENGTH) and name.lower() == LENGTH and value.isdigit():
+                self._due = int(value[:LONGEST_LENGTH])
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Hand a part of the body on. Its chunk may be as small as its size line; a large one saves nothing up."""
+        self._beside = max(0, self._beside - CHUNK_LINES * len(body))
+        self._due -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._changing:
+            return
+        super().on_message_complete()
+        self._stay()
+
+    def on_response_complete(self) -> None:
+        # The newest request may be another, pipelined behind the one that was answered: then this one has ended.
+        if self.cycle.response_complete and self.cycle.more_body and self._leaving is None:
+            self._leaving = self.loop.call_later(LEAVE_SECONDS, self.transport.close)
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._await_reader()
+        else:
+            self.flow.resume_reading()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.flow.pause_reading()
+        self._await_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.flow.resume_reading()
+        if not self.transport.is_closing():
+            self._is_read()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection over which nothing comes, unless it is not read just now."""
+        if self.flow.read_paused:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+            return
+        super().timeout_keep_alive_handler()
+        self._await_reader()
+
+    def on_headers_complete(self) -> None:
+        self._head = None
+        self._head_is_here()
+        if self._said > LARGEST_HEAD:
+            # The parser ends, and asks for the answer to what is no HTTP.
+            raise ValueError(_TOO_LARGE)
+        self._changing = self.parser.should_upgrade() and b"upgrade" in dict(self.headers)
+        if not self._changing:
+            super().on_headers_complete()
+
+    def _stay(self) -> None:
+        if self._leaving:
+            self._leaving.cancel()
+            self._leaving = None
+
+    def _await_reader(self) -> None:
+        if self._reading is None:
+            unsent = self.transport.get_write_buffer_size()
+            self._reading = self.loop.call_later(UNREAD_SECONDS, self._look_at_reader, unsent)
+
+    def _look_at_reader(self, before: int) -> None:
+        """Leave a client that has read too little of an answer since it was looked at before."""
+        self._reading = None
+        if before - self.transport.get_write_buffer_size() < LEAST_READ:
+            self.transport.abort()
+        else:
+            self._await_reader()
+
+    def _is_read(self) -> None:
+        if self._reading:
+            self._reading.cancel()
+            self._reading = None
+
+    def _await_head(self) -> None:
+        if self._patience is None:
+            self._patience = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def _head_is_here(self) -> None:
+        if self._patience:
+            self._patience.cancel()
+            self._patience = None
+
+    def _give_up(self) -> None:
+        self._patience = None
+        if self.flow.read_paused:
+            self._await_head()
+        elif not self.transport.is_closing():
+            self.send_400_response("the head of the request did not arrive in time")
+
+    def send_400_response(self, msg: str) -> None:
+        text = _TOO_LARGE if self._said > LARGEST_HEAD else msg
+        body = dump_json(outcome_of(FhirError(INVALID, text)))
+        lines = ("HTTP/1.1 400 Bad Request", "content-type: application/json", f"content-length: {len(body)}")
+        more = (f"x-correlation-id: {new_id()}", "connection: close", "", "")
+        self.transport.write("\r\n".join([*lines, *more]).encode() + body)
+        self.transport.close()
+        self._await_reader()
