@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-from pipelines.ledger.so_far import with_outcomes
+from pipelines.ledger.so_far import counts_so_far, with_outcomes
 from pipelines.ledger.states import OUTCOMES
 from pipelines.loading.loaded import Loaded
 from pipelines.reports.newer import tell_newer
@@ -74,6 +74,10 @@ def _close(session: Session, run: Run, result: Result, parts_left: bool = False)
         counts = with_outcomes(ledger, target, batch_id, counts, all_have_one=True)
     elif state == "running":
         counts = with_outcomes(ledger, target, batch_id, counts)
+    elif (
+        state == "failed" and run.before == "running" and (earlier := ledger.batch(target, batch_id))
+    ):  # runs before may have sent rows
+        counts = counts_so_far(ledger, earlier)
     if before or run.only is None:
         ledger.finish_batch(target, batch_id, state, counts, before["finished_at"] if before else None)
     close_cut_off(session, run)

@@ -1,10 +1,16 @@
 """A received file through the validate stage, with what the ledger and the target know of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home.batch import Received
+from pipelines.home import disk
+from pipelines.home.batch import Received, Unreadable
+from pipelines.home.exits import Explained
+from pipelines.home.faults import told
 from pipelines.runs.run import Lines
 from pipelines.session.session import Session
 from pipelines.session.spellings import known_spellings
@@ -33,21 +39,37 @@ def validate_received(
         done = records
 
     progress.stage("validate", received.batch_id)
-    validated = validate(
-        received,
-        feed,
-        session.snapshot_for(feed.resource),
-        session.connection.site,
-        folder,
-        strict=session.strict,
-        progress=advance,
-        only=only,
-        before=before,
-        known_as=known_spellings(session.ledger, session.target, feed),
-        words=session.words_for(feed.resource),
-        people=session.people.tables(received, feed),
-    )
+    known_as = known_spellings(session.ledger, session.target, feed)
+    snapshot, words = session.snapshot_for(feed.resource), session.words_for(feed.resource)
+    with _faults_of(received):
+        validated = validate(
+            received,
+            feed,
+            snapshot,
+            session.connection.site,
+            folder,
+            strict=session.strict,
+            progress=advance,
+            only=only,
+            before=before,
+            known_as=known_as,
+            words=words,
+            people=session.people.tables(received, feed),
+        )
     withhold(session, feed, received.batch_id, validated)
     advance(validated.records)
     progress.end(f"as its {validated.found_in} found it; it was not checked again" if validated.found_in else "")
     return validated
+
+
+@contextmanager
+def _faults_of(received: Received) -> Iterator[None]:
+    """Make an unforeseen failure one of the file, so that others go on; the disk and the ledger are common to all."""
+    try:
+        yield
+    except (Explained, SQLAlchemyError, OSError):
+        raise
+    except Exception as error:
+        if disk.is_full(error):
+            raise
+        raise Unreadable(f"{received.file_name}: {told(error)}; nothing was sent by this run") from None

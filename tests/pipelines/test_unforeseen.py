@@ -1,0 +1,128 @@
+"""A fault of the program while one file is validated is that file's alone: the others go on, and it comes again."""
+
+import json
+import os
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import pytest
+
+from pipelines.dagster.stages.validating import validate_all
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.ledger.ledger import Ledger
+from pipelines.receiving.stage import receive
+from pipelines.session.opening import open_session
+from pipelines.validation.stage import validate
+
+PAYMENTS = "payment_id,patient_id,amount,paid_on\n"
+SECRET = "Jane Doe"
+
+
+def put(home, name, *keys):
+    rows = [f"{key},p1,1.00,2026-03-01\n" for key in keys]
+    (home / "inbox" / name).write_text(PAYMENTS + "".join(rows))
+
+
+@contextmanager
+def fault(monkeypatch, name, error=KeyError):
+    """The program fails while it validates the file of this name."""
+
+    def fails(received, *given, **options):
+        if received.file_name == name:
+            raise error(SECRET)
+        return validate(received, *given, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.runs.received.validate", fails)
+        yield
+
+
+@pytest.fixture
+def states(chartferry):
+    return lambda: {row["file_name"]: row["state"] for row in json.loads(chartferry("status", "--json")[1])["batches"]}
+
+
+def test_the_other_files_of_an_import_go_on_and_the_file_can_come_again(home, target, chartferry, monkeypatch, states):
+    put(home, "payments-1.csv", "k1")
+    put(home, "payments-2.csv", "k2")
+    with fault(monkeypatch, "payments-1.csv"):
+        code, out, err = chartferry("import")
+    assert code == 4
+    assert "payments-1.csv: a fault of this program: KeyError at " in out
+    assert SECRET not in out + err + "".join(path.read_text() for path in home.glob("batches/*/run-*/manifest.json"))
+    assert states() == {"payments-1.csv": "failed", "payments-2.csv": "finished"}
+    assert len(target.of("PaymentNotice")) == 1
+    [source] = home.glob("batches/*/source/payments-1.csv")
+    assert chartferry("import", source)[0] == 0
+    assert states() == {"payments-1.csv": "finished", "payments-2.csv": "finished"}
+    assert len(target.of("PaymentNotice")) == 2
+
+
+def test_memory_that_does_not_suffice_for_a_file_is_told_with_what_to_do(home, chartferry, monkeypatch, states):
+    put(home, "payments-1.csv", "k1")
+    put(home, "payments-2.csv", "k2")
+    with fault(monkeypatch, "payments-1.csv", MemoryError):
+        code, out, _ = chartferry("import")
+    assert (code, "divide the file into smaller ones" in out) == (4, True)
+    assert states() == {"payments-1.csv": "failed", "payments-2.csv": "finished"}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(KeyboardInterrupt, 130), (lambda text: OSError(28, "No space left on device"), 6)]
+)
+def test_what_all_files_have_in_common_stops_the_import(home, target, chartferry, monkeypatch, states, error, code):
+    put(home, "payments-1.csv", "k1")
+    put(home, "payments-2.csv", "k2")
+    with fault(monkeypatch, "payments-1.csv", error):
+        assert chartferry("import")[0] == code
+    assert states() == {"payments-1.csv": "running"}
+    assert not target.of("PaymentNotice")
+    assert chartferry("import")[0] == 0
+
+
+def test_a_dry_run_goes_on_too(home, asked, monkeypatch):
+    put(home, "payments-1.csv", "k1")
+    put(home, "payments-2.csv", "k2")
+    with fault(monkeypatch, "payments-1.csv"):
+        found = asked("import", "--dry-run")
+    assert [(each["file"], each["state"]) for each in found["batches"]] == [
+        ("payments-1.csv", "failed"),
+        ("payments-2.csv", "dry run"),
+    ]
+
+
+def test_the_batch_of_a_load_that_was_cut_off_keeps_what_it_sent(home, target, asked, chartferry, monkeypatch):
+    """What was sent before stays counted, and the file that comes again sends the rest."""
+    put(home, "payments.csv", "k1", "k2", "k3")
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "settle", stopped)
+        assert chartferry("import")[0] == 130
+    assert len(target.of("PaymentNotice")) == 3
+    with fault(monkeypatch, "payments.csv"):
+        assert asked("import")["exit_code"] >= 4
+    [batch] = json.loads(chartferry("status", "--json")[1])["batches"]
+    assert batch["state"] == "failed"
+    assert batch["records"] == 3
+    [source] = home.glob("batches/*/source/payments.csv")
+    found = asked("import", source)
+    assert found["exit_code"] == 0
+    [batch] = json.loads(chartferry("status", "--json")[1])["batches"]
+    assert (batch["state"], batch["records"], batch["created"] + batch["adopted"]) == ("finished", 3, 3)
+    assert len(target.of("PaymentNotice")) == 3
+
+
+def test_a_run_of_dagster_goes_on_with_the_other_batches(home, target, monkeypatch):
+    feed = next(feed for feed in load_feeds().feeds if feed.name == "payments")
+    for number in (1, 2):
+        put(home, f"payments-{number}.csv", f"k{number}")
+    files = sorted((home / "inbox").iterdir())
+    names = [receive(file, feed, home).batch_id for file in files]
+    with open_session(home, os.environ) as session, fault(monkeypatch, "payments-1.csv"):
+        outcome = validate_all(session, feed, names, datetime.now(UTC))
+    assert list(outcome.done) == names[1:]
+    assert list(outcome.failed) == names[:1]
+    assert "a fault of this program: KeyError at " in outcome.failed[names[0]]
