@@ -8,6 +8,7 @@ from typing import Any
 from pipelines.home.batch import shown as as_shown
 from pipelines.home.batch_files import MANIFESTS
 from pipelines.importing.parts_under_way import parts_lines, parts_under_way
+from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import open_by_batch, open_in_batch, reasons_of
 from pipelines.ledger.so_far import counts_so_far
@@ -22,11 +23,15 @@ SHOWN_ROWS = 50
 
 
 def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -> dict[str, Any] | None:
-    """The batches, or one of them; None when there is no such batch or no ledger yet."""
+    """The batches, or one of them; None when there is no such batch or no ledger yet.
+
+    received: files that were taken into their batch, and of which no run has begun.
+    """
     with ledger_of(home, environ) as ledger:
         if ledger is None:
             return None
         batches = [_as_of_now(ledger, row) for row in ledger.batches() if batch_id in (None, row["batch_id"])]
+        received = [each for each in _received(ledger, home) if batch_id in (None, each["batch_id"])]
         under_way = sorted({row["target"] for row in batches if row["state"] == "running"})
         parts = [part for target in under_way for part in parts_under_way(ledger, target)]
         if batch_id is None:
@@ -37,9 +42,10 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
                     {**row, "open_rejects": left.get(name, 0), "taken_back": gone.get(name, 0)}
                     for row, name in zip(batches, names, strict=True)
                 ],
+                "received": received,
                 "parts": parts,
             }
-        if not batches:
+        if not (batches or received):
             return None
         for row in batches:
             row["now"] = _now(ledger, row)
@@ -52,9 +58,16 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
             row["unsettled"] = [{"line": r.line, "state": r.state, "attempts": r.attempts} for r in unsettled]
         return {
             "batches": batches,
+            "received": received,
             "parts": parts,
             "manifest": _manifest(ledger.batches_in(home).renew(str(batch_id), MANIFESTS)),
         }
+
+
+def _received(ledger: Ledger, home: Path) -> Iterable[dict[str, Any]]:
+    for each in ledger.batches_in(home).without({row["batch_id"] for row in ledger.batches()}):
+        at = utc_text(ledger.of_here(each.received_at))
+        yield {"batch_id": each.batch_id, "file_name": each.file_name, "received_at": at}
 
 
 def _as_of_now(ledger: Ledger, batch: dict[str, Any]) -> dict[str, Any]:
@@ -102,7 +115,9 @@ def status_lines(found: dict[str, Any]) -> Iterable[str]:
             yield from _one(row)
         if parts := [each for each in found["parts"] if each["target"] == target]:
             yield from parts_lines(parts)
-    if not batches:
+    for row in found["received"]:
+        yield f"received, and no run has begun: {_file(row)} ({row['batch_id']}); chartferry import goes on with it"
+    if not (batches or found["received"]):
         yield "no batches yet"
     if found.get("manifest"):
         yield "manifest:"

@@ -52,6 +52,11 @@ class Batches:
         """Return the file of a batch, which may not be here yet; None where it was purged."""
         return received_before(self.path / batch_id)
 
+    def without(self, known: Collection[str]) -> list[Received]:
+        """Return the files of all batches but these, oldest first: none of them is in a ledger that knows these."""
+        found = (self.received(name) for name in self.names() if name not in known)
+        return sorted(filter(None, found), key=lambda each: each.received_at)
+
     def has_source(self, batch_id: str) -> bool:
         """True if the file of a batch is here, or kept: it was not purged, or not to the end."""
         return (self.path / batch_id / "source").exists()

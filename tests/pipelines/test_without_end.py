@@ -1,5 +1,7 @@
 """Batches without an end: an import of the inbox goes on with them, an import of other files names them."""
 
+import json
+
 import pytest
 
 from pipelines.home.exits import INTERRUPTED
@@ -51,3 +53,26 @@ def test_an_import_of_other_files_names_what_has_no_end(killed, home, target, ch
     assert asked("import")["totals"]["created"] == 1
     assert asked("import", other)["without_end"] == []
     assert len(target.of("PaymentNotice")) == 2
+
+
+def test_a_file_of_which_no_run_has_begun_is_in_the_status(home, target, chartferry, asked, monkeypatch):
+    """CLI-CMD-03: a command took it from the inbox and failed at once."""
+
+    def fails(*_, **__):
+        raise OSError
+
+    (home / "inbox" / "payments-1.csv").write_text(PAYMENTS + "A,p1,10.00,2026-03-01,\n")
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.runs.batch.begin", fails)
+        assert chartferry("import")[0] == 6
+    [batch] = [each.name for each in (home / "batches").iterdir() if each.name.startswith("payments-")]
+    for named in ((), (batch,)):
+        code, out, _ = chartferry("status", *named)
+        said = f"received, and no run has begun: payments-1.csv ({batch}); chartferry import goes on with it"
+        assert (code, out.splitlines()) == (0, [said])
+        found = json.loads(chartferry("status", *named, "--json")[1])
+        assert [(each["batch_id"], each["file_name"]) for each in found["received"]] == [(batch, "payments-1.csv")]
+    assert chartferry("status", "payments-0")[0] == 4
+    assert asked("import")["totals"]["created"] == 1
+    found = json.loads(chartferry("status", "--json")[1])
+    assert (found["received"], [each["state"] for each in found["batches"]]) == ([], ["finished"])

@@ -39,11 +39,9 @@ def left_batches(ledger: Ledger, home: Path, target: str, confirmed: Collection[
     batches = ledger.batches_in(home)
     going_on = [row for row in here if row["state"] == "running" or row["in_doubt"] or row["batch_id"] in confirmed]
     found = [_left(ledger, row) for row in going_on]
-    forgotten = (batches.received(name) for name in batches.names() if name not in known)
     found += [
         Left(r.batch_id, r.batch_id.rpartition("-")[0], "received", ledger.of_here(r.received_at), r.file_name)
-        for r in forgotten
-        if r
+        for r in batches.without(known)
     ]
     return sorted((each for each in found if batches.received(each.batch_id)), key=lambda each: each.since)
 
@@ -62,8 +60,7 @@ def anything_left(ledger: Ledger, home: Path, catalog: Catalog) -> bool:
         return True
     if any(row["state"] == "running" or row["in_doubt"] for row in rows):
         return True
-    known, batches = {row["batch_id"] for row in rows}, ledger.batches_in(home)
-    return any(batches.received(name) for name in batches.names() if name not in known)
+    return bool(ledger.batches_in(home).without({row["batch_id"] for row in rows}))
 
 
 def are_loaders_at_work(ledger: Ledger, silence: Silence) -> bool:
