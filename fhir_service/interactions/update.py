@@ -9,11 +9,14 @@ from typing import Any
 from fhir_service.interface.checking import parse, rule_problems
 from fhir_service.interface.datatypes import is_id
 from fhir_service.interface.json_text import dump_json
-from fhir_service.interface.outcomes import BUSINESS_RULE, CONFLICT, INVALID, FhirError, unknown_resource
+from fhir_service.interface.outcomes import BUSINESS_RULE, CONFLICT, INVALID, TOO_LARGE, FhirError, unknown_resource
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Moment, Problem, Resource
 from fhir_service.store.view import Current, Needs
 from fhir_service.writing.entry import Desk
+
+LARGEST = 4 << 20
+"""Bytes that a resource may have besides those of an update: each one adds its notes, and is kept as a version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,9 @@ class Update:
         before = current.stored
         stored = self.resource.merge(before, self.model, moment)
         body = dump_json(stored).decode()
+        if len(body) > LARGEST + self.size and stored.get("note") != before.get("note"):
+            what = f"the resource has {LARGEST >> 20} MB with its notes, and takes no more: begin another one"
+            raise FhirError(TOO_LARGE, what, f"{self.resource.name}.note", text="Resource too large")
         new = current.followed(desk.now, self.client, body)
         desk.changes.replace_resource(self.resource.name, current, stored, new)
         desk.view.current[self.resource.name][self.id] = new

@@ -20,7 +20,7 @@ from fhir_service import http as exchange
 from fhir_service import protocol, token_address
 from fhir_service.admin_socket import run_file
 from fhir_service.checks import check_store
-from fhir_service.interactions import create
+from fhir_service.interactions import create, update
 from fhir_service.interface.json_text import DEEPEST
 from tests.conftest import BOTH, WORLD
 from tests.service.hostile.sent import (
@@ -48,6 +48,18 @@ def test_a_large_body_is_refused_by_its_announcement(service):
         received = exchanged(service.url, get(service, *lines, start="POST /Task HTTP/1.1"))
         assert b" 413 " in received
         assert b'"too-long"' in received
+
+
+def test_a_task_does_not_grow_for_ever_by_its_notes(service, monkeypatch):
+    """Each update adds some, and is kept as a version."""
+    monkeypatch.setattr(update, "LARGEST", 100_000)
+    path = urlsplit(post(service, "/Task", TEXT).headers["location"]).path
+    noted = json.dumps(TASK | {"note": [{"text": "x" * 40_000, "authorReference": TASK["requester"]}]})
+    answers = [service.client.put(path, content=noted, headers=HEADERS) for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 413]
+    assert outcome(answers[-1])["expression"] == ["Task.note"]
+    assert service.client.put(path, content=TEXT, headers=HEADERS).status_code == 200
+    assert len(service.client.get(path).json()["note"]) == 3
 
 
 def test_the_largest_body_is_taken(service):
