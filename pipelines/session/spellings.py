@@ -36,6 +36,11 @@ def _forms_today(before: str) -> list[str]:
     return [form for form in (looks, key(looks)) if isinstance(form, str) and form]
 
 
+def read_today(before: str) -> str:
+    """Return a key as it is read today; as it looks, if none of its look is taken."""
+    return next(reversed(_forms_today(before)), before)
+
+
 NOT_PLAIN = {
     "sqlite": "({key} GLOB '[^0-9A-Za-z_]*' OR {key} NOT GLOB '*[0-9]*' OR {key} GLOB '*[ +]*' OR {key} GLOB '*.0'"
     " OR length(CAST({key} AS BLOB)) <> length({key}))",

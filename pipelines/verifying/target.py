@@ -19,11 +19,11 @@ from pipelines.client.identifiers import record_of
 from pipelines.client.paging import AT_ONCE, every_page
 from pipelines.client.replies import Refused, Unknown, resources_of
 from pipelines.client.whole import Incomplete, Whole
-from pipelines.feeds.terms.texts import folded, seen
 from pipelines.loading.changes import said
 from pipelines.loading.lookup import DAY
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
+from pipelines.session.spellings import read_today
 from pipelines.verifying.staging import Filling, number
 
 TRIES = (AT_ONCE, AT_ONCE, 1)
@@ -176,7 +176,7 @@ def there_of(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
         _text(kind, body, body, OWN_TIME.get(kind, "created")),
         _text(kind, body, identifier, "system"),
         *(record := record_of(str(identifier.get("value") or ""))),
-        _spelling(record[0]),
+        today if (today := read_today(record[0])) != record[0] else None,
         *fingerprints(kind, body),
         said(body) if kind == "Task" else None,
         _cents(body) if kind == "PaymentNotice" else None,
@@ -189,12 +189,6 @@ def _text(kind: str, body: dict[str, Any], element: dict[str, Any], name: str) -
     if found is None or isinstance(found, str):
         return found
     raise Unknown(f"{kind}/{body['id']}: its {name} is no text")
-
-
-def _spelling(key: str) -> str | None:
-    """Return the key as it is read today, where that is another."""
-    today = folded(seen(key))
-    return today if today != key else None
 
 
 def _identifier(body: dict[str, Any]) -> dict[str, Any]:

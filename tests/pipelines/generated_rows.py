@@ -56,13 +56,13 @@ def row_alone(file: GeneratedFile, text: str) -> dict[str, Any]:
 
 
 def same_key(text: object) -> str:
-    """A key without blanks around it, with one space for those within, in one form."""
+    """A key without blanks and quotes around it, with one space for blanks within, in one form."""
     plain = " ".join(unicodedata.normalize("NFC", str(text)).split())
     while plain and unicodedata.category(plain[0]) in ("Cf", "Zs"):
         plain = plain[1:]
     while plain and unicodedata.category(plain[-1]) in ("Cf", "Zs"):
         plain = plain[:-1]
-    return plain
+    return same_key(quoted[1]) if (quoted := re.fullmatch(r'"([^"\\]*)"', plain)) else plain
 
 
 def cents_of(file: GeneratedFile, cell: object) -> Decimal:

@@ -61,14 +61,20 @@ def test_a_key_is_in_one_form(text: str) -> None:
 
 BLANKED = ("AB\u00a017", "AB\u200d 17", "AB  17", "AB 17\u200d")
 GUARDED = ('="R1"', '=" R1"', '="R1\u200d"')
+QUOTED = ('"R1"', "\"b'R1'\"", '"R1\u200d"')
 SENT = {("AB 17", first, again): None for first in BLANKED for again in (first, "AB 17", "AB\u202f17")}
 SENT |= {("R1", first, again): None for first in GUARDED for again in (first, '="R1"', "R1", " R1 ")}
-"""A key as it is plain, as it was first sent, with blanks or a guard against spreadsheets, and as a file has it now."""
+SENT |= {("R1", first, again): None for first in QUOTED for again in ("R1", " R1 ", '"""R1"""')}
+SENT |= {(plain, f'"{first}"', plain): None for plain, first in {r"R\1": r"R\\1", "6f1e-0a": "6f1e-0a"}.items()}
+"""A key as it is plain, as it was first sent, and as a file has it now.
+
+With blanks, a guard against spreadsheets, or in the quotes that Parquet's UUIDs and views had."""
 FEW = {
     *(("AB 17", first, "AB 17") for first in BLANKED),
     *(("AB 17", BLANKED[0], BLANKED[0]), ("AB 17", BLANKED[1], "AB\u202f17")),
     *(("R1", GUARDED[0], again) for again in (GUARDED[0], "R1", " R1 ")),
     *(("R1", first, '="R1"') for first in GUARDED[1:]),
+    *(("R1", first, "R1") for first in QUOTED),
 }
 """Those of `make test`: each of the first spellings, and each of a file."""
 
@@ -162,15 +168,19 @@ def test_three_spellings_in_one_file_are_one_payment(home, target, asked):
     assert len(target.of("PaymentNotice")) == 1
 
 
-@pytest.mark.parametrize("first", ["AB\u00a017", "AB\u200d 17"], ids=ascii)
-def test_with_a_lost_ledger_a_record_is_found_by_the_spelling_it_was_sent_with(home, target, asked, first):
+@pytest.mark.parametrize(
+    ("plain", "first"),
+    [("AB 17", "AB\u00a017"), ("AB 17", "AB\u200d 17"), ("R1", '="R1"'), ("R1", '"R1"')],
+    ids=ascii,
+)
+def test_with_a_lost_ledger_a_record_is_found_by_the_spelling_it_was_sent_with(home, target, asked, plain, first):
     """LEDGER-22, CLI-CMD-18"""
-    payments(home, ("AB 17", "p1", "1.00"), ("k2", "p1", "2.00"))
+    payments(home, (plain, "p1", "1.00"), ("k2", "p1", "2.00"))
     asked("import")
     for body in target.of("PaymentNotice"):
-        if body["identifier"][0]["value"] == "AB 17":
+        if body["identifier"][0]["value"] == plain:
             body["identifier"][0]["value"] = first
-    target.identified = {name.replace("AB 17", first): found for name, found in target.identified.items()}
+    target.identified = {name.replace(plain, first): found for name, found in target.identified.items()}
     lose_ledger(home)
     for outcomes in (home / "batches").glob("*/run-*/outcomes*"):
         outcomes.unlink()

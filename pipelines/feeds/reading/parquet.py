@@ -6,6 +6,7 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from pipelines.feeds.reading.chunks import CHUNK
 from pipelines.feeds.reading.packed import ALWAYS_TAKEN, MOST_TIMES
@@ -96,7 +97,7 @@ class ParquetReader(TableReader):
             texts = [*self._texts(column.dictionary), ""]
             places = column.indices.fill_null(len(texts) - 1).to_pylist()
             return [texts[place] for place in places]
-        if pa.types.is_timestamp(column.type):
+        if pa.types.is_timestamp(column.type) and column.type.unit == "ns":  # Python's moments have microseconds
             column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
         write = self._writers().get(str(column.type), self._written)
         try:
@@ -113,7 +114,8 @@ class ParquetReader(TableReader):
             return None
 
     def _writers(self) -> dict[str, Callable[[Any], str | None]]:
-        return {"string": str, "large_string": str, "binary": _decoded, "large_binary": _decoded, "bool": _flag}
+        texts = dict.fromkeys(("string", "large_string", "string_view"), str)
+        return {**texts, **dict.fromkeys(("binary", "large_binary", "binary_view"), _decoded), "bool": _flag}
 
     def _written(self, value: object) -> str:
         """A value as a text. What is no number is absent."""
@@ -123,7 +125,7 @@ class ParquetReader(TableReader):
             value = Decimal(repr(value))
         if isinstance(value, Decimal):
             return "" if value.is_nan() else self._numbers.of(value) if value.is_finite() else str(value)
-        if isinstance(value, timedelta):
+        if isinstance(value, str | timedelta | UUID):
             return str(value)
         if hasattr(value, "isoformat"):
             return str(value.isoformat())

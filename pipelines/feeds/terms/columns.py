@@ -3,6 +3,8 @@
 A converter takes a text and gives a value or a `Fault`; it never raises and repeats no value.
 """
 
+import ast
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -76,9 +78,26 @@ def key(text: str, known_as: Mapping[str, str] = {}) -> object:
         return Fault(
             "FEED-FILE-09", "a spreadsheet has made a number of this key (7.0, -0, 1.2E+14); export it as text"
         )
-    if guarded := _GUARDED.fullmatch(text):
-        return key(guarded[1], known_as)
+    if (bare := _without_quotes(text)) is not None:
+        return key(bare, known_as)
     return _no_key(text) or _NO_ID.get(text, text) or None
+
+
+def _without_quotes(text: str) -> str | None:
+    """Return a key that is in quotes without them, and without a guard before them; None of any other.
+
+    Parquet's UUIDs, and its texts and bytes of columns of the kind `view`, were read as JSON, bytes as Python has them.
+    """
+    if guarded := _GUARDED.fullmatch(text):
+        return guarded[1]
+    try:
+        bare = json.loads(text) if text.startswith('"') else None
+        return ast.literal_eval(bare).decode() if bare and _BYTES.fullmatch(bare) else bare
+    except (ValueError, SyntaxError):
+        return None
+
+
+_BYTES = re.compile(r"""b(?:'[^']*'|"[^"]*")""")
 
 
 def _no_key(text: str) -> Fault | None:

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -168,6 +169,21 @@ def test_values_of_every_type_are_texts(tmp_path: Path) -> None:
     assert found.unnamed_columns == ["unnamed"]
 
 
+def test_uuids_and_views_are_plain_texts(tmp_path: Path) -> None:
+    """FEED-FILE-08: no quotes, in which keys and references would be other ones."""
+    name = UUID("6f1e0000-0000-4000-8000-00000000000a")
+    columns = {
+        "id": pa.array([name.bytes, None, name.bytes], pa.uuid()),
+        "who": pa.array([b"p1", b"p2", b"\xff"], pa.binary_view()),
+        "amount": pa.array(["1.00"] * 3, pa.string_view()),
+        "day": pa.array(["2024-01-01"] * 3),
+    }
+    found = read(packed(pa.table(columns)), tmp_path, "till.parquet")
+    assert accepted(found) == [(1, str(name))]
+    assert json.loads(rows(found, "accepted")[0]["body"])["request"]["reference"] == "Patient/p1"
+    assert {line for line, *_ in rejected(found)} == {2, 3}
+
+
 def test_bytes_that_are_no_text_reject_their_row(tmp_path: Path) -> None:
     """FEED-FILE-09"""
     table = pa.Table.from_pylist([payment(b"a"), payment(b"\xff")])
@@ -182,6 +198,7 @@ def test_bytes_that_are_no_text_reject_their_row(tmp_path: Path) -> None:
         (pa.array([100_000_000, 20_455], pa.date32()), [(2, "b")]),
         (pa.array([1_700_000_000_000, 1_767_312_000], pa.timestamp("s")), [(2, "b")]),
         (pa.array([1_767_312_000, 1_767_312_001], pa.timestamp("s", "Nowhere/City")), []),
+        (pa.array([2**64 // 10**6 + 1_767_312_000, 1_767_312_000], pa.timestamp("s")), [(2, "b")]),
     ],
 )
 def test_a_day_that_no_calendar_has_rejects_its_row_alone(days: Any, good: list[Any], tmp_path: Path) -> None:
