@@ -27,6 +27,7 @@ NUMBERS = "generation record_generation line amount_cents cents n".split()
 OURS = "source key generation batch_id line state resource_id patient_id amount_cents content_hash"
 OURS += " first_attempt_at first_sent_at source_at"
 CONTENT = "key content_hash content timed said"
+LIVE = "ours.state IN ('created', 'adopted', 'updated', 'superseded')"
 SETTLED = "state NOT IN ('in_doubt', 'sending', 'planned')"
 FOUND = "CREATE OR REPLACE TABLE found (kind TEXT, id TEXT, patient_id TEXT, status TEXT, cents BIGINT)"
 

@@ -13,18 +13,18 @@ from typing import Any
 
 import duckdb
 
-from pipelines.client.client import PAGE
+from pipelines.client.client import PAGE, FhirClient
 from pipelines.client.comparison import OWN_TIME, fingerprints, referred
 from pipelines.client.identifiers import record_of
 from pipelines.client.paging import AT_ONCE, every_page
-from pipelines.client.replies import Refused, Unknown, resources_of
+from pipelines.client.replies import NoResult, Refused, Unknown, resources_of
 from pipelines.client.whole import Incomplete, Whole
 from pipelines.loading.changes import said
 from pipelines.loading.lookup import DAY
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 from pipelines.session.spellings import read_today
-from pipelines.verifying.staging import Filling, number
+from pipelines.verifying.staging import LIVE, Filling, number
 
 TRIES = (AT_ONCE, AT_ONCE, 1)
 """How many pages are read at once, in one reading after another until one is complete."""
@@ -37,7 +37,7 @@ ELEMENTS = {
 }
 """The elements that are compared."""
 MOST_CENTS = 2**63
-MISSING = "SELECT DISTINCT resource_id FROM known ANTI JOIN there ON there.id = known.resource_id"
+MISSING = "SELECT DISTINCT resource_id FROM {} AS ours ANTI JOIN there ON there.id = ours.resource_id"
 
 
 # -- all of a type
@@ -91,6 +91,28 @@ def _each_once(db: duckdb.DuckDBPyConnection) -> int:
     return int(different)
 
 
+def stage_hidden(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> None:
+    """Add to `there` what no page showed of the ledger's resources and a read by id shows; table `hidden` has their
+    ids.
+
+    A target's searches may lag behind what it has. Raises `TargetUnusable`, naming the resource that cannot be read.
+    """
+    _read_missing(db, session, kind, f"(FROM ours WHERE {LIVE})")
+
+
+def _read_missing(db: duckdb.DuckDBPyConnection, session: Session, kind: str, of: str, those: str = "true") -> None:
+    """Add those of a table's resources that `there` lacks and a read by id shows, and fill `hidden`.
+
+    those: the ones that the searches were to show.
+    """
+    first = number(db, "SELECT coalesce(max(rowid), -1) + 1 FROM there")
+    missing = [name for (name,) in db.execute(MISSING.format(of)).fetchall()]
+    with reading(kind), Filling(db, "there", THERE, keep=True) as there:
+        for found in _by_id(session, kind, missing):
+            _add(there, session, kind, found)
+    db.execute(f"CREATE OR REPLACE TABLE hidden AS SELECT id FROM there WHERE rowid >= {first} AND {those}")
+
+
 # -- what the ledger knows, and what changed
 
 
@@ -118,13 +140,9 @@ def stage_known(db: duckdb.DuckDBPyConnection, session: Session, kind: str, name
         except (Refused, Incomplete):
             return _not_told(session)
     _each_once(db)
-    searched = number(db, "SELECT coalesce(max(rowid), -1) FROM there")
-    missing = [name for (name,) in db.execute(MISSING).fetchall()]
-    with reading(kind), Filling(db, "there", THERE, keep=True) as there:
-        for found in _by_id(session, kind, missing):
-            _add(there, session, kind, found)
-    by_name = " AND system LIKE 'urn:chartferry:%'" if "identifier" in searches[0] else ""
-    if number(db, f"SELECT count(*) FROM there WHERE rowid > {searched}{by_name}"):
+    by_name = "system LIKE 'urn:chartferry:%'" if "identifier" in searches[0] else "true"
+    _read_missing(db, session, kind, "known", by_name)
+    if number(db, "SELECT count(*) FROM hidden"):
         return _not_told(session)
     session.progress.end()
     return True
@@ -154,11 +172,22 @@ def _by_id(session: Session, kind: str, ids: Sequence[str]) -> Iterator[list[dic
 
     def some(part: Sequence[str]) -> list[dict[str, Any]]:
         found = client.read_many(kind, part)
-        alone = (client.read(kind, name) for name in part if name not in found)
+        alone = (_alone(client, kind, name) for name in part if name not in found)
         return [*found.values(), *(body for body in alone if body is not None)]
 
     with ThreadPoolExecutor(session.pace.at_once, "by id") as pool:
         yield from pool.map(some, (ids[at : at + PAGE] for at in range(0, len(ids), PAGE)))
+
+
+def _alone(client: FhirClient, kind: str, name: str) -> dict[str, Any] | None:
+    """Read one resource; None if the target says that it is not there. Raises `Unknown` with the resource."""
+    try:
+        found = client.read(kind, name)
+    except NoResult as error:
+        raise Unknown(f"{kind}/{name}: {error}") from None
+    if found is not None and found.get("id") != name:
+        raise Unknown(f"{kind}/{name}: a read answers with another resource")
+    return found
 
 
 # -- one resource

@@ -21,6 +21,7 @@ from pipelines.verifying.differences import Difference, Differences
 from pipelines.verifying.dropped import Dropped, dropped_of, sample_of
 from pipelines.verifying.staging import (
     FOUND,
+    LIVE,
     SETTLED,
     number,
     stage_contents,
@@ -30,7 +31,7 @@ from pipelines.verifying.staging import (
     stage_sources,
     workbench,
 )
-from pipelines.verifying.target import stage_known, stage_target
+from pipelines.verifying.target import stage_hidden, stage_known, stage_target
 from pipelines.verifying.updates import stage_behind
 
 TYPES = ("PaymentNotice", "QuestionnaireResponse", "Task")
@@ -137,6 +138,7 @@ def verify_target(
                 part = not (whole or kind in about) and stage_known(db, session, kind, named)
                 if not part:
                     stage_target(db, session, kind)
+                    stage_hidden(db, session, kind)
                 verified.whole[kind] = not part
                 bodies = stage_contents(db, session, kind, sample_of(db))
                 stage_behind(db, session, kind)
@@ -162,7 +164,6 @@ def verify_and_write(session: Session, batch_id: str | None, whole: bool) -> Ver
 
 # -- what differs
 
-LIVE = "ours.state IN ('created', 'adopted', 'updated', 'superseded')"
 WITHOUT = "coalesce(there.status, '') IN ('entered-in-error', 'cancelled')"
 STRANGERS = "there ANTI JOIN known ON known.resource_id = there.id"
 BY_NAME = f"""(FROM {STRANGERS}) AS there
@@ -183,6 +184,9 @@ OF_OWN_SOURCE = "there.system IN (SELECT 'urn:chartferry:' || source || ':' || $
 QUERIES: dict[str, str] = {
     "gone": f"""
         SELECT batch_id, line, resource_id FROM ours ANTI JOIN there ON there.id = ours.resource_id WHERE {LIVE}""",
+    "hidden": f"""
+        SELECT batch_id, line, resource_id FROM ours JOIN hidden ON hidden.id = ours.resource_id
+        JOIN there USING (id) WHERE {LIVE} AND NOT {WITHOUT}""",
     "not updated": f"""
         SELECT batch_id, line, resource_id FROM ours SEMI JOIN behind USING (resource_id) WHERE {LIVE}""",
     "differs": f"""

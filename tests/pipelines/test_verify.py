@@ -5,6 +5,7 @@ import json
 import stat
 from contextlib import closing
 
+import httpx
 import pytest
 from sqlalchemy import select, update
 
@@ -56,6 +57,35 @@ def test_rows_lost_by_a_restore_are_named_and_loaded_again(batch, target, asked,
     assert asked("import", "--again", batch)["totals"]["created"] == 1
     assert asked("verify")["differences"] == []
     assert len(target.of("PaymentNotice")) == 3
+
+
+def test_only_a_read_says_that_a_row_is_gone(batch, target, asked, chartferry):
+    """CLI-CMD-17: the target's searches may lag behind what it has, and hide a double likewise."""
+    lost, late = only(target, 250)["id"], only(target, 100)["id"]
+    target.lose(lost)
+    target.not_indexed = {lost, late}
+    found = asked("verify")
+    of = [(each["kind"], each["resource_id"]) for each in found["differences"]]
+    assert (found["exit_code"], of) == (3, [("gone", lost), ("hidden", late)])
+    assert (found["rows"], found["target_cents"]) == ({"PaymentNotice": 2}, 200)
+    assert "1 hidden: the target has them, and its searches do not show them" in chartferry("verify")[1]
+
+
+@pytest.mark.parametrize("why", ["a read answers with another resource", "HTTP 404"])
+def test_what_cannot_be_read_is_not_called_gone(why, batch, target, chartferry, monkeypatch):
+    """CLI-CMD-17: a 404 that says nothing may be a gateway's."""
+    first, other, _ = target.of("PaymentNotice")
+    target.not_indexed = {first["id"]}
+    answer = httpx.Response(404, text="<html>") if why == "HTTP 404" else httpx.Response(200, json=other)
+    send = FhirClient._patiently
+
+    def answered(client, url, *rest):
+        return answer if url.endswith(first["id"]) and "?" not in url else send(client, url, *rest)
+
+    monkeypatch.setattr(FhirClient, "_patiently", answered)
+    code, out, err = chartferry("verify")
+    assert (code, out) == (6, "")
+    assert f"could not be read from the target (PaymentNotice/{first['id']}: {why})" in err
 
 
 def test_late_doubles_are_named(batch, target, asked):

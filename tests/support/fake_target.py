@@ -47,7 +47,7 @@ class FakeTarget:
     replaces the resource. `dated`: a search by the last change; `reference`: the types of reference data; `puts`: a PUT
     creates. does_not: what of that it does not do: `transaction` is answered 501, a condition ignored, and by the
     `system` of an identifier alone nothing is found. fails: bodies on which it answers 500. found_after: how often a
-    search does not find yet what was stored.
+    search does not find yet what was stored. not_indexed: ids that no search shows.
 
     drops: elements of resources that it takes and does not keep. renames: whether a PUT creates under another id.
     counts: whether searches have a total. links: what stands before the path in a `next` link. most_a_page: resources
@@ -86,6 +86,7 @@ class FakeTarget:
         self.most_a_page, self.heaviest_alone = 10_000, 10**9
         self.seconds, self.seconds_a_row, self.late, self.late_is_done = 0.0, 0.0, list[int](), True
         self.made: dict[str, datetime] = {}
+        self.not_indexed = set[str]()
         self.changed_at: dict[str, datetime] = {}
         self.searches: list[dict[str, list[str]]] = []
         self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -107,7 +108,7 @@ class FakeTarget:
 
     def found(self, kind, query):
         """What a search finds: by patient, owner or identifier."""
-        entries = self.of(kind)
+        entries = [body for body in self.of(kind) if body["id"] not in self.not_indexed]
         for name, values in query.items():
             if name in SEARCHED:
                 wanted = {each for value in values for each in value.split(",")}
