@@ -49,6 +49,11 @@ class WorkbookReader(TableReader):
                 f"{self.name}: the cell {_at(place)} is a date or time, and its number is {number[:20]}, which is none;"
                 " correct it in the workbook"
             )
+        if self._looked.twice:
+            raise Unreadable(
+                f"{self.name}: row {self._looked.twice} of the sheet, or a cell in it, comes twice, of which one would be"
+                " lost; open the workbook in a spreadsheet program, and see what it has there"
+            )
         self._values = enumerate(self._loaded(sheet.name), 1)
         self._find_header()
         self.check_merged(self.counted.header)

@@ -60,6 +60,7 @@ class Looked:
     shown: by column and line, texts of cells that show something other than their value; errors: of cells with
     an error. unvalued: formulas without a value. merged: first and last cell of each. hidden: lines with something in
     them that the sheet hides, as a filter does. beyond: a cell with a date or time that is none, and its number.
+    twice: a line that comes twice, or has a cell that does: what reads the sheet gives the last of them alone.
     """
 
     shown: dict[int, dict[int, str]] = field(default_factory=dict)
@@ -70,6 +71,7 @@ class Looked:
     lines: int = 0
     width: int = 0
     beyond: tuple[Place, str] | None = None
+    twice: int | None = None
 
 
 class Workbook:
@@ -233,6 +235,8 @@ class _Cells:
         self._kind, self._style, self._value = "n", 0, ""
         self._is_formula = self._is_value = self._is_hidden = False
         self._text = 0
+        self._begun = bytearray(ROWS + 1)
+        self._row, self._columns = 0, set[int]()
 
     @property
     def is_too_large(self) -> bool:
@@ -246,7 +250,7 @@ class _Cells:
         elif tag == "f":
             self._is_formula = True
         elif tag == "row":
-            self._line, self._column = int(given.get("r", self._line + 1)), 0
+            self._line, self._column, self._row = int(given.get("r", self._line + 1)), 0, 0
             self._is_hidden = given.get("hidden") in ("1", "true")
         elif tag == "mergeCell":
             first, _, last = given["ref"].partition(":")
@@ -257,8 +261,19 @@ class _Cells:
             self._line, self._column = _place(at)
         else:
             self._column += 1
+        if self._line != self._row:
+            self._begin_row(self._line)
+        if self._column in self._columns:
+            self.found.twice = self.found.twice or self._line
+        self._columns.add(self._column)
         self._kind, self._style, self._value = given.get("t", "n"), int(given.get("s", 0)), ""
         self._is_formula = False
+
+    def _begin_row(self, line: int) -> None:
+        if self._begun[line]:
+            self.found.twice = self.found.twice or line
+        self._begun[line] = 1
+        self._row, self._columns = line, set()
 
     def text(self, part: str) -> None:
         if self._is_value:

@@ -221,7 +221,20 @@ NO_VALUE = b'<c r="{at}"><f>SUM(C1:C9)</f><v></v></c>'
 ENTITIES = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]><worksheet>&b;</worksheet>'
 FAR = sheet([HEADER, row("a"), [b'<c r="XFD1048576"><v>1</v></c>']])
 LONG = {"xl/sharedStrings.xml": f"<sst><si><t>{'x' * 3_000_000}</t></si></sst>"}
+AGAIN = sheet([HEADER, row("a"), row("b"), row("c")])
+"""A sheet, of which rows are numbered otherwise."""
+
 ODD = {
+    "a row twice": (
+        workbook({"P": re.sub(r'r="([A-D]?)4"', r'r="\g<1>2"', AGAIN)}),
+        "row 2 of the sheet, or a cell in it, comes twice, of which one would be lost",
+    ),
+    "a row twice without names of cells": (
+        workbook({"P": re.sub(r' r="[A-D][0-9]"', "", AGAIN).replace('<row r="3">', '<row r="2">')}),
+        "row 2 of the sheet, or a cell in it, comes twice",
+    ),
+    "cells of another row": (workbook({"P": re.sub(r'r="([A-D])3"', r'r="\g<1>2"', AGAIN)}), "row 2 of the sheet, or"),
+    "a cell twice": (workbook({"P": AGAIN.replace('r="B3"', 'r="A3"')}), "row 3 of the sheet, or a cell in it"),
     "a merged header": (one_sheet(HEADER, row("a"), merged=("A1:B1",)), "cells of the header are merged (A1 to B1)"),
     "a header over two rows": (one_sheet(HEADER, row("a"), merged=("A1:A2",)), "of the header are merged (A1 to A2)"),
     "merged rows": (one_sheet(HEADER, row("a"), row("b"), merged=("B2:B3",)), "of the rows are merged (B2 to B3)"),
