@@ -298,7 +298,7 @@ def _audit_path(store: str | None) -> Path:
     settings = _settings(store=store)
     path = settings.audit_path
     if settings.store_path and settings.store_path.exists() and not Door.of(settings.store_path):
-        from fhir_service.store.dialects import refuse_held
+        from fhir_service.store.opening import refuse_held
 
         with plainly():
             refuse_held(settings.store_path)

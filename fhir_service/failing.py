@@ -36,8 +36,8 @@ def plainly() -> Iterator[None]:
 def _explained(error: Exception) -> Exception:
     """The failure that says it in one line; the error itself when it is a fault of ours."""
     from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
-    from fhir_service.store.dialects import StoreBusy
     from fhir_service.store.migrations import StoreVersion
+    from fhir_service.store.opening import StoreBusy
     from fhir_service.writing.commits import CommitFailed
 
     if isinstance(error, StoreBusy):

@@ -1,12 +1,10 @@
 """DuckDB as the store of one process, and which database a store's name stands for."""
 
 import errno
-import logging
 import os
-import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,58 +12,23 @@ import duckdb
 from sqlalchemy import URL, Connection, Engine, Table, create_engine
 from sqlalchemy.exc import DBAPIError
 
+from fhir_service.store import log_file
 from fhir_service.store.compiled import NAME as DUCKDB
 from fhir_service.store.dialect import Added, Dialect, Row
 from fhir_service.store.digests import Digests
+from fhir_service.store.log_file import LogFile
+from fhir_service.store.opening import opening_failed
+from fhir_service.store.raw import appender_of, execute, raw_of
 from fhir_service.store.tables import digest
-
-log = logging.getLogger(__name__)
-
-
-class StoreBusy(Exception):
-    """Another process has the store's file open."""
-
-    def __init__(self, path: str, pid: int | None) -> None:
-        self.path, self.pid = path, pid
-        holder = f"process {pid}" if pid else "another process"
-        super().__init__(
-            f"{path} is open in {holder}; stop it, or use the commands that go through the running service"
-        )
-
 
 HOMES_OWN = "service.duckdb"
 """The name of the store in a home folder."""
-_NEVER = "1TB"
-"""Of the log from which on a commit works it into the file: `settle` does that, where the disk has room for it.
-
-To fail at it ends the database, as no other failure for want of room does. The log of a killed service is read again at
-some 200 MB a second.
-"""
-_MOST_WRITTEN_ANEW = 1 << 30
-"""Bytes of the file that are taken to be written anew, at most, when the log is worked in.
-
-One changed row has the rest of its row group written anew. All of them are rarely changed at once.
-"""
-_LONG_LOG = 128 << 20
-"""Bytes of the log from which on so much of the file is not waited for: what the log has is in memory, too."""
 _NO_ROOM = os.strerror(errno.ENOSPC)
 _THREADS = 1
 """Threads of one statement.
 
 Several take about a fifth more CPU for small statements, which are most of a service's. For a search through a million
 resources one thread took no longer, on a machine of two cores.
-"""
-_LARGE_LOG = 16 << 20
-"""Bytes of the log from which on it is worked into the file between two batches: a tenth of a second's work.
-
-Until it is done nobody writes, nor reads what it has of a table: so it is never much. Per row it costs no more than in
-larger parts.
-"""
-_JOINED_AT_THE_END = 1
-"""Row groups of a table that are made by joining smaller ones near each other, when the process ends.
-
-Each time that the log is worked in makes groups of its own. To join them takes most of a second for a full group, so
-that it is not done then. It must be done some time: a process may leave groups of a few rows.
 """
 _FEW = 4
 """The most rows or keys for a statement that the connection keeps parsed.
@@ -88,16 +51,14 @@ class DuckDb:
         self.path = path
         self._digests: dict[str, Digests] = {}
         self._put_off: set[int] = set()
-        # Bytes of the log when it could not be worked in: that is tried again once it has as much more.
-        self._failed_at = 0
-        self._lacks_room = False
+        self._log = LogFile(path)
         self._spill = path.parent / f".{path.name}.spill"
         self._config = {
             "memory_limit": memory_limit,
             "temp_directory": str(self._spill),
             "threads": _THREADS,
-            "checkpoint_threshold": _NEVER,
-            "max_vacuum_tasks": _JOINED_AT_THE_END,
+            "checkpoint_threshold": log_file.NEVER,
+            "max_vacuum_tasks": log_file.JOINED_AT_THE_END,
         }
 
     def open(self, create: bool) -> Engine:
@@ -151,7 +112,7 @@ class DuckDb:
                 connection.exec_driver_sql("SET GLOBAL TimeZone = 'UTC'")
         except DBAPIError as error:
             engine.dispose()
-            raise _opening_failed(str(self.path), str(error.orig)) from None
+            raise opening_failed(str(self.path), str(error.orig)) from None
         return engine
 
     def reader(self, engine: Engine, several: bool) -> Engine:  # noqa: ARG002 - one transaction costs nothing here
@@ -197,7 +158,7 @@ class DuckDb:
         return isinstance(_cause(error), duckdb.TransactionException) and self.passing(error) and not self.broken
 
     def ending(self, connection: Connection) -> Callable[[], object]:
-        return _raw(connection).interrupt
+        return raw_of(connection).interrupt
 
     def ended(self, error: BaseException) -> bool:
         return isinstance(error.orig if isinstance(error, DBAPIError) else error, duckdb.InterruptException)
@@ -217,9 +178,9 @@ class DuckDb:
         if len(rows) <= _FEW:
             marks = ", ".join([f"({', '.join('?' * len(columns))})"] * len(rows))
             sql = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES {marks}"
-            _execute(connection, sql, [value for row in rows for value in row])
+            execute(connection, sql, [value for row in rows for value in row])
             return
-        with _appender(connection, table.name, tuple(columns)) as appender:
+        with appender_of(connection, table.name, tuple(columns)) as appender:
             # No other thread runs while rows are taken over: in steps of some milliseconds.
             for start in range(0, len(rows), _STEP):
                 appender.append_rows(rows[start : start + _STEP])
@@ -241,49 +202,14 @@ class DuckDb:
         return [wanted[one] for one in held]
 
     def settle(self, engine: Engine) -> None:
-        size = self._size_of(self._log)
-        if size < self._failed_at:
-            # DuckDB worked it in by itself.
-            self._failed_at = 0
-        if size < self._failed_at + _LARGE_LOG or not self._has_room(size):
-            return
-        self._failed_at = size
-        with engine.connect() as connection:
-            raw = _raw(connection)
-            raw.execute("SET GLOBAL max_vacuum_tasks = 0")
-            try:
-                raw.execute("CHECKPOINT")
-            finally:
-                raw.execute(f"SET GLOBAL max_vacuum_tasks = {_JOINED_AT_THE_END}")
-        self._failed_at = 0
-
-    @property
-    def _log(self) -> Path:
-        return self.path.with_name(f"{self.path.name}.wal")
-
-    @staticmethod
-    def _size_of(path: Path) -> int:
-        try:
-            return path.stat().st_size
-        except FileNotFoundError:
-            return 0
-
-    def _has_room(self, log_size: int) -> bool:
-        """True if the disk has room to work the log into the file; for a long one, if it likely has."""
-        disk = os.statvfs(self.path.parent)
-        anew = min(self._size_of(self.path), _MOST_WRITTEN_ANEW) if log_size < _LONG_LOG else 0
-        lacked, needed = self._lacks_room, 2 * log_size + anew
-        self._lacks_room = disk.f_bavail * disk.f_frsize < needed
-        if self._lacks_room and not lacked:
-            log.warning("the disk of %s needs %d MB of room: its log grows until then", self.path, needed >> 20)
-        return not self._lacks_room
+        self._log.settle(engine)
 
     def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
         if len(rows) <= _FEW_CHANGES:
             key, *others = columns
             sql = f"UPDATE {table.name} SET {', '.join(f'{name} = ?' for name in others)} WHERE {key} = ?"
             for row in rows:
-                _execute(connection, sql, [*row[1:], row[0]])
+                execute(connection, sql, [*row[1:], row[0]])
             return
         types = [_TYPES[type(table.c[name].type).__name__] for name in columns]
         arrays = ", ".join(
@@ -292,7 +218,7 @@ class DuckDb:
         key, *others = columns
         sets = ", ".join(f"{name} = new.{name}" for name in others)
         sql = f"UPDATE {table.name} SET {sets} FROM (SELECT {arrays}) AS new WHERE {table.name}.{key} = new.{key}"
-        _execute(connection, sql, [list(values) for values in zip(*rows, strict=True)])
+        execute(connection, sql, [list(values) for values in zip(*rows, strict=True)])
 
     def among(
         self,
@@ -307,7 +233,7 @@ class DuckDb:
         if not keys:
             return []
         names = ", ".join(columns)
-        raw = _raw(connection)
+        raw = raw_of(connection)
         if key == "code" and "digest" in table.c:
             return self._digested(raw, table, keys, columns)
         if table.name in _SCANNED and len(keys) > 64:
@@ -315,7 +241,7 @@ class DuckDb:
             return raw.execute(sql, [list(keys)]).fetchall()
         marks = ", ".join("?" * len(keys))
         sql = f"SELECT {names} FROM {table.name} WHERE {key} IN ({marks}) AND {where}"
-        found = _execute(connection, sql, list(keys)) if len(keys) <= _FEW else raw.execute(sql, list(keys))
+        found = execute(connection, sql, list(keys)) if len(keys) <= _FEW else raw.execute(sql, list(keys))
         return found.fetchall()
 
     def _digested(
@@ -340,64 +266,6 @@ _TYPES = {"Text": "VARCHAR", "BigInteger": "BIGINT", "Integer": "INTEGER", "Date
 
 def _cause(error: BaseException) -> BaseException | None:
     return error.orig if isinstance(error, DBAPIError) else error
-
-
-def _raw(connection: Connection) -> duckdb.DuckDBPyConnection:
-    """The DuckDB connection below a SQLAlchemy one."""
-    wrapped: Any = connection.connection.driver_connection
-    raw: duckdb.DuckDBPyConnection = wrapped._ConnectionWrapper__c
-    return raw
-
-
-def _execute(connection: Connection, sql: str, values: list[Any]) -> duckdb.DuckDBPyConnection:
-    """Execute a statement that the connection keeps parsed: only of those that there are few of."""
-    raw, kept = _raw(connection), connection.info.setdefault("statements", {})
-    if sql not in kept:
-        (kept[sql],) = raw.extract_statements(sql)
-    return raw.execute(kept[sql], values)
-
-
-@contextmanager
-def _appender(connection: Connection, table: str, columns: tuple[str, ...]) -> Iterator[Any]:
-    """The connection's appender of a table. It is kept: to make one takes as long as to append some rows."""
-    kept = connection.info.setdefault("appenders", {})
-    if (table, columns) not in kept:
-        kept[table, columns] = _raw(connection).appender(table, columns=list(columns))
-    appender = kept[table, columns]
-    try:
-        yield appender
-    except BaseException:
-        # What it holds would go in with the next rows.
-        appender.clear()
-        raise
-
-
-def _opening_failed(path: str, message: str) -> Exception:
-    if "lock on file" in message:
-        pid = re.search(r"PID (\d+)", message)
-        return StoreBusy(path, int(pid[1]) if pid else None)
-    if "Permission denied" in message:
-        return OSError(f"{path} cannot be opened: this user may not read and write it")
-    if "Out of Memory" in message:
-        return OSError(
-            f"{path} cannot be opened: what its log has fits neither into memory nor on the disk;"
-            " free some room, or give it more memory (FHIR_SERVICE_MEMORY_LIMIT), and start again"
-        )
-    if (wal := Path(f"{path}.wal")).exists():
-        return OSError(
-            f"{path} cannot be opened as a DuckDB database: if it was put back from a copy, {wal.name} beside it is"
-            " of the file that it replaced; move that away and start again"
-        )
-    return OSError(f"{path} cannot be opened as a DuckDB database")
-
-
-def refuse_held(path: Path) -> None:
-    """Raise StoreBusy if another process has the file of a store open."""
-    try:
-        duckdb.connect(str(path), read_only=True).close()
-    except duckdb.Error as error:
-        if isinstance(found := _opening_failed(str(path), str(error)), StoreBusy):
-            raise found from None
 
 
 def dialect_of(url: str, memory_limit: str) -> Dialect:

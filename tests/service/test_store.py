@@ -13,7 +13,7 @@ from fhir_service.__main__ import main
 from fhir_service.checks import check_store
 from fhir_service.service import Service
 from fhir_service.settings import Settings
-from fhir_service.store import dialects
+from fhir_service.store import log_file
 from fhir_service.store.ddl import ddl
 from fhir_service.store.dialect import Dialect
 from fhir_service.store.migrations import StoreVersion, migrate
@@ -122,7 +122,7 @@ def test_a_large_log_is_worked_into_the_file_between_two_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once; a failure of it costs no write."""
-    monkeypatch.setattr(dialects, "_LARGE_LOG", 35_000)
+    monkeypatch.setattr(log_file, "LARGE", 35_000)
     log = tmp_path / "s.duckdb.wal"
     service = Service.open(Settings(str(tmp_path / "s.duckdb")))
 
@@ -145,12 +145,12 @@ def test_a_log_is_left_alone_while_the_disk_has_no_room_to_work_it_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To fail at it would end the database for the process."""
-    monkeypatch.setattr(dialects, "_LARGE_LOG", 1)
+    monkeypatch.setattr(log_file, "LARGE", 1)
     log = tmp_path / "s.duckdb.wal"
     service = Service.open(Settings(str(tmp_path / "s.duckdb")))
     with monkeypatch.context() as full:
-        full.setattr(dialects, "_MOST_WRITTEN_ANEW", 1 << 60)
-        full.setattr(dialects.DuckDb, "_size_of", lambda _, path: path.stat().st_size if path == log else 1 << 60)
+        full.setattr(log_file, "MOST_WRITTEN_ANEW", 1 << 60)
+        full.setattr(log_file, "_size_of", lambda path: path.stat().st_size if path == log else 1 << 60)
         _append(service, [("1", "text/plain", "x", 0)])
         assert log.stat().st_size
     _append(service, [("1", "text/plain", "x", 1)])
@@ -160,7 +160,7 @@ def test_a_log_is_left_alone_while_the_disk_has_no_room_to_work_it_in(
 
 def test_a_log_that_a_killed_process_left_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the log of a service that is killed again and again would grow without end."""
-    monkeypatch.setattr(dialects, "_LARGE_LOG", 35_000)
+    monkeypatch.setattr(log_file, "LARGE", 35_000)
     service = Service.open(Settings(str(tmp_path / "s.duckdb")))
     service.store.dialect.settle(service.store.engine)
     for number in range(2):
@@ -188,7 +188,7 @@ def test_what_is_worked_into_the_file_is_joined_to_no_more_before_the_store_is_c
     for _ in range(2):
         service = Service.open(Settings(path))
         with monkeypatch.context() as small:
-            small.setattr(dialects, "_LARGE_LOG", 1)
+            small.setattr(log_file, "LARGE", 1)
             for number in range(5):
                 _append(service, [("1", "text/plain", "x", number)] * 10)
         _append(service, [("1", "text/plain", "left in the log", 0)])

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fhir_service.store import dialects
+from fhir_service.store import log_file
 from tests.conftest import Running, running
 from tests.support.bodies import task, total
 from tests.support.postgres import Postgres, running_server
@@ -96,7 +96,7 @@ def test_a_service_whose_disk_was_full_serves_again_once_it_has_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SCALE-01: to work the log into the file without room would end the database for this process."""
-    monkeypatch.setattr(dialects, "_LARGE_LOG", 1 << 20)
+    monkeypatch.setattr(log_file, "LARGE", 1 << 20)
     with (
         small_disk(tmp_path / "disk") as disk,
         running(disk, store=str(disk / "s.duckdb"), audit=str(tmp_path / "audit")) as found,

@@ -1,0 +1,38 @@
+"""DuckDB's own connection below SQLAlchemy's: statements that it keeps parsed, and its appenders."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+from sqlalchemy import Connection
+
+
+def raw_of(connection: Connection) -> duckdb.DuckDBPyConnection:
+    """The DuckDB connection below a SQLAlchemy one."""
+    wrapped: Any = connection.connection.driver_connection
+    raw: duckdb.DuckDBPyConnection = wrapped._ConnectionWrapper__c
+    return raw
+
+
+def execute(connection: Connection, sql: str, values: list[Any]) -> duckdb.DuckDBPyConnection:
+    """Execute a statement that the connection keeps parsed: only of those that there are few of."""
+    raw, kept = raw_of(connection), connection.info.setdefault("statements", {})
+    if sql not in kept:
+        (kept[sql],) = raw.extract_statements(sql)
+    return raw.execute(kept[sql], values)
+
+
+@contextmanager
+def appender_of(connection: Connection, table: str, columns: tuple[str, ...]) -> Iterator[Any]:
+    """The connection's appender of a table. It is kept: to make one takes as long as to append some rows."""
+    kept = connection.info.setdefault("appenders", {})
+    if (table, columns) not in kept:
+        kept[table, columns] = raw_of(connection).appender(table, columns=list(columns))
+    appender = kept[table, columns]
+    try:
+        yield appender
+    except BaseException:
+        # What it holds would go in with the next rows.
+        appender.clear()
+        raise
