@@ -51,8 +51,8 @@ class WorkbookReader(TableReader):
             )
         if self._looked.twice:
             raise Unreadable(
-                f"{self.name}: row {self._looked.twice} of the sheet, or a cell in it, comes twice, of which one would be"
-                " lost; open the workbook in a spreadsheet program, and see what it has there"
+                f"{self.name}: row {self._looked.twice} of the sheet, or a cell in it, comes twice, of which one would"
+                " be lost; open the workbook in a spreadsheet program, and see what it has there"
             )
         self._values = enumerate(self._loaded(sheet.name), 1)
         self._find_header()

@@ -235,8 +235,7 @@ class _Cells:
         self._kind, self._style, self._value = "n", 0, ""
         self._is_formula = self._is_value = self._is_hidden = False
         self._text = 0
-        self._begun = bytearray(ROWS + 1)
-        self._row, self._columns = 0, set[int]()
+        self._once = _Once()
 
     @property
     def is_too_large(self) -> bool:
@@ -250,7 +249,8 @@ class _Cells:
         elif tag == "f":
             self._is_formula = True
         elif tag == "row":
-            self._line, self._column, self._row = int(given.get("r", self._line + 1)), 0, 0
+            self._line, self._column = int(given.get("r", self._line + 1)), 0
+            self._once.row = 0
             self._is_hidden = given.get("hidden") in ("1", "true")
         elif tag == "mergeCell":
             first, _, last = given["ref"].partition(":")
@@ -261,19 +261,10 @@ class _Cells:
             self._line, self._column = _place(at)
         else:
             self._column += 1
-        if self._line != self._row:
-            self._begin_row(self._line)
-        if self._column in self._columns:
+        if self._once.is_again(self._line, self._column):
             self.found.twice = self.found.twice or self._line
-        self._columns.add(self._column)
         self._kind, self._style, self._value = given.get("t", "n"), int(given.get("s", 0)), ""
         self._is_formula = False
-
-    def _begin_row(self, line: int) -> None:
-        if self._begun[line]:
-            self.found.twice = self.found.twice or line
-        self._begun[line] = 1
-        self._row, self._columns = line, set()
 
     def text(self, part: str) -> None:
         if self._is_value:
@@ -307,6 +298,25 @@ class _Cells:
             self._text += len(self._value)
         elif self._value and (shown := styles.shown.get(self._style)) and (text := shown(self._value)) is not None:
             found.shown.setdefault(place[1], {})[place[0]] = text
+
+
+class _Once:
+    """Looks whether a row or a cell comes again. row: the line that cells are at; 0 where a row begins."""
+
+    def __init__(self) -> None:
+        self.row = 0
+        self._begun = bytearray(ROWS + 1)
+        self._columns: set[int] = set()
+
+    def is_again(self, line: int, column: int) -> bool:
+        """True if the cell has come before, or cells of its row have, before those of another."""
+        is_again = False
+        if line != self.row:
+            is_again, self._begun[line] = bool(self._begun[line]), 1
+            self.row, self._columns = line, set()
+        is_again |= column in self._columns
+        self._columns.add(column)
+        return is_again
 
 
 def _is_beyond(text: str, is_duration: bool) -> bool:
