@@ -1,7 +1,11 @@
-"""Addresses of targets."""
+"""Addresses of targets, and of what their answers link to."""
 
+import re
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+BELOW_THE_BASE = re.compile(r"(/[A-Z][A-Za-z]*)(?:\?.*)?", re.DOTALL)
 
 
 def is_loopback(url: str) -> bool:
@@ -11,3 +15,25 @@ def is_loopback(url: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def with_whole_links(body: dict[str, Any], url: str, base_url: str) -> dict[str, Any]:
+    """Return an answer in which each `next` link is a whole address. Others, and what is no link, stay as they are.
+
+    A link is relative to the address of the request (RFC 3986). The interface alone has links that are relative to the
+    base: `/<Type>?...`, unless the path of the base is that itself.
+    """
+    links = body.get("link")
+    for link in links if isinstance(links, list) else ():
+        if isinstance(link, dict) and link.get("relation") == "next" and link.get("url"):
+            link["url"] = _whole(link["url"], url, base_url)
+    return body
+
+
+def _whole(link: Any, url: str, base_url: str) -> Any:
+    try:
+        below = BELOW_THE_BASE.fullmatch(link)
+        own = below is not None and below[1] != urlsplit(base_url).path
+        return f"{base_url}{link}" if own else urljoin(url, link)
+    except (TypeError, ValueError):  # no text, or no address
+        return link

@@ -15,7 +15,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import httpx
 
-from pipelines.client.addresses import is_loopback
+from pipelines.client.addresses import is_loopback, with_whole_links
 from pipelines.client.capabilities import Capabilities, capabilities_of
 from pipelines.client.identifiers import search_token
 from pipelines.client.pace import PATIENT, Attempts, Patience
@@ -208,8 +208,12 @@ class FhirClient:
         return body_of(answer), AsOf(changed or answer.headers.get("date"), answer.headers.get("etag"), changed)
 
     def get(self, path: str) -> dict[str, Any]:
-        """The object at a path or link (`/Task?...`); raises `NotSent`, `NotDone`, `Refused` or `Unknown`."""
-        return body_of(self._patiently(self._absolute(path)))
+        """The object at a path below the base (`/Task?...`) or at a whole address, as its own `next` link then is.
+
+        Raises `NotSent`, `NotDone`, `Refused` or `Unknown`.
+        """
+        url = self._absolute(path)
+        return with_whole_links(body_of(self._patiently(url)), url, self.base_url)
 
     def read_many(self, resource_type: str, resource_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """By id, those of at most `PAGE` resources that a search on `_id` finds; none where there is no such search.
@@ -311,10 +315,14 @@ class FhirClient:
     # -- within
 
     def _absolute(self, path: str) -> str:
-        """A link of the target as an address at the target: never elsewhere, since the token goes with it."""
-        if not path.startswith(("http://", "https://")):
+        """A path below the base as an address, or an address at the target: never elsewhere, the token goes with it."""
+        if path.startswith("/"):
             return f"{self.base_url}/{path.lstrip('/')}"
-        if urlsplit(path)[:2] != urlsplit(self.base_url)[:2]:
+        try:
+            here = urlsplit(path)[:2] == urlsplit(self.base_url)[:2]
+        except ValueError:
+            here = False
+        if not here:
             raise Unknown("a link leads to another host")
         return path
 

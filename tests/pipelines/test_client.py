@@ -10,6 +10,7 @@ import pytest
 
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Patience
+from pipelines.client.paging import every_page
 from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown, next_link
 from pipelines.client.steps import BARE, step_for
 from pipelines.client.tokens import Credentials
@@ -218,6 +219,60 @@ def test_a_search_follows_next_links_to_the_end(client, target):
 def test_a_link_to_another_host_is_not_followed(client):
     with pytest.raises(Unknown):
         client.get("http://elsewhere.example/Task?_count=1")
+
+
+@pytest.mark.parametrize(
+    ("base", "link", "address"),
+    [
+        ("/fhir", "https://t.example/fhir/Task?page=2", "/fhir/Task?page=2"),
+        ("/fhir", "/fhir/Task?page=2", "/fhir/Task?page=2"),
+        ("/fhir", "?page=2", "/fhir/Task?page=2"),
+        ("/fhir", "Task?page=2", "/fhir/Task?page=2"),
+        ("/fhir", "./page/2", "/fhir/page/2"),
+        ("/fhir", "/pages?page=2", "/pages?page=2"),
+        ("/fhir", "//t.example/fhir?page=2", "/fhir?page=2"),
+        ("/fhir", "/Task?page=2", "/fhir/Task?page=2"),  # as the interface has it
+        ("/a/FHIR", "/FHIR?page=2", "/a/FHIR/FHIR?page=2"),
+        ("/FHIR", "/FHIR?page=2", "/FHIR?page=2"),
+        ("", "/Task?page=2", "/Task?page=2"),
+        ("", "?page=2", "/Task?page=2"),
+    ],
+)
+@pytest.mark.parametrize("reading", [FhirClient.pages, every_page])
+def test_a_next_link_is_relative_to_the_page_that_has_it(reading, base, link, address):
+    """LEDGER-04, BUNDLE-08"""
+    asked = []
+
+    def answer(request):
+        asked.append(str(request.url))
+        links = [{"relation": "next", "url": link}] if len(asked) == 1 else []
+        return httpx.Response(200, json={"resourceType": "Bundle", "link": links, "entry": [_task(len(asked))]})
+
+    client = FhirClient(f"https://t.example{base}", Credentials(token="t"), transport=httpx.MockTransport(answer))
+    assert len(list(reading(client, "Task"))) == 2
+    assert asked[1] == f"https://t.example{address}"
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "link",
+    ["//else.example/Task", "HTTP://t.example/Task", "https://t.example:444/Task", "https://me@t.example/Task",
+     "file:///Task", "https://[/Task", "javascript:0"],
+)  # fmt: skip
+def test_no_link_leads_the_token_elsewhere(link):
+    """CLI-CMD-17"""
+    asked = []
+
+    def answer(request):
+        asked.append(request.url)
+        return httpx.Response(200, json={"link": [{"relation": "next", "url": link}]})
+
+    transport = httpx.MockTransport(answer)
+    client = FhirClient("https://t.example/fhir", Credentials(token="t"), patience=Patience(1), transport=transport)
+    with pytest.raises(Unknown, match="a link leads to another host"):
+        list(client.pages("Task"))
+    assert len(asked) == 1
+    client.close()
 
 
 def test_capabilities_are_read_from_metadata(client, target):
