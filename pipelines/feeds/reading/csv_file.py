@@ -103,7 +103,7 @@ class CsvReader(TextReader):
             for cells in self._csv:
                 _, lines, raw = self._lines.take()
                 if not something_in(cells):
-                    self.counted.blank += lines
+                    self.counted.blank += lines + self._lines.skip_breaks()
                     continue
                 self.counted.header = before + lines
                 if fault := unreadable(raw):
@@ -167,7 +167,7 @@ class CsvReader(TextReader):
                 raise csv.Error
             line, lines, raw = take()
             if not something_in(found):
-                self.counted.blank += lines
+                self.counted.blank += lines + self._lines.skip_breaks()
                 continue
             if found in self._headers:
                 self.counted.repeats.append(line)

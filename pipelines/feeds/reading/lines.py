@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from io import StringIO
 
 from pipelines.feeds.reading.chunks import LONGEST_ROW, Counted
 from pipelines.feeds.reading.opening import FEW_ZEROS, NAME_THE_ENCODING, ZEROS, open_text
@@ -10,6 +11,8 @@ from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
 
 LONGEST_LINE = LONGEST_ROW
+AHEAD = 1 << 16
+BREAKS = ("\n", "\r\n", "\r")
 NOT_ROWS = "check that it is the export it is named for"
 
 
@@ -37,13 +40,9 @@ class Lines:
 
     def read(self) -> Iterator[str]:
         """Yield the lines that were given back, then the file's, and put each of them aside in `taken`."""
-        readline, taken, limit = self._file.readline, self.taken, LONGEST_LINE
-        while self._again:
-            self._counted.lines += 1
-            taken.append(self._again.popleft())
-            yield taken[-1]
+        readline, taken, limit, again = self._file.readline, self.taken, LONGEST_LINE, self._again
         try:
-            while line := readline(limit):
+            while line := again.popleft() if again else readline(limit):
                 if len(line) >= limit:
                     raise Unreadable(f"{self._name}: line {self._counted.lines + 1} {_endless(line)}")
                 self._counted.lines += 1
@@ -52,7 +51,35 @@ class Lines:
                 taken.append(line)
                 yield line
         except UnicodeError:
-            raise Unreadable(f"{self._name}: not text in {self._encoding}; {NAME_THE_ENCODING}") from None
+            raise self._no_text() from None
+
+    def _no_text(self) -> Unreadable:
+        return Unreadable(f"{self._name}: not text in {self._encoding}; {NAME_THE_ENCODING}")
+
+    def skip_breaks(self) -> int:
+        """Skip the lines that are a line break alone, as far as they follow; return how many these are.
+
+        A file may be nothing else: they are counted in blocks, of which the other lines are read by `read`.
+        """
+        number, again = 0, self._again
+        while not again and (block := self._ahead()):
+            others = block.lstrip("\r\n")
+            breaks = block[: len(block) - len(others)]
+            number += breaks.count("\n") + breaks.count("\r") - breaks.count("\r\n")
+            again.extend(StringIO(others, newline=""))
+        while again and again[0] in BREAKS:
+            number += 1
+            again.popleft()
+        self._counted.lines += number
+        return number
+
+    def _ahead(self) -> str:
+        """The next lines of the file, whole unless the last is too long; nothing at its end."""
+        try:
+            block = self._file.read(AHEAD)
+            return block if block.endswith("\n") else block + self._file.readline(LONGEST_LINE)
+        except UnicodeError:
+            raise self._no_text() from None
 
     def take(self) -> tuple[int, int, str]:
         """First line, number of lines and text of what was read since the last time."""

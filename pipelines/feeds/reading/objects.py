@@ -132,7 +132,7 @@ class ObjectLinesReader(TextReader):
         for text in self._lines.read():
             line, lines, raw = self._lines.take()
             if not text.strip():
-                self.counted.blank += lines
+                self.counted.blank += lines + self._lines.skip_breaks()
                 continue
             if not seen and text.strip() in ("{", "["):
                 raise Unreadable(

@@ -1,9 +1,13 @@
 """Rows that say nothing: they are counted as lines not taken, and nobody has to correct them."""
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.feeds.reading import lines
+from tests.pipelines.feeds.test_blocks import read
 from tests.pipelines.test_validate import HEADER, validated
 
 
@@ -38,3 +42,49 @@ paid_on = "paid_on"
     content = f"{HEADER}k1,p1,1.00,2026-01-01,\n,,,,\nk2,p1,1.00,2026-01-01,\nSUM,2,,,\n,,,,\n,,,,\n"
     found = validated(content, tmp_path, toml=toml)
     assert (found.stop, found.accepted, found.not_taken) == (None, 2, 4)
+
+
+@pytest.mark.parametrize("name", ["payments.csv", "payments.ndjson"])
+def test_line_breaks_are_skipped_together(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of 250 MB of them was read for five minutes, a line at a time."""
+    calls, take = 0, lines.Lines.take
+
+    def counted(taken: lines.Lines) -> tuple[int, int, str]:
+        nonlocal calls
+        calls += 1
+        return take(taken)
+
+    monkeypatch.setattr(lines.Lines, "take", counted)
+    ndjson = '{"payment_id": "k1", "patient_id": "p1", "amount": "1.00", "paid_on": "2026-01-01"}\n'
+    row = ndjson if name.endswith("ndjson") else f"{HEADER}k1,p1,1.00,2026-01-01,\n"
+    breaks = "\n" * 100_000
+    found = validated(f"{breaks}{row}{breaks}", tmp_path, name)
+    assert (found.lines, found.not_taken, found.accepted) == (200_000 + row.count("\n"), 200_000, 1)
+    assert calls < 100
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 5, 64])
+def test_line_breaks_skipped_together_are_those_skipped_one_by_one(
+    ahead: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever breaks they are, and wherever a block ends."""
+    dice, feed = Random(ahead), next(feed for feed in load_feeds().feeds if feed.name == "payments")
+    rows = [
+        "\n",
+        "\r\n",
+        "\r",
+        "\n\n",
+        "\r\r\n",
+        ",,,\n",
+        "k1,p1,1.00,2026-01-01,\n",
+        'k2,"a\n\nb",1.00,2026-01-01,\r\n',
+    ]
+    monkeypatch.setattr(lines, "AHEAD", ahead)
+    for number in range(150):
+        path = tmp_path / f"{number}.csv"
+        content = "".join([*dice.choices(rows, k=dice.randrange(4)), HEADER, *dice.choices(rows, k=dice.randrange(20))])
+        path.write_bytes(content.encode())
+        together = read(path, feed)
+        with monkeypatch.context() as patched:
+            patched.setattr(lines.Lines, "skip_breaks", lambda _: 0)
+            assert together == read(path, feed), content
