@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from pipelines.client.client import PAGE, FhirClient
-from pipelines.client.replies import Refused, Unknown
+from pipelines.client.replies import Refused
 from pipelines.client.whole import Turning
 
 Page = dict[str, Any]
@@ -53,13 +53,10 @@ def _followed(
     Several are asked for ahead by addresses that the first page tells, as long as the links lead to these.
     """
     ahead = turning.others(page) if at_once > 1 else iter(())
-    followed, coming = set[str](), deque[tuple[str, Future[Page]]]()
+    coming = deque[tuple[str, Future[Page]]]()
     try:
         shown, link = turning.new(page), turning.turn(page)
         while link:
-            if link in followed:
-                raise Unknown("the next links lead in a circle")
-            followed.add(link)
             coming.extend((each, pool.submit(get, each)) for each in islice(ahead, at_once - len(coming)))
             if not coming or coming[0][0] != link:
                 _cancel(coming)

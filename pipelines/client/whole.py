@@ -12,6 +12,8 @@ from typing import Any
 from pipelines.client.replies import Unknown, next_link, resources_of, total_of
 
 Body = dict[str, Any]
+MOST_IDLE = 50
+"""Pages in a row without a resource, or as one before, after which there is no end to be waited for."""
 
 
 class Incomplete(Unknown):
@@ -32,6 +34,7 @@ class Turning:
         self._named = re.compile(rf"([?&]{re.escape(offset)}=)(\d{{1,15}})(?=&|$)")
         self._at, self._last, self._overlaps = 0, set[str](), False
         self._given: str | None = None
+        self._links, self._pages, self._idle = set[int](), set[int](), 0
 
     def others(self, first: Body) -> Iterator[str]:
         """Yield the addresses of the pages after the first; none where the links or the count do not tell them."""
@@ -52,9 +55,14 @@ class Turning:
     def turn(self, page: Body) -> str | None:
         """Take a page, the first or that of the address given last; return the address of the next one.
 
-        Raises `Incomplete` if it was to begin within the page before and does not.
+        Raises `Incomplete` if it was to begin within the page before and does not, `Unknown` if links have no end.
         """
         here = {name for name in map(_named, self._entries(page)) if name}
+        if link := self._turned(page, here):
+            self._check_end(link, here)
+        return link
+
+    def _turned(self, page: Body, here: set[str]) -> str | None:
         if self._overlaps and here.isdisjoint(self._last):
             raise Incomplete("its pages moved while they were read")
         self._last = here
@@ -66,6 +74,17 @@ class Turning:
         self._overlaps = self._counts(found, self._at, page)
         self._at = int(found[2]) - self._overlaps
         return _with(link, found, self._at) if self._overlaps else link
+
+    def _check_end(self, link: str, here: set[str]) -> None:
+        """Raise `Unknown` if the links lead in a circle, or on and on. Of each page two hashes are kept."""
+        shown = hash(frozenset(here))
+        self._idle = self._idle + 1 if not here or shown in self._pages else 0
+        if self._idle == MOST_IDLE:
+            raise Unknown(f"{MOST_IDLE} pages in a row brought nothing new, and still there is a next one")
+        if hash(link) in self._links:
+            raise Unknown("the next links lead in a circle")
+        self._pages.add(shown)
+        self._links.add(hash(link))
 
     def as_given(self) -> str | None:
         """Return the next link as the target gave it, where it takes no other offset; None if that was followed."""

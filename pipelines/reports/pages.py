@@ -10,8 +10,6 @@ import pyarrow as pa
 from pipelines.client.whole import Counts
 
 RESOURCE = "DiagnosticReport"
-STALE_PAGES = 10
-"""The sweep gives up after so many pages in a row without a new resource: the `next` links have no end."""
 FHIR_ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
 SWEPT = pa.schema([("report_id", pa.string()), ("content_hash", pa.string()), ("body", pa.string())])
 Row = tuple[str, str, str]
@@ -32,7 +30,7 @@ class PageReader:
     def __init__(self, resource_type: str) -> None:
         self.resource_type = resource_type
         self.noun = "reports" if resource_type == RESOURCE else f"{resource_type}s"
-        self.pages, self._stale = 0, 0
+        self.pages = 0
         self._seen, self._counts = set[str](), Counts()
 
     @property
@@ -61,11 +59,7 @@ class PageReader:
         if not isinstance(entries, list):
             raise self._odd("its `entry` is no list")
         found = [r for place, entry in enumerate(entries, 1) if (r := self._resource(entry, place)) is not None]
-        new = [self._row(resource) for resource in found if self._is_new(resource["id"])]
-        self._stale = 0 if new else self._stale + 1
-        if self._stale == STALE_PAGES:
-            raise self._odd(f"the {STALE_PAGES} pages up to it brought nothing new, and still there is a next one")
-        return new
+        return [self._row(resource) for resource in found if self._is_new(resource["id"])]
 
     def _take_total(self, page: dict[str, Any]) -> None:
         if page.get("resourceType") != "Bundle":
