@@ -221,7 +221,14 @@ def test_a_link_to_another_host_is_not_followed(client):
         client.get("http://elsewhere.example/Task?_count=1")
 
 
-@pytest.mark.parametrize("shown", [[[]], [[1, 2]], [[1, 2], [3, 4], [5]], [[number] for number in range(200)]])
+INCLUDED = {"resource": {"resourceType": "Practitioner", "id": "p1"}, "search": {"mode": "include"}}
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [[[]], [[1, 2]], [[1, 2], [3, 4], [5]], [[number] for number in range(200)], [[INCLUDED]]],
+    ids=["empty", "one page", "three pages", "many pages", "included alone"],
+)
 @pytest.mark.parametrize("reading", [FhirClient.pages, every_page])
 def test_links_without_end_are_followed_until_pages_bring_nothing_new_any_more(reading, shown):
     """CLI-CMD-17, LEDGER-04: a new link each time, to pages of before, or to empty ones."""
@@ -231,7 +238,8 @@ def test_links_without_end_are_followed_until_pages_bring_nothing_new_any_more(r
         numbers = shown[len(asked) % len(shown)]
         asked.append(request)
         links = [{"relation": "next", "url": f"?page={len(asked)}"}]
-        return httpx.Response(200, json={"link": links, "entry": [_task(number) for number in numbers]})
+        entries = [each if each is INCLUDED else _task(each) for each in numbers]
+        return httpx.Response(200, json={"link": links, "entry": entries})
 
     client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=httpx.MockTransport(answer))
     with pytest.raises(Unknown, match="50 pages in a row brought nothing new, and still there is a next one"):
