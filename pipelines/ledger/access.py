@@ -36,6 +36,7 @@ NEW_STREAM = "INSERT INTO stream (target, source, resource_type) VALUES (?, ?, ?
 FEED_VERSION = "SELECT feed_no FROM feed_version WHERE feed_hash = ?"
 NEW_FEED_VERSION = "INSERT INTO feed_version (feed_hash) VALUES (?) ON CONFLICT DO NOTHING"
 BATCH = "SELECT batch_no FROM batch WHERE target = ? AND batch_id = ?"
+LAST_LINE = "SELECT coalesce(max(number), 0), (SELECT min(version) FROM schema_version) FROM journal"
 Query = Select[*tuple[Any, ...]]
 R = TypeVar("R")
 JOURNAL = "journal.ndjson"
@@ -186,17 +187,21 @@ class LedgerAccess:
     def take_up_journal(self, home: Path) -> int:
         """Bring a ledger on a server, restored from a backup, up to the copies of its journal; return how many lines.
 
+        What an earlier version left in it is mended then.
+
         Raises `LedgerError`, also where the copies are of another history.
         """
         in_step = self._in_step
         if not isinstance(in_step, InDatabase):
             return 0
-        [(last,)] = self.rows("SELECT coalesce(max(number), 0) FROM journal", ())
+        [(last, version)] = self.rows(LAST_LINE, ())
         with self.batches_in(home).journal_beyond(last) as copies:
-            if not copies:
+            if not copies and version == t.SCHEMA_VERSION:
                 return 0
             with self.transaction() as connection:
-                return in_step.take_up(connection, self, copies)
+                taken = in_step.take_up(connection, self, copies)
+                in_step.mend(connection, self)
+                return taken
 
     def _copy_beyond(self, names: Iterable[str], folder: Path) -> None:
         assert isinstance(self._in_step, InDatabase)  # noqa: S101 - asked before

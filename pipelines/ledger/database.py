@@ -289,7 +289,7 @@ def _create(engine: Engine) -> None:
             raise LedgerError(f"the ledger is from a newer version (schema {version}, this one knows {SCHEMA_VERSION})")
         elif version < SCHEMA_VERSION:
             bring_to_today(connection)
-            connection.execute(schema_version.update().values(version=SCHEMA_VERSION))
+            connection.execute(schema_version.insert().values(version=SCHEMA_VERSION))
 
 
 @lru_cache(maxsize=2)

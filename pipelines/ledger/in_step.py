@@ -148,9 +148,10 @@ class BesideFile:
         return "its closed segments" if self.journal.is_lost() else None
 
 
-def _mend(ledger: Replayed) -> None:
-    """Mend what earlier versions left in the tables, before they are taken into a segment that begins with them."""
-    ledger.replay(Line(ledger.now(), MENDS))
+def _mend(ledger: Replayed) -> str:
+    """Mend what earlier versions left in the tables; return the moment. In a file the next segment begins with them."""
+    ledger.replay(Line(at := ledger.now(), MENDS))
+    return at
 
 
 class InDatabase:
@@ -205,6 +206,12 @@ class InDatabase:
         applied = _apply(connection, ledger, found)
         _go_on(connection, [JOURNAL])  # of other tables no row was put in by its number
         return applied
+
+    def mend(self, connection: Connection, ledger: Replayed) -> None:
+        """Mend once what an earlier version left in the tables. It comes behind the copies, whose next line it is."""
+        _lock(connection, "EXCLUSIVE")
+        if connection.execute(select(t.schema_version).where(t.IS_EARLIER)).first():
+            self.keep(connection, None, _mend(ledger), MENDS)
 
     def keep(self, connection: Connection, _known: Position | None, at: str, facts: Facts) -> None:
         """Append the facts. One transaction at a time, from here to its commit, so that whoever sees a number, or has

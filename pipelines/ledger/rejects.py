@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, and_, bindparam, func, select, update
+from sqlalchemy import Row, and_, bindparam, delete, func, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import VALUES_A_QUERY, LedgerAccess
@@ -202,6 +202,7 @@ def open_all_unanswered(ledger: LedgerAccess) -> None:
         keys[target, source, resource_type].append(key)
     for each, of_stream in keys.items():
         open_unanswered(ledger, each, of_stream)
+    ledger.execute(delete(t.schema_version).where(t.IS_EARLIER))
 
 
 @verb

@@ -34,6 +34,8 @@ SCHEMA_VERSION = 13
 
 
 schema_version = Table("schema_version", metadata, Column("version", Integer, primary_key=True))
+IS_EARLIER = schema_version.c.version < SCHEMA_VERSION
+"""True of the version before a step. It is there until a fact says that what it left is mended."""
 
 position = Table(
     "position",

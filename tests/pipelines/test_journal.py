@@ -12,17 +12,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event
 
-from pipelines.ledger import former, verbs
+from pipelines.ledger import verbs
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rows import Outcome, Reason, Reject
+from pipelines.ledger.rows import Outcome
 from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError
 from tests.pipelines.conftest import Clock
 from tests.pipelines.test_ledger import OF, TARGET, intent, start, states
 from tests.support.earlier import make_earlier
-from tests.support.journals import a_history, lose, send
+from tests.support.journals import a_history, leave_closed, lose, send
 from tests.support.replaying import journal_of, rows_of
-
-WRONG = Reason("PAY-1", None, "amount", "wrong", False)
 
 
 @pytest.fixture
@@ -226,17 +224,9 @@ def test_a_step_of_the_schema_opens_the_rejects_that_an_undo_had_left_closed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LEDGER-17, LEDGER-20: the tables that were there, and those from the journal, come to the same."""
-    with closing(Ledger.open(path)) as ledger, monkeypatch.context() as earlier:
-        earlier.setattr(former, "open_unanswered", lambda *_: None)
+    with closing(Ledger.open(path)) as ledger:
         journal = journal_of(ledger).path
-        start(ledger, "payments-a")
-        ledger.reject(TARGET, *OF, "payments-0", [Reject(2, 1, "k1", "rule", None, None, None, [WRONG])])
-        send(ledger, "k1")
-        ledger.close_rejects(TARGET, *OF, ["k1"], batch_id="payments-a")
-        with ledger.lease(TARGET) as lease:
-            former.intend_withdrawal(ledger, lease, [(*OF, "k1", 1)])
-        former.undone(ledger, TARGET, former.earlier_versions(ledger, TARGET, *OF, ["k1"]))
-        assert [row["state"] for row in ledger.tables()["reject"].to_pylist()] == ["closed"]
+        leave_closed(ledger, monkeypatch)
     text = journal.read_text()
     text = text.replace(f'"schema":{SCHEMA_VERSION}', f'"schema":{SCHEMA_VERSION - 1:>2}')
     journal.write_text(text)

@@ -10,7 +10,9 @@ from sqlalchemy import event
 from pipelines.home.stores import store_at
 from pipelines.ledger.in_step import NUMBERED
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.tables import SCHEMA_VERSION
 from tests.pipelines.test_postgresql_ledger import plain
+from tests.support.journals import leave_closed
 from tests.support.machines import Machines, amounts
 from tests.support.replaying import rows_of
 
@@ -190,3 +192,29 @@ def test_a_ledger_that_began_with_an_image_goes_on_after_it_was_made_again(postg
             assert ledger.start_batch("t", "b3", **about)
             assert ledger.stream("t", "s", "Task") != ledger.stream("t", "s", "PaymentNotice")
             assert [row["batch_id"] for row in ledger.batches("t")] == ["b1", "b2", "b3"]
+
+
+def test_a_step_of_the_schema_opens_once_the_rejects_that_an_undo_had_left_closed(postgres, tmp_path, monkeypatch):
+    """LEDGER-17, LEDGER-20: also in a backup of before it, behind what the copies have; once, as a fact of its own."""
+    copies = tmp_path / "batches" / "journal"
+    with postgres.database() as url, postgres.database() as backup, postgres.database() as new:
+        with closing(Ledger.open(url, copies=copies)) as ledger:
+            leave_closed(ledger, monkeypatch)
+        with psycopg.connect(plain(url)) as database:
+            database.execute("UPDATE schema_version SET version = %s", [SCHEMA_VERSION - 1])
+        postgres.copy_to(postgres, url, backup)
+        with closing(Ledger.open(url, copies=copies)) as ledger:
+            assert [row["state"] for row in ledger.tables()["reject"].to_pylist()] == ["closed"], (
+                "till it works with it"
+            )
+            assert ledger.take_up_journal(tmp_path) == 0
+            [row] = ledger.tables()["reject"].to_pylist()
+            assert (row["state"], row["closed_by_batch"]) == ("open", None)
+            ledger.copy_journal()
+            upgraded = rows_of(ledger)
+        for address, lines in ((url, 0), (backup, 1), (new, 0)):
+            with closing(Ledger.open(address, copies=copies)) as ledger:
+                assert [ledger.take_up_journal(tmp_path), ledger.take_up_journal(tmp_path)] == [lines, 0]
+                assert rows_of(ledger) == upgraded
+                facts = [facts for (facts,) in ledger.rows("SELECT facts FROM journal", ())]
+                assert facts.count('[["open_all_unanswered"]]') == 1

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from pipelines.ledger import former
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import discard
 from pipelines.ledger.rows import Outcome, Reason, Reject, Repeat
@@ -27,6 +30,20 @@ def a_history(ledger: Ledger) -> None:
     discard(ledger, [name], "ann", "double")
     ledger.finish_run(TARGET, "payments-a", number, state="finished", counts={"created": 2})
     ledger.finish_batch(TARGET, "payments-a", "finished", {"created": 2})
+
+
+def leave_closed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before schema 13: a reject stays closed although the correction that closed it is taken back."""
+    start(ledger, "payments-a")
+    wrong = Reason("PAY-1", None, "amount", "wrong", False)
+    ledger.reject(TARGET, *OF, "payments-0", [Reject(2, 1, "k1", "rule", None, None, None, [wrong])])
+    send(ledger, "k1")
+    ledger.close_rejects(TARGET, *OF, ["k1"], batch_id="payments-a")
+    with ledger.lease(TARGET) as lease, monkeypatch.context() as earlier:
+        earlier.setattr(former, "open_unanswered", lambda *_: None)
+        former.intend_withdrawal(ledger, lease, [(*OF, "k1", 1)])
+        former.undone(ledger, TARGET, former.earlier_versions(ledger, TARGET, *OF, ["k1"]))
+    assert [row["state"] for row in ledger.tables()["reject"].to_pylist()] == ["closed"]
 
 
 def lose(path: Path) -> None:
