@@ -1,10 +1,11 @@
 """Keys that were first sent in another spelling than keys are read in today: such a record keeps its key.
 
-Its identifier at the target was made of it, so that under another it would be a second record. A key is plain, and read
-as ever, if it is ASCII with a digit, without blanks, plus signs and `.0` at its end, and begins with a letter, a digit
-or `_`. All that rules for keys have come to refuse or to fold is outside of that.
+Its identifier at the target was made of it, so that under another it would be a second record. A key is plain, and
+read as ever, if it is ASCII with a digit, without blanks, plus signs, quotes and `.0` at its end, and begins with a
+letter, a digit or `_`. All that rules for keys have come to refuse or to fold is outside of that.
 """
 
+import re
 from collections.abc import Mapping
 
 from pipelines.feeds.files.catalog import Feed
@@ -19,9 +20,9 @@ def known_spellings(ledger: Ledger, target: str, feed: Feed) -> Mapping[str, str
     A key in today's spelling that the ledger has too is another record, and stays one.
     """
     of = (target, feed.source, feed.resource)
-    others = [before for before in unplain_keys(ledger, *of) if key(before) != before]
-    spellings = {before: before for before in others}
-    today = {before: _forms_today(before) for before in others}
+    found = {before: _forms_today(before) for before in unplain_keys(ledger, *of)}
+    today = {before: forms for before, forms in found.items() if {key(before), *forms} != {before}}
+    spellings = {before: before for before in today}
     taken = ledger.known(*of, set().union(*today.values())) if today else {}
     for before, forms in today.items():
         for form in forms:
@@ -31,9 +32,10 @@ def known_spellings(ledger: Ledger, target: str, feed: Feed) -> Mapping[str, str
 
 
 def _forms_today(before: str) -> list[str]:
-    """Return the key as it looks, and as it is read without its guard against spreadsheets."""
+    """Return the key as it looks, as it is read without its guard against spreadsheets, and with no UUID in quotes."""
     looks = folded(seen(before))
-    return [form for form in (looks, key(looks)) if isinstance(form, str) and form]
+    forms = [form for form in (looks, key(looks)) if isinstance(form, str) and form]
+    return [*forms, *(_QUOTED_UUID.sub(r"\1", form) for form in forms[-1:])]
 
 
 def read_today(before: str) -> str:
@@ -41,10 +43,12 @@ def read_today(before: str) -> str:
     return next(reversed(_forms_today(before)), before)
 
 
+_QUOTED_UUID = re.compile('"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"')
+"""As Parquet's UUIDs were read, also where the feed puts something before or behind them."""
 NOT_PLAIN = {
-    "sqlite": "({key} GLOB '[^0-9A-Za-z_]*' OR {key} NOT GLOB '*[0-9]*' OR {key} GLOB '*[ +]*' OR {key} GLOB '*.0'"
+    "sqlite": "({key} GLOB '[^0-9A-Za-z_]*' OR {key} NOT GLOB '*[0-9]*' OR {key} GLOB '*[ +\"]*' OR {key} GLOB '*.0'"
     " OR length(CAST({key} AS BLOB)) <> length({key}))",
-    "postgresql": "({key} ~ '^[^0-9A-Za-z_]' OR {key} !~ '[0-9]' OR {key} ~ '[ +]|[.]0$'"
+    "postgresql": "({key} ~ '^[^0-9A-Za-z_]' OR {key} !~ '[0-9]' OR {key} ~ '[ +\"]|[.]0$'"
     " OR octet_length({key}) <> length({key}))",
 }
 QUERY = """

@@ -66,15 +66,19 @@ SENT = {("AB 17", first, again): None for first in BLANKED for again in (first, 
 SENT |= {("R1", first, again): None for first in GUARDED for again in (first, '="R1"', "R1", " R1 ")}
 SENT |= {("R1", first, again): None for first in QUOTED for again in ("R1", " R1 ", '"""R1"""')}
 SENT |= {(plain, f'"{first}"', plain): None for plain, first in {r"R\1": r"R\\1", "6f1e-0a": "6f1e-0a"}.items()}
+UUID = "6f1e0000-0000-4000-8000-00000000000a"
+SENT[f"act-{UUID}/2", f'act-"{UUID}"/2', f"act-{UUID}/2"] = None
 """A key as it is plain, as it was first sent, and as a file has it now.
 
-With blanks, a guard against spreadsheets, or in the quotes that Parquet's UUIDs and views had."""
+With blanks, a guard against spreadsheets, or in the quotes that Parquet's UUIDs and views had, also where a feed puts
+something before the UUID or joins it with another text."""
 FEW = {
     *(("AB 17", first, "AB 17") for first in BLANKED),
     *(("AB 17", BLANKED[0], BLANKED[0]), ("AB 17", BLANKED[1], "AB\u202f17")),
     *(("R1", GUARDED[0], again) for again in (GUARDED[0], "R1", " R1 ")),
     *(("R1", first, '="R1"') for first in GUARDED[1:]),
     *(("R1", first, "R1") for first in QUOTED),
+    (f"act-{UUID}/2", f'act-"{UUID}"/2', f"act-{UUID}/2"),
 }
 """Those of `make test`: each of the first spellings, and each of a file."""
 
@@ -170,7 +174,7 @@ def test_three_spellings_in_one_file_are_one_payment(home, target, asked):
 
 @pytest.mark.parametrize(
     ("plain", "first"),
-    [("AB 17", "AB\u00a017"), ("AB 17", "AB\u200d 17"), ("R1", '="R1"'), ("R1", '"R1"')],
+    [("AB 17", "AB\u00a017"), ("AB 17", "AB\u200d 17"), ("R1", '="R1"'), ("R1", '"R1"'), (f"a{UUID}", f'a"{UUID}"')],
     ids=ascii,
 )
 def test_with_a_lost_ledger_a_record_is_found_by_the_spelling_it_was_sent_with(home, target, asked, plain, first):
@@ -192,7 +196,7 @@ def test_with_a_lost_ledger_a_record_is_found_by_the_spelling_it_was_sent_with(h
 
 def test_only_keys_that_may_look_like_others_are_read_of_a_ledger(ledger: Ledger) -> None:
     """LEDGER-22, STATE-HOME-02: of records and of rejects."""
-    plain, others = ("a1", "a=1", "a_1/b-2.5"), ("-1", "1.0", "1.2E+14", '="1"', "a 1", "a\u00a01", "c")
+    plain, others = ("a1", "a=1", "a_1/b-2.5"), ("-1", "1.0", "1.2E+14", '="1"', "a 1", 'a"1"', "a\u00a01", "c")
     keys = (*plain, *others)
     start(ledger, "payments-a")
     with ledger.lease(TARGET) as lease:
