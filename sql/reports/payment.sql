@@ -2,7 +2,8 @@
 --   A payment that comes again unchanged counts once, rejected ones too; one that was corrected counts as its
 --   correction. Of a key that was rejected in several files the newest one counts, none if that was corrected. A
 --   rejected record without a key is known by patient, time and amount; as many count as one file has alike. One of
---   which no time is known is the same as one of a later file. A rejected record without a readable amount has no row.
+--   which no time is known is the same as one of a later file, or as one that was sent under its key. A rejected
+--   record without a readable amount has no row.
 --   A payment of a file of which nothing was sent counts, rejected or not, until a later file has its key, or one of
 --   the file's name is loaded.
 -- inputs: import_row, reject, ledger_reject, ledger_batch, ledger_resubmission, waiting_payment, replaced_batch,
@@ -144,9 +145,19 @@ every_record AS (
         0 AS nth
     FROM loaded
     UNION ALL BY NAME
-    SELECT * EXCLUDE (received_at, counts, nth_of_amount)
+    SELECT set_aside.* EXCLUDE (received_at, counts, nth_of_amount)
     FROM set_aside
-    WHERE counts
+    -- One of which no day can be read is the payment of its key that was sent.
+    ANTI JOIN loaded
+        ON
+            set_aside.source_at IS NULL
+            AND loaded.fate IN ('created', 'open')
+            AND set_aside.target = loaded.target
+            AND set_aside.source = loaded.source
+            AND set_aside.source_key = loaded.source_key
+            AND set_aside.patient_id = loaded.patient_id
+            AND set_aside.amount = loaded.amount
+    WHERE set_aside.counts
 ),
 
 one AS (

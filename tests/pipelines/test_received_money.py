@@ -184,3 +184,12 @@ def test_a_resource_may_say_a_day_that_no_table_has(home, asked):
     (home / "inbox" / "n1.ndjson").write_text("".join(f"{json.dumps(each)}\n" for each in notices))
     assert asked("import")["totals"]["rejected"] == len(days)
     assert published(home, "SELECT count(*), max(paid_on)::VARCHAR FROM payment") == [(4, DAY)]
+
+
+def test_a_payment_that_was_created_and_comes_again_with_a_day_that_is_none_counts_once(home, night):
+    """REPORT-24: its key, patient and amount say what it is; with another amount it is told beside."""
+    night("payments-1.csv", row("k1", "1.00"), row("k2", "2.00"))
+    night("payments-2.csv", row("k1", "1.00", day="2026-02-31"), row("k2", "3.00", day="2026-02-31"))
+    assert payments(home) == [("k1", "1.00", "created"), ("k2", "2.00", "created"), ("k2", "3.00", "refused")]
+    [(received,)] = published(home, "SELECT sum(received)::VARCHAR FROM payment_reconciliation")
+    assert (received, difference(home)) == ("6.00", "0.00")
