@@ -76,8 +76,10 @@ def _close(session: Session, run: Run, result: Result, parts_left: bool = False)
         counts = with_outcomes(ledger, target, batch_id, counts)
     elif (
         state == "failed" and run.before == "running" and (earlier := ledger.batch(target, batch_id))
-    ):  # runs before may have sent rows
+    ):  # runs before may have sent rows, and left others: the next import goes on with them
         counts = counts_so_far(ledger, earlier)
+        if counts["in_doubt"] or counts["accepted"] > sum(counts[name] for name in OUTCOMES):
+            state = "running"
     if before or run.only is None:
         ledger.finish_batch(target, batch_id, state, counts, before["finished_at"] if before else None)
     close_cut_off(session, run)
