@@ -16,7 +16,7 @@ from pipelines.client.comparison import TAKEN_BACK, referred, second
 from pipelines.client.pace import Attempts
 from pipelines.client.replies import NoResult, NotDone, NotSent, Refused, Unknown, unusable
 from pipelines.ledger.lease import LeaseLost
-from pipelines.loading.answered import Posted, Result
+from pipelines.loading.answered import TOO_LARGE, Posted, Result, refused
 from pipelines.loading.ownership import Made, Owner
 
 Body = dict[str, Any]
@@ -115,6 +115,8 @@ class Changes:
             except Unknown as error:
                 problem, asked, final, unclear = f"no clear answer ({error})", None, False, True
             except (NotSent, NotDone) as error:
+                if isinstance(error, NotDone) and error.reply.status == TOO_LARGE:
+                    return Posted(refused(error.reply))
                 problem, asked, final = str(error), error.retry_after, error.final
             if not attempts.next(asked, final):
                 self._unusable = unusable(problem, attempts.number)

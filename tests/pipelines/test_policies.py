@@ -66,6 +66,16 @@ def test_update_changes_the_task_and_keeps_what_the_row_does_not_say(work):
     assert work.target.writes == 1
 
 
+def test_a_task_that_is_too_large_for_an_update_is_set_aside_and_the_others_go_on(work):
+    """LEDGER-08: the target takes no further comments into it, however often it is asked."""
+    work.follow("tasks", "update")
+    work.run([task(1), task(2)], "tasks-1")
+    work.target.put_faults = ["too_large"]
+    loaded = work.run([task(1, text="x", note=[NOTE]), task(2, text="y")], "tasks-2")
+    assert (loaded.counts, loaded.unusable) == ({"refused": 1, "updated": 1}, None)
+    assert work.target.puts == 2
+
+
 @pytest.mark.parametrize("fault", ["lost_before", "lost_after", "conflict"])
 def test_an_update_without_an_answer_is_settled_by_reading_and_adds_each_comment_once(work, fault):
     """LEDGER-01, LEDGER-08"""

@@ -248,7 +248,7 @@ class Handler(Faulty):
         body = json.loads(content)
         fault = target.put_faults.pop(0) if target.put_faults else ""
         found = urlsplit(self.path).path.rpartition("/")[2]
-        faults = {"conflict": (412, "conflict"), "refused": (422, "business-rule")}
+        faults = {"conflict": (412, "conflict"), "refused": (422, "business-rule"), "too_large": (413, "too-long")}
         if fault in faults:
             return self.answer(faults[fault][0], outcome(faults[fault][1]))
         if fault == "lost_before":
