@@ -25,7 +25,7 @@ SHOWN_ROWS = 50
 def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -> dict[str, Any] | None:
     """The batches, or one of them; None when there is no such batch or no ledger yet.
 
-    received: files that were taken into their batch, and of which no run has begun.
+    received: files that were taken into their batch, and of which the ledger knows no run: none began, or it was lost.
     """
     with ledger_of(home, environ) as ledger:
         if ledger is None:
@@ -116,7 +116,8 @@ def status_lines(found: dict[str, Any]) -> Iterable[str]:
         if parts := [each for each in found["parts"] if each["target"] == target]:
             yield from parts_lines(parts)
     for row in found["received"]:
-        yield f"received, and no run has begun: {_file(row)} ({row['batch_id']}); chartferry import goes on with it"
+        name = f"{_file(row)} ({row['batch_id']})"
+        yield f"received, and the ledger knows no run: {name}; chartferry import goes on with it"
     if not (batches or found["received"]):
         yield "no batches yet"
     if found.get("manifest"):

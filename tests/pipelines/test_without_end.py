@@ -5,6 +5,7 @@ import json
 import pytest
 
 from pipelines.home.exits import INTERRUPTED
+from tests.support.ledgers import lose_ledger
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id\n"
 
@@ -68,7 +69,7 @@ def test_a_file_of_which_no_run_has_begun_is_in_the_status(home, target, chartfe
     [batch] = [each.name for each in (home / "batches").iterdir() if each.name.startswith("payments-")]
     for named in ((), (batch,)):
         code, out, _ = chartferry("status", *named)
-        said = f"received, and no run has begun: payments-1.csv ({batch}); chartferry import goes on with it"
+        said = f"received, and the ledger knows no run: payments-1.csv ({batch}); chartferry import goes on with it"
         assert (code, out.splitlines()) == (0, [said])
         found = json.loads(chartferry("status", *named, "--json")[1])
         assert [(each["batch_id"], each["file_name"]) for each in found["received"]] == [(batch, "payments-1.csv")]
@@ -76,3 +77,16 @@ def test_a_file_of_which_no_run_has_begun_is_in_the_status(home, target, chartfe
     assert asked("import")["totals"]["created"] == 1
     found = json.loads(chartferry("status", "--json")[1])
     assert (found["received"], [each["state"] for each in found["batches"]]) == ([], ["finished"])
+
+
+def test_of_a_file_whose_runs_a_ledger_lost_it_is_not_said_that_none_began(home, target, chartferry):
+    """CLI-CMD-03: its payment is at the target."""
+    (home / "inbox" / "payments-1.csv").write_text(PAYMENTS + "A,p1,10.00,2026-03-01,\n")
+    assert chartferry("import")[0] == 0
+    lose_ledger(home)
+    (home / "inbox" / "payments-2.csv").write_text(PAYMENTS + "B,p1,20.00,2026-03-01,\n")
+    assert chartferry("import", home / "inbox" / "payments-2.csv")[0] == 0
+    (said,) = [line for line in chartferry("status")[1].splitlines() if line.startswith("received")]
+    assert "the ledger knows no run: payments-1.csv" in said
+    assert chartferry("import")[0] == 0
+    assert len(target.of("PaymentNotice")) == 2
