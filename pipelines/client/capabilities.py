@@ -27,6 +27,11 @@ class Capabilities(NamedTuple):
     puts: frozenset[str] = frozenset()
     includes: frozenset[str] = frozenset()
 
+    @property
+    def beyond_interface(self) -> bool:
+        """True of a server that does more than the interface has."""
+        return bool(self.batch or self.transaction or self.conditional or self.identified)
+
     def shows_names(self, target: str, resource_type: str) -> bool:
         """True if what was made at the target of this name has its records' identifiers, and can be found by them.
 

@@ -275,7 +275,7 @@ class FhirClient:
         Raises `Refused`, `NotDone`, `NotSent`, `Unknown`.
         """
         headers = {**JSON_BODY, **({"if-none-exist": condition} if condition else {})}
-        return settled(reply_of(self._send("POST", f"{self.base_url}/{resource_type}", headers, body)))
+        return settled(self._reply(self._send("POST", f"{self.base_url}/{resource_type}", headers, body)))
 
     def update(self, resource_type: str, resource_id: str, body: str | bytes, as_of: AsOf = NO_TIME) -> Reply:
         """One PUT of what was read as of a moment, or of what is new; gives the reply to one that was done.
@@ -285,7 +285,7 @@ class FhirClient:
         given = {"if-unmodified-since": as_of.date, "if-match": as_of.etag}
         headers = {**JSON_BODY, **{name: value for name, value in given.items() if value}}
         answer = self._send("PUT", f"{self.base_url}/{resource_type}/{resource_id}", headers, body)
-        reply = reply_of(answer)
+        reply = self._reply(answer)
         if answer.status_code == self.profile.conflict and reply.outcome is not None:
             raise Refused(replace(reply, status=CONFLICT))
         if answer.status_code not in (200, 201, 204):
@@ -297,8 +297,8 @@ class FhirClient:
         bundle = conditional_bundle(resource_type, entries, kind)
         answer = self._send("POST", f"{self.base_url}/", JSON_BODY, bundle)
         if answer.status_code != 200:
-            raise Unknown(f"HTTP {settled(reply_of(answer)).status}")
-        return replies_of(object_of(answer), len(entries), kind)
+            raise Unknown(f"HTTP {settled(self._reply(answer)).status}")
+        return replies_of(object_of(answer), len(entries), kind, self.profile.not_done)
 
     def exchange(self, entries: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:
         """Send one Bundle of a kind; return the entries of its answer, in order. Raises as `create_all` does."""
@@ -310,6 +310,9 @@ class FhirClient:
         return [each if isinstance(each, dict) else {} for each in found]
 
     # -- within
+
+    def _reply(self, answer: httpx.Response) -> Reply:
+        return reply_of(answer, self.profile.not_done)
 
     def _absolute(self, path: str) -> str:
         """A path below the base as an address, or an address at the target: never elsewhere, the token goes with it."""

@@ -7,10 +7,11 @@ import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pipelines.client.capabilities import Capabilities
 from pipelines.home.exits import BadSetting
 
 BUILTIN = Path(__file__).with_name("targets")
@@ -24,7 +25,8 @@ class Profile(BaseModel):
 
     software: the name in the statement that it goes with. balances: compute balances before sending, since the target
     keeps none. total: what a search asks for as `_total`, so that it counts. offset: the parameter of a link that
-    counts resources. conflict: the HTTP status of an update that another one overtook. rows_a_bundle: the most rows in
+    counts resources. conflict: the HTTP status of an update that another one overtook. not_done: HTTP statuses from 500
+    on after which, with an OperationOutcome, surely nothing of the request was done. rows_a_bundle: the most rows in
     a bundle. per_second: the most requests a second. elements: by type and name, what stands where the interface has
     `{}`.
     """
@@ -37,6 +39,7 @@ class Profile(BaseModel):
     total: str | None = Field(None, pattern=r"^[a-z]{1,20}$")
     offset: str = Field("_offset", pattern=r"^[A-Za-z_-]{1,64}$")
     conflict: int = Field(412, ge=400, le=499)
+    not_done: tuple[Annotated[int, Field(ge=500, le=599)], ...] = (503,)
     rows_a_bundle: int | None = Field(None, ge=1, le=ROWS_A_BUNDLE)
     per_second: float | None = Field(None, ge=0.01, le=1e6)
     elements: dict[str, dict[str, dict[str, Any]]] = {}
@@ -49,6 +52,15 @@ class Profile(BaseModel):
 
 PLAIN = Profile()
 """What holds of a target that no file describes."""
+
+
+def as_declared(profile: Profile, capabilities: Capabilities) -> Profile:
+    """Return the profile of a target that declares this: what another server than the interface says of failing proves
+    nothing, unless its profile says so.
+    """
+    if "not_done" in profile.model_fields_set or capabilities.store_id or not capabilities.beyond_interface:
+        return profile
+    return profile.model_copy(update={"not_done": ()})
 
 
 def member(name: str, value: Any) -> str:

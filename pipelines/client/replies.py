@@ -23,6 +23,7 @@ NOT_DONE_WORDS = {
     403: "it does not permit this to the client (HTTP 403)",
     429: "it asks for fewer requests (HTTP 429)",
 }
+Statuses = tuple[int, ...]
 REFUSED = (400, 404, 405, 412, 422)
 FAILED = (409, 500)
 """With an OperationOutcome, the end of a request that met a fault or another request."""
@@ -86,6 +87,7 @@ class TargetUnusable(Explained):
 class Reply:
     """The target's answer to one request or batch entry. `outcome` is the first issue of its OperationOutcome.
 
+    not_done: statuses after which this target surely did nothing, if it says so itself.
     resource_id: of the location, `<base>/<Type>/<id>` with or without `/_history/<n>`, or a UUID alone.
     kind: the state of the write: `created`, `existed`, `refused`, `not done` or `unknown`.
     """
@@ -94,6 +96,7 @@ class Reply:
     location: str | None = None
     outcome: dict[str, Any] | None = None
     retry_after: float | None = None
+    not_done: Statuses = ()
     resource_id: str | None = field(init=False)
     kind: str = field(init=False)
 
@@ -105,7 +108,7 @@ class Reply:
     def _kind(self) -> str:
         if self.status in (200, 201) and self.resource_id:
             return "created" if self.status == 201 else "existed"
-        if self.status in NOT_DONE or (self.status == 503 and self.outcome is not None):
+        if self.status in NOT_DONE or (self.status in self.not_done and self.outcome is not None):
             return "not done"
         return "refused" if self.status in REFUSED and self.outcome is not None else "unknown"
 
@@ -114,7 +117,7 @@ NO_REPLY = Reply(0)
 
 
 class NotDone(NoResult):
-    """The target surely did not do it, and may later: 401, 403, 413, 429, or a 503 with an OperationOutcome."""
+    """The target surely did not do it, and may later: 401, 403, 413, 429, or what its profile says of it."""
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(NOT_DONE_WORDS.get(reply.status, f"HTTP {reply.status}"))
@@ -224,23 +227,25 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def reply_of(answer: httpx.Response) -> Reply:
+def reply_of(answer: httpx.Response, not_done: Statuses = ()) -> Reply:
     """An answer as a reply."""
     outcome = None if answer.is_success else first_issue(object_of(answer))
-    return Reply(answer.status_code, answer.headers.get("location"), outcome, retry_after(answer))
+    return Reply(answer.status_code, answer.headers.get("location"), outcome, retry_after(answer), not_done)
 
 
-def replies_of(bundle: dict[str, Any] | None, entries: int, kind: str = "batch") -> list[Reply]:
+def replies_of(
+    bundle: dict[str, Any] | None, entries: int, kind: str = "batch", not_done: Statuses = ()
+) -> list[Reply]:
     """The replies of a batch or transaction, one an entry; `Unknown` when they are not as many as were sent."""
     answers = bundle.get("entry") if bundle else None
     if bundle is None or bundle.get("type") != f"{kind}-response" or not isinstance(answers, list):
         raise Unknown(f"the answer is not a {kind}-response")
     if len(answers) != entries:
         raise Unknown(f"the answer has {len(answers)} of {entries} entries")
-    return [_entry(answer) for answer in answers]
+    return [_entry(answer, not_done) for answer in answers]
 
 
-def _entry(answer: Any) -> Reply:
+def _entry(answer: Any, not_done: Statuses) -> Reply:
     """An entry of a batch-response. It needs no outcome to be a refusal: no gateway speaks within such an answer."""
     response = answer.get("response") if isinstance(answer, dict) else None
     if not isinstance(response, dict):
@@ -248,7 +253,7 @@ def _entry(answer: Any) -> Reply:
     said, location = str(response.get("status", ""))[:3], response.get("location")
     status = int(said) if said.isascii() and said.isdigit() else 0
     outcome = first_issue(response.get("outcome")) or ({} if status in REFUSED else None)
-    return Reply(status, location if isinstance(location, str) else None, outcome)
+    return Reply(status, location if isinstance(location, str) else None, outcome, not_done=not_done)
 
 
 def retry_after(answer: httpx.Response) -> float | None:

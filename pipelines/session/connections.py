@@ -11,7 +11,7 @@ from fhir_service.interface.site import Site
 from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Patience, limiter_of, pace_of
-from pipelines.client.profiles import profile_for
+from pipelines.client.profiles import as_declared, profile_for
 from pipelines.client.replies import TargetUnusable
 from pipelines.client.steps import BARE, Step, step_for
 from pipelines.client.tokens import Credentials
@@ -89,7 +89,7 @@ def _connected(
     base_url: str, credentials: Credentials, home: Path, environ: Mapping[str, str], bundled: bool
 ) -> Iterator[Connection]:
     capabilities = _capabilities(base_url, credentials)
-    profile = profile_for(capabilities.name, home / TARGETS)
+    profile = as_declared(profile_for(capabilities.name, home / TARGETS), capabilities)
     pace = pace_of(environ)
     pace = replace(pace, per_second=pace.per_second or profile.per_second)
     with closing(FhirClient(base_url, credentials, before_each=limiter_of(pace), profile=profile)) as client:

@@ -15,7 +15,7 @@ from pipelines.loading.changes import Changes
 from pipelines.loading.identity import Identity
 from pipelines.loading.ownership import Made, Owner
 from tests.support.exports import PAYMENTS, QUESTIONS, payments, put
-from tests.support.fake_answers import Said
+from tests.support.fake_answers import Said, outcome
 from tests.support.ledgers import lose_ledger
 
 SAYS = ["transaction", "conditional", "identifier"]
@@ -258,3 +258,20 @@ def test_an_update_names_the_version_that_was_read_and_a_conflict_has_the_status
 
 def test_a_member_is_written_as_bodies_are():
     assert member("payment", {"display": "Kasse ä"}) == '"payment":{"display":"Kasse ä"}'
+
+
+@pytest.mark.parametrize("says", [["identifier"], ["conditional", "identifier"], SAYS])
+@pytest.mark.parametrize("named", [False, True], ids=["no profile", "a profile"])
+def test_a_server_of_another_make_that_says_it_is_busy_may_have_made_the_row(home, other, asked, says, named):
+    """LEDGER-01, LEDGER-11: nothing of it goes again before it was looked for, unless a profile says that nothing is
+    done then.
+    """
+    other.promised = says
+    if named:
+        profile(home, "not_done = [503]")
+    payments(home, *((f"k{number}", f"p{number}", f"{number}.00") for number in range(1, 4)))
+    other.faults = [Said(503, outcome("transient"))._replace(done=not named)]
+    found = [asked("import") for _ in range(3)][-1]
+    assert found["totals"].get("in_doubt", 0) == 0, found
+    assert len(other.of("PaymentNotice")) == 3
+    assert asked("verify")["exit_code"] == 0

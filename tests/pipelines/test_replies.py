@@ -42,7 +42,12 @@ from pipelines.client.replies import (
 )
 def test_what_a_status_says_of_a_write(status, outcome, kind):
     """LEDGER-11"""
-    assert Reply(status, "http://x/Task/1", outcome).kind == kind
+    assert Reply(status, "http://x/Task/1", outcome, not_done=(503,)).kind == kind
+
+
+def test_what_proves_nothing_of_a_target_is_unknown():
+    """LEDGER-11: its profile says so."""
+    assert Reply(503, None, {}, not_done=()).kind == "unknown"
 
 
 def test_a_success_without_a_location_is_unknown():
