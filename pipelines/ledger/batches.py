@@ -11,7 +11,7 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.columns import LARGEST
-from pipelines.ledger.inserting import is_inserted
+from pipelines.ledger.inserting import is_inserted, keep_others_out
 from pipelines.ledger.rows import SoFar
 from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.tables import LedgerError, NotPossible
@@ -60,8 +60,8 @@ class BatchLedger(LedgerAccess):
         """Note up to where the database of a feed was read: the rows up to there are in a batch that has its end."""
         row = {"query_hash": query_hash, "batch_id": batch_id, "kind": kind, "value": value, "noted_at": self.now()}
         this = (t.query_mark.c.target == target, t.query_mark.c.feed == feed)
-        if self.execute(update(t.query_mark).where(*this).values(row)).rowcount == 0:
-            self.execute(t.query_mark.insert().values(target=target, feed=feed, **row))
+        if not is_inserted(self, t.query_mark, {"target": target, "feed": feed, **row}):
+            self.execute(update(t.query_mark).where(*this).values(row))
 
     def mark(self, target: str, feed: str, query_hash: str) -> tuple[str, str] | None:
         """Return kind and value of the mark of a query; None where it was not asked yet, or asks for something else."""
@@ -203,6 +203,7 @@ class BatchLedger(LedgerAccess):
     @verb
     def note_decisions(self, target: str, user: str, command: str, subjects: Collection[str], why: str | None) -> None:
         """Keep who decided what, when and why: one row a subject (a batch, a reject, a row as `<batch>:<line>`)."""
+        keep_others_out(self)  # else two machines would count as many, and give one number twice
         about = {"target": target, "at": self.now(), "user": user, "command": command, "why": why}
         number = int(self.value(select(func.count()).select_from(t.decision)))
         if rows := [

@@ -1,9 +1,9 @@
-"""Insert rows unless they are there: of two processes that insert at once, one does, on both databases."""
+"""Insert rows beside other processes that insert at once, on both databases."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Table
+from sqlalchemy import Table, text
 from sqlalchemy.dialects import postgresql, sqlite
 
 from pipelines.ledger.access import LedgerAccess
@@ -22,3 +22,11 @@ def is_inserted(ledger: LedgerAccess, table: Table, row: Mapping[str, Any]) -> b
     statement = INSERTS[ledger.engine.dialect.name](table).values(dict(row)).on_conflict_do_nothing()
     # PostgreSQL's driver counts no rows where the database makes a key.
     return ledger.execute(statement.returning(next(iter(table.primary_key)))).first() is not None
+
+
+def keep_others_out(ledger: LedgerAccess) -> None:
+    """Let nobody else end a transaction that writes before this one: by the lock which all take at their end, so that
+    no two wait for each other. In a ledger in a file nobody has begun one.
+    """
+    if ledger.engine.dialect.name == "postgresql":
+        ledger.execute(text("LOCK TABLE journal IN SHARE ROW EXCLUSIVE MODE"))

@@ -351,3 +351,21 @@ def test_machines_that_note_the_same_batch_at_once_all_go_on(ledger_url):
     assert sorted(number for _, number in found) == list(range(1, machines + 1))
     with closing(Ledger.open(ledger_url)) as ledger:
         assert len(ledger.batches("urn:new")) == 1
+
+
+def test_machines_that_decide_on_the_same_batch_or_ask_the_same_query_at_once_all_go_on(ledger_url):
+    """SCALE-03, CLI-CMD-06: two retries at once, or a feed's first query at two machines; each decision is kept."""
+    machines, together = 6, Barrier(6, timeout=20)
+    with closing(Ledger.open(ledger_url)) as ledger:
+
+        def decide(number: int) -> None:
+            together.wait()
+            ledger.note_decisions("urn:t", f"u{number}", "rejects retry", ["payments-1"], None)
+            together.wait()
+            ledger.note_mark("urn:t", "visits", "q", "payments-1", "number", str(number))
+
+        with ThreadPoolExecutor(machines) as threads:
+            list(threads.map(decide, range(machines)))
+        assert sorted(each["user"] for each in ledger.decisions()) == [f"u{number}" for number in range(machines)]
+        assert len({each["decision_id"] for each in ledger.decisions()}) == machines
+        assert ledger.mark("urn:t", "visits", "q") in [("number", str(number)) for number in range(machines)]
