@@ -22,7 +22,8 @@ def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
         refuse_ended(session, run)
         session.ledger.count_run(session.target, SoFar(batch_id, run.number, batch.validated))
         bring_others(session, run)
-        if run.before in ENDED and rows:
+        now = session.ledger.batch(session.target, batch_id)  # another run may have ended it while this one waited
+        if now and now["state"] in ENDED and rows:
             session.ledger.reopen_batch(session.target, batch_id)
         progress.stage("load", batch_id, rows)
         connection, workers = session.connection, workers_for(session.pace, rows)

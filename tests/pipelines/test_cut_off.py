@@ -1,13 +1,17 @@
 """A run that is killed over a batch that had ended: nothing of it stays unseen, and its end is put down later."""
 
 import json
-from contextlib import contextmanager
+import sys
+from contextlib import closing, contextmanager
+from pathlib import Path
+from subprocess import run
 
 import pytest
 
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import runs_in
+from pipelines.runs.leasing import lease_of
 from tests.support.ledgers import lose_ledger
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on\n"
@@ -162,3 +166,31 @@ def test_runs_of_a_second_target_have_its_numbers_whatever_their_folders_are_cal
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "manifest.json").write_text(json.dumps({**about, "started_at": STARTED_AT}))
     assert [each[:2] for each in runs_in(tmp_path, "b")] == [(1, tmp_path / "run-1-2"), (2, tmp_path / "run-2")]
+
+
+def test_a_file_that_another_importer_ended_before_has_no_end_while_rows_of_it_are_sent(
+    home, target, asked, monkeypatch
+):
+    """LEDGER-10, SCALE-03: else an import would not go on with it once this one was killed."""
+    text, found = PAYMENTS + "k1,p1,1.00,2026-01-01\nk2,p1,2.00,2026-01-01\n", list[str]()
+    other = home.parent / "payments.csv"
+
+    def refuse(body):
+        if body["amount"]["value"] == 2.0:
+            with closing(Ledger.open(home / "ledger.db")) as ledger:
+                found.extend(row["state"] for row in ledger.batches())
+        return body["amount"]["value"] == 2.0
+
+    def ended_meanwhile(session):
+        if not found:
+            other.write_text(text)
+            command = [sys.executable, "-m", "tests.support.unpublished", "--home", str(home), "import", str(other)]
+            done = run(command, check=False, cwd=Path(__file__).parents[2], capture_output=True)
+            assert done.returncode == 3
+        return lease_of(session)
+
+    target.refuse = refuse
+    monkeypatch.setattr("pipelines.runs.loading.lease_of", ended_meanwhile)
+    put(home, "payments.csv", text)
+    assert asked("import")["batches"][0]["state"] == "finished"
+    assert found == ["running", "running"]
