@@ -255,6 +255,13 @@ def _places(ledger: LedgerAccess, target: str, states: Sequence[str]) -> Iterato
         yield from (RejectPlace(name, batch, line, first_batch, source, resource_type) for line in lines)
 
 
+def unmet_since(ledger: LedgerAccess, target: str, moment: str, ids: Iterable[str]) -> set[str]:
+    """Return those of these rejects that are open, and whose records were not set aside again since a moment."""
+    query = select(_reject.reject_id).where(_reject.target == target, _reject.state.in_(OPEN))
+    found = ledger.read_of(query.where(_reject.last_seen_at < moment), _reject.reject_id, sorted(ids))
+    return {name for (name,) in found}
+
+
 def reasons_of(ledger: LedgerAccess, ids: Iterable[str]) -> dict[str, list[Reason]]:
     """The reasons of rejects, in order, by id."""
     reason = t.reject_reason.c

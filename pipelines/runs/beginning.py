@@ -8,7 +8,7 @@ from pipelines.feeds.reading.packed import unpacked_sha256
 from pipelines.home.batch import SOURCE, Received
 from pipelines.home.scratch import remove_abandoned
 from pipelines.ledger.lease import utc_text
-from pipelines.runs.cut_off import lines_left, was_retried
+from pipelines.runs.cut_off import lines_left, retry_of
 from pipelines.runs.ending import result_of
 from pipelines.runs.lost import refuse_lost
 from pipelines.runs.manifest import rules_version, software_version, write_manifest
@@ -41,8 +41,8 @@ def begin(
     if session.ledger.stored:  # the same bytes may have come to another machine under another name
         received = session.ledger.stored.received(batch_id) or received
     before = note_batch(session, received, feed)
-    if before == "running" and not whole and was_retried(session, batch_id):
-        before, only = "finished", lines_left(session, batch_id) if only is None else only
+    if before == "running" and not whole and (retry := retry_of(session, batch_id)):
+        before, only = "finished", lines_left(session, batch_id, retry) if only is None else only
     if remap:
         session.decide("import --remap", [batch_id])
     number = session.ledger.start_run(

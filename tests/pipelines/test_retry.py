@@ -7,6 +7,7 @@ import pytest
 
 from fhir_service.reference.loading import load as load_reference
 from tests.pipelines.test_rejects import HEADER, HERE, Practice, built_in, one
+from tests.support.exports import payments
 
 
 @pytest.fixture
@@ -132,3 +133,24 @@ def test_the_bundled_rules_and_records_of_today_decide_a_retry(fresh_service, ho
     assert code == 0, said + wrong
     assert practice.rejects() == {"k1": ("closed", 1)}
     assert fresh_service.client.get("/PaymentNotice?request=Patient/latecomer").json()["total"] == 1
+
+
+def test_a_row_that_is_tried_again_and_waits_for_another_of_its_patient_goes_once_that_is_settled(
+    home, target, asked, chartferry
+):
+    """CLI-CMD-06, LEDGER-07: the import goes on with it, as the retry says."""
+    target.additions = False
+    target.refuse = lambda body: body["amount"]["value"] == 3.0
+    payments(home, ("k1", "p1", "3.00"), name="payments-1.csv")
+    asked("import")
+    target.refuse, target.faults = lambda _: False, ["lost_before"]
+    payments(home, ("k2", "p1", "2.00"), name="payments-2.csv")
+    in_doubt = asked("import")["batches"][0]["batch_id"]
+    retried = asked("rejects", "retry")
+    assert "chartferry import goes on once those are settled" in retried["batches"][0]["message"]
+    assert asked("doubts", "resolve")["left"] == {f"{in_doubt}:2": "the target does not have it"}
+    asked("doubts", "resend", f"{in_doubt}:2")
+    for _ in range(2):
+        asked("import")
+    assert sorted(body["amount"]["value"] for body in target.of("PaymentNotice")) == [2.0, 3.0]
+    assert json.loads(chartferry("rejects", "export", "--json")[1])["files"] == []
