@@ -12,6 +12,10 @@ from pipelines.ledger.rows import Reason
 
 NO_ENTRY = "FEED-FILE-06"
 """The rule that rejects a value without an entry in a crosswalk."""
+NOT_HERE = (
+    "its file is not in this home: start the command on the machine where it came in, or, where its rows were removed,"
+    " correct them in the system that they came from"
+)
 Lines = dict[int, list[str]]
 """The ids of rejects by the physical line on which their record begins."""
 
@@ -33,7 +37,7 @@ def source_of(home: Path, ledger: Ledger, catalog: Catalog, target: str, batch_i
     row = ledger.batch(target, batch_id)
     received = received_before(ledger.batches_in(home).folder(batch_id))
     if row is None or received is None:
-        raise OutOfReach("its source rows are no longer kept (purged): correct them in the system that they came from")
+        raise OutOfReach(NOT_HERE)
     feed = catalog.standing_for(row["feed"], row["source"], row["resource_type"])
     if feed is None:
         raise OutOfReach(f"there is no feed {row['feed']} any more, nor one other feed with its source and kind")

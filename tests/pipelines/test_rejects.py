@@ -163,10 +163,10 @@ def test_what_was_purged_cannot_be_exported_and_is_said(practice):
     (practice.home / "batches" / batch / "source" / "payments.csv").unlink()
     code, said, _ = practice.run("rejects", "export")
     assert code == 4
-    assert said.startswith(f"{batch}: 1 reject cannot be exported: its source rows are no longer kept (purged)")
+    assert said.startswith(f"{batch}: 1 reject cannot be exported: its file is not in this home")
     code, said, _ = practice.run("rejects", "retry")
     assert code == 4
-    assert "cannot be tried again: its source rows are no longer kept" in said
+    assert "cannot be tried again: its file is not in this home" in said
 
 
 # -- corrections
