@@ -221,12 +221,14 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_a_second_loader_waits_says_for_whom_and_takes_over_after_60_seconds_of_silence(
     ledger: Ledger, clock: Clock, watch: list[float]
 ) -> None:
-    """LEDGER-10: and every row still sending is then in doubt."""
+    """LEDGER-10: and every row still sending is then in doubt, in a batch that has no end any more."""
     ledger.start_batch("other", "payments-a")
     with ledger.lease(TARGET) as lease, ledger.lease("other") as elsewhere:
         ledger.intend(lease, *OF, [intent("k1"), intent("k2", 3)])
         ledger.intend(elsewhere, *OF, [intent("k1")])
         ledger.settle(TARGET, *OF, [Outcome("k2", 1, "created", "id-2", 201)])
+    for name in ("payments-a", "payments-b"):
+        ledger.finish_batch(TARGET, name, "finished")
     hold(ledger, clock)
     waited: list[str] = []
 
@@ -237,6 +239,7 @@ def test_a_second_loader_waits_says_for_whom_and_takes_over_after_60_seconds_of_
     with ledger.lease(TARGET, waiting) as lease:
         assert (waited, lease.in_doubt) == (["their-host"] * 17, 1)
         assert states(ledger, "k1", "k2") == ["in_doubt", "created"]
+        assert [row["state"] for row in ledger.batches(TARGET)] == ["running", "finished"]
         assert ledger.known("other", *OF, ["k1"])["k1"].state == "sending"
     assert ledger.tables()["lease"].num_rows == 0
 
