@@ -154,6 +154,9 @@ class Law:
         for each, number in counted.items():
             assert each in every, f"{each} is of no file"
             assert number <= most[each], f"{each} counts {number} times: {self.about(each[0])}"
+        sent = {(key, amount) for key, amount, fate, *_ in told if key and fate in ("created", "open")}
+        again = {(key, amount) for key, amount, fate, *_, is_dayless in told if fate == "refused" and is_dayless}
+        assert not sent & again, f"set aside beside what was sent: {sent & again}"
         there = Counter({Decimal(said): n for (feed, said), n in self.chart.items() if feed == "pay"})
         created = Counter(amount for _, amount, fate, *_ in told if fate == "created")
         lost = there - created, created - there
