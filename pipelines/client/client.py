@@ -16,6 +16,7 @@ from uuid import NAMESPACE_URL, uuid5
 import httpx
 
 from pipelines.client.addresses import is_loopback, with_whole_links
+from pipelines.client.answers import ask
 from pipelines.client.capabilities import Capabilities, capabilities_of
 from pipelines.client.identifiers import search_token
 from pipelines.client.pace import PATIENT, Attempts, Patience
@@ -57,8 +58,6 @@ NO_STATEMENT = (401, 403, 404, 405, 406, 410, 501)
 JSON = {"accept": "application/json", "cache-control": "no-cache"}
 """Nothing from memory: HAPI answers a search for a minute with what it found before, and a row would be absent."""
 JSON_BODY = {"accept": "application/json", "content-type": "application/json"}
-READ = httpx.ByteStream(b"")
-"""In the place of an answer's stream, which refers back to the answer: all of a bundle would be held by that circle."""
 
 
 class AsOf(NamedTuple):
@@ -145,11 +144,13 @@ class FhirClient:
         attempts = Attempts(self.patience)
         while True:
             try:
-                answer = self._http.get(f"{self.base_url}/metadata", headers=JSON)
+                answer = ask(self._http, "GET", f"{self.base_url}/metadata", headers=JSON)
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 if isinstance(error, httpx.ReadTimeout) and attempts.number < SLOW_TRIES and attempts.next():
                     continue
                 raise TargetUnusable(f"{self.base_url} does not answer ({type(error).__name__})") from None
+            except Unknown as error:
+                raise TargetUnusable(f"{self.base_url} does not answer ({error})") from None
             if answer.status_code not in TRY_AGAIN or not attempts.next(retry_after(answer)):
                 return answer
 
@@ -354,7 +355,7 @@ class FhirClient:
         self._of_thread.began = self.clock()
         try:
             with traces.request(method) as trace:
-                answer = self._http.request(method, url, headers={**headers, **trace}, content=body)
+                answer = ask(self._http, method, url, headers={**headers, **trace}, content=body)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise NotSent(f"no connection: {type(error).__name__}") from None
         except httpx.InvalidURL:
@@ -363,7 +364,6 @@ class FhirClient:
             raise Late(type(error).__name__) from None
         except httpx.HTTPError as error:
             raise Unknown(type(error).__name__) from None
-        answer.stream = READ
         if said := http_date(answer.headers.get("date", "")):
             self._heard = said, self.clock()
         return answer

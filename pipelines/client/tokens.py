@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from pipelines.client.replies import NotSent, object_of, retry_after
+from pipelines.client.answers import ask
+from pipelines.client.replies import NotSent, Unknown, object_of, retry_after
 from pipelines.client.signing import SigningKey
 
 RENEW_BEFORE_SECONDS = 60.0
@@ -82,9 +83,11 @@ class Tokens:
                 form |= known.key.form(known.client_id, url)
             else:
                 form |= {"client_id": known.client_id or "", "client_secret": known.client_secret or ""}
-            answer = self._http.post(url, data=form, headers={"accept": JSON})
+            answer = ask(self._http, "POST", url, data=form, headers={"accept": JSON})
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise NotSent(f"no access token: {type(error).__name__}") from None
+        except Unknown as error:
+            raise NotSent(f"no access token: {error}", final=error.final) from None
         body = object_of(answer) or {}
         token, seconds = body.get("access_token"), body.get("expires_in")
         if answer.status_code in REFUSALS and isinstance(body.get("error"), str):
@@ -105,7 +108,8 @@ class Tokens:
         """
         if not self._credentials.key:
             return None
-        answer = self._http.get(f"{self._base_url}/.well-known/smart-configuration", headers={"accept": JSON})
+        address = f"{self._base_url}/.well-known/smart-configuration"
+        answer = ask(self._http, "GET", address, headers={"accept": JSON})
         named = (object_of(answer) or {}).get("token_endpoint") if answer.status_code == 200 else None
         if not isinstance(named, str):
             return None

@@ -1,0 +1,109 @@
+"""Answers that come a byte at a time, or hold more than any that is expected: each is an error in bounded time."""
+
+import gzip
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from pipelines.client import answers
+from pipelines.client.client import FhirClient
+from pipelines.client.pace import Patience
+from pipelines.client.replies import Late, NotSent, TargetUnusable, Unknown
+from pipelines.client.tokens import Credentials
+from tests.support.serving import serving_in_a_thread
+
+PLAIN = b" "
+NAMED = b"\x1f\x8b\x08\x08" + bytes(6)
+"""The head of a packed text, up to a name that has no end: nothing of it can be unpacked."""
+SECRET = "Ada Marker"
+
+
+class Endless(BaseHTTPRequestHandler):
+    """Sends `first`, and then a letter every 20 ms; or, if that is set, `whole`. asked: how often."""
+
+    protocol_version = "HTTP/1.1"
+    first, encoding, whole, asked, over = PLAIN, "identity", b"", 0, threading.Event()
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.send_response(200)
+        self.send_header("content-encoding", self.encoding)
+        self.send_header("content-length", str(len(self.whole) or 10**6))
+        self.end_headers()
+        self.wfile.write(self.whole or self.first)
+        while not self.whole and not self.over.wait(0.02):
+            self.wfile.write(b"x")
+
+    do_POST = do_GET
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[type[Endless]]:
+    scripted: Any = type("Scripted", (Endless,), {"over": threading.Event()})
+    http = ThreadingHTTPServer(("127.0.0.1", 0), scripted)
+    http.handle_error = lambda *_: None  # type: ignore[method-assign]
+    with serving_in_a_thread(http) as scripted.url:
+        yield scripted
+        scripted.over.set()
+
+
+def client_of(server: Any, credentials: Credentials) -> FhirClient:
+    return FhirClient(server.url, credentials, timeout=0.5, patience=Patience(2, sleep=lambda _: None))
+
+
+WAYS = {
+    "a read": (lambda client: client.read("Task", "t"), Late, 2),
+    "a page": (lambda client: client.get("/Task"), Late, 2),
+    "a create": (lambda client: client.create("Task", "{}"), Late, 1),
+    "a bundle": (lambda client: client.create_all("Task", [("{}", '"a=b"')]), Late, 1),
+    "a statement": (lambda client: client.capabilities(), TargetUnusable, 1),
+}
+
+
+@pytest.mark.parametrize(("first", "encoding"), [(PLAIN, "identity"), (NAMED, "gzip")], ids=["plain", "packed"])
+@pytest.mark.parametrize("way", WAYS)
+def test_an_answer_that_comes_a_byte_at_a_time_is_late(way: str, first: bytes, encoding: str, server: Any) -> None:
+    """LEDGER-11: each byte alone is in time."""
+    server.first, server.encoding = first, encoding
+    act, raised, times = WAYS[way]
+    client, began = client_of(server, Credentials(token="t")), time.monotonic()
+    with pytest.raises(raised, match="its answer did not end within 1 seconds"):
+        act(client)
+    assert server.asked == times
+    assert time.monotonic() - began < 10
+    client.close()
+
+
+def test_a_token_that_comes_a_byte_at_a_time_is_none(server: Any) -> None:
+    client = client_of(server, Credentials(client_id="c", client_secret="s"))
+    with pytest.raises(NotSent, match="no access token: its answer did not end within 1 seconds"):
+        client.create("Task", "{}")
+    client.close()
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+def test_an_answer_larger_than_any_is_given_up_at_once(encoding: str, server: Any, monkeypatch: Any) -> None:
+    """LEDGER-11: also one that is packed small."""
+    monkeypatch.setattr(answers, "MOST_BYTES", 1 << 20)
+    whole = (SECRET * 200_000).encode()
+    server.encoding, server.whole = encoding, gzip.compress(whole) if encoding == "gzip" else whole
+    client = client_of(server, Credentials(token="t"))
+    with pytest.raises(Unknown) as error:
+        client.get("/Task")
+    assert (str(error.value), server.asked) == ("its answer is larger than 1 MiB", 1)
+    client.close()
+
+
+def test_a_packed_answer_is_unpacked(server: Any) -> None:
+    server.encoding, server.whole = "gzip", gzip.compress(b'{"resourceType": "Task", "id": "t"}')
+    client = client_of(server, Credentials(token="t"))
+    assert client.read("Task", "t") == {"resourceType": "Task", "id": "t"}
+    client.close()
