@@ -16,7 +16,7 @@ def test_a_stopped_command_is_one_line_and_goes_on_when_given_again(stopped, cha
     """LEDGER-02"""
     (home / "inbox" / "payments.csv").write_text(TEXT)
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.runs.received.validate", lambda *_, **__: raised(stopped))
+        patched.setattr("pipelines.runs.batch.validate_run", lambda *_, **__: raised(stopped))
         code, _, wrong = chartferry("import")
     assert (code, wrong.strip()) == (130, "chartferry: stopped; the same command goes on where it ended")
     assert chartferry("import")[0] == 0
