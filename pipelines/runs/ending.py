@@ -69,6 +69,8 @@ def _close(session: Session, run: Run, result: Result, parts_left: bool = False)
     before = ledger.batch(target, batch_id) if run.before == "finished" else None
     is_open = result.counts["in_doubt"] or result.waits_for or parts_left
     state = "finished" if before and not is_open else result.state
+    if before and result.state != "finished" and ledger.unsettled(target, batch_id):
+        state = "running"  # a run before was cut off
     counts: Mapping[str, int] = before or result.counts
     if state == "finished" and (before or run.only is None):
         counts = with_outcomes(ledger, target, batch_id, counts, all_have_one=True)

@@ -8,7 +8,9 @@ from subprocess import run
 
 import pytest
 
+from pipelines.client.replies import TargetUnusable
 from pipelines.feeds.files.catalog import load_feeds
+from pipelines.home.batch import Unreadable
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import runs_in
 from pipelines.runs.leasing import lease_of
@@ -65,6 +67,31 @@ def test_rows_of_a_killed_retry_are_open_for_the_next_import(home, target, asked
     assert batch["finished_at"] == before["finished_at"]
     assert len(target.of("PaymentNotice")) == 2
     assert asked("import")["batches"] == []
+
+
+@pytest.mark.parametrize("because", [Unreadable, TargetUnusable])
+def test_rows_of_a_killed_retry_stay_open_if_the_run_that_goes_on_with_them_fails(
+    because, home, target, asked, chartferry, monkeypatch, batches
+):
+    """LEDGER-10: the batch had ended; as ended again, an import with nothing to do would leave them unseen."""
+    target.refuse = lambda body: body["amount"]["value"] == 2.0
+    put(home, "payments.csv", PAYMENTS + "k1,p1,1.00,2026-01-01\nk2,p1,2.00,2026-01-01\n")
+    assert asked("import")["exit_code"] == 3
+    target.refuse = lambda body: False
+    with killed(monkeypatch):
+        assert chartferry("rejects", "retry")[0] == 130
+
+    def fails(*_, **__):
+        raise because("not now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.runs.received.validate", fails)
+        assert asked("import")["exit_code"] == (6 if because is TargetUnusable else 4)
+    assert [batch["state"] for batch in batches()] == ["running"]
+    assert asked("import")["exit_code"] == 0
+    [batch] = batches()
+    assert (batch["state"], batch["created"] + batch["adopted"], batch["open_rejects"]) == ("finished", 2, 0)
+    assert len(target.of("PaymentNotice")) == 2
 
 
 def test_a_killed_run_says_so_once_a_later_one_went_on_with_it(home, asked, chartferry, monkeypatch, batches):
