@@ -1,8 +1,8 @@
 """Find out, by the first rows of a load, whether a target does what its statement says of conditional creates.
 
 The first row shows whether bundles are taken. A later row is sent under the condition of one that is there. A target
-that keeps the condition makes nothing; one that ignores it makes that row, which is to be made anyway. So nothing is
-made twice to find out. The bundled service is not asked.
+that keeps the condition makes nothing, and answers with the one that is there. One that ignores it makes that row,
+which is to be made anyway. So nothing is made twice to find out. The bundled service is not asked.
 """
 
 import json
@@ -12,7 +12,7 @@ from itertools import islice
 from pipelines.client.client import FhirClient
 from pipelines.client.replies import NotDone, NotSent, Refused, Reply, Unknown, settled
 from pipelines.client.steps import Step
-from pipelines.loading.answered import Posted, Result, made
+from pipelines.loading.answered import Posted, Result, existing, made, read_back
 from pipelines.loading.book import Book
 from pipelines.loading.identity import Identity
 from pipelines.loading.row import Row
@@ -26,11 +26,12 @@ IGNORED = "the target says conditional create and ignores the condition: rows ar
 
 def proven(book: Book, rows: Iterator[Row], why: Why) -> None:
     """Send the first rows one after another, until it is known what the target keeps; lower the book's step by that."""
-    client, identity, condition = book.load.client, book.load.identity, ""
+    client, identity = book.load.client, book.load.identity
+    condition = there = ""
     free = (row for row in islice(rows, MOST_TRIED) if row.lane not in book.stopped)
     for row in (each if each.intended else each._replace(first_attempt_at=book.moment()) for each in free):
         book.write_down([row], [])
-        other = condition and not row.intended and _under(condition, book.step, client, identity, row)
+        other = condition and not row.intended and _under(condition, there, book.step, client, identity, row)
         posted = Posted(other) if isinstance(other, Result) else _sent(book, row, why)
         book.write_down([], [(row, posted.result)])
         book.loaded.unusable = book.loaded.unusable or posted.unusable
@@ -38,10 +39,10 @@ def proven(book: Book, rows: Iterator[Row], why: Why) -> None:
             _lower(book, IGNORED, book.step._replace(bundle=None).below)
         if book.loaded.unusable or not book.step.conditional:
             return
-        there = posted.result.state in ("created", "adopted")
-        if there and (other == "kept" or posted.result.status == 200):
-            return
-        condition = condition or (identity.entry(row)[1] if there else "")
+        if posted.result.state in ("created", "adopted"):
+            if other == "kept":
+                return
+            condition, there = identity.entry(row)[1], posted.result.resource_id or ""
 
 
 def _sent(book: Book, row: Row, why: Why) -> Posted:
@@ -59,8 +60,8 @@ def _lower(book: Book, why: str, step: Step) -> None:
     book.load.progress.say(why)
 
 
-def _under(condition: str, step: Step, client: FhirClient, identity: Identity, row: Row) -> Result | str:
-    """Send a row under the condition of another.
+def _under(condition: str, there: str, step: Step, client: FhirClient, identity: Identity, row: Row) -> Result | str:
+    """Send a row under the condition of another, whose resource is `there`.
 
     Returns:
         "kept" where nothing was made, "" where that is not told, the result where the row may have been made.
@@ -74,7 +75,16 @@ def _under(condition: str, step: Step, client: FhirClient, identity: Identity, r
         return "kept" if isinstance(error, Refused) else ""
     except Unknown:
         return Result("in_doubt")
-    return "kept" if reply.kind == "existed" else made(reply)
+    if reply.kind == "existed":
+        return "kept" if reply.resource_id == there else _made_or_not(client, identity.resource_type, body, reply)
+    return made(reply)
+
+
+def _made_or_not(client: FhirClient, resource_type: str, body: str, reply: Reply) -> Result:
+    """Return the result of a row that was answered as if it had been there: some targets answer so to every create."""
+    bodies = read_back(client, resource_type, [reply.resource_id or ""])
+    found = existing(resource_type, body, reply, bodies, unsure=True)
+    return found if found and found.state == "created" else Result("in_doubt")
 
 
 def _reply(step: Step, client: FhirClient, resource_type: str, body: str, condition: str) -> Reply:

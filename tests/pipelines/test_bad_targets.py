@@ -88,6 +88,23 @@ def test_a_promise_that_is_not_kept_is_found_by_the_first_rows_and_said_once(at,
     assert progress.said == [words]
 
 
+@pytest.mark.parametrize(
+    "at", [{"says": says, "does_not": ["conditional"]} for says in WAYS.values()], ids=list(WAYS), indirect=True
+)
+def test_a_condition_is_kept_only_if_the_answer_names_what_it_found(at, monkeypatch):
+    """TARGET-02: some targets answer 200 to every create, as if the resource had been there."""
+    create = at.target.create
+    monkeypatch.setattr(at.target, "create", lambda *given: (200, *create(*given)[1:]))
+    rows = [payment(number, patient=f"p{number % 5}") for number in range(30)]
+    progress = Saying()
+    with at.ledger.lease(TARGET) as lease:
+        loaded = load(replace(at.load(at.batch(rows), lease), progress=progress))
+    loaded_once(at, rows, loaded)
+    assert progress.said == [
+        "the target says conditional create and ignores the condition: rows are looked up before they are repeated"
+    ]
+
+
 def test_the_step_below_is_one_that_needs_less():
     """TARGET-02"""
     assert (SINGLE.below.name, LOOK_UP.below.name) == ("look-up", "look-up")
