@@ -13,7 +13,7 @@ MOST_BYTES = 128 << 20
 """The most that an answer holds, unpacked: many times a page of 1,000 resources."""
 TIMEOUTS = 2
 """Within so many timeouts an answer has to be whole: a timeout alone begins anew with each byte that comes."""
-ABOUT_THE_BYTES = ("content-encoding", "content-length", "transfer-encoding")
+ABOUT_THE_BYTES = (b"content-encoding", b"content-length", b"transfer-encoding")
 READ = httpx.ByteStream(b"")
 """In the place of an answer's stream, which refers back to the answer: all of a bundle would be held by that circle."""
 
@@ -52,5 +52,5 @@ def ask(http: httpx.Client, method: str, url: str, **given: Any) -> httpx.Respon
             if len(content) > MOST_BYTES:
                 raise TooLarge(f"its answer is larger than {MOST_BYTES >> 20} MiB")
     answer.stream = READ
-    headers = [pair for pair in answer.headers.multi_items() if pair[0] not in ABOUT_THE_BYTES]
+    headers = [pair for pair in answer.headers.raw if pair[0].lower() not in ABOUT_THE_BYTES]
     return httpx.Response(answer.status_code, headers=headers, content=bytes(content))
