@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from pipelines.client.steps import step_for
-from pipelines.ledger.doubts import Doubtful, known_resources
+from pipelines.ledger.doubts import Doubtful, known_resources, made_before
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files
 from pipelines.loading.identity import Identity
@@ -28,7 +28,8 @@ def check_absent(session: Session, doubt: Doubtful, others: Collection[str]) -> 
     known = known_resources(session.ledger, session.target, kind, [doubt])
     ours = {patient: ids | set(others) for patient, ids in {doubt.patient_id: set[str](), **known}.items()}
     identity = Identity(doubt.source, kind)
-    finding = look_up(session.connection.client, identity, [_since_at_least(looked_up[0])], ours)[doubt.key]
+    there = made_before(session.ledger, session.target, doubt.source, kind, doubt.batch_id)
+    finding = look_up(session.connection.client, identity, [_since_at_least(looked_up[0])], ours, there)[doubt.key]
     if finding.state == FOUND:
         made = f"{kind}/{finding.resource_id}"
         raise NotPossible(

@@ -19,6 +19,9 @@ DOUBT_SENT = """
 UPDATE record SET state = 'in_doubt', finished_at = ?
 WHERE stream_id = ? AND key = ? AND generation = ? AND state = 'sending'"""
 
+WITNESSES = 2
+"""Records, of a batch and of any, by which a search shows that it finds what is there."""
+
 
 class Doubtful(NamedTuple):
     """A record in doubt. Times are UTC text.
@@ -122,6 +125,18 @@ def sightings(
             tried = (_before(ledger, of, at) for at in (doubt.first_sent_at, doubt.first_attempt_at) if at)
             found[doubt.key] = next((seen for seen in tried if seen), None)
     return found
+
+
+def made_before(
+    ledger: LedgerAccess, target: str, source: str, resource_type: str, batch_id: str
+) -> list[tuple[str, int]]:
+    """Return key and generation of a few records that were made at a target: of a batch, and of any."""
+    record = t.records.c
+    stream = ledger.stream(target, source, resource_type)
+    made = select(record.key, record.generation).where(record.stream_id == stream, record.state == "created")
+    queries = [made.where(t.of_batch(t.records, target, batch_id)), made]
+    found = [row for query in queries for row in ledger.read(query.limit(WITNESSES))]
+    return [(key, generation) for key, generation in dict.fromkeys(map(tuple, found))]
 
 
 def went_without_name(ledger: LedgerAccess, target: str, resource_type: str, record: KnownRecord) -> bool:

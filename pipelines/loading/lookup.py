@@ -63,18 +63,30 @@ class Finding(NamedTuple):
 
 
 FOUND, ABSENT, UNCLEAR = "found", "absent", "unclear"
+NOT_TOLD = Finding(UNCLEAR, None, "the target does not show by its identifier what is known to be there")
 
 
 def look_up(
-    client: FhirClient, identity: Identity, doubts: Sequence[Doubt], ours: Mapping[str | None, set[str]]
+    client: FhirClient,
+    identity: Identity,
+    doubts: Sequence[Doubt],
+    ours: Mapping[str | None, set[str]],
+    made: Sequence[tuple[str, int]] = (),
 ) -> dict[str, Finding]:
-    """A finding for each doubt, by key. `ours`: by patient, the resources that the ledger knows already."""
-    findings = _by_identifier(client, identity, [doubt.row for doubt in doubts if doubt.named])
+    """A finding for each doubt, by key.
+
+    ours: by patient, the resources that the ledger knows already. made: key and generation of records that the target
+    has. A search by identifier that asks for them too, and shows none, proves nothing of what else it does not show:
+    that is looked up by content.
+    """
+    there = [identifier_value(*each) for each in made]
+    findings = _by_identifier(client, identity, [doubt.row for doubt in doubts if doubt.named], there)
+    told = {key for key, finding in findings.items() if finding is not NOT_TOLD}
     together: dict[tuple[str | None, str], list[Doubt]] = defaultdict(list)
-    for doubt in (doubt for doubt in doubts if not doubt.named):
+    for doubt in (doubt for doubt in doubts if doubt.row.key not in told):
         together[doubt.row.patient_id, _where(identity.resource_type, doubt.row)].append(doubt)
     for (patient_id, _), some in together.items():
-        findings.update(_by_content(client, identity.resource_type, some, ours.get(patient_id, set())))
+        findings.update(_by_content(client, identity, some, ours.get(patient_id, set())))
     return findings
 
 
@@ -97,24 +109,41 @@ def due(doubt: Doubt, resource_type: str, now: datetime, settling_seconds: float
 # -- by identifier
 
 
-def _by_identifier(client: FhirClient, identity: Identity, rows: Sequence[Row]) -> dict[str, Finding]:
+def _by_identifier(
+    client: FhirClient, identity: Identity, rows: Sequence[Row], witnesses: Sequence[str]
+) -> dict[str, Finding]:
     """A finding for each row, by key; many rows are asked for in one search."""
     findings: dict[str, Finding] = {}
     for at in range(0, len(rows), ROWS_A_SEARCH):
-        findings |= _of_search(client, identity, rows[at : at + ROWS_A_SEARCH])
+        findings |= _of_search(client, identity, rows[at : at + ROWS_A_SEARCH], witnesses)
     return findings
 
 
-def _of_search(client: FhirClient, identity: Identity, rows: Sequence[Row]) -> dict[str, Finding]:
-    """The findings of one search; row by row where the target refuses that."""
+def _of_search(
+    client: FhirClient, identity: Identity, rows: Sequence[Row], witnesses: Sequence[str]
+) -> dict[str, Finding]:
+    """The findings of one search; value by value where the target refuses that."""
     values = [identifier_value(row.key, row.generation) for row in rows]
+    asked = dict.fromkeys([*values, *witnesses])
     try:
-        there = client.named(identity.resource_type, identity.system, values)
+        there = _named(client, identity, list(asked))
     except NoResult as error:
-        if isinstance(error, Refused) and len(rows) > 1:
-            return {row.key: finding for row in rows for finding in _of_search(client, identity, [row]).values()}
         return {row.key: Finding(UNCLEAR, None, f"the target could not be asked ({error})") for row in rows}
-    return {row.key: _of_row(identity, row, there) for row in rows}
+    found = {row.key: _of_row(identity, row, there) for row in rows}
+    shown = {value for body in there for value in values_of(identity.system, body)}
+    if witnesses and shown.isdisjoint(witnesses):
+        return {key: NOT_TOLD if each.state == ABSENT else each for key, each in found.items()}
+    return found
+
+
+def _named(client: FhirClient, identity: Identity, values: Sequence[str]) -> list[Body]:
+    """Return what a search for these values shows, or where that is refused one for each of them. Raises as it does."""
+    try:
+        return client.named(identity.resource_type, identity.system, values)
+    except Refused:
+        if len(values) == 1:
+            raise
+    return [body for value in values for body in client.named(identity.resource_type, identity.system, [value])]
 
 
 def _of_row(identity: Identity, row: Row, there: Sequence[Body]) -> Finding:
@@ -133,13 +162,16 @@ def _of_row(identity: Identity, row: Row, there: Sequence[Body]) -> Finding:
 # -- by content
 
 
-def _by_content(client: FhirClient, resource_type: str, doubts: Sequence[Doubt], ours: set[str]) -> dict[str, Finding]:
+def _by_content(client: FhirClient, identity: Identity, doubts: Sequence[Doubt], ours: set[str]) -> dict[str, Finding]:
     """Settle the doubts of one patient, or of one owner.
 
-    Rows of equal content cannot be told apart: as many resources as rows must be there.
+    Rows of equal content cannot be told apart: as many resources as rows must be there. What carries the identifier of
+    another row is that one's.
     """
+    resource_type, names = identity.resource_type, {identifier_value(d.row.key, d.row.generation) for d in doubts}
     try:
-        there = [body for body in of_patient_of(client, resource_type, doubts[0].row) if body.get("id") not in ours]
+        found = [body for body in of_patient_of(client, resource_type, doubts[0].row) if body.get("id") not in ours]
+        there = [body for body in found if names.issuperset(values_of(identity.system, body))]
     except NoResult as error:
         return {doubt.row.key: Finding(UNCLEAR, None, f"the target could not be asked ({error})") for doubt in doubts}
     groups: dict[Names, list[Doubt]] = defaultdict(list)

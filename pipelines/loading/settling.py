@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pipelines.client.client import FhirClient
 from pipelines.client.steps import Step
-from pipelines.ledger.doubts import Doubtful, doubtful, known_resources, sightings
+from pipelines.ledger.doubts import Doubtful, doubtful, known_resources, made_before, sightings
 from pipelines.ledger.former import earlier_versions
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Outcome
@@ -68,7 +68,8 @@ def settle_doubts(
         others = rows_in([apart_from], {record.key: record.content_hash for record in records})
         doubts = [doubt for doubt in doubts if not (doubt.named and doubt.row.key in others)]
     ours = known_resources(ledger, target, resource_type, records)
-    findings = look_up(client, Identity(source, resource_type), doubts, ours)
+    made = made_before(ledger, target, source, resource_type, batch_id)
+    findings = look_up(client, Identity(source, resource_type), doubts, ours, made)
     now, found = ledger.clock(), list[tuple[Row, str]]()
     for doubt in doubts:
         finding = findings[doubt.row.key]

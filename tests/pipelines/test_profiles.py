@@ -14,7 +14,7 @@ from pipelines.home.exits import BadSetting
 from pipelines.loading.changes import Changes
 from pipelines.loading.identity import Identity
 from pipelines.loading.ownership import Made, Owner
-from tests.support.exports import PAYMENTS, QUESTIONS, payments, put
+from tests.support.exports import PAYMENTS, QUESTIONS, payments, put, tasks
 from tests.support.fake_answers import Said, outcome
 from tests.support.ledgers import lose_ledger
 
@@ -275,3 +275,20 @@ def test_a_server_of_another_make_that_says_it_is_busy_may_have_made_the_row(hom
     assert found["totals"].get("in_doubt", 0) == 0, found
     assert len(other.of("PaymentNotice")) == 3
     assert asked("verify")["exit_code"] == 0
+
+
+@pytest.mark.parametrize("fault", ["lost_before", "lost_after"])
+def test_a_server_that_keeps_no_identifier_is_not_taken_at_its_word_that_a_row_is_absent(
+    home, other, asked, monkeypatch, fault
+):
+    """LEDGER-01, LEDGER-06: what is known to be there is asked for too; where its search does not show that either, the
+    row is looked up by content.
+    """
+    other.promised, other.drops = ["identifier"], {"identifier"}
+    tasks(home, "k1", "k2")
+    assert asked("import")["totals"]["created"] == 2
+    tasks(home, "k1", "k2", "k3")
+    other.faults = [fault]
+    monkeypatch.setenv("CHARTFERRY_SETTLING_SECONDS", "0")
+    assert [asked("import") for _ in range(3)][-1]["exit_code"] == 0
+    assert sorted(body["description"] for body in other.of("Task")) == ["call k1", "call k2", "call k3"]
