@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from pipelines.ledger.so_far import counts_so_far, with_outcomes
-from pipelines.ledger.states import OUTCOMES
+from pipelines.ledger.states import ASKED, OUTCOMES
 from pipelines.loading.loaded import Loaded
 from pipelines.reports.newer import tell_newer
 from pipelines.runs.counting import run_counts
@@ -69,7 +69,8 @@ def _close(session: Session, run: Run, result: Result, parts_left: bool = False)
     before = ledger.batch(target, batch_id) if run.before == "finished" else None
     is_open = result.counts["in_doubt"] or result.waits_for or parts_left
     state = "finished" if before and not is_open else result.state
-    if before and result.state != "finished" and ledger.unsettled(target, batch_id):
+    sent = before and result.state != "finished" and ledger.unsettled(target, batch_id)
+    if sent and any(record.state in ASKED for record in sent):
         state = "running"  # a run before was cut off
     counts: Mapping[str, int] = before or result.counts
     if state == "finished" and (before or run.only is None):
