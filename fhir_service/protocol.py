@@ -235,6 +235,16 @@ class Protocol(HttpToolsProtocol):
             self.send_400_response("the head of the request did not arrive in time")
 
     def send_400_response(self, msg: str) -> None:
+        cycle = self.cycle
+        if cycle is not None and not (cycle.response_complete or cycle.more_body):  # type: ignore[redundant-expr]
+            # What is no HTTP came behind a whole request, whose answer would be taken for this one's: it is the last.
+            cycle.keep_alive, self._waiting = False, b""
+            self.flow.pause_reading()
+            return
+        if self.pipeline:
+            # The body of a request that waits is broken: the client would take its answer for another's.
+            self.transport.close()
+            return
         text = _TOO_LARGE if self._said > LARGEST_HEAD else msg
         body = dump_json(outcome_of(FhirError(INVALID, text)))
         lines = ("HTTP/1.1 400 Bad Request", "content-type: application/json", f"content-length: {len(body)}")

@@ -152,3 +152,20 @@ def test_a_request_behind_an_answer_that_is_read_late_is_answered(full, monkeypa
         time.sleep(1)
         received = b"".join(iter(lambda: connection.recv(65536), b""))
     assert statuses(received) == [200] * 3
+
+
+@pytest.mark.parametrize("broken", ["no HTTP\r\n\r\n", "GET /health HTTP/1.1\r\nhost: x\r\nx" + "x" * 70_000])
+def test_no_answer_comes_before_its_turn(service, broken):
+    """What is no HTTP behind a request is not answered in that one's place: the connection ends after its answer."""
+    with connected(service) as connection:
+        connection.sendall(alive(service) + alive(service) + broken.encode())
+        received = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert statuses(received)[:2] == [200, 200]
+
+
+def test_a_broken_body_that_waits_its_turn_is_no_answer_to_another(service):
+    """The connection ends: nothing that was sent before is answered as if it was no HTTP."""
+    broken = request_of(service, "transfer-encoding: chunked", start="POST /Task HTTP/1.1") + b"no size\r\n"
+    with connected(service) as connection:
+        connection.sendall(alive(service) + broken)
+        assert 400 not in statuses(b"".join(iter(lambda: connection.recv(65536), b"")))
