@@ -71,15 +71,15 @@ def look_up(
     identity: Identity,
     doubts: Sequence[Doubt],
     ours: Mapping[str | None, set[str]],
-    made: Sequence[tuple[str, int]] = (),
+    made: Sequence[tuple[str, int]] | None = None,
 ) -> dict[str, Finding]:
     """A finding for each doubt, by key.
 
     ours: by patient, the resources that the ledger knows already. made: key and generation of records that the target
-    has. A search by identifier that asks for them too, and shows none, proves nothing of what else it does not show:
-    that is looked up by content.
+    has. A search by identifier that asks for them too, and shows none, proves nothing of what else it does not show,
+    and no more does one where none is known: that is looked up by content. None of a target that keeps identifiers.
     """
-    there = [identifier_value(*each) for each in made]
+    there = None if made is None else [identifier_value(*each) for each in made]
     findings = _by_identifier(client, identity, [doubt.row for doubt in doubts if doubt.named], there)
     told = {key for key, finding in findings.items() if finding is not NOT_TOLD}
     together: dict[tuple[str | None, str], list[Doubt]] = defaultdict(list)
@@ -110,7 +110,7 @@ def due(doubt: Doubt, resource_type: str, now: datetime, settling_seconds: float
 
 
 def _by_identifier(
-    client: FhirClient, identity: Identity, rows: Sequence[Row], witnesses: Sequence[str]
+    client: FhirClient, identity: Identity, rows: Sequence[Row], witnesses: Sequence[str] | None
 ) -> dict[str, Finding]:
     """A finding for each row, by key; many rows are asked for in one search."""
     findings: dict[str, Finding] = {}
@@ -120,18 +120,18 @@ def _by_identifier(
 
 
 def _of_search(
-    client: FhirClient, identity: Identity, rows: Sequence[Row], witnesses: Sequence[str]
+    client: FhirClient, identity: Identity, rows: Sequence[Row], witnesses: Sequence[str] | None
 ) -> dict[str, Finding]:
     """The findings of one search; value by value where the target refuses that."""
     values = [identifier_value(row.key, row.generation) for row in rows]
-    asked = dict.fromkeys([*values, *witnesses])
+    asked = dict.fromkeys([*values, *(witnesses or ())])
     try:
         there = _named(client, identity, list(asked))
     except NoResult as error:
         return {row.key: Finding(UNCLEAR, None, f"the target could not be asked ({error})") for row in rows}
     found = {row.key: _of_row(identity, row, there) for row in rows}
     shown = {value for body in there for value in values_of(identity.system, body)}
-    if witnesses and shown.isdisjoint(witnesses):
+    if witnesses is not None and shown.isdisjoint(witnesses):
         return {key: NOT_TOLD if each.state == ABSENT else each for key, each in found.items()}
     return found
 

@@ -68,7 +68,7 @@ def settle_doubts(
         others = rows_in([apart_from], {record.key: record.content_hash for record in records})
         doubts = [doubt for doubt in doubts if not (doubt.named and doubt.row.key in others)]
     ours = known_resources(ledger, target, resource_type, records)
-    made = made_before(ledger, target, source, resource_type, batch_id)
+    made = None if step.repeats else made_before(ledger, target, source, resource_type, batch_id)
     findings = look_up(client, Identity(source, resource_type), doubts, ours, made)
     now, found = ledger.clock(), list[tuple[Row, str]]()
     for doubt in doubts:

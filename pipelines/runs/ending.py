@@ -63,14 +63,18 @@ def result_of(run: Run, validated: Validated, counts: dict[str, int], message: s
     )
 
 
+def _is_sent(session: Session, batch_id: str) -> bool:
+    """True if rows of a batch were sent, and have no outcome."""
+    return any(record.state in ASKED for record in session.ledger.unsettled(session.target, batch_id))
+
+
 def _close(session: Session, run: Run, result: Result, parts_left: bool = False) -> None:
     ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
     ledger.finish_run(target, batch_id, run.number, state=result.state, counts=result.counts, message=result.message)
     before = ledger.batch(target, batch_id) if run.before == "finished" else None
     is_open = result.counts["in_doubt"] or result.waits_for or parts_left
     state = "finished" if before and not is_open else result.state
-    sent = before and result.state != "finished" and ledger.unsettled(target, batch_id)
-    if sent and any(record.state in ASKED for record in sent):
+    if before and result.state != "finished" and _is_sent(session, batch_id):
         state = "running"  # a run before was cut off
     counts: Mapping[str, int] = before or result.counts
     if state == "finished" and (before or run.only is None):
@@ -81,7 +85,8 @@ def _close(session: Session, run: Run, result: Result, parts_left: bool = False)
         state == "failed" and run.before == "running" and (earlier := ledger.batch(target, batch_id))
     ):  # runs before may have sent rows, and left others: the next import goes on with them
         counts = counts_so_far(ledger, earlier)
-        if counts["in_doubt"] or counts["accepted"] > sum(counts[name] for name in OUTCOMES):
+        done = sum(counts[name] for name in OUTCOMES)
+        if counts["in_doubt"] or (counts["accepted"] > done and (done or _is_sent(session, batch_id))):
             state = "running"
     if before or run.only is None:
         ledger.finish_batch(target, batch_id, state, counts, before["finished_at"] if before else None)
