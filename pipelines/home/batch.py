@@ -17,6 +17,10 @@ class Unreadable(WronglyAsked):
     """A file that cannot be read as a whole. The message is one sentence: the file, what is wrong, what to do."""
 
 
+class NotReadToItsEnd(Unreadable):
+    """This program failed on a file, or had no memory for it. That says nothing of the file."""
+
+
 @dataclass(frozen=True, slots=True)
 class Received:
     """A file in its batch.

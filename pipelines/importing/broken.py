@@ -19,7 +19,7 @@ from pipelines.ledger.kept import Batches
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import open_by_batch
-from pipelines.ledger.states import LANDED
+from pipelines.ledger.states import CUT_OFF, LANDED
 
 AGES = (("under a day", 1), ("1 to 7 days", 7), ("7 to 30 days", 30))
 OLDEST = "over 30 days"
@@ -69,8 +69,9 @@ class Broken:
 def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:
     """Return the problems by feed.
 
-    A failed batch counts until a later file of its name went well, or its source rows were purged. A batch without a
-    record taken counts until then too, or until none of its rejects is open.
+    A failed batch counts until a later file of its name went well, or its source rows were purged; where this program
+    failed on it, which no other file mends, until it went well itself. A batch without a record taken counts until a
+    later file of its name went well too, or until none of its rejects is open.
     """
     found: dict[str, Broken] = {}
     target = loaded_last(ledger)
@@ -111,8 +112,10 @@ def _note(
     if row["in_doubt"]:
         broken.doubts[batch_id] = int(row["in_doubt"])
     if row["state"] in ("failed", "stopped"):
-        if not _is_mended(row, ended) and kept.has_source(batch_id):
-            broken.failed[batch_id] = _why(ledger, row)
+        last_run = (ledger.runs(row["target"], batch_id) or [{}])[-1]
+        is_mended = last_run.get("state") != CUT_OFF and _is_mended(row, ended)
+        if not is_mended and kept.has_source(batch_id):
+            broken.failed[batch_id] = str(last_run.get("message") or row["state"])
     elif row["state"] == "running" and not row["in_doubt"]:
         last = max(str(run["finished_at"] or run["started_at"]) for run in ledger.runs(row["target"], batch_id))
         if last < utc_text(now - STALE):
@@ -133,11 +136,6 @@ def _is_nothing_taken(row: Mapping[str, Any], ended: Mapping[tuple[str, str], st
 def taken(counts: Mapping[str, Any]) -> int:
     """Return the number of records that landed at the target, or needed nothing."""
     return sum(int(counts[name]) for name in LANDED)
-
-
-def _why(ledger: Ledger, row: Mapping[str, Any]) -> str:
-    runs = ledger.runs(row["target"], row["batch_id"])
-    return str((runs[-1]["message"] if runs else None) or row["state"])
 
 
 def _open_rejects(ledger: Ledger, target: str, now: datetime) -> list[tuple[str, str, int]]:

@@ -38,3 +38,6 @@ OUTCOMES: tuple[RowState, ...] = (
     "in_doubt",
 )
 """The outcomes that a batch and a run count."""
+
+CUT_OFF = "cut off"
+"""State of a run that did not come to its end: it was killed, or this program failed."""

@@ -1,6 +1,7 @@
 """What needs a person now, of the published tables: files that were not loaded, rows in doubt, open rejects.
 
-A file counts until a later one of its name went well. The standing checks under Dagster say the same from the ledger.
+A file counts until a later one of its name went well; where this program failed on it, until it went well itself. The
+standing checks under Dagster say the same from the ledger.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from datetime import datetime
 import duckdb
 
 from pipelines.home.batch import shown
-from pipelines.ledger.states import LANDED
+from pipelines.ledger.states import CUT_OFF, LANDED
 
 BATCHES = f"""
     WITH here AS (SELECT target, published_at FROM publication ORDER BY published_at DESC LIMIT 1),
@@ -32,13 +33,15 @@ BATCHES = f"""
         WHERE state = 'undone' GROUP BY batch_id
     ),
     last_run AS (
-        SELECT batch_id, arg_max(message, run) AS message, max(coalesce(finished_at, started_at)) AS at
+        SELECT batch_id, arg_max(message, run) AS message, max(coalesce(finished_at, started_at)) AS at,
+            arg_max(state, run) = '{CUT_OFF}' AS cut_off
         FROM import_run GROUP BY batch_id
     )
     SELECT batch.batch_id, batch.feed, batch.file_name, batch.received_at, batch.state, batch.records, batch.taken,
         batch.created + batch.adopted + batch.updated + batch.superseded, batch.unchanged + batch.skipped,
         batch.rejected, batch.refused, coalesce(open.number, 0), coalesce(doubt.number, 0),
-        coalesce(undone.number, 0), coalesce(mended.at > batch.received_at, false), last_run.message,
+        coalesce(undone.number, 0), coalesce(mended.at > batch.received_at AND NOT last_run.cut_off, false),
+        last_run.message, coalesce(last_run.cut_off, false),
         coalesce(last_run.at < here.published_at - INTERVAL 1 HOUR, false)
     FROM batch CROSS JOIN here
     LEFT JOIN mended ON batch.feed = mended.feed AND batch.file_name IS NOT DISTINCT FROM mended.file_name
@@ -54,7 +57,8 @@ class BatchNow:
     """A batch as it is now. made, known, rejected, refused: its first outcomes. open: rejects that are still open.
 
     taken_back: records that were carried over, and that somebody has taken back since. mended: a later file of its name
-    went well. is_silent: nothing happened to it for an hour.
+    went well, and its own last run was not broken off by a fault of this program. is_silent: nothing happened to it for
+    an hour.
     """
 
     batch_id: str
@@ -73,6 +77,7 @@ class BatchNow:
     taken_back: int
     mended: bool
     message: str | None
+    is_program_at_fault: bool
     is_silent: bool
 
     @property
@@ -140,6 +145,10 @@ def _failed(batches: list[BatchNow]) -> Iterator[Problem]:
         if each.is_failed:
             why = (each.message or each.state).removeprefix(f"{each.file}: ").removeprefix(f"{each.batch_id}: ")
             remedy = "Mend the file, or the feed, and put it into the inbox again under its name."
+            if each.is_program_at_fault:
+                remedy = (
+                    f"Import it again, by a later version or with more memory: it is in batches/{each.batch_id}/source."
+                )
             yield Problem(each.file, f"Nothing of it was loaded: {why}", remedy)
 
 

@@ -9,7 +9,7 @@ from pipelines.home.batch import Received, Unreadable
 from pipelines.ledger.tables import NotPossible
 from pipelines.receiving.stage import receive
 from pipelines.runs.beginning import begin
-from pipelines.runs.ending import end, end_without_load
+from pipelines.runs.ending import end, end_unread, end_without_load
 from pipelines.runs.loading import load_run
 from pipelines.runs.run import Lines, Result, Run
 from pipelines.runs.validating import validate_run
@@ -56,7 +56,7 @@ def run_through(session: Session, run: Run) -> Result:
     try:
         validated = validate_run(session, run)
     except Unreadable as error:
-        return end_without_load(session, run, "failed", str(error))
+        return end_unread(session, run, error)
     except TargetUnusable as error:
         return end_without_load(session, run, "running", str(error))
     if validated.stop:

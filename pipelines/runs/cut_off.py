@@ -7,11 +7,10 @@ from pipelines.ledger.answering import OPEN
 from pipelines.ledger.columns import COUNTS
 from pipelines.ledger.manifests import MANIFEST, KeptRun, runs_in
 from pipelines.ledger.rejects import reject_places, unmet_since
+from pipelines.ledger.states import CUT_OFF
 from pipelines.runs.run import Run
 from pipelines.session.answers import answers_of
 from pipelines.session.session import Session
-
-STATE = "cut off"
 
 
 def retry_of(session: Session, batch_id: str) -> KeptRun | None:
@@ -49,11 +48,11 @@ def close_cut_off(session: Session, run: Run) -> None:
     ledger, batch_id = session.ledger, run.received.batch_id
     said = f"it was killed, or the machine went down; run {run.number} went on with it"
     for row in ledger.runs(session.target, batch_id):
-        if row["finished_at"] or row["run"] >= run.number or row["state"] == STATE:
+        if row["finished_at"] or row["run"] >= run.number or row["state"] == CUT_OFF:
             continue
-        ledger.cut_off_run(session.target, batch_id, row["run"], STATE, said)
+        ledger.cut_off_run(session.target, batch_id, row["run"], CUT_OFF, said)
         for _, folder, manifest in runs_in(session.batches.folder(batch_id), session.target):
             if manifest["started_at"] == row["started_at"] and not manifest.get("ended_at"):
-                manifest |= {"state": STATE, "message": said, "counts": {name: row[name] for name in COUNTS}}
+                manifest |= {"state": CUT_OFF, "message": said, "counts": {name: row[name] for name in COUNTS}}
                 write_whole(folder / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
                 session.batches.keep(batch_id, f"{folder.name}/{MANIFEST}")

@@ -3,9 +3,11 @@
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
+from pipelines.home.batch import NotReadToItsEnd, Unreadable
 from pipelines.ledger.so_far import counts_so_far, with_outcomes
-from pipelines.ledger.states import ASKED, OUTCOMES
+from pipelines.ledger.states import ASKED, CUT_OFF, OUTCOMES
 from pipelines.loading.loaded import Loaded
 from pipelines.reports.newer import tell_newer
 from pipelines.runs.counting import run_counts
@@ -31,15 +33,26 @@ def end(session: Session, run: Run, validated: Validated, loaded: Loaded) -> Res
     return result
 
 
+def end_unread(session: Session, run: Run, error: Unreadable) -> Result:
+    """End the run of a file that was not read to its end: by a fault of the file, or of this program (`cut off`)."""
+    return end_without_load(session, run, "failed", str(error), is_cut_off=isinstance(error, NotReadToItsEnd))
+
+
 def end_without_load(
-    session: Session, run: Run, state: str, message: str, validated: Validated | None = None
+    session: Session,
+    run: Run,
+    state: str,
+    message: str,
+    validated: Validated | None = None,
+    *,
+    is_cut_off: bool = False,
 ) -> Result:
     """End the run of a file from which nothing was sent. validated: what the file came to, where it was read."""
     validated = validated or Validated(run.folder)
     session.progress.end()
     result = result_of(run, validated, run_counts(validated, Loaded()), message, state)
     result.unusable = state == "running"
-    _close(session, run, result)
+    _close(session, run, result, is_cut_off=is_cut_off)
     return result
 
 
@@ -68,9 +81,10 @@ def _is_sent(session: Session, batch_id: str) -> bool:
     return any(record.state in ASKED for record in session.ledger.unsettled(session.target, batch_id))
 
 
-def _close(session: Session, run: Run, result: Result, parts_left: bool = False) -> None:
+def _close(session: Session, run: Run, result: Result, parts_left: bool = False, *, is_cut_off: bool = False) -> None:
     ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
-    ledger.finish_run(target, batch_id, run.number, state=result.state, counts=result.counts, message=result.message)
+    of_run = replace(result, state=CUT_OFF) if is_cut_off else result
+    ledger.finish_run(target, batch_id, run.number, state=of_run.state, counts=of_run.counts, message=of_run.message)
     before = ledger.batch(target, batch_id) if run.before == "finished" else None
     is_open = result.counts["in_doubt"] or result.waits_for or parts_left
     state = "finished" if before and not is_open else result.state
@@ -91,7 +105,7 @@ def _close(session: Session, run: Run, result: Result, parts_left: bool = False)
     if before or run.only is None:
         ledger.finish_batch(target, batch_id, state, counts, before["finished_at"] if before else None)
     close_cut_off(session, run)
-    write_manifest(session, run, result, ledger.now())
+    write_manifest(session, run, of_run, ledger.now())
     session.batches.keep(batch_id, f"{run.folder.name}/*")
     ledger.copy_journal()
     tell_newer(session.home, ledger, target)

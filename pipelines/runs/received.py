@@ -8,7 +8,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home import disk
-from pipelines.home.batch import Received, Unreadable
+from pipelines.home.batch import NotReadToItsEnd, Received
 from pipelines.home.exits import Explained
 from pipelines.home.faults import told
 from pipelines.runs.run import Lines
@@ -72,4 +72,4 @@ def _faults_of(received: Received) -> Iterator[None]:
     except Exception as error:
         if disk.is_full(error):
             raise
-        raise Unreadable(f"{received.file_name}: {told(error)}; nothing was sent by this run") from None
+        raise NotReadToItsEnd(f"{received.file_name}: {told(error)}; nothing was sent by this run") from None

@@ -7,7 +7,7 @@ from pipelines.ledger.lease import Lease, utc_text
 from pipelines.loading.load import Load
 from pipelines.loading.loaded import Batch
 from pipelines.runs.beginning import begin, note_batch
-from pipelines.runs.ending import end, end_without_load
+from pipelines.runs.ending import end, end_unread
 from pipelines.runs.lost import LostBatch
 from pipelines.runs.validating import validate_run
 from pipelines.session.session import Session
@@ -31,7 +31,7 @@ def adopt_batch(
     except Unreadable as error:
         if not may_have_sent(lost):
             end_runs(session, lost)
-        end_without_load(session, run, "failed", str(error))
+        end_unread(session, run, error)
         raise
     batch = Batch(session.target, lost.name, run.feed, run.folder, True, session.pace)
     connection = session.connection

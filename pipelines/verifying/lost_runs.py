@@ -5,7 +5,7 @@ from typing import Any
 
 from pipelines.ledger.columns import COUNTS
 from pipelines.ledger.rejects import open_in_batch
-from pipelines.ledger.states import LANDED
+from pipelines.ledger.states import CUT_OFF, LANDED
 from pipelines.runs.lost import NOTED, LostBatch
 from pipelines.session.session import Session
 
@@ -15,7 +15,9 @@ NOT_TOLD = "what it did is not told any more"
 
 def may_have_sent(lost: LostBatch) -> bool:
     """True if the file could be read then: one that cannot be now stays lost until it is put in again, or purged."""
-    return bool(lost.untold) or any(manifest.get("state") != "failed" for manifest in lost.manifests)
+    return bool(lost.untold) or any(
+        manifest.get("state") not in ("failed", CUT_OFF) or not manifest.get("ended_at") for manifest in lost.manifests
+    )
 
 
 def note_runs(session: Session, lost: LostBatch) -> None:

@@ -8,6 +8,8 @@
 -- column run BIGINT internal: Number of the run, from 1.
 -- column started_at TIMESTAMPTZ internal: Start, UTC.
 -- column finished_at TIMESTAMPTZ internal: End, UTC; empty while it runs and after a crash.
+-- column state VARCHAR internal: running, finished, stopped or failed, as in import_batch; or cut off (killed, or this
+--   program failed on the file).
 -- column feed_hash VARCHAR internal: Hash of the feed file's content that the run used.
 -- column rules_version VARCHAR internal: Version of the rules that the run applied.
 -- column lines BIGINT internal: Physical lines of the file.
@@ -37,6 +39,7 @@ SELECT
     ledger_run.run,
     ledger_run.started_at,
     ledger_run.finished_at,
+    ledger_run.state,
     ledger_run.feed_hash,
     ledger_run.rules_version,
     ledger_run.lines,

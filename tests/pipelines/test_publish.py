@@ -44,7 +44,7 @@ SURFACE = {
     "report_by_performer": "practitioner_id reports patients p50_turnaround_hours",
     "import_batch": "batch_id target feed source resource_type state file_name file_sha256 received_at finished_at "
     + COUNTS,
-    "import_run": f"batch_id run started_at finished_at feed_hash rules_version {COUNTS} message",
+    "import_run": f"batch_id run started_at finished_at state feed_hash rules_version {COUNTS} message",
     "import_row": "batch_id target source source_key line state resource_type resource_id patient_id source_at amount "
     "attempts http_status finished_at",
     "reject": "reject_id batch_id line source_key stage state attempts first_seen_at last_seen_at closed_by_batch",

@@ -2,15 +2,18 @@
 
 import json
 import os
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 
+import duckdb
 import pytest
 
 from pipelines.dagster.stages.validating import validate_all
 from pipelines.feeds.files.catalog import load_feeds
+from pipelines.importing.broken import Broken, broken_now
 from pipelines.ledger.ledger import Ledger
 from pipelines.receiving.stage import receive
+from pipelines.reports.attention import batches_now, problems_of
 from pipelines.session.opening import open_session
 from pipelines.validation.stage import validate
 
@@ -56,6 +59,29 @@ def test_the_other_files_of_an_import_go_on_and_the_file_can_come_again(home, ta
     assert chartferry("import", source)[0] == 0
     assert states() == {"payments-1.csv": "finished", "payments-2.csv": "finished"}
     assert len(target.of("PaymentNotice")) == 2
+
+
+@pytest.mark.publishes("import_batch", "import_run", "import_row", "publication", "reject")
+def test_no_other_file_mends_what_this_program_failed_on(home, asked, chartferry, monkeypatch):
+    """The nightly export has the same name each day: that the next one goes well loads nothing of the one before."""
+
+    def now():
+        with closing(Ledger.open(home / "ledger.db")) as ledger:
+            found = broken_now(ledger, home, datetime.now(UTC)).get("payments", Broken())
+        with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as tables:
+            return len(found.failed), [problem.remedy for problem in problems_of(batches_now(tables))]
+
+    put(home, "payments.csv", "k1")
+    with fault(monkeypatch, "payments.csv"):
+        assert asked("import")["exit_code"] == 4
+    [source] = home.glob("batches/*/source/payments.csv")
+    put(home, "payments.csv", "k2")
+    assert asked("import")["exit_code"] == 0
+    failed, [remedy] = now()
+    assert failed == 1
+    assert str(source.parent.relative_to(home)) in remedy
+    assert chartferry("import", source)[0] == 0
+    assert now() == (0, [])
 
 
 def test_memory_that_does_not_suffice_for_a_file_is_told_with_what_to_do(home, chartferry, monkeypatch, states):

@@ -10,7 +10,7 @@ from pipelines.dagster.stages.outcome import UNDER_WAY, Outcome
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Unreadable, received_before
 from pipelines.ledger.tables import NotPossible
-from pipelines.runs.ending import end_without_load
+from pipelines.runs.ending import end_unread, end_without_load
 from pipelines.runs.run import Run
 from pipelines.runs.validating import validate_run
 from pipelines.session.session import Session
@@ -48,11 +48,11 @@ def _validate_one(session: Session, run: Run) -> tuple[Run, Validated]:
     """Validate the run; end it if nothing may be sent. Raises Unreadable, and the failures of reads from the target."""
     try:
         validated = validate_run(session, run)
-    except Exception as error:
-        state, message = (
-            ("failed", str(error)) if isinstance(error, Unreadable) else (UNDER_WAY, "it was not validated to its end")
-        )
-        end_without_load(session, run, state, message)
+    except Unreadable as error:
+        end_unread(session, run, error)
+        raise
+    except Exception:
+        end_without_load(session, run, UNDER_WAY, "it was not validated to its end")
         raise
     if validated.stop:
         end_without_load(session, run, "stopped", f"{run.received.file_name}: {validated.stop}", validated)

@@ -1,6 +1,15 @@
 -- Makes replaced_batch from the ledger: the batches of which nothing was sent and in whose place a file of their name
--- went well later, as for the page.
-WITH went_well AS (
+-- went well later, as for the page. Where this program failed on a file, which its last run tells, no other replaces it.
+WITH last_run AS (
+    SELECT
+        target,
+        batch_id,
+        arg_max(state, run) AS state
+    FROM ledger_run
+    GROUP BY target, batch_id
+),
+
+went_well AS (
     SELECT
         target,
         feed,
@@ -23,4 +32,5 @@ SEMI JOIN went_well
         AND ledger_batch.feed = went_well.feed
         AND ledger_batch.file_name IS NOT DISTINCT FROM went_well.file_name
         AND ledger_batch.received_at < went_well.finished_at
-WHERE ledger_batch.state IN ('stopped', 'failed')
+LEFT JOIN last_run ON ledger_batch.target = last_run.target AND ledger_batch.batch_id = last_run.batch_id
+WHERE ledger_batch.state IN ('stopped', 'failed') AND last_run.state IS DISTINCT FROM 'cut off'
