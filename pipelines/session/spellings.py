@@ -5,11 +5,14 @@ read as ever, if it is ASCII with a digit, without blanks, plus signs, quotes an
 letter, a digit or `_`. All that rules for keys have come to refuse or to fold is outside of that.
 """
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from uuid import UUID
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.terms.columns import key
+from pipelines.feeds.terms.columns import key, of_quoted_bytes
 from pipelines.feeds.terms.texts import folded, seen
 from pipelines.ledger.ledger import Ledger
 
@@ -32,10 +35,10 @@ def known_spellings(ledger: Ledger, target: str, feed: Feed) -> Mapping[str, str
 
 
 def _forms_today(before: str) -> list[str]:
-    """Return the key as it looks, as it is read without its guard against spreadsheets, and with no UUID in quotes."""
+    """Return the key as it looks, as it is read without its guard against spreadsheets, and with nothing in quotes."""
     looks = folded(seen(before))
     forms = [form for form in (looks, key(looks)) if isinstance(form, str) and form]
-    return [*forms, *(_QUOTED_UUID.sub(r"\1", form) for form in forms[-1:])]
+    return [*forms, *(_QUOTED.sub(partial(_plain, write), form) for form in forms[-1:] for write in (bytes.hex, _uuid))]
 
 
 def read_today(before: str) -> str:
@@ -43,8 +46,26 @@ def read_today(before: str) -> str:
     return next(reversed(_forms_today(before)), before)
 
 
-_QUOTED_UUID = re.compile('"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"')
-"""As Parquet's UUIDs were read, also where the feed puts something before or behind them."""
+def _plain(write: Callable[[bytes], str], quoted: re.Match[str]) -> str:
+    """Return what is in quotes without them. write: how bytes are written that are no text."""
+    if quoted[1]:
+        return quoted[1]
+    try:
+        found = of_quoted_bytes(json.loads(quoted[0]))
+    except (ValueError, SyntaxError):
+        return quoted[0]
+    try:
+        return found.rstrip(b"\0").decode()
+    except UnicodeDecodeError:
+        return write(found)
+
+
+def _uuid(found: bytes) -> str:
+    return str(UUID(bytes=found)) if len(found) == 16 else found.hex()
+
+
+_QUOTED = re.compile("\"(?:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})|b'[^'\"]*')\"")
+"""As Parquet's UUIDs and bytes were read, also where the feed puts something before or behind them."""
 NOT_PLAIN = {
     "sqlite": "({key} GLOB '[^0-9A-Za-z_]*' OR {key} NOT GLOB '*[0-9]*' OR {key} GLOB '*[ +\"]*' OR {key} GLOB '*.0'"
     " OR length(CAST({key} AS BLOB)) <> length({key}))",

@@ -1,8 +1,10 @@
 """Keys that look the same are one record, and one that was sent in another spelling keeps it."""
 
+import json
 import sqlite3
 import sys
 import unicodedata
+import uuid
 from contextlib import closing
 
 import pytest
@@ -68,10 +70,17 @@ SENT |= {("R1", first, again): None for first in QUOTED for again in ("R1", " R1
 SENT |= {(plain, f'"{first}"', plain): None for plain, first in {r"R\1": r"R\\1", "6f1e-0a": "6f1e-0a"}.items()}
 UUID = "6f1e0000-0000-4000-8000-00000000000a"
 SENT[f"act-{UUID}/2", f'act-"{UUID}"/2', f"act-{UUID}/2"] = None
+BYTES = {
+    ("R1", json.dumps(str(b"R1\0\0")), "R1"): None,
+    ("act-R1/2", f"act-{json.dumps(str(b'R1'))}/2", "act-R1/2"): None,
+    ("ff01", json.dumps(str(b"\xff\1")), "ff01"): None,
+    (UUID, json.dumps(str(uuid.UUID(UUID).bytes)), UUID): None,
+}
+SENT |= BYTES
 """A key as it is plain, as it was first sent, and as a file has it now.
 
-With blanks, a guard against spreadsheets, or in the quotes that Parquet's UUIDs and views had, also where a feed puts
-something before the UUID or joins it with another text."""
+With blanks, a guard against spreadsheets, or in the quotes that Parquet's UUIDs, views and bytes of a fixed width had,
+also where a feed puts something before them or joins them with another text."""
 FEW = {
     *(("AB 17", first, "AB 17") for first in BLANKED),
     *(("AB 17", BLANKED[0], BLANKED[0]), ("AB 17", BLANKED[1], "AB\u202f17")),
@@ -79,6 +88,7 @@ FEW = {
     *(("R1", first, '="R1"') for first in GUARDED[1:]),
     *(("R1", first, "R1") for first in QUOTED),
     (f"act-{UUID}/2", f'act-"{UUID}"/2', f"act-{UUID}/2"),
+    *BYTES,
 }
 """Those of `make test`: each of the first spellings, and each of a file."""
 

@@ -1,12 +1,14 @@
 """Parquet files: rows in chunks, each cell as the text that a CSV would have."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
+
+import numpy as np
 
 from pipelines.feeds.reading.chunks import CHUNK
 from pipelines.feeds.reading.packed import ALWAYS_TAKEN, MOST_TIMES
@@ -14,6 +16,7 @@ from pipelines.feeds.reading.tables import TableReader, TableRow
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.names import named_columns
 from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.times import in_hours
 from pipelines.home.batch import Unreadable
 
 if TYPE_CHECKING:
@@ -21,7 +24,8 @@ if TYPE_CHECKING:
 
 ALWAYS_ROWS = 5_000_000
 """A file may have this many rows, or as many as it has bytes: rows without content need hardly any."""
-NO_TEXT = Fault("FEED-FILE-09", "bytes that are no text in UTF-8, or a day, a time or a zone that does not exist")
+HAS_NO_TEXT = "bytes that are no text in UTF-8, or a day, a time or a zone that does not exist; export it as text"
+NO_TEXT = Fault("FEED-FILE-09", HAS_NO_TEXT)
 
 
 class ParquetReader(TableReader):
@@ -45,13 +49,21 @@ class ParquetReader(TableReader):
         except (pa.ArrowException, OSError):
             raise Unreadable(f"{self.name}: no Parquet file, or a damaged one; export it again") from None
         self._check_size()
+        self.take_header(schema.names)
+        places = enumerate(self.header or (), 1)
+        self._named = [column if self._is_named(column, place) else None for place, column in places]
         self.nested = [each.name for each in schema if pa.types.is_nested(each.type)]
-        if lost := [name for name in self.nested if name in named_columns(self._own)]:
+        kinds = zip(self._named, schema.types, strict=True)
+        if lost := [column for column, kind in kinds if column and pa.types.is_nested(kind)]:
             raise Unreadable(
                 f"{self.name}: {', '.join(lost)} holds lists or objects and no single values; "
                 "export its parts as columns of their own, or as NDJSON"
             )
-        self.take_header(schema.names)
+
+    def _is_named(self, column: str, place: int) -> bool:
+        """True if the feed names a column: by its name, as one of a joined file, or by its position."""
+        joined = (f"{join}.{column}" for join in self._own.join)
+        return not named_columns(self._own).keys().isdisjoint((column, f"#{place}", *joined))
 
     def _check_size(self) -> None:
         about, size = self._file.metadata, self._path.stat().st_size
@@ -75,11 +87,16 @@ class ParquetReader(TableReader):
                 raise self._too_large()
             for cells in zip(*columns, strict=True):
                 self.counted.lines += 1
-                if any(cells):
-                    fault = NO_TEXT if None in cells else None
+                if any(cells) or None in cells:
+                    fault = self._fault(cells) if None in cells else None
                     yield TableRow(self.counted.lines, [cell or "" for cell in cells], fault)
                 else:
                     self.counted.blank += 1
+
+    def _fault(self, cells: Sequence[str | None]) -> Fault | None:
+        """Return the fault of a row that has cells without a text (None) in columns that the feed names."""
+        lost = [column for column, cell in zip(self._named, cells, strict=True) if column and cell is None]
+        return Fault(NO_TEXT.rule, f"{', '.join(lost)}: {HAS_NO_TEXT}") if lost else None
 
     def _batches(self) -> "Iterator[pa.RecordBatch]":
         import pyarrow as pa
@@ -99,7 +116,9 @@ class ParquetReader(TableReader):
             return [texts[place] for place in places]
         if pa.types.is_timestamp(column.type) and column.type.unit == "ns":  # Python's moments have microseconds
             column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
-        write = self._writers().get(str(column.type), self._written)
+        if pa.types.is_duration(column.type) and column.type.unit == "ns":
+            column = column.cast(pa.duration("us"), safe=False)
+        write = self._writer(column.type)
         try:
             return ["" if value is None else write(value) for value in column.to_pylist()]
         except (ValueError, OverflowError, LookupError):
@@ -108,28 +127,44 @@ class ParquetReader(TableReader):
     def _text_of(self, cell: "pa.Scalar[Any]") -> str | None:
         """A cell of a column in which Python has no value for one, as for a day of the year 20000; None of that."""
         try:
-            write = self._writers().get(str(cell.type), self._written)
+            write = self._writer(cell.type)
             return "" if (value := cell.as_py()) is None else write(value)
         except (ValueError, OverflowError, LookupError):
             return None
 
-    def _writers(self) -> dict[str, Callable[[Any], str | None]]:
-        texts = dict.fromkeys(("string", "large_string", "string_view"), str)
-        return {**texts, **dict.fromkeys(("binary", "large_binary", "binary_view"), _decoded), "bool": _flag}
+    def _writer(self, kind: "pa.DataType") -> Callable[[Any], str | None]:
+        import pyarrow as pa
+
+        if pa.types.is_fixed_size_binary(kind):
+            return lambda value: _decoded(value.rstrip(b"\0"))  # which fill a short text up
+        if pa.types.is_float16(kind) or pa.types.is_float32(kind):
+            return lambda value: self._written(_decimal(np.float32(value)))  # 0.1, not the double nearest to it
+        return _WRITERS.get(str(kind), self._written)
 
     def _written(self, value: object) -> str:
         """A value as a text. What is no number is absent."""
-        if isinstance(value, int):
+        if isinstance(value, int | str | UUID):
             return str(value)
         if isinstance(value, float):
-            value = Decimal(repr(value))
+            value = Decimal(repr(value)) if abs(value) < _EXACT else _decimal(value)
         if isinstance(value, Decimal):
             return "" if value.is_nan() else self._numbers.of(value) if value.is_finite() else str(value)
-        if isinstance(value, str | timedelta | UUID):
-            return str(value)
+        if isinstance(value, timedelta):
+            return in_hours(value)
+        if isinstance(value, bytes):  # of a list or an object
+            return text if (text := _decoded(value)) is not None else value.hex()
         if hasattr(value, "isoformat"):
             return str(value.isoformat())
-        return json.dumps(value, default=str, ensure_ascii=False)
+        return json.dumps(value, default=self._written, ensure_ascii=False)
+
+
+def _decimal(value: float | np.float32) -> Decimal:
+    """Return a number with a decimal at least, by which a key is seen that is none: its last figures may be lost."""
+    return Decimal(np.format_float_positional(value, trim="0"))
+
+
+_EXACT = 1e16
+"""Python writes floats from here on without a decimal."""
 
 
 def _flag(value: bool) -> str:
@@ -141,3 +176,11 @@ def _decoded(value: bytes) -> str | None:
         return value.decode()
     except UnicodeDecodeError:
         return None
+
+
+_WRITERS: dict[str, Callable[[Any], str | None]] = {
+    **dict.fromkeys(("string", "large_string", "string_view"), str),
+    **dict.fromkeys(("binary", "large_binary", "binary_view"), _decoded),
+    "bool": _flag,
+}
+"""The writers of values, by the name of their type in Arrow."""

@@ -8,7 +8,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import groupby, islice
 from operator import itemgetter
@@ -20,6 +20,7 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.since import NO_OVERLAP, Mark, Newest, NoMark, since
 from pipelines.feeds.terms.names import named_by
 from pipelines.feeds.terms.sources import Query
+from pipelines.feeds.terms.times import in_hours
 from pipelines.home.batch import Unreadable
 
 if TYPE_CHECKING:
@@ -218,4 +219,6 @@ def _text(value: bytes) -> str:
 def _written(value: Any) -> str:
     if isinstance(value, list | dict):
         return json.dumps(value, default=str, ensure_ascii=False)
+    if isinstance(value, timedelta):
+        return in_hours(value)
     return str(value.isoformat() if hasattr(value, "isoformat") else value)

@@ -86,15 +86,21 @@ def key(text: str, known_as: Mapping[str, str] = {}) -> object:
 def _without_quotes(text: str) -> str | None:
     """Return a key that is in quotes without them, and without a guard before them; None of any other.
 
-    Parquet's UUIDs, and its texts and bytes of columns of the kind `view`, were read as JSON, bytes as Python has them.
+    Parquet's UUIDs, its bytes of a fixed width, and its texts and bytes of columns of the kind `view`, were read as
+    JSON, bytes as Python has them.
     """
     if guarded := _GUARDED.fullmatch(text):
         return guarded[1]
     try:
         bare = json.loads(text) if text.startswith('"') else None
-        return ast.literal_eval(bare).decode() if bare and _BYTES.fullmatch(bare) else bare
+        return of_quoted_bytes(bare).rstrip(b"\0").decode() if bare and _BYTES.fullmatch(bare) else bare
     except (ValueError, SyntaxError):
         return None
+
+
+def of_quoted_bytes(text: str) -> bytes:
+    """Return the bytes that Python writes so: `b'ab'`. Raises ValueError and SyntaxError for what is none."""
+    return bytes(ast.literal_eval(text))
 
 
 _BYTES = re.compile(r"""b(?:'[^']*'|"[^"]*")""")

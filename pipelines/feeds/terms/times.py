@@ -229,3 +229,10 @@ def resource_micros(text: object) -> int | None:
         return micros(normal_time(text)) if isinstance(text, str) else None
     except ValueError:
         return None
+
+
+def in_hours(value: timedelta) -> str:
+    """Return a duration as a spreadsheet shows it: `25:01:01`, `-0:00:01.5`."""
+    seconds, parts = divmod(abs(value) // timedelta(microseconds=1), 1_000_000)
+    text = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return ("-" if value < timedelta() else "") + text + (f".{parts:06}" if parts else "")

@@ -16,6 +16,7 @@ from pipelines.feeds.drafting.draft import draft
 from pipelines.feeds.reading import objects, parquet
 from pipelines.feeds.reading.objects import ArrayReader
 from pipelines.feeds.reading.packed import first_content
+from pipelines.feeds.reading.parquet import ParquetReader
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
 from pipelines.validation.outcome import Validated
@@ -189,7 +190,72 @@ def test_bytes_that_are_no_text_reject_their_row(tmp_path: Path) -> None:
     table = pa.Table.from_pylist([payment(b"a"), payment(b"\xff")])
     found = read(packed(table), tmp_path, "till.parquet")
     assert accepted(found) == [(1, "a")]
-    assert [(line, message[:31]) for line, _, message in rejected(found)] == [(2, "bytes that are no text in UTF-8")]
+    assert [(line, message[:32]) for line, _, message in rejected(found)] == [(2, "id: bytes that are no text in UT")]
+
+
+def test_bytes_of_a_fixed_width_are_texts(tmp_path: Path) -> None:
+    """FEED-FILE-08, FEED-FILE-09: they came as Python writes bytes. What the feed does not name may be no text."""
+    columns = {
+        "id": pa.array([b"k1\0\0", b"k002", b"\xff\0\0\1", None], pa.binary(4)),
+        "who": pa.array([b"p1", b"p2", b"p3", None], pa.binary(2)).dictionary_encode(),
+        "amount": pa.array([1.25, 2.5, 3, None], pa.float32()),
+        "day": pa.array([b"2024-01-01", b"2024-01-01", b"2024-\xff1-01", None], pa.binary(10)),
+        "checksum": pa.array([b"\xff" * 16, b"\xfe" * 16, b"\xfd" * 16, b"\xff" * 16], pa.binary(16)),
+        "parts": pa.array([[b"a"], [b"\xff"], [b"c"], None], pa.list_(pa.binary())),
+    }
+    found = read(packed(pa.table(columns)), tmp_path, "till.parquet")
+    assert accepted(found) == [(1, "k1"), (2, "k002")]
+    assert found.amount_accepted == 375
+    said = {line: message for line, _, message in rejected(found)}
+    assert said[3].startswith("id, day: bytes that are no text in UTF-8")
+    assert set(said) == {3, 4}
+    assert next(each["record"] for each in rows(found, "rejects")) == ',p3,3.0,,,"[""c""]"\r\n'
+    assert "b'" not in str([*rows(found, "accepted"), *rows(found, "rejects")])
+
+
+TEXTS: dict[str, tuple[Any, list[str]]] = {
+    "floats": (pa.array([0.1, 1.5], pa.float32()), ["0.1", "1.5"]),
+    "large floats": (pa.array([1e20, -0.25]), ["100000000000000000000.0", "-0.25"]),
+    "no numbers": (pa.array([float("nan"), float("inf")]), ["", "Infinity"]),
+    "nothing": (pa.nulls(2), ["", ""]),
+    "decimals": (
+        pa.array([Decimal(f"{'9' * 70}.12"), Decimal("-0.10")], pa.decimal256(76, 2)),
+        [f"{'9' * 70}.12", "-0.10"],
+    ),
+    "durations": (pa.array([90_061, -1], pa.duration("s")), ["25:01:01", "-0:00:01"]),
+    "short durations": (pa.array([1_500_000_001, 60 * 10**9], pa.duration("ns")), ["0:00:01.500000", "0:01:00"]),
+    "times": (pa.array([3_661, None], pa.time32("s")), ["01:01:01", ""]),
+    "short times": (pa.array([3_661_000_000_001, None], pa.time64("ns")), ["01:01:01", ""]),
+    "moments": (
+        pa.array([10**18 + 1, None], pa.timestamp("ns", "Europe/Berlin")),
+        ["2001-09-09T03:46:40+02:00", ""],
+    ),
+    "large bytes": (pa.array([b"x", "é".encode()], pa.large_binary()), ["x", "é"]),
+    "bytes in a dictionary": (pa.array([b"xy", b"xy"], pa.binary(2)).dictionary_encode(), ["xy", "xy"]),
+}
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_a_value_is_the_text_that_a_csv_would_have(case: str, tmp_path: Path) -> None:
+    """FEED-FILE-08"""
+    values, texts = TEXTS[case]
+    (tmp_path / "till.parquet").write_bytes(packed(pa.table({"id": ["1", "2"], "value": values})))
+    feed = FeedFile(name="a", source="a", kind="payments", files=("a",))
+    with ParquetReader(tmp_path / "till.parquet", "till.parquet", feed) as reader:
+        assert [row for chunk in reader.chunks() for row in chunk.rows] == [["1", texts[0]], ["2", texts[1]]]
+
+
+def test_a_large_key_that_came_as_a_float_is_no_key(tmp_path: Path) -> None:
+    """FEED-FILE-09: its last figures may be lost, so that two records would be one."""
+    found = read(packed(pa.Table.from_pylist([payment(2.0**60), payment(7.0)])), tmp_path, "till.parquet")
+    assert [message[:25] for _, _, message in rejected(found)] == ["a spreadsheet has made a "] * 2
+
+
+def test_a_nested_column_that_the_feed_names_by_its_position_is_told(tmp_path: Path) -> None:
+    """FEED-FILE-02"""
+    table = pa.Table.from_pylist([payment([1])])
+    with pytest.raises(Unreadable, match="id holds lists or objects"):
+        validated(packed(table), tmp_path, "till.parquet", FEED.replace("{more}", "").replace('"id"', '"#1"'))
 
 
 @pytest.mark.parametrize(
