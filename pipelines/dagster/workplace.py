@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster._core.errors import DagsterExecutionInterruptedError
 
 from pipelines.client.replies import TargetUnusable
 from pipelines.dagster.names import Names
@@ -29,6 +30,15 @@ from pipelines.session.session import Session
 Context = dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.OpExecutionContext
 RESOURCE_KEY = "workplace"
 WORTH_ANOTHER_TRY = (LedgerError, TargetUnusable)
+TERMINATED = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
+
+
+class Terminated(dg.DagsterError, DagsterExecutionInterruptedError):
+    """Somebody terminated the run.
+
+    Dagster makes a step with a retry policy again after an interrupt, also after one that a person asked for. It does
+    not for an error of its own, and takes an interrupt for the end of the run: this is both.
+    """
 
 
 class Workplace:
@@ -105,13 +115,18 @@ def batches_in(context: dg.AssetExecutionContext | dg.OpExecutionContext) -> lis
 def workplace_of(context: Context) -> Iterator[Workplace]:
     """Yield the workplace of the run, and turn a failure at work into one without data.
 
-    Failures of the target or the ledger are retried, with a new session.
+    Failures of the target or the ledger are retried, with a new session. So is an interrupt, unless somebody terminated
+    the run.
     """
-    place, told = _place_of(context), None
+    place = _place_of(context)
+    told: BaseException | None = None
     try:
         yield place
     except dg.Failure:
         raise
+    except (KeyboardInterrupt, DagsterExecutionInterruptedError) as interrupt:
+        run = context.instance.get_run_by_id(context.run.run_id)
+        told = Terminated("The run was terminated.") if run and run.status in TERMINATED else type(interrupt)()
     except Explained as error:
         told = dg.Failure(str(error), allow_retries=isinstance(error, WORTH_ANOTHER_TRY))
     except Exception as error:  # noqa: BLE001 - raised again without its text, which may hold values
