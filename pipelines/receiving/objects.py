@@ -10,7 +10,7 @@ from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
 from pipelines.home.batch import Received, Unreadable
 from pipelines.home.objects import ALONE, Export, Found, ObjectInbox
 from pipelines.home.scratch import throwaway_folder
-from pipelines.home.stores import Folder
+from pipelines.home.stores import Folder, StoreUnusable
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.receiving.stage import receive
@@ -39,7 +39,8 @@ def take_in(
     """Take in the objects that are ready, feed by feed. What remains after so many seconds is left to the next look.
 
     The caller notes them as taken once the run of their batches is begun or asked for: a kill before that takes the
-    same bytes into the same batch. Raises StoreUnusable and LedgerError.
+    same bytes into the same batch. An object that cannot be had is left, where the store can be listed all the same:
+    one may be archived, or closed to these credentials. Raises StoreUnusable and LedgerError.
     """
     taken, until = (
         Taken(left=dict.fromkeys(found.alone, ALONE)),
@@ -55,6 +56,9 @@ def take_in(
             taken.left[name] = str(error).removeprefix(f"{name}: ")
         except OSError as error:
             taken.left[name] = f"cannot be taken in: {error.strerror or type(error).__name__}"
+        except StoreUnusable as error:
+            inbox.store.lying()
+            taken.left[name] = f"cannot be fetched: {str(error).removeprefix(f'{inbox.place}: ')}"
     return taken
 
 

@@ -204,7 +204,7 @@ def test_an_inbox_that_is_out_of_reach_is_one_sentence_and_nothing_is_lost(beyon
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ("half", "it does not answer, or the connection to it was lost"),
+        ("half", "payments-1.csv: cannot be fetched: it does not answer, or the connection to it was lost"),
         pytest.param("lost", "it does not answer, or the connection to it was lost", marks=pytest.mark.long),
         pytest.param("expired", "these credentials have expired", marks=pytest.mark.long),
         pytest.param(503, "it answers with an error (503)", marks=pytest.mark.long),
@@ -220,10 +220,27 @@ def test_an_export_that_comes_in_part_or_not_at_all_is_taken_whole_later(
     beyond.bucket.wrong = wrong
     code, out, err = chartferry("import")
     beyond.bucket.wrong = None
-    assert (code, f"the inbox is out of reach: s3://bucket/in/box: {said}" in out + err) == (6, True)
+    away = wrong != "half"  # which the listing is not
+    wanted = f"the inbox is out of reach: s3://bucket/in/box: {said}" if away else said
+    assert (code, wanted in out + err) == (6 if away else 4, True)
     assert amounts(target) == []
     assert states(asked("import")) == [("payments-1.csv", "finished")]
     assert amounts(target) == [float(number) for number in range(1, 9)]
+
+
+@pytest.mark.parametrize("beyond", ["bucket"], indirect=True)
+def test_an_object_that_is_not_given_out_holds_up_no_other_and_is_named(beyond, target, chartferry, asked):
+    """SCALE-03: it may be archived, or closed to these credentials."""
+    beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")
+    beyond.put("payments-2.csv", "k2,p1,2.00,2026-03-01,")
+    beyond.bucket.closed = {"in/box/payments-1.csv"}
+    for taken in ([2.0], [2.0]):
+        code, out, err = chartferry("import")
+        said = "payments-1.csv: cannot be fetched: it refuses these credentials (403)"
+        assert (code, said in out + err, amounts(target)) == (4, True, taken)
+    beyond.bucket.closed.clear()
+    assert states(asked("import")) == [("payments-1.csv", "finished")]
+    assert amounts(target) == [1.0, 2.0]
 
 
 def test_an_inbox_is_no_place_of_batches(beyond, target, chartferry, monkeypatch):

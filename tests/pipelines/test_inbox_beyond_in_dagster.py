@@ -100,3 +100,15 @@ def test_the_sensor_goes_on_where_the_inbox_beyond_is_out_of_reach(beyond, targe
     result = ticked(home)
     assert isinstance(result, dg.SensorResult)
     assert [each.tags["file"] for each in result.run_requests or ()] == ["payments-2.csv"]
+
+
+@pytest.mark.parametrize("beyond", ["bucket"], indirect=True)
+def test_an_object_that_is_not_given_out_is_named_and_the_others_are_taken(beyond, target, home, capfd):
+    """SCALE-03"""
+    beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")
+    beyond.put("payments-2.csv", "k2,p1,2.00,2026-03-01,")
+    beyond.bucket.closed = {"in/box/payments-1.csv"}
+    result = ticked(home)
+    assert isinstance(result, dg.SensorResult)
+    assert [each.tags["file"] for each in result.run_requests or ()] == ["payments-2.csv"]
+    assert "payments-1.csv: cannot be fetched: it refuses these credentials (403); it is left" in capfd.readouterr().err

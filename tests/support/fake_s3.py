@@ -21,13 +21,15 @@ class FakeBucket:
 
     parts: of uploads that are under way, by their ids. wrong: a status for every answer, or a word: `silent`, `slow`,
     `lost` (the connection ends), `cut` (in the middle of a request), `half` (in that of an object which is read),
-    `unanswered` (an object is stored, and its answer is lost), `expired` (the credentials).
+    `unanswered` (an object is stored, and its answer is lost), `expired` (the credentials). closed: keys of objects that
+    are listed and not given out, as those in an archive.
     """
 
     def __init__(self, name: str) -> None:
         self.name, self.url = name, ""
         self.objects: dict[str, tuple[bytes, datetime]] = {}
         self.wrong: int | str | None = None
+        self.closed = set[str]()
         self.parts: dict[str, dict[int, bytes]] = {}
         self.lock = Lock()
 
@@ -129,6 +131,8 @@ class Handler(BaseHTTPRequestHandler):
         elif self.command == "DELETE":
             self.bucket.objects.pop(key, None)
             self.say(204, b"")
+        elif key in self.bucket.closed:
+            self.say(403, b"<Error><Code>InvalidObjectState</Code></Error>")
         elif key in self.bucket.objects:
             body, at = self.bucket.objects[key]
             self.say(200, body, etag(body), at)
