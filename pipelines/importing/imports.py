@@ -66,15 +66,20 @@ def import_remapped(session: Session, paths: Sequence[Path]) -> Summary:
     """Import files, or the batches that an earlier version of their feed read, by today's feed and its policy."""
     if paths:
         return import_paths(session, paths, remap=True)
-    names = [row["batch_id"] for row in session.ledger.batches(session.target) if row["state"] != "failed"]
+    names = [row["batch_id"] for row in session.ledger.batches(session.target)]
     old = [each for each in received_batches(session, names) if _is_read_by_another(session, each)]
     return import_all(session, summary_of(session), old, remap=True)
 
 
 def _is_read_by_another(session: Session, waiting: Waiting) -> bool:
-    """True if an earlier version of its feed read records of a batch, or skipped rows of it when it last came."""
-    name, today = waiting.in_batch.batch_id, {waiting.feed.hash}
-    if read_by(session, name) - today:
+    """True if an earlier version of its feed read records of a batch, or skipped rows of it when it last read them.
+
+    A run that read no record, as one that failed, tells nothing. Nor does a failed batch of which nothing was sent.
+    """
+    name, today = waiting.in_batch.batch_id, waiting.feed.hash
+    if read_by(session, name) - {today}:
         return True
-    runs = session.ledger.runs(session.target, name)
-    return bool(runs) and runs[-1]["skipped"] > 0 and runs[-1]["feed_hash"] not in today
+    for run in reversed(session.ledger.runs(session.target, name)):
+        if run["records"] and (run["skipped"] or run["feed_hash"] == today):
+            return bool(run["feed_hash"] != today)
+    return False

@@ -197,6 +197,56 @@ def test_remap_applies_the_policy_to_rows_that_the_feed_skipped(home, target, as
     assert [body["description"] for body in target.of("Task")] == ["call 3"]
 
 
+@pytest.fixture
+def work_list(home):
+    """Writes the feed file of a list of tasks, which takes descriptions from the column that it is given."""
+
+    def write(what, changed="update"):
+        feed = f'kind = "tasks"\nfiles = ["list*.csv"]\nchanged = "{changed}"\n[columns]\n'
+        columns = f'task_id = "id"\ndescription = "{what}"\nstatus = "state"\nrequester_id = "by"\n'
+        (home / "feeds").mkdir(exist_ok=True)
+        (home / "feeds" / "list.toml").write_text(feed + columns)
+
+    return write
+
+
+def test_remap_reads_a_failed_file_of_which_rows_were_sent(home, target, asked, chartferry, monkeypatch, work_list):
+    """CLI-CMD-18: it failed by a mistake in the feed file. One of which nothing was sent is not read."""
+    work_list("what")
+    put(home, "list.csv", "id,what,more,state,by\nk1,call,ring,requested,a\n")
+    with monkeypatch.context() as patch:
+        patch.setattr("pipelines.runs.batch.end", Mock(side_effect=KeyboardInterrupt))
+        chartferry("import")
+    [batch] = (home / "batches").glob("list-*")
+    work_list("wanting")
+    put(home, "list-2.csv", "id,what,more,state,by\nk2,call,ring,requested,a\n")
+    assert [each["state"] for each in asked("import")["batches"]] == ["failed", "failed"]
+    work_list("more")
+    found = asked("import", "--remap")
+    assert [(each["batch_id"], each["state"]) for each in found["batches"]] == [(batch.name, "finished")]
+    assert (found["totals"]["updated"], found["totals"]["created"]) == (1, 0)
+    assert [each["description"] for each in target.of("Task")] == ["ring"]
+    assert asked("import", "--remap")["batches"] == []
+    (shown,) = [each for each in json.loads(chartferry("status", "--json")[1])["batches"] if each["created"]]
+    assert (shown["batch_id"], shown["state"], shown["created"]) == (batch.name, "finished", 1)
+
+
+def test_remap_reads_a_file_whose_rows_were_skipped_before_it_failed(home, target, asked, work_list):
+    """CLI-CMD-18: the run that failed says nothing of its rows."""
+    work_list("what", "skip")
+    for number in (1, 2):
+        rows = f"id,what,state,by\nk1,call {number},requested,a\n"
+        put(home, f"list-{number}.csv", rows)
+        asked("import")
+    work_list("wanting", "update")
+    put(home, "list-2.csv", rows)
+    assert asked("import")["batches"][0]["state"] == "failed"
+    work_list("what", "update")
+    assert asked("import", "--remap")["totals"]["updated"] == 1
+    assert [body["description"] for body in target.of("Task")] == ["call 2"]
+    assert asked("import", "--remap")["batches"] == []
+
+
 @pytest.mark.parametrize("how", ["import", "retry"])
 def test_a_row_that_remap_set_aside_stays_a_reject_until_somebody_decides(home, target, asked, how):
     """CLI-CMD-18, LEDGER-08: the chart has the content that the feed file read before, not that of the reject."""
