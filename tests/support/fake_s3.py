@@ -21,8 +21,9 @@ class FakeBucket:
 
     parts: of uploads that are under way, by their ids. wrong: a status for every answer, or a word: `silent`, `slow`,
     `lost` (the connection ends), `cut` (in the middle of a request), `half` (in that of an object which is read),
-    `unanswered` (an object is stored, and its answer is lost), `expired` (the credentials). closed: keys of objects that
-    are listed and not given out, as those in an archive.
+    `unanswered` (an object is stored, and its answer is lost), `expired` (the credentials).
+
+    closed: keys of objects that are listed and not given out, as those in an archive.
     """
 
     def __init__(self, name: str) -> None:
