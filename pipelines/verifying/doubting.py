@@ -33,8 +33,12 @@ class Doubting:
     def write_all(self) -> Loaded:
         """Write the accepted rows of the batch's run, and the repeats within its file; return the counts."""
         self._book.repeats.note_skipped(self._book.loaded)
+        progress = self._load.progress
+        progress.stage("adopt", self._load.batch.batch_id)
         for rows in accepted_rows(self._load.batch.folder / "accepted.parquet", self._since):
             self.write(rows)
+            progress.advance(len(rows))
+        progress.end()
         return self._book.loaded
 
     def write(self, rows: Sequence[Row]) -> None:

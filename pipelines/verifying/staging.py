@@ -3,7 +3,7 @@
 The target's resources are staged by `target.py`. Memory stays the same however many there are.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -138,18 +138,23 @@ def stage_contents(db: duckdb.DuckDBPyConnection, session: Session, kind: str, s
     batches = [row["batch_id"] for row in session.ledger.batches(session.target) if row["resource_type"] == kind]
     Filling(db, "content", CONTENT)
     session.batches.bring(batches, ACCEPTED)
+    if batches:
+        session.progress.stage("read what was sent", kind)
     for path in (path for name in batches for path in accepted_files(session.batches.path / name)):
         with Filling(db, "content", CONTENT, keep=True) as content, db.cursor() as cursor:
-            for key, content_hash, body in _rows(cursor, path):
-                read = orjson.loads(body)
-                content.add((key, content_hash, *fingerprints(kind, read), said(read) if kind == "Task" else None))
-                if name := sample.get((key, content_hash)):
-                    bodies[name] = read
+            for rows in _rows(cursor, path):
+                for key, content_hash, body in rows:
+                    read = orjson.loads(body)
+                    content.add((key, content_hash, *fingerprints(kind, read), said(read) if kind == "Task" else None))
+                    if name := sample.get((key, content_hash)):
+                        bodies[name] = read
+                session.progress.advance(len(rows))
+    session.progress.end()
     return bodies
 
 
-def _rows(cursor: duckdb.DuckDBPyConnection, path: Path) -> Iterable[tuple[str, str, str]]:
-    """Rows of a file that the ledger knows, in this version or an earlier one, and that no earlier file had."""
+def _rows(cursor: duckdb.DuckDBPyConnection, path: Path) -> Iterator[list[tuple[str, str, str]]]:
+    """Yield rows of a file, many at a time, that the ledger knows, in this version or an earlier one, and that no earlier file had."""
     found = cursor.sql(
         "SELECT key, content_hash, body FROM read_parquet($path) AS row"
         " SEMI JOIN (SELECT key, content_hash FROM ours UNION ALL SELECT key, content_hash FROM former) AS said"
@@ -158,4 +163,4 @@ def _rows(cursor: duckdb.DuckDBPyConnection, path: Path) -> Iterable[tuple[str, 
         params={"path": str(path)},
     )
     for part in found.to_arrow_reader(ROWS):
-        yield from zip(*(column.to_pylist() for column in part.columns), strict=True)
+        yield [*zip(*(column.to_pylist() for column in part.columns), strict=True)]

@@ -4,11 +4,12 @@ A target whose statement names the search parameters `_lastUpdated` and `identif
 other is read whole.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -37,6 +38,8 @@ ELEMENTS = {
 }
 """The elements that are compared."""
 MOST_CENTS = 2**63
+READS = 1_000
+"""Reads by id that wait for their turn at once."""
 MISSING = "SELECT DISTINCT resource_id FROM {} AS ours ANTI JOIN there ON there.id = ours.resource_id"
 
 
@@ -98,18 +101,24 @@ def stage_hidden(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> 
     A target's searches may lag behind what it has. Raises `TargetUnusable`, naming the resource that cannot be read.
     """
     _read_missing(db, session, kind, f"(FROM ours WHERE {LIVE})")
+    session.progress.end()
 
 
 def _read_missing(db: duckdb.DuckDBPyConnection, session: Session, kind: str, of: str, those: str = "true") -> None:
-    """Add those of a table's resources that `there` lacks and a read by id shows, and fill `hidden`.
+    """Add those of a table's resources that `there` lacks and a read by id shows, and fill `hidden`. If there are any
+    to read, this begins a stage.
 
     those: the ones that the searches were to show.
     """
     first = number(db, "SELECT coalesce(max(rowid), -1) + 1 FROM there")
     missing = [name for (name,) in db.execute(MISSING.format(of)).fetchall()]
+    if missing:
+        session.progress.stage("read by id", kind, len(missing))
     with reading(kind), Filling(db, "there", THERE, keep=True) as there:
-        for found in _by_id(session, kind, missing):
-            _add(there, session, kind, found)
+        for looked_at, found in _by_id(session, kind, missing):
+            for body in found:
+                there.add(there_of(kind, body))
+            session.progress.advance(looked_at)
     db.execute(f"CREATE OR REPLACE TABLE hidden AS SELECT id FROM there WHERE rowid >= {first} AND {those}")
 
 
@@ -140,6 +149,7 @@ def stage_known(db: duckdb.DuckDBPyConnection, session: Session, kind: str, name
         except (Refused, Incomplete):
             return _not_told(session)
     _each_once(db)
+    session.progress.end()
     by_name = "system LIKE 'urn:chartferry:%'" if "identifier" in searches[0] else "true"
     _read_missing(db, session, kind, "known", by_name)
     if number(db, "SELECT count(*) FROM hidden"):
@@ -166,17 +176,23 @@ def _searches(db: duckdb.DuckDBPyConnection, kind: str, named: bool) -> list[dic
     return [{"_lastUpdated": f"ge{since}"}]
 
 
-def _by_id(session: Session, kind: str, ids: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
-    """Resources by id, many in a search, and one by one what no search shows: only a read says that it is gone."""
-    client = session.connection.client
-
-    def some(part: Sequence[str]) -> list[dict[str, Any]]:
-        found = client.read_many(kind, part)
-        alone = (_alone(client, kind, name) for name in part if name not in found)
-        return [*found.values(), *(body for body in alone if body is not None)]
-
+def _by_id(session: Session, kind: str, ids: Sequence[str]) -> Iterator[tuple[int, Collection[dict[str, Any]]]]:
+    """Yield how many ids were looked at, and the resources of those: many in a search, and one by one what no search
+    shows. Only a read says that it is gone.
+    """
+    client, alone = session.connection.client, list[str]()
     with ThreadPoolExecutor(session.pace.at_once, "by id") as pool:
-        yield from pool.map(some, (ids[at : at + PAGE] for at in range(0, len(ids), PAGE)))
+        parts = [*_parts(ids, PAGE)]
+        for part, found in zip(parts, pool.map(partial(client.read_many, kind), parts), strict=True):
+            alone += [name for name in part if name not in found]
+            yield len(found), found.values()
+        for part in _parts(alone, READS):
+            for body in pool.map(partial(_alone, client, kind), part):
+                yield 1, () if body is None else (body,)
+
+
+def _parts(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (ids[at : at + size] for at in range(0, len(ids), size))
 
 
 def _alone(client: FhirClient, kind: str, name: str) -> dict[str, Any] | None:

@@ -8,7 +8,6 @@ said to be lost: the target's clock may be behind ours.
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
-from itertools import compress
 
 import duckdb
 
@@ -16,7 +15,7 @@ from pipelines.client.client import AsOf
 from pipelines.client.comparison import moment
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
-from pipelines.verifying.staging import Filling
+from pipelines.verifying.staging import Filling, number
 
 IDS_A_LOOK = 1_000
 APART = timedelta(seconds=60)
@@ -30,7 +29,9 @@ WHERE ours.state = 'updated' AND content.said IS NOT NULL
 
 def stage_behind(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> None:
     """Table `behind`: the resources that do not say what their update said, and are older than it."""
-    client = session.connection.client
+    client, progress = session.connection.client, session.progress
+    if looks := number(db, f"SELECT count(*) FROM ({NOT_SAID})"):
+        progress.stage("look for lost updates", kind, looks)
 
     def is_lost(one: tuple[str, str | None]) -> bool:
         found = client.read_as_of(kind, one[0])
@@ -40,8 +41,11 @@ def stage_behind(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> 
         found = cursor.execute(NOT_SAID)
         with reading(kind), ThreadPoolExecutor(session.pace.at_once, "look") as pool:
             while part := found.fetchmany(IDS_A_LOOK):
-                for name, _ in compress(part, pool.map(is_lost, part)):
-                    behind.add((name,))
+                for (name, _), lost in zip(part, pool.map(is_lost, part), strict=True):
+                    if lost:
+                        behind.add((name,))
+                    progress.advance(1)
+    progress.end()
 
 
 def is_older(read: AsOf, sent_at: str | None) -> bool:

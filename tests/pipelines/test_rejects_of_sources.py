@@ -51,6 +51,32 @@ def test_rejects_of_a_workbook_come_back_as_a_csv_that_a_spreadsheet_opens(pract
     assert [body["amount"]["value"] for body in practice.target.of("PaymentNotice")] == [12.5, 7.25, 5]
 
 
+def test_rejects_without_a_key_of_two_files_of_one_name_are_apart(practice):
+    """CLI-CMD-04, CLI-CMD-05: also of rows that say the same on the same line."""
+    first = PAYMENTS + payment("a") + payment("") + payment("", "7.00")
+    second = PAYMENTS + payment("b") + payment("") + payment("", "8.00")
+    for text in (first, second):
+        assert practice.take(text, "payments.csv")[0] == 3
+    query = "SELECT line, state FROM reject WHERE batch_id = '{}' ORDER BY line"
+    [(one_name, of_one), (other_name, of_other)] = sorted(practice.export().items())
+    if b"7.00" not in of_one:
+        one_name, of_one, other_name, of_other = other_name, of_other, one_name, of_one
+    opened, closed = ([(line, state) for line in (3, 4)] for state in ("open", "closed"))
+    one, other = (name.partition(".")[0] for name in (one_name, other_name))
+    mended = of_one.replace(b",,p1,", b",c,p1,", 1).replace(b",,p1,", b",d,p1,")
+    assert practice.take(mended, "payments.csv")[0] == 0
+    for again in ("", first, second, "retry"):
+        if again:
+            practice.run("rejects", "retry") if again == "retry" else practice.take(again, "payments.csv")
+        assert practice.rows(query.format(one)) == closed
+        assert practice.rows(query.format(other)) == opened
+    assert list(practice.export()) == [other_name]
+    mended = of_other.replace(b",,p1,", b",e,p1,", 1).replace(b",,p1,", b",f,p1,")
+    assert practice.take(mended, "payments.csv")[0] == 0
+    assert practice.rows(query.format(other)) == closed
+    assert sorted(key[-1] for key in practice.created()) == [*"abcdef"]
+
+
 @pytest.mark.parametrize("name", ["till.json", "till.parquet"])
 def test_rejects_of_an_array_and_of_parquet_come_back_as_lines(name, practice):
     """CLI-CMD-04, CLI-CMD-05"""

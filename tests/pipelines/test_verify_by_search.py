@@ -119,6 +119,20 @@ def test_a_target_that_refuses_what_it_declares_is_read_whole(imported, theirs, 
     assert found["whole"] == {"PaymentNotice": True, "Task": False}
 
 
+@pytest.mark.parametrize("arguments", [(), ("--all",)], ids=["asked", "whole"])
+def test_it_says_how_far_it_is(arguments, imported, theirs, chartferry, monkeypatch):
+    """CLI-CMD-17: also while it reads one by one what a restored target has lost."""
+    monkeypatch.setattr("pipelines.home.progress.SECONDS_A_LINE", 0)
+    for body in ours(theirs, "PaymentNotice")[:2]:
+        del theirs.stored[body["id"]]
+    said = chartferry("verify", *arguments)[2].splitlines()
+    assert any(line.startswith("PaymentNotice: read by id 1 of 2 rows, ") for line in said)
+    assert any(line.startswith("PaymentNotice: read by id done, 2 rows in ") for line in said)
+    for kind, rows in (("PaymentNotice", 3), ("Task", 2)):
+        assert any(line.startswith(f"{kind}: read what was sent done, {rows} rows in ") for line in said)
+    assert not [line for line in said if line.startswith(" ")]
+
+
 def test_no_patient_is_shown(imported, chartferry):
     assert "Patient/" not in json.dumps(chartferry("verify", "--json")[1])
 

@@ -239,6 +239,7 @@ def test_an_update_that_a_restored_store_lost_is_named_and_put_in_again(restored
         3,
         [("not updated", f"{batch}:2", old["k1"]), ("not updated", f"{batch}:3", old["k2"])],
     )
+    assert "Task: look for lost updates done, 3 rows in " in chartferry("verify")[2]
     evidence = asked("evidence")
     assert (evidence["exit_code"], [feed["agrees"] for feed in evidence["feeds"]]) == (3, [False])
     assert asked("import", "--again", batch)["totals"]["updated"] == 2
