@@ -18,10 +18,10 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 
 from pipelines.client.replies import TargetUnusable
 from pipelines.dagster.names import Names
-from pipelines.home.dagster_folder import CLINIC, INSECURE, STRICT, is_set
+from pipelines.home.dagster_folder import INSECURE, STRICT, is_set
 from pipelines.home.exits import Explained
 from pipelines.home.inbox import Inbox
-from pipelines.home.preparing import INBOX, prepare_home
+from pipelines.home.preparing import check_mounted, prepare_home
 from pipelines.home.progress import PlainProgress
 from pipelines.ledger.tables import LedgerError
 from pipelines.session.opening import open_session
@@ -75,8 +75,7 @@ class Workplace:
 def workplace_resource(home: Path, environ: Mapping[str, str]) -> dg.ResourceDefinition:
     @dg.resource(description="The home folder and the target, as the environment names them.")
     def workplace(context: dg.InitResourceContext) -> Iterator[Workplace]:
-        if environ.get(CLINIC) and not (home / INBOX).is_dir():
-            raise dg.Failure(f"{home} has no folder {INBOX}: its disk may not be mounted, and it is not made anew")
+        check_mounted(home, environ)
         prepare_home(home)
         place = Workplace(home, environ, _began(context))
         try:

@@ -1,15 +1,22 @@
 """Make the state folder ready for a command that writes."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
-from pipelines.home.dagster_folder import prepare_dagster_home
-from pipelines.home.folder import make_private
+from pipelines.home.dagster_folder import CLINIC, prepare_dagster_home
+from pipelines.home.folder import BadHome, make_private
 from pipelines.home.scratch import remove_leftovers
 
 INBOX = "inbox"
 """The folder that every home has; a clinic's home without it is taken for one whose disk is not mounted."""
 FOLDERS = (INBOX, "feeds", "batches")
+
+
+def check_mounted(home: Path, environ: Mapping[str, str]) -> None:
+    """Raise `BadHome` where a clinic's home is not there: nothing is known of it, and it is not made anew."""
+    if environ.get(CLINIC) and not (home / INBOX).is_dir():
+        raise BadHome(f"{home} has no folder {INBOX}: its disk may not be mounted, and it is not made anew")
 
 
 def prepare_home(home: Path) -> None:

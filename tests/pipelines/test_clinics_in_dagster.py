@@ -1,9 +1,11 @@
 """Several clinics in one Dagster: no name of one is another's, and none sees, tells of or deletes another's runs."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -18,6 +20,7 @@ from pipelines.dagster.retention import delete_old
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import BATCH_TAG, prepare_shared_dagster
+from pipelines.home.folder import BadHome
 from tests.support.practice import SAMPLES, Practice, materialized, observed, practicing
 
 NORTH, SOUTH = Names("north"), Names("south")
@@ -132,3 +135,39 @@ def test_a_code_server_gives_up_only_the_runs_of_its_clinic(tmp_path: Path, monk
         give_up(lost_runs("north"))
         found = {run.run_id: run.status.value for run in instance.get_runs()}
         assert found == {north: "FAILURE", south: "STARTED"}
+
+
+def test_nothing_is_green_and_nothing_is_over_of_a_clinic_whose_home_has_vanished(tmp_path: Path) -> None:
+    """Its disk may not be mounted: what was broken may still be."""
+    home, marker = tmp_path / "home", tmp_path / "told"
+    (home / "inbox").mkdir(parents=True)
+    environ = {
+        "CHARTFERRY_HOME": str(home),
+        "CHARTFERRY_CLINIC": "north",
+        "FHIR_BASE_URL": "http://127.0.0.1:1",
+        "FHIR_TOKEN": "x",
+        "CHARTFERRY_ALERT_COMMAND": f"tee -a {marker}",
+    }
+    repository = build_definitions(environ).get_repository_def()
+    home.rename(tmp_path / "elsewhere")
+    said = f"{home} has no folder inbox: its disk may not be mounted, and it is not made anew"
+
+    def tick(name: str, cursor: str | None = None) -> dg.SensorResult:
+        with dg.DagsterInstance.ephemeral() as instance:
+            context = dg.build_sensor_context(instance, cursor, repository_def=repository)
+            result = repository.get_sensor_def(f"north_{name}")(context)
+        assert isinstance(result, dg.SensorResult)
+        return result
+
+    noted: list[Any] = list(tick("standing_check_after_imports").asset_events)
+    assert noted
+    wanted = {(False, f"What is broken could not be read: {said}.")}
+    assert {(each.passed, each.description) for each in noted} == wanted
+    failed = {"since": 0.0, "keys": ["failed payments-1"], "tries": {}, "last": {"failed payments-1": "It failed."}}
+    tick("alerts", json.dumps(failed))
+    assert [json.loads(each)["event"] for each in marker.read_text().replace("}{", "}\n{").splitlines()] == [
+        "state_unknown"
+    ]
+    with pytest.raises(BadHome, match="may not be mounted"):
+        tick("inbox")
+    assert not home.exists()

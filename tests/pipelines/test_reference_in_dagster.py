@@ -161,6 +161,15 @@ def test_a_file_that_looks_new_is_not_read_by_the_sensor(tmp_path: Path, monkeyp
         assert request.job_name == "load_reference"
 
 
+def test_a_name_that_is_no_text_is_said_as_one(tmp_path: Path) -> None:
+    """Dagster cannot store another: the sensor would fail at each look, and nothing would be imported."""
+    with empty_home(tmp_path) as practice:
+        (practice.home / "reference" / os.fsdecode(b"patients\xff.ndjson")).write_bytes(b"")
+        result = practice.tick("inbox")
+    assert result.skip_reason
+    assert result.skip_reason.skip_message == r"Imports wait for reference data: patients\xff.ndjson."
+
+
 def test_another_target_takes_no_reference_data_from_here(tmp_path: Path) -> None:
     (tmp_path / "reference").mkdir()
     (tmp_path / "reference" / "patients.ndjson").write_text("{}")

@@ -21,7 +21,9 @@ from pipelines.dagster.names import Job, Names
 from pipelines.dagster.requests import ask_for, batches_under_way, keys_of, result_of
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Catalog
+from pipelines.home.batch import shown
 from pipelines.home.inbox import Inbox
+from pipelines.home.preparing import check_mounted
 from pipelines.session.ledger import ledger_of
 
 SECONDS_BETWEEN_LOOKS = 9
@@ -41,6 +43,7 @@ def inbox_sensor(home: Path, environ: Mapping[str, str], catalog: Catalog, jobs:
 
     @ticking(names, home, "inbox", SECONDS_BETWEEN_LOOKS, says, jobs)
     def inbox(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        check_mounted(home, environ)
         before = from_cursor(context.cursor)
         waiting = reference.looks_new(home) if reference.is_bundled(environ) else []
         if waiting:
@@ -78,7 +81,7 @@ def _reference_first(names: Names, waiting: Sequence[Path], before: Seen, turn: 
     marks = frozenset(mark_of(path, about) for path, about in looked)
     still = all(is_quiet(path, about, now) or mark_of(path, about) in before.still for path, about in looked)
     request = dg.RunRequest(f"{short_hash(sorted(marks))} {turn}", job_name=names.job(reference.JOB))
-    said = ", ".join(path.name for path in waiting[:NAMES_SAID])
+    said = ", ".join(shown(path.name) for path in waiting[:NAMES_SAID])
     return dg.SensorResult(
         run_requests=[request] if still else [],
         cursor=to_cursor(Seen(before.still | marks, before.asked, before.left, before.feeds)),
