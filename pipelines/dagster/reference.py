@@ -66,6 +66,11 @@ def looks_new(home: Path) -> list[Path]:
     return [path for path in reference_files(home) if _looks_new(path.stat(), noted.get(path.name))]
 
 
+def named(files: Sequence[Path]) -> str:
+    """Return the names of the first files, as text."""
+    return ", ".join(shown(path.name) for path in files[:NAMED])
+
+
 def _looks_new(about: os.stat_result, loaded: Loaded | None) -> bool:
     return loaded is None or (about.st_size, about.st_mtime_ns) != (loaded.size, loaded.modified)
 

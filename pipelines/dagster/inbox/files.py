@@ -3,13 +3,14 @@
 import hashlib
 import os
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from stat import S_ISREG
 
 from pipelines.home import quiet
 from pipelines.home.batch import is_control
+from pipelines.home.preparing import INBOX, check_mounted
 from pipelines.receiving.written import QUIET
 
 BYTES_OF_MARK = 6
@@ -19,6 +20,12 @@ LAIN_TOO_LONG = timedelta(hours=1)
 def is_quiet(path: Path, about: os.stat_result, now: datetime) -> bool:
     """True if a file has not changed for some seconds, by a clock that can be trusted."""
     return quiet.is_quiet(path, max(about.st_mtime, about.st_ctime), now.timestamp(), QUIET)
+
+
+def has_inbox(home: Path, environ: Mapping[str, str]) -> bool:
+    """True if there is an inbox. Raises `BadHome` where that of a clinic has vanished."""
+    check_mounted(home, environ)
+    return (home / INBOX).is_dir()
 
 
 def lain_for(inbox: Path, now: datetime, least: timedelta) -> dict[str, datetime]:

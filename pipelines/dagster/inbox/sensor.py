@@ -12,18 +12,16 @@ from pathlib import Path
 import dagster as dg
 
 from pipelines.dagster import reference
-from pipelines.dagster.inbox.files import files_in, is_quiet, mark_of, short_hash
+from pipelines.dagster.inbox.files import files_in, has_inbox, is_quiet, mark_of, short_hash
 from pipelines.dagster.inbox.hashes import Hashes
-from pipelines.dagster.inbox.look import NAMES_SAID, Look, Surroundings, look, warnings_of
+from pipelines.dagster.inbox.look import Look, Surroundings, look, warnings_of
 from pipelines.dagster.inbox.objects import Objects
 from pipelines.dagster.inbox.seen import Seen, from_cursor, to_cursor
 from pipelines.dagster.names import Job, Names
 from pipelines.dagster.requests import ask_for, batches_under_way, keys_of, result_of
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Catalog
-from pipelines.home.batch import shown
 from pipelines.home.inbox import Inbox
-from pipelines.home.preparing import check_mounted
 from pipelines.session.ledger import ledger_of
 
 SECONDS_BETWEEN_LOOKS = 9
@@ -43,12 +41,11 @@ def inbox_sensor(home: Path, environ: Mapping[str, str], catalog: Catalog, jobs:
 
     @ticking(names, home, "inbox", SECONDS_BETWEEN_LOOKS, says, jobs)
     def inbox(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        check_mounted(home, environ)
+        is_there = has_inbox(home, environ)
         before = from_cursor(context.cursor)
         waiting = reference.looks_new(home) if reference.is_bundled(environ) else []
         if waiting:
             return _reference_first(names, waiting, before, int(time.time() // SECONDS_BEFORE_ANOTHER_LOAD))
-        is_there = (home / "inbox").is_dir()
         if not (is_there or links.beyond):
             return dg.SkipReason("There is no inbox yet.")
         now, beyond, found = datetime.now(UTC), objects.look(catalog, context.instance), Look()
@@ -81,11 +78,10 @@ def _reference_first(names: Names, waiting: Sequence[Path], before: Seen, turn: 
     marks = frozenset(mark_of(path, about) for path, about in looked)
     still = all(is_quiet(path, about, now) or mark_of(path, about) in before.still for path, about in looked)
     request = dg.RunRequest(f"{short_hash(sorted(marks))} {turn}", job_name=names.job(reference.JOB))
-    said = ", ".join(shown(path.name) for path in waiting[:NAMES_SAID])
     return dg.SensorResult(
         run_requests=[request] if still else [],
         cursor=to_cursor(Seen(before.still | marks, before.asked, before.left, before.feeds)),
-        skip_reason=None if still else f"Imports wait for reference data: {said}.",
+        skip_reason=None if still else f"Imports wait for reference data: {reference.named(waiting)}.",
     )
 
 
