@@ -6,6 +6,7 @@ from pathlib import Path
 import dagster as dg
 
 from pipelines.dagster.names import Job, Names
+from pipelines.dagster.unread import said_of
 from pipelines.home.ticks import forget_tick, note_tick
 
 Look = Callable[[dg.SensorEvaluationContext], dg.SensorResult | dg.SkipReason]
@@ -43,7 +44,11 @@ def ticking(
         )
         def noted(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
             note_tick(home, name)
-            return look(context)
+            try:
+                return look(context)
+            except Exception as error:  # noqa: BLE001 - raised again without its text and its causes
+                said = said_of(error)
+            raise dg.Failure(said)  # out there, or Dagster would keep the first one beside it
 
         return noted
 

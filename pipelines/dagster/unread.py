@@ -1,8 +1,12 @@
 """What is said where the state of a home cannot be read: neither that all is well, nor what a failure of ours says."""
 
+import os
+
 from sqlalchemy.exc import SQLAlchemyError
 
+from pipelines.home.batch import shown
 from pipelines.home.exits import Explained
+from pipelines.home.faults import told
 from pipelines.ledger.database import why
 
 UNREAD = (Explained, SQLAlchemyError, OSError)
@@ -10,11 +14,16 @@ UNREAD = (Explained, SQLAlchemyError, OSError)
 
 
 def unread(error: Explained | SQLAlchemyError | OSError) -> str:
-    """Return the sentence on such a failure."""
+    """Return the sentence on such a failure of a look at what is broken."""
+    return f"What is broken could not be read: {said_of(error)}."
+
+
+def said_of(error: Exception) -> str:
+    """Return what may be said of a failure: not the text of one that nobody foresaw, which may hold values."""
     if isinstance(error, SQLAlchemyError):
-        said = why(error)
-    elif isinstance(error, OSError):
-        said = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or type(error).__name__
-    else:
-        said = str(error)
-    return f"What is broken could not be read: {said}."
+        return why(error)
+    if isinstance(error, OSError):
+        named = shown(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+        reason = error.strerror or type(error).__name__
+        return f"{named}: {reason}" if named else reason
+    return str(error) if isinstance(error, Explained) else told(error)

@@ -20,7 +20,6 @@ from pipelines.dagster.retention import delete_old
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import BATCH_TAG, prepare_shared_dagster
-from pipelines.home.folder import BadHome
 from tests.support.practice import SAMPLES, Practice, materialized, observed, practicing
 
 NORTH, SOUTH = Names("north"), Names("south")
@@ -168,6 +167,6 @@ def test_nothing_is_green_and_nothing_is_over_of_a_clinic_whose_home_has_vanishe
     assert [json.loads(each)["event"] for each in marker.read_text().replace("}{", "}\n{").splitlines()] == [
         "state_unknown"
     ]
-    with pytest.raises(BadHome, match="may not be mounted"):
+    with pytest.raises(dg.Failure, match="may not be mounted"):
         tick("inbox")
     assert not home.exists()

@@ -5,11 +5,13 @@ By the command and by Dagster: the markers and the places of patient data are th
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import dagster as dg
 import duckdb
 import pytest
+from dagster._utils.error import serializable_error_info_from_exc_info
 from sqlalchemy.exc import IntegrityError
 
 from pipelines.cli import run as chartferry
@@ -17,6 +19,7 @@ from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import prepare_dagster_home
+from pipelines.session.ledger import open_ledger
 from tests.pipelines.test_privacy import TASKS, leaks, mark
 from tests.support.fake_target import FakeTarget
 from tests.support.publishing import publish_only
@@ -117,3 +120,39 @@ def test_a_failure_under_dagster_tells_no_value(
         assert instance.get_run_records()
     assert list((home / "dagster").rglob("*.db"))
     assert leaks(home, *capfd.readouterr()) == {}
+
+
+LOOKS = {
+    "inbox": "pipelines.dagster.inbox.look.feed_of",
+    "unfinished": "pipelines.dagster.unfinished.sensor.anything_left",
+    "command_line": "pipelines.dagster.command_line.ended_runs",
+    "publish_after_imports": "pipelines.dagster.publishing.news",
+    "standing_check_after_imports": "pipelines.dagster.standing.sensor.verdicts_now",
+    "alerts": "pipelines.dagster.alerts.of_runs",
+}
+"""What a fault of ours strikes in a look of each sensor."""
+
+
+@pytest.mark.parametrize("sensor", LOOKS)
+def test_a_failure_of_a_sensor_tells_no_value(
+    sensor: str, home: Path, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REPORT-25: Dagster keeps the errors of looks, with their causes."""
+    with closing(open_ledger(home, os.environ)):
+        (home / "inbox" / "tasks-1.csv").write_text(ROWS, encoding="utf-8")
+    os.utime(home / "inbox" / "tasks-1.csv", (0, 0))
+    monkeypatch.setattr("pipelines.dagster.inbox.look.is_quiet", lambda *_: True)
+    environ = {**os.environ, "CHARTFERRY_HOME": str(home), "CHARTFERRY_ALERT_COMMAND": "true"}
+    repository = build_definitions(environ).get_repository_def()
+
+    def struck(*_: object, **__: object) -> None:
+        raise ValueError(f"could not convert {mark('crash')}") from KeyError(mark("cause"))
+
+    monkeypatch.setattr(LOOKS[sensor], struck)
+    with dg.DagsterInstance.ephemeral() as instance:
+        context = dg.build_sensor_context(instance, repository_def=repository)
+        with pytest.raises(dg.Failure) as failed:
+            repository.get_sensor_def(sensor)(context)
+    kept = serializable_error_info_from_exc_info((failed.type, failed.value, failed.tb))
+    assert "a fault of this program: ValueError at " in str(kept)
+    assert "Qz" not in str(kept)
