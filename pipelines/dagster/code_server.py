@@ -8,7 +8,6 @@ itself; `end_without_definitions` does.
 
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -48,7 +47,7 @@ def serve(module: str, address: str, seconds: float = SECONDS_BETWEEN_LOOKS) -> 
 
     signal.signal(signal.SIGINT, interrupted)  # Dagster does with SIGTERM what is done with SIGINT
     location = Names.of(os.environ).clinic or module
-    lost, heard = lost_runs(location), _heard(address)
+    lost, heard = lost_runs(location), heard_of_daemon(os.environ)
     for name, target, given in (
         ("definitions", end_without_definitions, (stop, end_with_runs, seconds)),
         ("lost runs", give_up_when, (heard, stop, lost)),
@@ -169,21 +168,14 @@ def give_up(lost: Mapping[str, float | None]) -> None:
                 instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
 
 
-def _heard(address: str) -> Callable[[], bool]:
-    """Return what tells whether the daemon reaches this code server: by its socket at once, from another host later.
+def heard_of_daemon(environ: Mapping[str, str]) -> Callable[[], bool]:
+    """Return what tells whether the daemon has reached this code server: when it has let a sensor look.
 
-    There it tries again with pauses, and has reached it when it has let a sensor look.
+    It tries again with pauses, also where it is on this host: that the code server listens does not tell it.
     """
-    if not _host_and_port(address):
-        return lambda: _listens(address)
-    home = Path(os.environ.get("CHARTFERRY_HOME") or "var").resolve()
+    home = Path(environ.get("CHARTFERRY_HOME") or "var").resolve()
     before = last_ticks(home)
     return lambda: last_ticks(home) != before
-
-
-def _listens(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as tried:
-        return tried.connect_ex(path) == 0
 
 
 if __name__ == "__main__":

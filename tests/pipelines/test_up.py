@@ -28,6 +28,7 @@ from pipelines.dagster.code_server import give_up, lost_runs
 from pipelines.home.dagster_folder import LOAD_POOL, dagster_environment, lacking, prepare_dagster_home
 from pipelines.home.exits import BadSetting
 from pipelines.home.logs import rotate
+from pipelines.home.ticks import note_tick
 from pipelines.session import service_commands
 from tests.support import loopback
 from tests.support.alive import lives
@@ -234,6 +235,16 @@ def test_lost_runs_are_given_up_once_the_daemon_is_heard_or_after_a_while_and_ag
     answers = iter([None])
     code_server.give_up_when(lambda: False, threading.Event(), {"two": 1.0}, seconds=0.01)
     assert given == ["one", "one", "two"]
+
+
+def test_the_daemon_is_heard_once_it_has_let_a_sensor_look(tmp_path: Path) -> None:
+    """Dagster retries a lost run once. A daemon that knows the code server as away gives the retry up."""
+    (tmp_path / "dagster").mkdir()
+    note_tick(tmp_path, "inbox")
+    heard = code_server.heard_of_daemon({"CHARTFERRY_HOME": str(tmp_path)})
+    assert not heard()
+    note_tick(tmp_path, "unfinished")
+    assert heard()
 
 
 def test_what_an_attended_process_started_ends_with_it_when_nobody_attends_any_more() -> None:
