@@ -11,7 +11,7 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.columns import LARGEST
-from pipelines.ledger.inserting import is_inserted, keep_others_out
+from pipelines.ledger.inserting import insert_new, is_inserted, keep_others_out
 from pipelines.ledger.rows import SoFar
 from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.tables import LedgerError, NotPossible
@@ -46,8 +46,10 @@ class BatchLedger(LedgerAccess):
 
     @verb
     def note_alias(self, target_id: str, known_as: str) -> None:
-        """Note the id of a target that the ledger knows by its address, since the target shows an id now."""
-        self.execute(t.alias.insert().values(target_id=target_id, known_as=known_as))
+        """Note the id of a target that the ledger knows by its address, since the target shows an id now. Of two
+        machines that see it first at once, one notes it.
+        """
+        insert_new(self, t.alias, [{"target_id": target_id, "known_as": known_as}])
 
     @verb
     def start_batch(self, target: str, batch_id: str, **values: Any) -> bool:

@@ -27,6 +27,9 @@ def is_inserted(ledger: LedgerAccess, table: Table, row: Mapping[str, Any]) -> b
 def keep_others_out(ledger: LedgerAccess) -> None:
     """Let nobody else end a transaction that writes before this one: by the lock which all take at their end, so that
     no two wait for each other. In a ledger in a file nobody has begun one.
+
+    Who reads rejects or decisions to write what follows calls it before that, and after all that is written of other
+    tables: a lease keeps out those who write records, and none who discards a reject.
     """
     if ledger.engine.dialect.name == "postgresql":
         ledger.execute(text("LOCK TABLE journal IN SHARE ROW EXCLUSIVE MODE"))

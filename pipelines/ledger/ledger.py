@@ -13,6 +13,7 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.answering import OPEN
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.former import KEEP_OUTCOME
+from pipelines.ledger.inserting import keep_others_out
 from pipelines.ledger.lease import Held, Holder, Lease
 from pipelines.ledger.rejects import named_rejects, wait_on, waiting_elsewhere
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reject, Repeat, Sighting, SoFar
@@ -255,6 +256,7 @@ class Ledger(BatchLedger):
         self, target: str, source: str, resource_type: str, batch_id: str, rejects: Collection[Reject]
     ) -> list[str]:
         """Set records aside; return their ids in order. One met again counts an attempt and gets today's reasons."""
+        keep_others_out(self)
         now = self.now()
         named = named_rejects(self, target, source, resource_type, batch_id, list(rejects))
         rows = [
@@ -292,6 +294,7 @@ class Ledger(BatchLedger):
             ids: of rejects that a correction has named.
             there: by key, the content hashes of records that the target had already. They settle that content alone.
         """
+        keep_others_out(self)
         made, answered = set(keys), set(ids)
         received = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
         came = {str(name): str(at) for name, at in self.read(received)}

@@ -14,7 +14,7 @@ from pipelines.ledger.access import VALUES_A_QUERY, LedgerAccess
 from pipelines.ledger.answering import DISCARD, OPEN, Of, on_lines, states_of
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.heard import marked
-from pipelines.ledger.inserting import insert_new
+from pipelines.ledger.inserting import insert_new, keep_others_out
 from pipelines.ledger.rows import Reason, Reject, reject_id
 from pipelines.ledger.states import LANDED
 from pipelines.ledger.verbs import verb
@@ -81,6 +81,7 @@ def resubmit(
     answers: Mapping[int, Sequence[str]],
 ) -> None:
     """Note that these records, by line, are on their way to answer these rejects."""
+    keep_others_out(ledger)
     valid = _answerable(ledger, target, source, resource_type, batch_id, answers)
     _note(ledger, (target, source, resource_type), batch_id, valid)
     wait_on(ledger, target, (name for names in valid.values() for name in names))
@@ -96,6 +97,7 @@ def note_answers(
     answers: Mapping[int, Sequence[str]],
 ) -> None:
     """Note that these records, by line, answer rejects that stay open: others of the batch are wrong for them."""
+    keep_others_out(ledger)
     of = (target, source, resource_type)
     _note(ledger, of, batch_id, _answerable(ledger, *of, batch_id, answers))
 
@@ -165,6 +167,7 @@ def _note(ledger: LedgerAccess, of: Of, batch_id: str, answers: Mapping[int, Seq
 
 def open_unanswered(ledger: LedgerAccess, of: Of, keys: Collection[str]) -> None:
     """Open closed rejects that records of these keys have answered, where nothing that is there answers them now."""
+    keep_others_out(ledger)
     target, source, resource_type = of
     former, lines = t.former.c, defaultdict[str, set[int]](set)
     stood = select(former.batch_id, former.line).where(former.target == target, former.source == source)
@@ -211,6 +214,7 @@ def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
 
     The records of one file that answer a reject together are judged together, once all of them have come to something.
     """
+    keep_others_out(ledger)
     waiting = list(_places(ledger, target, ("resubmitted",)))
     of_rows = on_lines(ledger, target, waiting, "state")
     found, in_batch = defaultdict[str, set[str]](set), dict[str, str]()
@@ -319,6 +323,7 @@ def discard(ledger: BatchLedger, ids: Sequence[str], user: str, why: str) -> dic
 
     Gives what stands in the way: the state by id, `unknown` where there is no such reject.
     """
+    keep_others_out(ledger)
     reject = t.reject.c
     query = select(reject.reject_id, reject.target, reject.state)
     rows = ledger.read_of(query, reject.reject_id, sorted(ids))

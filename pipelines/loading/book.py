@@ -83,9 +83,9 @@ class Book:
             for row, _ in aside:
                 self.loaded.add("rejected", row.amount_cents)
                 self.refused.add(row.key)
-            self._outcomes.set_aside([(row, [reason]) for row, reason in aside], "rule")
             if so_far := self.so_far():
                 self.load.ledger.count_run(self.load.batch.target, so_far)
+            self._outcomes.set_aside([(row, [reason]) for row, reason in aside], "rule")
         self.load.progress.advance(len(aside))
 
     def _planned(self, rows: Iterable[Row]) -> set[str]:

@@ -154,7 +154,9 @@ def stage_contents(db: duckdb.DuckDBPyConnection, session: Session, kind: str, s
 
 
 def _rows(cursor: duckdb.DuckDBPyConnection, path: Path) -> Iterator[list[tuple[str, str, str]]]:
-    """Yield rows of a file, many at a time, that the ledger knows, in this version or an earlier one, and that no earlier file had."""
+    """Yield rows of a file, many at a time: those that the ledger knows, in this version or an earlier one, and that no
+    earlier file had.
+    """
     found = cursor.sql(
         "SELECT key, content_hash, body FROM read_parquet($path) AS row"
         " SEMI JOIN (SELECT key, content_hash FROM ours UNION ALL SELECT key, content_hash FROM former) AS said"

@@ -6,21 +6,26 @@ import shutil
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any
 
 import duckdb
 import psycopg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError
 
 from pipelines.cli import run
+from pipelines.ledger import tables as t
+from pipelines.ledger.addresses import known_as
 from pipelines.ledger.former import intend_change
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.notes import RESPONSE, Group, Member, keep_members, members_of
-from pipelines.ledger.rows import Intent, Outcome
+from pipelines.ledger.rejects import discard, resubmit, settle_resubmitted
+from pipelines.ledger.rows import Intent, Outcome, Reason, Reject
 from tests.conftest import running, small_world
 from tests.pipelines.test_rehearsal import HEADER, ROWS, WORLD
 from tests.pipelines.test_shared_notes import MONDAY, forms, in_notes
@@ -28,6 +33,7 @@ from tests.support import commands
 from tests.support.exports import TASKS, payments, tasks
 from tests.support.replaying import rows_of
 
+OF_PAYMENTS = ("urn:t", "s", "PaymentNotice")
 ABOUT = {"feed": "payments", "source": "s", "resource_type": "PaymentNotice", "file_name": "f", "file_sha256": "0"}
 
 
@@ -369,3 +375,124 @@ def test_machines_that_decide_on_the_same_batch_or_ask_the_same_query_at_once_al
         assert sorted(each["user"] for each in ledger.decisions()) == [f"u{number}" for number in range(machines)]
         assert len({each["decision_id"] for each in ledger.decisions()}) == machines
         assert ledger.mark("urn:t", "visits", "q") in [("number", str(number)) for number in range(machines)]
+
+
+def test_machines_that_see_the_id_of_a_known_target_first_at_once_all_go_on(ledger_url):
+    """SCALE-03: one notes it."""
+    machines, together = 6, Barrier(6, timeout=20)
+    with closing(Ledger.open(ledger_url)) as ledger:
+        ledger.note_target("http://t", "http://t")
+
+        def note(_: int) -> None:
+            with ledger.transaction():
+                together.wait()
+                ledger.note_alias("urn:t", "http://t")
+
+        with ThreadPoolExecutor(machines) as threads:
+            list(threads.map(note, range(machines)))
+        assert known_as(ledger, "urn:t") == "http://t"
+
+
+@pytest.fixture
+def rejected(ledger_url):
+    """A ledger with two batches of a target, and a reject of the first of them: its id."""
+    with closing(Ledger.open(ledger_url)) as ledger:
+        for number in (1, 2):
+            ledger.start_batch("urn:t", f"payments-{number}", **ABOUT)
+        reject = Reject(2, 1, "k1", "rule", None, None, 100, [Reason("PAY-1", None, None, "wrong", False)])
+        yield ledger, *ledger.reject(*OF_PAYMENTS, "payments-1", [reject])
+
+
+def at_once(monkeypatch, place, first, second):
+    """Do two things as two machines, the second once the first comes by a place in the code; what each gives.
+
+    The first goes on when the second is done, or after a second if that waits for it.
+    """
+    module, _, name = place.rpartition(".")
+    inner, there, done = getattr(import_module(module), name), Event(), Event()
+
+    def paused(*arguments):
+        if not there.is_set():
+            there.set()
+            done.wait(1)
+        return inner(*arguments)
+
+    def then():
+        there.wait(20)
+        try:
+            return second()
+        finally:
+            done.set()
+
+    with monkeypatch.context() as patch, ThreadPoolExecutor(2) as threads:
+        patch.setattr(place, paused)
+        both = [threads.submit(first), threads.submit(then)]
+        return [each.result(30) for each in both]
+
+
+def state_of(ledger, name):
+    [(state,)] = ledger.read(select(t.reject.c.state).where(t.reject.c.reject_id == name))
+    return state
+
+
+def test_a_reject_is_not_discarded_while_a_record_is_put_on_its_way_for_it(rejected, monkeypatch):
+    """SCALE-03, CLI-CMD-06: else the record goes, and its reject is discarded."""
+    ledger, name = rejected
+    _, said = at_once(
+        monkeypatch,
+        "pipelines.ledger.rejects._note",
+        lambda: resubmit(ledger, *OF_PAYMENTS, "payments-2", {2: [name]}),
+        lambda: discard(ledger, [name], "u", "w"),
+    )
+    assert (said, state_of(ledger, name)) == ({name: "resubmitted"}, "resubmitted")
+    assert ledger.decisions() == []
+
+
+def test_a_reject_that_is_being_discarded_is_not_closed_first(rejected, monkeypatch):
+    """SCALE-03, CLI-CMD-06: else a decision is on record about a record that is there."""
+    ledger, name = rejected
+    said, closed = at_once(
+        monkeypatch,
+        "pipelines.ledger.rejects._parts",
+        lambda: discard(ledger, [name], "u", "w"),
+        lambda: ledger.close_rejects(*OF_PAYMENTS, ["k1"], batch_id="payments-2"),
+    )
+    assert (said, closed, state_of(ledger, name)) == ({}, 0, "discarded")
+
+
+def test_a_reject_is_discarded_by_one_of_two(rejected, monkeypatch):
+    """SCALE-03, CLI-CMD-19"""
+    ledger, name = rejected
+    both = [partial(discard, ledger, [name], user, "w") for user in "ab"]
+    assert at_once(monkeypatch, "pipelines.ledger.rejects._parts", *both) == [{}, {}]
+    assert [each["user"] for each in ledger.decisions()] == ["a"]
+
+
+def test_a_correction_that_is_still_wrong_is_a_reject_of_its_own_where_another_is_discarded(rejected, monkeypatch):
+    """SCALE-03, CLI-CMD-05: else nothing would be open, and the correction be lost unseen."""
+    ledger, name = rejected
+    wrong = Reject(2, 1, "k1", "rule", None, None, 100, [Reason("PAY-1", None, None, "wrong", False)], [name])
+    said, [own] = at_once(
+        monkeypatch,
+        "pipelines.ledger.rejects._parts",
+        lambda: discard(ledger, [name], "u", "w"),
+        lambda: ledger.reject(*OF_PAYMENTS, "payments-2", [wrong]),
+    )
+    assert (said, own == name, state_of(ledger, name), state_of(ledger, own)) == ({}, False, "discarded", "open")
+
+
+def test_a_reject_that_is_settled_stays_as_the_first_of_two_left_it(rejected, monkeypatch):
+    """SCALE-03: what was refused is open, and a discard of it comes after that."""
+    ledger, name = rejected
+    resubmit(ledger, *OF_PAYMENTS, "payments-2", {2: [name]})
+    with ledger.lease("urn:t") as lease:
+        intent = Intent("k1", 1, "payments-2", 2, "c", "f", None, None, 100, None)
+        ledger.intend(lease, *OF_PAYMENTS[1:], [intent])
+        ledger.settle(*OF_PAYMENTS, [Outcome("k1", 1, "refused", None, 422)])
+    _, said = at_once(
+        monkeypatch,
+        "pipelines.ledger.rejects.on_lines",
+        lambda: settle_resubmitted(ledger, "urn:t"),
+        lambda: discard(ledger, [name], "u", "w"),
+    )
+    assert (said, state_of(ledger, name)) == ({}, "discarded")
