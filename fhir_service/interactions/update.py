@@ -141,11 +141,11 @@ class Update:
         moment = Moment(self.id, desk.now, desk.view, self.site, desk.new_id)
         before = current.stored
         stored = self.resource.merge(before, self.model, moment)
-        body = dump_json(stored).decode()
+        body = dump_json(stored)
         if len(body) > LARGEST + self.size and stored.get("note") != before.get("note"):
             what = f"the resource has {LARGEST >> 20} MB with its notes, and takes no more: begin another one"
             raise FhirError(TOO_LARGE, what, f"{self.resource.name}.note", text="Resource too large")
-        new = current.followed(desk.now, self.client, body)
+        new = current.followed(desk.now, self.client, body.decode())
         desk.changes.replace_resource(self.resource.name, current, stored, new)
         desk.view.current[self.resource.name][self.id] = new
         if param := self.resource.param("identifier"):

@@ -50,12 +50,13 @@ def test_a_large_body_is_refused_by_its_announcement(service):
         assert b'"too-long"' in received
 
 
-def test_a_task_does_not_grow_for_ever_by_its_notes(service, monkeypatch):
-    """Each update adds some, and is kept as a version."""
+@pytest.mark.parametrize("note", ["x" * 40_000, "字" * 13_333], ids=["ascii", "of several bytes a sign"])
+def test_a_task_does_not_grow_for_ever_by_its_notes(service, monkeypatch, note):
+    """Each update adds some, and is kept as a version. It is bytes that count."""
     monkeypatch.setattr(update, "LARGEST", 100_000)
     path = urlsplit(post(service, "/Task", TEXT).headers["location"]).path
-    noted = json.dumps(TASK | {"note": [{"text": "x" * 40_000, "authorReference": TASK["requester"]}]})
-    answers = [service.client.put(path, content=noted, headers=HEADERS) for _ in range(4)]
+    noted = json.dumps(TASK | {"note": [{"text": note, "authorReference": TASK["requester"]}]}, ensure_ascii=False)
+    answers = [service.client.put(path, content=noted.encode(), headers=HEADERS) for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200, 200, 200, 413]
     assert outcome(answers[-1])["expression"] == ["Task.note"]
     assert service.client.put(path, content=TEXT, headers=HEADERS).status_code == 200
