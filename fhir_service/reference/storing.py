@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Table, delete, func, select, update
+from sqlalchemy import ColumnElement, Connection, Table, delete, func, select
 
 from fhir_service.interface.datatypes import reference
-from fhir_service.interface.json_text import dump_json
+from fhir_service.interface.json_text import dump_json, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.times import parse_instant
 from fhir_service.reference import questionnaires
@@ -23,6 +23,8 @@ from fhir_service.store.view import Current
 
 Verdict = Literal["created", "unchanged", "updated", "refused"]
 CLIENT = "reference"
+CURRENT = ("id", "seq", "version", "updated_at", "client", "body")
+REVISED_AT_ONCE = 1_000
 QUESTIONNAIRE, RESPONSE, TASK = BODIES["Questionnaire"], BODIES["QuestionnaireResponse"], BODIES["Task"]
 
 
@@ -155,8 +157,7 @@ class Chunk:
     def _leave(self, own: str, new: str) -> None:
         """Remove a note. The responses in it go to the note that takes its place."""
         self.connection.execute(delete(NOTE).where(NOTE.c.id == own))
-        body = func.replace(RESPONSE.c.body, f'"valueId":"{own}"', f'"valueId":"{new}"')
-        self.connection.execute(update(RESPONSE).where(RESPONSE.c.note == own).values(note=new, body=body))
+        self._revise("QuestionnaireResponse", RESPONSE.c.note == own, f'"valueId":"{own}"', f'"valueId":"{new}"')
 
     def _groups(self, records: list[Ready]) -> None:
         """Show the new name of a renamed group in the tasks that are assigned to it."""
@@ -165,8 +166,21 @@ class Chunk:
         for group, name in names:
             old, new = (_assigned(group, one) for one in (name, changed[group].display))
             if old != new:
-                renamed = update(TASK).where(func.strpos(TASK.c.body, old) > 0)
-                self.connection.execute(renamed.values(body=func.replace(TASK.c.body, old, new)))
+                self._revise("Task", func.strpos(TASK.c.body, old) > 0, old, new)
+
+    def _revise(self, name: str, where: ColumnElement[bool], old: str, new: str) -> None:
+        """Make new versions of some resources, with one text in the place of another: a client that has what they were
+        finds by version and time that they have changed.
+        """
+        table, last = BODIES[name].c, -1
+        columns = [table[column] for column in CURRENT]
+        query = select(*columns).where(where).order_by(table.seq).limit(REVISED_AT_ONCE)
+        while rows := self.connection.execute(query.where(table.seq > last)).all():
+            for current in (Current(*row[1:]) for row in rows):
+                body = current.body.replace(old, new)
+                self._show(name, parse_json(body), current)
+            last = rows[-1].seq
+            self._flush()
 
     def _claims(self, records: list[Ready]) -> None:
         """The charges of claims (decision P3)."""
@@ -204,8 +218,7 @@ class Chunk:
                 self.changes.add(DOCUMENT, row | {"data": document.data})
 
     def _current(self, name: str, ids: Collection[str]) -> dict[str, Current]:
-        columns = ("id", "seq", "version", "updated_at", "client", "body")
-        rows = self.tools.dialect.among(self.connection, BODIES[name], "id", ids, columns)
+        rows = self.tools.dialect.among(self.connection, BODIES[name], "id", ids, CURRENT)
         return {row[0]: Current(*row[1:]) for row in rows}
 
     def _show(self, name: str, stored: dict[str, Any], old: Current | None) -> None:

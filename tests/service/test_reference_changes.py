@@ -1,6 +1,7 @@
 """Reference data that is loaded again with other content: what is stored already follows it."""
 
 import json
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -49,18 +50,36 @@ def shown_group(service: Running, path: str) -> dict[str, str]:
     return found
 
 
+def is_known(service: Running, path: str, tag: str) -> bool:
+    """True if a client that has the version of a tag is told that it has the newest one."""
+    face = path.replace("/Task/", "/fhir/Task/")
+    return service.client.get(face, headers={"if-none-match": tag}).status_code == 304
+
+
+def versions(service: Running, path: str) -> list[str]:
+    """The names of its group in the versions of a task, oldest first."""
+    entries = service.client.get(f"{path}/_history", params={"_count": 50}).json()["entry"]
+    shown = [entry["resource"]["extension"][0]["valueReference"]["display"] for entry in entries]
+    return shown[::-1]
+
+
 @pytest.mark.parametrize("name", ["Front desk", 'Größe "B" \\ 漢字', "Team"])
 def test_a_renamed_group_shows_its_new_name(fresh_service: Running, tmp_path: Path, name: str) -> None:
     """TASK-09, REF-04: in reads, searches and after an update that keeps the group; of that group alone."""
     other = record("group", "g1") | {"id": "g9", "name": "Front"}
     loaded(fresh_service, tmp_path, other)
     one, elsewhere = assigned(fresh_service, "g1"), assigned(fresh_service, "g9")
-    tag = fresh_service.client.get(one).headers["etag"]
+    shown = fresh_service.client.get(one)
     for new in (name, "Between", name):
         assert loaded(fresh_service, tmp_path, record("group", "g1") | {"name": new}) == []
+        before, shown = shown, fresh_service.client.get(one)
         assert shown_group(fresh_service, one)["display"] == new
+        is_new = shown.content != before.content
+        assert (shown.headers["etag"] != before.headers["etag"]) == is_new
+        assert is_known(fresh_service, one, before.headers["etag"]) != is_new
     assert shown_group(fresh_service, elsewhere)["display"] == "Front"
-    assert fresh_service.client.get(one).headers["etag"] == tag
+    assert fresh_service.client.get(elsewhere).headers["etag"] == 'W/"1"'
+    assert versions(fresh_service, one) == [new for new, _ in groupby(["Front desk", name, "Between", name])]
     assert fresh_service.client.put(one, json=task(1, description="changed")).status_code == 200
     assert shown_group(fresh_service, one) == {"reference": "Group/g1", "type": "Group", "display": name}
     assert sound(fresh_service)
@@ -88,9 +107,10 @@ def test_an_encounter_with_another_note_replaces_it(fresh_service: Running, tmp_
     client, encounter = fresh_service.client, record("encounter", "e1")
     path = client.post("/QuestionnaireResponse", json=body).headers["location"]
     first = client.get(path).json()["extension"][0]["valueId"]
-    for note in ("other-note", first):
+    for version, note in ((2, "other-note"), (3, first)):
         assert loaded(fresh_service, tmp_path, encounter | {"extension": [{"url": NOTE_ID, "valueId": note}]}) == []
         assert client.get(path).json()["extension"][0]["valueId"] == note
+        assert client.get(path).headers["etag"] == f'W/"{version}"'
         made = client.post("/QuestionnaireResponse", json=body).headers["location"]
         assert client.get(made).json()["extension"][0] == {"url": NOTE_ID, "valueId": note}
         assert sound(fresh_service)
