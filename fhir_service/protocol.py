@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -15,16 +17,18 @@ from fhir_service.interface.outcomes import INVALID, FhirError, outcome_of
 HEAD_SECONDS = 30.0
 # Bytes of request line and headers together.
 LARGEST_HEAD = 64 << 10
-BEYOND = 1 << 10
-"""Bytes that a head may have besides what is counted of it, as long as it is not whole: its method, and blanks."""
+PART = 8 << 10
+"""Bytes that are parsed at once, besides a body: so much of requests may be at hand before it is their turn."""
+BEYOND = PART + (1 << 10)
+"""Bytes that may come besides what is counted of a head, as long as it is not whole: what was parsed with its
+beginning, its method, and blanks."""
 _TOO_LARGE = "the head of the request is too large"
+_TUNNEL = "there is no tunnel here"
 CHUNK_LINES = 16
 """So many bytes beside the body may come with each byte of it: a chunk of one byte has a line with its size."""
 LENGTH, LONGEST_LENGTH = b"content-length", 12
 LEAVE_SECONDS = 5.0
 """Seconds that a request is still read that was answered already."""
-PART = 8 << 10
-"""Bytes that are parsed at once, besides a body: so much of requests may be at hand before it is their turn."""
 UNREAD_SECONDS = 60.0
 LEAST_READ = 64 << 10
 """Bytes of an answer that a client takes in so many seconds, if there are more: else it is left."""
@@ -51,6 +55,7 @@ class Protocol(HttpToolsProtocol):
     A connection whose answer went out before its request ended is closed, unless that ends soon: a client that is still
     sending could not read the answer of a connection that was reset.
     At most one answer waits to be read. A client that leaves it unread loses the connection.
+    A client that has sent all that it wants to, and says so, still gets its answers.
     """
 
     _head: int | None = 0
@@ -74,6 +79,24 @@ class Protocol(HttpToolsProtocol):
         self._stay()
         self._is_read()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Return True, which keeps the connection open, while whole requests are to be answered.
+
+        What waits is read on later, and then this is asked again.
+        """
+        self._parse_waiting()
+        if self._waiting:
+            return True
+        if self._is_answering():
+            self.cycle.keep_alive = False
+            return True
+        return False
+
+    def _is_answering(self) -> bool:
+        """True if the newest request is here as a whole, and not yet answered."""
+        cycle = self.cycle
+        return cycle is not None and not (cycle.response_complete or cycle.more_body)  # type: ignore[redundant-expr]
 
     def data_received(self, data: bytes) -> None:
         self._waiting = memoryview(bytes(self._waiting) + data) if self._waiting else data
@@ -99,7 +122,6 @@ class Protocol(HttpToolsProtocol):
     def _parse(self, data: memoryview | bytes) -> None:
         if self._head is None:
             self._beside += len(data)
-        self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
         except HttpParserUpgrade as asked:
@@ -113,7 +135,7 @@ class Protocol(HttpToolsProtocol):
             self._head += len(data)
             if self._head > LARGEST_HEAD + BEYOND and not self.transport.is_closing():
                 self.send_400_response(_TOO_LARGE)
-        elif self._beside > LARGEST_HEAD and not self.transport.is_closing():
+        elif self._beside > LARGEST_HEAD and not self.transport.is_closing() and not self._ends_answered():
             self.transport.close()
 
     def _unchanged_head(self) -> bytes:
@@ -128,6 +150,8 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._head, self._said, self._beside, self._due, self._changing = 0, 0, 0, 0, False
         self._await_head()
+        # Blank lines, and the rest of a request that was answered, are no sign of another one.
+        self._unset_keepalive_if_required()
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -159,6 +183,8 @@ class Protocol(HttpToolsProtocol):
         if self.cycle.response_complete and self.cycle.more_body and self._leaving is None:
             self._leaving = self.loop.call_later(LEAVE_SECONDS, self.transport.close)
         super().on_response_complete()
+        if self._patience:
+            self._unset_keepalive_if_required()
         if self.transport.is_closing():
             self._await_reader()
         else:
@@ -191,7 +217,9 @@ class Protocol(HttpToolsProtocol):
         if self._said > LARGEST_HEAD:
             # The parser ends, and asks for the answer to what is no HTTP.
             raise ValueError(_TOO_LARGE)
-        self._changing = self.parser.should_upgrade() and b"upgrade" in dict(self.headers)
+        self._changing = self.parser.should_upgrade()
+        if self._changing and b"upgrade" not in dict(self.headers):
+            raise ValueError(_TUNNEL)
         if not self._changing:
             super().on_headers_complete()
 
@@ -231,24 +259,50 @@ class Protocol(HttpToolsProtocol):
         self._patience = None
         if self.flow.read_paused:
             self._await_head()
+        elif not hasattr(self, "url"):
+            # Nothing was asked: the answer would be taken for that of a request that is on its way.
+            self.transport.close()
         elif not self.transport.is_closing():
             self.send_400_response("the head of the request did not arrive in time")
 
-    def send_400_response(self, msg: str) -> None:
+    def _ends_answered(self) -> bool:
+        """True if what came is no part of the newest request, which is still being answered: that is the last answer.
+
+        One to what came would be taken for that request's.
+        """
+        if not self._is_answering():
+            return False
+        self.cycle.keep_alive, self._waiting = False, b""
+        self.flow.pause_reading()
+        return True
+
+    def _has_begun(self) -> bool:
+        """True if a part of the answer to the newest request was sent, and not all of it."""
         cycle = self.cycle
-        if cycle is not None and not (cycle.response_complete or cycle.more_body):  # type: ignore[redundant-expr]
-            # What is no HTTP came behind a whole request, whose answer would be taken for this one's: it is the last.
-            cycle.keep_alive, self._waiting = False, b""
-            self.flow.pause_reading()
+        return cycle is not None and cycle.response_started and not cycle.response_complete  # type: ignore[redundant-expr]
+
+    def send_400_response(self, msg: str) -> None:
+        if self._ends_answered():
             return
+        body = dump_json(outcome_of(FhirError(INVALID, _TOO_LARGE if self._said > LARGEST_HEAD else msg)))
+        headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+        headers["x-correlation-id"] = new_id()
         if self.pipeline:
-            # The body of a request that waits is broken: the client would take its answer for another's.
+            # The body of a request that waits is broken: the answer has its turn too.
+            cycle, _ = self.pipeline.popleft()
+            self.pipeline.appendleft((cycle, partial(_refuse, headers, body)))
+            self._waiting = b""
+        elif self._has_begun():
             self.transport.close()
-            return
-        text = _TOO_LARGE if self._said > LARGEST_HEAD else msg
-        body = dump_json(outcome_of(FhirError(INVALID, text)))
-        lines = ("HTTP/1.1 400 Bad Request", "content-type: application/json", f"content-length: {len(body)}")
-        more = (f"x-correlation-id: {new_id()}", "connection: close", "", "")
-        self.transport.write("\r\n".join([*lines, *more]).encode() + body)
-        self.transport.close()
-        self._await_reader()
+        else:
+            lines = ("HTTP/1.1 400 Bad Request", *(f"{name}: {value}" for name, value in headers.items()), "", "")
+            self.transport.write("\r\n".join(lines).encode() + body)
+            self.transport.close()
+            self._await_reader()
+
+
+async def _refuse(headers: dict[str, str], body: bytes, _scope: Scope, _receive: Receive, send: Send) -> None:
+    """The application that a request is handed to which turned out to be no HTTP while it waited."""
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": 400, "headers": raw})
+    await send({"type": "http.response.body", "body": body})

@@ -154,7 +154,7 @@ def test_a_request_behind_an_answer_that_is_read_late_is_answered(full, monkeypa
     assert statuses(received) == [200] * 3
 
 
-@pytest.mark.parametrize("broken", ["no HTTP\r\n\r\n", "GET /health HTTP/1.1\r\nhost: x\r\nx" + "x" * 70_000])
+@pytest.mark.parametrize("broken", ["no HTTP\r\n\r\n", "GET /health HTTP/1.1\r\nhost: x\r\nx" + "x" * 80_000])
 def test_no_answer_comes_before_its_turn(service, broken):
     """What is no HTTP behind a request is not answered in that one's place: the connection ends after its answer."""
     with connected(service) as connection:
@@ -163,9 +163,22 @@ def test_no_answer_comes_before_its_turn(service, broken):
     assert statuses(received)[:2] == [200, 200]
 
 
-def test_a_broken_body_that_waits_its_turn_is_no_answer_to_another(service):
-    """The connection ends: nothing that was sent before is answered as if it was no HTTP."""
+def test_a_broken_body_that_waits_its_turn_is_answered_in_its_turn(service):
+    """Nothing that was sent before is answered as if it was no HTTP."""
     broken = request_of(service, "transfer-encoding: chunked", start="POST /Task HTTP/1.1") + b"no size\r\n"
     with connected(service) as connection:
         connection.sendall(alive(service) + broken)
-        assert 400 not in statuses(b"".join(iter(lambda: connection.recv(65536), b"")))
+        assert statuses(b"".join(iter(lambda: connection.recv(65536), b""))) == [200, 400]
+
+
+def test_who_has_sent_all_and_says_so_gets_the_answers(service):
+    """A client that ends its side of the connection had its task stored, and no answer."""
+    body = with_meta("1").encode()
+    lines = "content-type: application/json", f"content-length: {len(body)}"
+    one = request_of(service, *lines, start="POST /Task HTTP/1.1", body=body)
+    with connected(service) as connection:
+        connection.sendall(one * 3 + alive(service))
+        connection.shutdown(socket.SHUT_WR)
+        began = time.monotonic()
+        assert statuses(b"".join(iter(lambda: connection.recv(65536), b""))) == [201, 201, 201, 200]
+        assert time.monotonic() - began < 4
