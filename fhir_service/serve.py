@@ -1,6 +1,5 @@
 """Serving: the socket, the server, how it becomes ready and how it ends."""
 
-import asyncio
 import contextlib
 import gc
 import logging
@@ -168,16 +167,29 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self.stop)
-        loop.add_signal_handler(signal.SIGINT, self.interrupt)
         if not self.should_exit:
             self._ready()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Nothing: uvicorn's own handlers raise the signal again at the end, and the exit code would not be 0."""
+        """Not uvicorn's own handlers, which raise the signal again at the end: the exit code would not be 0."""
+        with asked_by_signals(self.stop, self.interrupt):
+            yield
+
+
+@contextlib.contextmanager
+def asked_by_signals(stop: Callable[[], None], interrupt: Callable[[], None]) -> Iterator[None]:
+    """Let SIGTERM and SIGINT ask for the end. Once that is there they change nothing: the rest of it is short.
+
+    The loop's own handlers would go with it, and a second SIGTERM would end the process while its store is closed.
+    """
+    for number, ask in ((signal.SIGTERM, stop), (signal.SIGINT, interrupt)):
+        signal.signal(number, lambda *_, ask=ask: ask())
+    try:
         yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def quiet_logging() -> None:

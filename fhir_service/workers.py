@@ -8,18 +8,18 @@ import contextlib
 import logging
 import math
 import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 from queue import Empty, SimpleQueue
 
 from fhir_service.metrics import FOLDER
-from fhir_service.serve import GRACE, listen, watch_stdin
+from fhir_service.serve import GRACE, asked_by_signals, listen, watch_stdin
 from fhir_service.settings import Settings
 
 SOON = 1.0
@@ -94,14 +94,15 @@ def supervise(settings: Settings, until_stdin_closes: bool = False) -> int:
         PortTaken: the address cannot be listened on.
     """
     with contextlib.ExitStack() as stack:
+        changed: SimpleQueue[_Worker | None] = SimpleQueue()
+        ask = partial(changed.put, None)
+        stack.enter_context(asked_by_signals(ask, ask))
         listening = stack.enter_context(listen(settings))
         settings = settings.bound_to(listening.getsockname()[1])
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fhir-service-"))
         environ = {**os.environ, **settings.environ(), FOLDER: folder, "FHIR_SERVICE_WORKERS": "1"}
-        changed: SimpleQueue[_Worker | None] = SimpleQueue()
-        stack.enter_context(_signals(changed))
         if until_stdin_closes:
-            threading.Thread(target=watch_stdin, args=[lambda: changed.put(None)], name="stdin", daemon=True).start()
+            threading.Thread(target=watch_stdin, args=[ask], name="stdin", daemon=True).start()
         return _Supervisor(listening, environ, changed).run(settings.workers, settings.url)
 
 
@@ -194,14 +195,3 @@ class _Supervisor:
         until = time.monotonic() + GRACE + 5
         for worker in self._workers:
             worker.wait(until)
-
-
-@contextlib.contextmanager
-def _signals(changed: "SimpleQueue[_Worker | None]") -> Iterator[None]:
-    """Let SIGTERM and SIGINT ask for the end."""
-    before = {number: signal.signal(number, lambda *_: changed.put(None)) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

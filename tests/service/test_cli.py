@@ -7,6 +7,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import time
 
 import pytest
@@ -90,6 +91,19 @@ def test_a_request_under_way_is_finished_before_the_end(store):
         assert (answer.status, json.loads(answer.read())["token_type"]) == (200, "Bearer")
         connection.close()
         assert process.wait(30) == 0
+
+
+def test_serve_ends_well_however_often_it_is_asked_to(store):
+    """CLI-SVC-03: also while it closes its store. The process is begun truly: a forked one ends by other ways."""
+    asked = [sys.executable, "-m", "fhir_service", "serve", "--store", str(store), "--port", "0"]
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline().startswith("listening on")
+        while process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.001)
+    assert process.returncode == 0
+    assert not run_file(store).exists()
 
 
 def test_an_address_in_use_is_one_line(store):
