@@ -57,8 +57,8 @@ def _left(home: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
     with ledger_of(home, environ) as ledger:
         if ledger is None:
             return ()
-        target, before = loaded_last(ledger), ledger.clock() - PATIENCE
-        left = [each for each in left_batches(ledger, home, target) if each.since <= before] if target else []
+        target, before = loaded_last(ledger) or "", ledger.clock() - PATIENCE
+        left = [each for each in left_batches(ledger, home, target) if each.since <= before]
         if not left or somebody_loads(ledger):
             return ()
     return tuple(shown(each.file_name or each.batch_id) for each in left)

@@ -1,6 +1,7 @@
 """A load that goes on where a killed one ended: its checks are green, and the counts of batch and runs close."""
 
 import os
+import shutil
 from datetime import UTC, datetime
 
 import pytest
@@ -8,7 +9,9 @@ import pytest
 from pipelines.dagster.checks import AFTER_LOAD
 from pipelines.dagster.stages.loading import load_all
 from pipelines.dagster.stages.outcome import Outcome
+from pipelines.dagster.stages.receiving import batch_id_of, receive_all
 from pipelines.dagster.stages.validating import validate_all
+from pipelines.feeds.files.catalog import load_feeds
 from pipelines.receiving.stage import receive
 from pipelines.session.opening import open_session
 
@@ -61,6 +64,25 @@ def test_what_was_noticed_of_a_file_comes_along_to_its_load(home, target):
         facts = load_all(session, feed, [batch_id], datetime.now(UTC), Outcome()).facts
     assert "line 4: a rejected row looks like a total" in str(facts[batch_id].result.message)
     assert len(target.of("PaymentNotice")) == 2
+
+
+@pytest.mark.parametrize("is_purged", [False, True])
+def test_a_file_that_another_run_takes_meanwhile_is_received_by_both(home, monkeypatch, is_purged):
+    """As where one was started by hand beside that of the sensor."""
+    path = home / "inbox" / "payments.csv"
+    path.write_text("payment_id,patient_id,amount,paid_on,claim_id\nk1,p1,1.00,2026-03-01,\n")
+    payments = load_feeds().match(path.name)
+    assert payments
+    batch_id = batch_id_of(payments, path)
+    receive(path, payments, home)
+    if is_purged:
+        shutil.rmtree(home / "batches" / batch_id)
+    monkeypatch.setattr("pipelines.dagster.stages.receiving.waiting_files", lambda *_: {batch_id: path})
+    outcome = receive_all(payments, home, [batch_id])
+    if is_purged:
+        assert list(outcome.failed) == [batch_id]
+    else:
+        assert (outcome.failed, outcome.done[batch_id]["file"]) == ({}, "payments.csv")
 
 
 def dies_the_second_time():

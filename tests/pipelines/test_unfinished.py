@@ -14,6 +14,7 @@ from sqlalchemy import update
 from pipelines.dagster.unfinished import sensor as unfinished
 from pipelines.dagster.unfinished.left import Left, are_loaders_at_work, left_batches, somebody_loads
 from pipelines.dagster.unfinished.tries import TRIES, Try, due, from_cursor, pause, to_cursor
+from pipelines.dagster.waiting import waiting_now
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.home.dagster_folder import BATCH_TAG, FILE_TAG
@@ -116,6 +117,30 @@ def test_the_sensor_asks_for_batches_that_no_run_and_no_loader_works_on(
             assert isinstance(tick(), dg.SkipReason)
         monkeypatch.setattr(unfinished, "target_now", lambda *_: None)
         assert isinstance(tick(), dg.SkipReason)
+
+
+def test_the_first_file_of_a_home_whose_target_was_away_is_named_and_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing had made a ledger, so that no look knew of it."""
+    received(tmp_path, "payments-first")
+    repository = build_definitions({"CHARTFERRY_HOME": str(tmp_path)}).get_repository_def()
+    sensor = repository.get_sensor_def("unfinished")
+    with dg.DagsterInstance.ephemeral() as instance:
+
+        def tick() -> dg.SensorResult | dg.SkipReason:
+            result = sensor(dg.build_sensor_context(instance, repository_def=repository))
+            assert isinstance(result, dg.SensorResult | dg.SkipReason)
+            return result
+
+        assert isinstance(tick(), dg.SkipReason)
+        held = waiting_now(tmp_path, {}, datetime.now(UTC))
+        assert held
+        assert (held.cause, held.files) == ("target", ("payments.csv",))
+        monkeypatch.setattr(unfinished, "target_now", lambda *_: "here")
+        found = tick()
+    assert isinstance(found, dg.SensorResult)
+    assert [request.partition_key for request in found.run_requests or ()] == ["payments-first"]
 
 
 @pytest.mark.parametrize("off", [timedelta(minutes=-5), timedelta(hours=2)])

@@ -7,7 +7,7 @@ from datetime import datetime
 from pipelines.dagster import metadata
 from pipelines.dagster.checks import LoadedBatch
 from pipelines.dagster.handover import Newest, begin_signed, newest, was_spread
-from pipelines.dagster.stages.outcome import FINISHED, NOTHING_SENT, UNDER_WAY, Outcome
+from pipelines.dagster.stages.outcome import FINISHED, NO_FILE, NOTHING_SENT, UNDER_WAY, Outcome
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import received_before
 from pipelines.ledger.tables import LedgerError
@@ -42,7 +42,7 @@ def load_all(
             outcome.fail(batch_id, str(error), retryable=True)
             continue
         if result is None:
-            outcome.fail(batch_id, "nothing was received")
+            outcome.fail(batch_id, NO_FILE)
             continue
         if result.state == FINISHED:
             outcome.done[batch_id] = metadata.of_loaded(

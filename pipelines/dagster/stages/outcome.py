@@ -9,6 +9,7 @@ from pipelines.dagster import metadata
 
 UNDER_WAY, FINISHED = "running", "finished"
 NOTHING_SENT = ("stopped", "failed")
+NO_FILE = "no file: it is not in the inbox any more, or its batch was purged"
 
 
 @dataclass

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.dagster import metadata
-from pipelines.dagster.stages.outcome import Outcome
+from pipelines.dagster.stages.outcome import NO_FILE, Outcome
 from pipelines.dagster.workplace import Workplace
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.marks import marked_form
@@ -33,10 +33,13 @@ def receive_all(
             path = waiting.get(batch_id)
             found = receive(path, feed, home, None, inbox, batches) if path else batches.received(batch_id)
         except Unreadable as error:
-            outcome.fail(batch_id, str(error))
+            if path and not path.exists() and (found := batches.received(batch_id)):
+                outcome.done[batch_id] = metadata.of_received(found)  # another run took it just now
+            else:
+                outcome.fail(batch_id, str(error))
             continue
         if found is None:
-            outcome.fail(batch_id, "no file: it is not in the inbox any more, or its batch was purged")
+            outcome.fail(batch_id, NO_FILE)
         elif found.batch_id != batch_id:
             outcome.fail(batch_id, f"{found.file_name} changed meanwhile: it is the batch {found.batch_id} now")
         else:

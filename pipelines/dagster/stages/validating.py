@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pipelines.dagster import metadata
 from pipelines.dagster.handover import begin_signed, hand_over, newest
-from pipelines.dagster.stages.outcome import UNDER_WAY, Outcome
+from pipelines.dagster.stages.outcome import NO_FILE, UNDER_WAY, Outcome
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Unreadable, received_before
 from pipelines.ledger.tables import NotPossible
@@ -25,7 +25,7 @@ def validate_all(session: Session, feed: Feed, batch_ids: Sequence[str], since: 
             earlier = newest(session, feed, batch_id)
             received = received_before(session.batches.folder(batch_id))
             if received is None:
-                outcome.fail(batch_id, "nothing was received")
+                outcome.fail(batch_id, NO_FILE)
                 continue
             if earlier.run and earlier.validated and earlier.at >= since:
                 run, validated = earlier.run, earlier.validated

@@ -12,8 +12,10 @@ from sqlalchemy import select
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.ledger import tables as t
 from pipelines.ledger.lease import BEAT_SECONDS, Holder, Silence, is_dead
+from pipelines.ledger.kept import Batches
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.confirmed import confirmed_since
+from pipelines.session.ledger import open_ledger
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,14 @@ def left_batches(ledger: Ledger, home: Path, target: str, confirmed: Collection[
         for r in batches.without(known)
     ]
     return sorted((each for each in found if batches.received(each.batch_id)), key=lambda each: each.since)
+
+
+def begins_ledger(home: Path, environ: Mapping[str, str]) -> bool:
+    """Make the ledger of a home that has none, if files were received: their target has never answered so far."""
+    if Batches(home / "batches").without(()):
+        open_ledger(home, environ).close()
+        return True
+    return False
 
 
 def _left(ledger: Ledger, row: Mapping[str, Any]) -> Left:

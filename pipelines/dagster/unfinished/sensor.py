@@ -15,7 +15,7 @@ from pipelines.client.pace import pace_of
 from pipelines.dagster.names import Job, Names
 from pipelines.dagster.requests import ask_for, batches_under_way, result_of
 from pipelines.dagster.ticking import ticking
-from pipelines.dagster.unfinished.left import anything_left, are_loaders_at_work, left_batches
+from pipelines.dagster.unfinished.left import anything_left, are_loaders_at_work, begins_ledger, left_batches
 from pipelines.dagster.unfinished.tries import FIRST_PAUSE, LONGEST_PAUSE, TRIES, due, from_cursor, to_cursor
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.ledger.addresses import known_as
@@ -39,7 +39,8 @@ def unfinished_sensor(
         before = from_cursor(context.cursor)
         with ledger_of(home, environ) as ledger:
             if ledger is None:
-                return dg.SkipReason("There is no ledger yet.")
+                begun = begins_ledger(home, environ)
+                return dg.SkipReason("The ledger is begun." if begun else "There is no ledger yet.")
             now = ledger.clock()
             if not anything_left(ledger, home, catalog):
                 return dg.SensorResult(cursor="{}", skip_reason="Every batch has an end.")
