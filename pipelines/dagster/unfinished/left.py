@@ -11,8 +11,8 @@ from sqlalchemy import select
 
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.ledger import tables as t
-from pipelines.ledger.lease import BEAT_SECONDS, Holder, Silence, is_dead
 from pipelines.ledger.kept import Batches
+from pipelines.ledger.lease import BEAT_SECONDS, Holder, Silence, is_dead
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.confirmed import confirmed_since
 from pipelines.session.ledger import open_ledger
