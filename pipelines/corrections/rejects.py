@@ -31,16 +31,22 @@ class Left:
         return f"{self.batch_id}: {_counted(self.rejects)} {what}: {self.why}"
 
 
+def of_batch(batch_id: str | None) -> str:
+    """Return words that say of which batch rejects were asked for; none where it was of all."""
+    return f" of {batch_id}" if batch_id else ""
+
+
 def _counted(number: int) -> str:
     return f"{number:,} {'reject' if number == 1 else 'rejects'}"
 
 
 @dataclass
 class Exported:
-    """Files, and how many rejects each holds. left: what could not be exported."""
+    """Files, and how many rejects each holds. left: what could not be exported. of: the batch that was asked for."""
 
     files: dict[Path, int] = field(default_factory=dict)
     left: list[Left] = field(default_factory=list)
+    of: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         files = [{"file": str(path), "rejects": number} for path, number in self.files.items()]
@@ -48,7 +54,7 @@ class Exported:
 
     def lines(self) -> Iterator[str]:
         if not self.files and not self.left:
-            yield "no open rejects"
+            yield f"no open rejects{of_batch(self.of)}"
         for path, number in self.files.items():
             yield f"{path}: {_counted(number)}"
         if self.files:
@@ -67,14 +73,14 @@ def export_home(
     """`export` for a home. The target is asked for its name only where the ledger has rejects of several."""
     with ledger_of(home, environ) as ledger:
         if ledger is None:
-            return Exported()
+            return Exported(of=batch_id)
         prepare_home(home)
         catalog = home_catalog(home, environ, feed_folders)
         targets = targets_with_rejects(ledger)
         if len(targets) > 1:
             with connect(home, environ, insecure) as connection:
                 targets = [known_as(ledger, connection.id)]
-        return export(home, ledger, catalog, targets[0], batch_id, out) if targets else Exported()
+        return export(home, ledger, catalog, targets[0], batch_id, out) if targets else Exported(of=batch_id)
 
 
 def export(
@@ -85,7 +91,7 @@ def export(
     A record that came again in a later file, still wrong, is exported as it came last. Without `out`, a file goes into
     its batch's folder.
     """
-    done = Exported()
+    done = Exported(of=batch_id)
     for name, lines in lines_by_batch(reject_places(ledger, target, batch_id)).items():
         rejects = {each for ids in lines.values() for each in ids}
         try:

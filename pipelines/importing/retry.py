@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from pipelines.corrections.rejects import Left
+from pipelines.corrections.rejects import Left, of_batch
 from pipelines.corrections.sources import Lines, OutOfReach, lines_by_batch, rejected_by, source_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received
@@ -26,10 +26,11 @@ STOPPED = "the batch was stopped, and nothing of it may be sent: import its file
 
 @dataclass
 class Retried:
-    """The result of a retry: an import's summary, and the rejects that could not be tried."""
+    """The result of a retry: an import's summary, and the rejects that could not be tried. asked_for: in words."""
 
     summary: Summary
     left: list[Left]
+    asked_for: str
 
     @property
     def exit_code(self) -> int:
@@ -44,7 +45,7 @@ class Retried:
             yield from self.summary.lines()
         else:
             yield f"target: {self.summary.target}"
-            yield "nothing to retry" if self.left else "no open rejects"
+            yield "nothing to retry" if self.left else f"no {self.asked_for}"
         yield from (each.line("cannot be tried again") for each in self.left)
 
 
@@ -72,7 +73,8 @@ def retry(session: Session, batch_id: str | None = None, taken_back: bool = Fals
     settle_resubmitted(session.ledger, session.target)
     if summary.results and not summary.error:
         publish_into(session, summary)
-    return Retried(summary, left)
+    asked_for = "open rejects of records that were taken back" if taken_back else "open rejects"
+    return Retried(summary, left, f"{asked_for}{of_batch(batch_id)}")
 
 
 def _source(session: Session, batch_id: str) -> tuple[Received, Feed]:

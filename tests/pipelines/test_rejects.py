@@ -145,6 +145,16 @@ def test_an_export_of_nothing_says_so(practice):
     assert not (practice.home / "rejects").exists()
 
 
+def test_it_is_said_of_what_there_are_no_open_rejects(practice):
+    """CLI-CMD-04, CLI-CMD-06: others may be open."""
+    practice.take(HEADER + "k1,p1,none,2026-03-01,\n")
+    batch = practice.take(HEADER + "k2,p1,1.00,2026-03-01,\n")[1]["batches"][0]["batch_id"]
+    said = practice.run("rejects", "retry", "--taken-back")[1].splitlines()
+    assert said[1:] == ["no open rejects of records that were taken back"]
+    assert practice.run("rejects", "retry", "--batch", batch)[1].splitlines()[1:] == [f"no open rejects of {batch}"]
+    assert practice.run("rejects", "export", "--batch", batch)[1] == f"no open rejects of {batch}\n"
+
+
 def test_an_export_goes_into_the_batch_for_its_owner_only_and_names_one_batch_where_asked(practice):
     """CLI-CMD-04"""
     practice.take(HEADER + "k1,p1,none,2026-01-01,\n", "payments-1.csv")

@@ -50,7 +50,7 @@ def test_undo_takes_tasks_back_and_again_loads_them_anew(home, target, asked, ch
     assert (status["state"], status["created"], status["accepted"]) == ("finished", 2, 2)
     code, _, err = chartferry("import", "--again", batch)
     assert code == 4
-    assert "nothing of it was taken back" in err
+    assert "none of its records is taken back now, or gone from the target" in err
     assert [each[:2] for each in decisions(home)] == [("undo", batch), ("undo", batch), ("import --again", batch)]
 
 
