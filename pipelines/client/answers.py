@@ -1,18 +1,17 @@
 """The answer to a request, read whole, in bounded time and memory: some never end, or come a byte at a time."""
 
-import time
-from collections.abc import Iterator
 from math import inf
 from typing import Any
 
 import httpx
 
-from pipelines.client.replies import Late, Unknown
+from pipelines.client.deadline import begin
+from pipelines.client.replies import Unknown
 
 MOST_BYTES = 128 << 20
 """The most that an answer holds, unpacked: many times a page of 1,000 resources."""
 TIMEOUTS = 2
-"""Within so many timeouts an answer has to be whole: a timeout alone begins anew with each byte that comes."""
+"""Within so many timeouts an answer has to be whole, its head too: a timeout alone begins anew with each byte."""
 ABOUT_THE_BYTES = (b"content-encoding", b"content-length", b"transfer-encoding")
 READ = httpx.ByteStream(b"")
 """In the place of an answer's stream, which refers back to the answer: all of a bundle would be held by that circle."""
@@ -24,29 +23,19 @@ class TooLarge(Unknown):
     final = True
 
 
-class InTime(httpx.SyncByteStream):
-    """The bytes of an answer as they come. Raises `Late` once its time is over, though none of them can be unpacked."""
+class Packed(Unknown):
+    """The answer is packed several times over, as nobody asks for: a few bytes of it are more than memory holds."""
 
-    def __init__(self, stream: httpx.SyncByteStream, seconds: float, ends: float) -> None:
-        self._stream, self._seconds, self._ends = stream, seconds, ends
-
-    def __iter__(self) -> Iterator[bytes]:
-        for part in self._stream:
-            if time.monotonic() > self._ends:
-                raise Late(f"its answer did not end within {self._seconds:g} seconds")
-            yield part
-
-    def close(self) -> None:
-        self._stream.close()
+    final = True
 
 
 def ask(http: httpx.Client, method: str, url: str, **given: Any) -> httpx.Response:
     """Send a request and return its answer. Raises as httpx does, `Late` and `TooLarge`."""
-    seconds, content = TIMEOUTS * (http.timeout.read or inf), bytearray()
-    ends = time.monotonic() + seconds
+    begin(TIMEOUTS * (http.timeout.read or inf))
+    content = bytearray()
     with http.stream(method, url, **given) as answer:
-        if isinstance(answer.stream, httpx.SyncByteStream):
-            answer.stream = InTime(answer.stream, seconds, ends)
+        if len(answer.headers.get_list("content-encoding", split_commas=True)) > 1:
+            raise Packed("its answer is packed more than once")
         for part in answer.iter_bytes():
             content += part
             if len(content) > MOST_BYTES:

@@ -18,6 +18,7 @@ import httpx
 from pipelines.client.addresses import is_loopback, with_whole_links
 from pipelines.client.answers import ask
 from pipelines.client.capabilities import Capabilities, capabilities_of
+from pipelines.client.deadline import bound_reads
 from pipelines.client.identifiers import search_token
 from pipelines.client.pace import PATIENT, Attempts, Patience
 from pipelines.client.profiles import PLAIN, Profile
@@ -107,6 +108,7 @@ class FhirClient:
             trust_env=beyond,
             verify=_tls(beyond),
         )
+        bound_reads(self._http)
         self._tokens = Tokens(self._http, self.base_url, credentials, clock)
 
     @property

@@ -3,6 +3,7 @@
 import gzip
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -23,14 +24,23 @@ SECRET = "Ada Marker"
 
 
 class Endless(BaseHTTPRequestHandler):
-    """Sends `first`, and then a letter every 20 ms; or, if that is set, `whole`. asked: how often."""
+    """Sends `head` if it is set, else that of an answer and `first`; then a letter every 20 ms, or what `more` has.
+
+    Or, if that is set, `whole`. asked: how often.
+    """
 
     protocol_version = "HTTP/1.1"
     first, encoding, whole, asked, over = PLAIN, "identity", b"", 0, threading.Event()
+    head, more = b"", b"x"
 
     def do_GET(self) -> None:
         type(self).asked += 1
         self.rfile.read(int(self.headers.get("content-length", 0)))
+        if self.head:
+            self.wfile.write(self.head)
+            while not self.over.wait(0.02):
+                self.wfile.write(self.more)
+            return
         self.send_response(200)
         self.send_header("content-encoding", self.encoding)
         self.send_header("content-length", str(len(self.whole) or 10**6))
@@ -82,6 +92,25 @@ def test_an_answer_that_comes_a_byte_at_a_time_is_late(way: str, first: bytes, e
     client.close()
 
 
+HEADS = {
+    "a status": (b"HTTP/1.1 2", b"0"),
+    "a header": (b"HTTP/1.1 200 OK\r\nx-long: ", b"x"),
+    "headers": (b"HTTP/1.1 200 OK\r\n", b"x: y\r\n"),
+    "answers that are none yet": (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_an_answer_whose_head_comes_a_byte_at_a_time_is_late(name: str, server: Any) -> None:
+    """LEDGER-11: the time begins with the request."""
+    server.head, server.more = HEADS[name]
+    client, began = client_of(server, Credentials(token="t")), time.monotonic()
+    with pytest.raises(Late, match="its answer did not end within 1 seconds"):
+        client.create("Task", "{}")
+    assert (server.asked, time.monotonic() - began < 10) == (1, True)
+    client.close()
+
+
 def test_a_token_that_comes_a_byte_at_a_time_is_none(server: Any) -> None:
     client = client_of(server, Credentials(client_id="c", client_secret="s"))
     with pytest.raises(NotSent, match="no access token: its answer did not end within 1 seconds"):
@@ -99,6 +128,22 @@ def test_an_answer_larger_than_any_is_given_up_at_once(encoding: str, server: An
     with pytest.raises(Unknown) as error:
         client.get("/Task")
     assert (str(error.value), server.asked) == ("its answer is larger than 1 MiB", 1)
+    client.close()
+
+
+def test_an_answer_that_is_packed_more_than_once_is_given_up_unread(server: Any) -> None:
+    """LEDGER-11: 20 KB of it hold 10 GB, of which one piece filled the memory before it was measured."""
+    packed = gzip.compress(gzip.compress(bytes(10**8)))
+    server.encoding, server.whole = "gzip, gzip", packed
+    client = client_of(server, Credentials(token="t"))
+    tracemalloc.start()
+    try:
+        with pytest.raises(Unknown, match="its answer is packed more than once"):
+            client.get("/Task")
+        assert tracemalloc.get_traced_memory()[1] < 10**7
+    finally:
+        tracemalloc.stop()
+    assert server.asked == 1
     client.close()
 
 
