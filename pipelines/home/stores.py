@@ -29,6 +29,8 @@ SECONDS_OF_A_REQUEST, SECONDS_OF_CONNECTING = 60, 5
 TRIES, SECONDS_OF_TRIES = 3, 60
 ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "AZURE_STORAGE_USE_EMULATOR", "GOOGLE_ALLOW_HTTP")
 STATUS = re.compile(r"status code: ([345][0-9]{2})\b")
+NO_PATH = re.compile(r'invalid path:.*?\bpath: "((?:[^"\\]|\\.)*)"', re.DOTALL)
+"""In the library's words on a listing: the key that it cannot read, with escapes. It then lists no other object."""
 EXPIRED = re.compile(r"<Code>(ExpiredToken|TokenRefreshRequired)</Code>")
 """In an answer: that credentials were good once. S3 says so with a status of 400."""
 
@@ -355,13 +357,14 @@ def _why(error: Exception) -> str:
     kind, status = type(error).__name__, STATUS.search(str(error))
     if EXPIRED.search(str(error)):
         return "these credentials have expired"
+    if unread := NO_PATH.search(str(error)):
+        return f"the name of an object is no path ({unread[1]}), so that none can be listed: rename or remove it"
     said = status[1] if status else ""  # of a listing, the library's class tells nothing
     if said in ("401", "403") or kind in ("PermissionDeniedError", "UnauthenticatedError"):
         return f"it refuses these credentials ({said or kind})"
     if said == "404" or isinstance(error, FileNotFoundError):
         return "there is no such bucket or container"
-    if said.startswith("3"):
-        return f"it is elsewhere ({said}): check region and address"
     if said:
-        return f"it answers with an error ({said})"
+        elsewhere = f"it is elsewhere ({said}): check region and address"
+        return elsewhere if said.startswith("3") else f"it answers with an error ({said})"
     return "it does not answer, or the connection to it was lost"

@@ -243,6 +243,19 @@ def test_an_object_that_is_not_given_out_holds_up_no_other_and_is_named(beyond, 
     assert amounts(target) == [1.0, 2.0]
 
 
+@pytest.mark.parametrize("beyond", ["bucket"], indirect=True)
+@pytest.mark.parametrize(("name", "shown"), [("/payments-1.csv", "in/box//"), ("a\tb.csv", r"in/box/a\tb.csv")])
+def test_an_object_whose_name_is_no_path_is_named_and_nothing_is_lost(beyond, target, chartferry, asked, name, shown):
+    """SCALE-03: the library lists none beside it, such as one put below `box//`."""
+    beyond.put(name, "k1,p1,1.00,2026-03-01,")
+    beyond.put("payments-2.csv", "k2,p1,2.00,2026-03-01,")
+    code, out, err = chartferry("import")
+    said = f"s3://bucket/in/box: the name of an object is no path ({shown}), so that none can be listed"
+    assert (code, said in out + err) == (6, True)
+    del beyond.bucket.objects[f"in/box/{name}"]
+    assert states(asked("import")) == [("payments-2.csv", "finished")]
+
+
 def test_an_inbox_is_no_place_of_batches(beyond, target, chartferry, monkeypatch):
     """SCALE-03"""
     monkeypatch.setenv("CHARTFERRY_BATCHES", beyond.place)
