@@ -19,7 +19,7 @@ from pipelines.client.addresses import is_loopback, with_whole_links
 from pipelines.client.answers import ask
 from pipelines.client.capabilities import Capabilities, capabilities_of
 from pipelines.client.deadline import bound_reads
-from pipelines.client.identifiers import search_token
+from pipelines.client.identifiers import NOBODY, search_token
 from pipelines.client.pace import PATIENT, Attempts, Patience
 from pipelines.client.profiles import PLAIN, Profile
 from pipelines.client.replies import (
@@ -269,6 +269,10 @@ class FhirClient:
         asked = ",".join(search_token(system, value) for value in values)
         pages = self.pages_from(f"/{resource_type}?_count={PAGE}&identifier={asked}")
         return [body for page in pages for body in resources_of(page, resource_type)]
+
+    def finds_nobody(self, resource_type: str) -> bool:
+        """True if a search by an identifier that no record has finds nothing, as it should. Raises as `get` does."""
+        return not resources_of(self.get(f"/{resource_type}?_count=1&identifier={NOBODY}"), resource_type)
 
     # -- writes
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+NOBODY = "urn:chartferry:nobody|nothing"
+"""An identifier that no record has, as a search names it."""
 NUMBERED = re.compile(r"(?s)(.+)~([1-9][0-9]{0,8})")
 SPECIAL = re.compile(r"([\\,|$])")
 LOOKS_NUMBERED = re.compile(r"~[0-9]+\Z")

@@ -41,7 +41,7 @@ DOES: dict[str, str] = {
     "batch": "conditional creates in batches of up to {rows} rows",
     "transaction": "conditional creates in transactions of up to {rows} rows; a refused one is halved",
     "conditional": "one conditional create a row, several at once",
-    "look-up": "one create a row with its identifier, which is looked up before a create is repeated",
+    "look-up": "one create a row with its identifier, which is looked up before each create and before it is repeated",
     "bare": "one create a row; what a patient has is read before, and unclear rows are looked up by content",
 }
 """What an import does at each step. rows: the most in a bundle."""
@@ -51,7 +51,7 @@ RISK: dict[str, str] = {
     "conditional": "none by this import, which looks up and waits before it repeats; a network that delivers a request"
     " twice at once can double it, which verify names",
     "look-up": "a payment whose outcome is unclear and that is not found waits for a person; a second home that sends"
-    " the same rows doubles them",
+    " the same rows at the same time doubles them, which verify names",
     "bare": "rows that look alike cannot be told apart: some unclear rows wait for a person; a second home that sends"
     " the same rows doubles them",
 }

@@ -56,7 +56,7 @@ def accepted_pages(path: Path, part: Part | None = None) -> Iterator[pa.RecordBa
 def as_rows(part: pa.RecordBatch, now: str) -> list[Row]:
     texts = part.column(TEXT).to_pylist() if TEXT in part.schema.names else part.num_rows * [None]
     new = map(repeat, (now, 1, False, False, False, ""))
-    return [*map(Row._make, zip(*plain_columns(part, OF_ROW), *new, texts))]  # noqa: B905 - repeats have no end
+    return [*map(Row._make, zip(*plain_columns(part, OF_ROW), *new, texts, repeat(None)))]
 
 
 def plain_columns(part: pa.RecordBatch, names: Sequence[str]) -> list[list[Any]]:

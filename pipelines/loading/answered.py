@@ -17,6 +17,7 @@ KEY_TAKEN = {
     "diagnostics": None,
     "expression": None,
 }
+SEVERAL_THERE = {**KEY_TAKEN, "text": "the target has several resources under this key"}
 PLACE = re.compile(r"Bundle\.entry\[\d+\](?:\.resource)?\.?")
 
 
@@ -45,12 +46,22 @@ def existing(kind: str, sent: str, reply: Reply, bodies: Bodies, unsure: bool) -
     resource_id = reply.resource_id or ""
     if resource_id not in bodies:
         return None
-    body, ours = bodies[resource_id], json.loads(sent)
+    return compared(kind, sent, bodies[resource_id], resource_id, reply.status, unsure)
+
+
+def compared(
+    kind: str, sent: str, body: dict[str, Any] | None, resource_id: str, status: int | None, unsure: bool
+) -> Result:
+    """The result of a row whose identifier a resource has; None for a body that is not there any more.
+
+    unsure: an earlier attempt of ours may have made it.
+    """
+    ours = json.loads(sent)
     if body is None or not same_content(kind, ours, body):
-        return Result("refused", None, reply.status, KEY_TAKEN)
+        return Result("refused", None, status, KEY_TAKEN)
     if unsure:
-        return Result("created", resource_id, reply.status)
-    return Result("undone" if taken_back(kind, ours, body) else "adopted", resource_id, reply.status)
+        return Result("created", resource_id, status)
+    return Result("undone" if taken_back(kind, ours, body) else "adopted", resource_id, status)
 
 
 def of_its_row(outcome: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:

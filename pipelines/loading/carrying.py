@@ -1,9 +1,11 @@
 """Carry the rows of a load to the target, in bundles or one by one, until none is left that can go now."""
 
 from collections.abc import Iterator
+from functools import cached_property
 
 from pipelines.client.pace import Circuit
 from pipelines.home.collecting import seldom
+from pipelines.loading.asking import Ask, Asker
 from pipelines.loading.book import Book
 from pipelines.loading.bundles import send_bundles
 from pipelines.loading.intake import Intake
@@ -55,7 +57,12 @@ class Carrier:
             send = self._why.posting(book.confirm, book.step)
             send = book.notes.posting(send) if book.notes else send
             looks = None if book.step.named else self._looks
-            book.loaded.unusable = send_by_lanes(book, rows, send, self._circuit, looks) or book.loaded.unusable
+            ask = self._ask if book.step.named and not book.step.conditional else None
+            book.loaded.unusable = send_by_lanes(book, rows, send, self._circuit, looks, ask) or book.loaded.unusable
+
+    @cached_property
+    def _ask(self) -> Ask:
+        return Asker(self._book.load).ask
 
     def _has_more(self) -> bool:
         """True if rows can go on: those that new doubts held up, once these are settled, or that waited for answers."""

@@ -12,10 +12,10 @@ from typing import Any
 from pipelines.client.pace import Circuit
 from pipelines.client.replies import AGAIN, unusable
 from pipelines.ledger.lease import LeaseLost
-from pipelines.ledger.rows import Sighting
 from pipelines.loading.answered import Posted
+from pipelines.loading.asking import ASKED_AHEAD, Ask, Asking
 from pipelines.loading.book import Book
-from pipelines.loading.lookup import BY_ITSELF, Looks
+from pipelines.loading.lookup import BY_ITSELF, ROWS_A_SEARCH, Looks
 from pipelines.loading.pages import Pages
 from pipelines.loading.posting import Post
 from pipelines.loading.requests import Answer, Came, Requests
@@ -30,10 +30,13 @@ A kill leaves them in doubt, as it does rows under way. Types whose doubts need 
 """
 
 
-def send_by_lanes(book: Book, rows: Iterator[Row], send: Post, circuit: Circuit, looks: Looks | None) -> str | None:
+def send_by_lanes(
+    book: Book, rows: Iterator[Row], send: Post, circuit: Circuit, looks: Looks | None, ask: Ask | None = None
+) -> str | None:
     """Send rows, each by `send`, with a look at their patients before; return why it ended early, else None.
 
-    looks: None where rows are told by their identifiers, so that no look is needed.
+    looks: None where rows are told by their identifiers, so that no look is needed. ask: asks for rows before they
+    have their turn, where the create itself does not.
     """
     at_once = book.load.batch.pace.at_once
     with (
@@ -45,7 +48,8 @@ def send_by_lanes(book: Book, rows: Iterator[Row], send: Post, circuit: Circuit,
         dealing.submit(bool).result()  # its one thread is there, whatever is interrupted from here on
         came: Came = SimpleQueue()
         requests = Requests(send, book.confirm, pool, at_once, circuit, came)
-        return _Lanes(book, requests, Pages(book, rows, keeping, came), looks, looking, came).run(dealing)
+        pages, asking = Pages(book, rows, keeping, came), Asking(ask, looking, came)
+        return _Lanes(book, requests, pages, asking, looks, looking, came).run(dealing)
 
 
 class _Lanes:
@@ -55,9 +59,16 @@ class _Lanes:
     """
 
     def __init__(
-        self, book: Book, requests: Requests, pages: Pages, looks: Looks | None, looking: ThreadPoolExecutor, came: Came
+        self,
+        book: Book,
+        requests: Requests,
+        pages: Pages,
+        asking: Asking,
+        looks: Looks | None,
+        looking: ThreadPoolExecutor,
+        came: Came,
     ) -> None:
-        self._book, self._requests, self._pages = book, requests, pages
+        self._book, self._requests, self._pages, self._asking = book, requests, pages, asking
         self._looks, self._looking, self._came = looks, looking, came
         self._spare = SPARE if book.load.resource in BY_ITSELF else 0
         self._turns = Turns(book.stopped, looks.noted if looks else None)
@@ -99,7 +110,8 @@ class _Lanes:
         """Send what may go now, have the book read and written; return True if anything is to be waited for."""
         self._requests.call()
         if self._requests.may_begin:
-            self._pages.read(ROWS_AHEAD - self._turns.count)
+            self._read()
+            self._asking.begin(ASKED_AHEAD + self._requests.at_once - len(self._turns.ready))
             self._look()
         self._write()
         return self._at_work
@@ -108,7 +120,14 @@ class _Lanes:
     def _at_work(self) -> bool:
         """True if anything is to be waited for, or has come and is to be taken."""
         at_book = self._pages.reading or self._pages.writing
-        return bool(self._requests.are_under_way() or self._under_look or at_book or not self._came.empty())
+        asking = self._under_look or self._asking.under_way
+        return bool(self._requests.are_under_way() or asking or at_book or not self._came.empty())
+
+    def _read(self) -> None:
+        """Have rows read ahead, enough for a search."""
+        most = ROWS_AHEAD - self._turns.count - self._asking.count
+        if most >= ROWS_A_SEARCH:
+            self._pages.read(most)
 
     def _write(self) -> None:
         """Have the next rows intended, and results written, some at a time."""
@@ -169,8 +188,10 @@ class _Lanes:
             self._has_written()
         elif came is self._pages.reading:
             self._has_read()
-        else:
+        elif came in self._under_look:
             self._looked(came)
+        else:
+            self._turns.add(self._asking.take())
 
     def _answered(self, answer: Answer) -> None:
         """Keep a result. A lane with a row in doubt stops."""
@@ -183,12 +204,13 @@ class _Lanes:
         self._turns.end(row)
 
     def _has_read(self) -> None:
-        self._turns.add(self._pages.take_read())
+        self._asking.add(self._pages.take_read())
+        self._turns.add(self._asking.take())
 
     def _has_written(self) -> None:
         self._requests.intended.extend(self._pages.take_written())
 
-    def _looked(self, look: "Future[Sighting]") -> None:
+    def _looked(self, look: Future[Any]) -> None:
         patient = self._under_look.pop(look).patient_id or ""
         self._pages.sightings.append(look.result())
         self._turns.note(patient)

@@ -55,14 +55,21 @@ class Doubt:
 
 
 class Finding(NamedTuple):
-    """The answer of a look-up: `found` (with the resource's id), `absent`, or why it is unclear."""
+    """The answer of a look-up: `found` (with the resource's id), `absent`, or why it is unclear.
+
+    there: what has the row's identifier.
+    """
 
     state: str
     resource_id: str | None = None
     why: str | None = None
+    there: tuple[Body, ...] = ()
 
 
 FOUND, ABSENT, UNCLEAR = "found", "absent", "unclear"
+NOT_SEARCHED = Finding(UNCLEAR, None, "the target does not search by identifier")
+AMONG_ALL = Finding(ABSENT, None, NOT_SEARCHED.why)
+"""A row that is not among all that a target showed in place of what it was asked for."""
 NOT_TOLD = Finding(UNCLEAR, None, "the target does not show by its identifier what is known to be there")
 
 
@@ -80,7 +87,7 @@ def look_up(
     and no more does one where none is known: that is looked up by content. None of a target that keeps identifiers.
     """
     there = None if made is None else [identifier_value(*each) for each in made]
-    findings = _by_identifier(client, identity, [doubt.row for doubt in doubts if doubt.named], there)
+    findings = by_identifier(client, identity, [doubt.row for doubt in doubts if doubt.named], there)
     told = {key for key, finding in findings.items() if finding is not NOT_TOLD}
     together: dict[tuple[str | None, str], list[Doubt]] = defaultdict(list)
     for doubt in (doubt for doubt in doubts if doubt.row.key not in told):
@@ -109,10 +116,15 @@ def due(doubt: Doubt, resource_type: str, now: datetime, settling_seconds: float
 # -- by identifier
 
 
-def _by_identifier(
+def not_asked(error: NoResult) -> Finding:
+    """The finding of a row that the target gave no answer about."""
+    return Finding(UNCLEAR, None, f"the target could not be asked ({error})")
+
+
+def by_identifier(
     client: FhirClient, identity: Identity, rows: Sequence[Row], witnesses: Sequence[str] | None
 ) -> dict[str, Finding]:
-    """A finding for each row, by key; many rows are asked for in one search."""
+    """A finding for each row, by key; many rows are asked for in one search. witnesses: values known to be there."""
     findings: dict[str, Finding] = {}
     for at in range(0, len(rows), ROWS_A_SEARCH):
         findings |= _of_search(client, identity, rows[at : at + ROWS_A_SEARCH], witnesses)
@@ -128,11 +140,13 @@ def _of_search(
     try:
         there = _named(client, identity, list(asked))
     except NoResult as error:
-        return {row.key: Finding(UNCLEAR, None, f"the target could not be asked ({error})") for row in rows}
+        return {row.key: not_asked(error) for row in rows}
     found = {row.key: _of_row(identity, row, there) for row in rows}
     shown = {value for body in there for value in values_of(identity.system, body)}
     if witnesses is not None and shown.isdisjoint(witnesses):
         return {key: NOT_TOLD if each.state == ABSENT else each for key, each in found.items()}
+    if any(asked.keys().isdisjoint(values_of(identity.system, body)) for body in there):
+        return {key: AMONG_ALL if each.state == ABSENT else each for key, each in found.items()}
     return found
 
 
@@ -151,12 +165,12 @@ def _of_row(identity: Identity, row: Row, there: Sequence[Body]) -> Finding:
     value = identifier_value(row.key, row.generation)
     found = [body for body in there if value in values_of(identity.system, body)]
     if not found and not all(values_of(identity.system, body) for body in there):
-        return Finding(UNCLEAR, None, "the target does not search by identifier")
+        return NOT_SEARCHED
     if not found:
         return Finding(ABSENT)
     if len(found) > 1 or not same_content(identity.resource_type, orjson.loads(row.body), found[0]):
-        return Finding(UNCLEAR, None, "the target has something else under its key")
-    return Finding(FOUND, found[0]["id"])
+        return Finding(UNCLEAR, None, "the target has something else under its key", tuple(found))
+    return Finding(FOUND, found[0]["id"], None, tuple(found))
 
 
 # -- by content
@@ -173,7 +187,7 @@ def _by_content(client: FhirClient, identity: Identity, doubts: Sequence[Doubt],
         found = [body for body in of_patient_of(client, resource_type, doubts[0].row) if body.get("id") not in ours]
         there = [body for body in found if names.issuperset(values_of(identity.system, body))]
     except NoResult as error:
-        return {doubt.row.key: Finding(UNCLEAR, None, f"the target could not be asked ({error})") for doubt in doubts}
+        return {doubt.row.key: not_asked(error) for doubt in doubts}
     groups: dict[Names, list[Doubt]] = defaultdict(list)
     for doubt in doubts:
         groups[fingerprints(resource_type, _sent(resource_type, doubt))].append(doubt)

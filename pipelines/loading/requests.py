@@ -84,7 +84,7 @@ class Requests:
                 self._came.put(Answer())  # the caller may wait for what is not taken any more
         while row and self._is_still_ours(row):
             try:
-                posted: Posted | BaseException = self._send(row)
+                posted: Posted | BaseException = row.found or self._send(row)
             except BaseException as error:  # noqa: BLE001 - it is raised where answers are taken
                 posted = error
             row = self._note(row, posted)

@@ -6,6 +6,7 @@ import orjson
 
 from fhir_service.interface.json_text import parse_json
 from pipelines.ledger.rows import KnownRecord
+from pipelines.loading.answered import Posted
 
 DATED = {"Task": "authoredOn", "QuestionnaireResponse": "authored", "PaymentNotice": "created"}
 """The element that a body gets from the moment of its first attempt when the source has none."""
@@ -16,7 +17,8 @@ class Row(NamedTuple):
 
     known: the ledger has a record of it. intended: an earlier intent of ours may have reached the target. elsewhere:
     that record stays with the batch and line that it came with first. change: it takes the place of an earlier
-    version: `first` while that stands in the ledger yet, then `again`; `anew` where that was taken back.
+    version: `first` while that stands in the ledger yet, then `again`; `anew` where that was taken back. found: its
+    outcome by what the target has already, so that it is not sent.
     """
 
     line: int
@@ -35,6 +37,7 @@ class Row(NamedTuple):
     elsewhere: bool = False
     change: str = ""
     text_hash: str | None = None
+    found: Posted | None = None
 
     def is_held_by(self, record: KnownRecord) -> bool:
         """True if a record says what the row says; one of an older version may be known by another hash."""

@@ -9,14 +9,12 @@ from typing import Any
 
 from pipelines.client.client import FhirClient
 from pipelines.client.profiles import ROWS_A_BUNDLE
-from pipelines.client.replies import NoResult, resources_of
+from pipelines.client.replies import NoResult
 from pipelines.client.steps import DOES, Step, risk_of, step_for
 from pipelines.home.exits import ALL_LOADED, UNUSABLE
 from pipelines.session.connections import Connection
 
 TYPES = ("PaymentNotice", "Task", "QuestionnaireResponse")
-NOBODY = "urn:chartferry:nobody|nothing"
-"""An identifier that no record has."""
 ANSWERED = "found nothing, as it should"
 NOT_ASKED = "not needed"
 COMPUTED = "computed from the target's Claims and PaymentNotices before a payment is sent"
@@ -93,7 +91,7 @@ def _of_type(client: FhirClient, kind: str, step: Step) -> OfType:
 def _look_up(client: FhirClient, kind: str) -> str:
     """What a search by an identifier that no record has came to."""
     try:
-        found = resources_of(client.get(f"/{kind}?_count=1&identifier={NOBODY}"), kind)
+        works = client.finds_nobody(kind)
     except NoResult as error:
         return f"is not answered ({error}): rows of unclear outcome would stay in doubt"
-    return "finds what it was not asked for: rows of unclear outcome would stay in doubt" if found else ANSWERED
+    return ANSWERED if works else "finds what it was not asked for: rows of unclear outcome would stay in doubt"

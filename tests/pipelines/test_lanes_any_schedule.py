@@ -46,14 +46,16 @@ class World:
         lanes, patients = dice.choice([1, 2, 5, 50]), dice.choice([0, 1, 3, 20])
         self.rows = [self._row(number, lanes, patients) for number in range(dice.choice([0, 1, 3, 10, 40, 120]))]
         often = {"doubt": dice.choice([0.02, 0.2, 0.8]), "refused": 0.2, "away": 0.03, "send": 0.03, "confirm": 0.03}
-        often |= {"write": 0.05, "look": 0.1, "read": 0.1, "lose": 0.02, "still away": 0.3}
+        often |= {"ask": 0.1, "found": 0.3, "write": 0.05, "look": 0.1, "read": 0.1, "lose": 0.02, "still away": 0.3}
         self.often = {what: share for what, share in often.items() if dice.random() < 0.35}
+        self.asks = dice.random() < 0.5
         self.slow = dice.choice([0, 0, 0.0003, 0.002])
         self.stopped: set[str] = set()
         self.noted: set[str] = set()
         self.intents: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
         self.under_way: Counter[str] = Counter()
+        self.last_of: dict[str, int] = {}
         self.known: dict[str, Result] = {}
         self.written: dict[str, Result] = {}
         self.held: set[str] = set()
@@ -160,14 +162,26 @@ class World:
         self.never(bool(self.under_way), "asked whether it is back while rows are under way")
         return "away" if self.happens("still away") else None
 
+    def ask(self, rows: Sequence[Row]) -> list[Row]:
+        self.pause()
+        self.may_fail("ask")
+        return [row._replace(found=self._found(row)) if self.happens("found") else row for row in rows]
+
+    def _found(self, row: Row) -> Posted:
+        self.known[row.key] = Result("adopted", f"r-{row.key}")
+        return Posted(self.known[row.key])
+
     def send(self, row: Row) -> Posted:
         with self.lock:
             self.never(not getattr(self.own, "confirmed", False), "sent by one who has not asked for the lease")
             self.own.confirmed = False
             self.sent[row.key] += 1
             self.under_way[row.lane] += 1
+            self.never(self.last_of.get(row.lane, -1) > row.line, "sent before an earlier row of its lane")
+            self.last_of[row.lane] = row.line
             self.never(self.intents[row.key] != 1, "sent without one intent")
             self.never(self.sent[row.key] > 1, "sent twice")
+            self.never(row.found is not None, "sent though it is there")
             self.never(self.under_way[row.lane] > 1, "two of a lane at once")
             self.never(row.lane in self.doubted, "sent behind a row in doubt")
             self.never(self.under_way.total() > (1 if self.circuit.trying else self.at_once), "too many at once")
@@ -198,7 +212,8 @@ def ended(world: World) -> BaseException | str | None:
     faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
     try:
         it: Any = world
-        return send_by_lanes(it, world.rows_to_send(), world.send, world.circuit, it)
+        looks, ask = (None, world.ask) if world.asks else (it, None)
+        return send_by_lanes(it, world.rows_to_send(), world.send, world.circuit, looks, ask)
     except (Fault, LeaseLost) as error:
         return error
     finally:

@@ -15,6 +15,12 @@ FILES = {
 TAKEN_BACK = ("cancelled", "entered-in-error")
 
 
+@pytest.fixture(params=[None, ["identifier"]], ids=["batch", "look-up"], autouse=True)
+def offered(request, target):
+    """Both where creates are conditional, and where rows are asked for before they are created."""
+    target.additions, target.promised = request.param is None, request.param
+
+
 @pytest.mark.parametrize("kind", FILES)
 def test_what_a_home_loads_again_after_a_restore_is_found_by_another(home, target, asked, capsys, kind):
     """LEDGER-01, LEDGER-15: its name is the one that the other asks for. Where two are there, both say so."""

@@ -45,9 +45,10 @@ class FakeTarget:
 
     says: what its statement offers, where that is not all or nothing; such a target shows no id of ours, and a PUT
     replaces the resource. `dated`: a search by the last change; `reference`: the types of reference data; `puts`: a PUT
-    creates. does_not: what of that it does not do: `transaction` is answered 501, a condition ignored, and by the
-    `system` of an identifier alone nothing is found. fails: bodies on which it answers 500. found_after: how often a
-    search does not find yet what was stored. not_indexed: ids that no search shows.
+    creates. does_not: what of that it does not do: `transaction` is answered 501, a condition ignored, so is an
+    `identifier` that is searched for, and by the `system` of one alone nothing is found. fails: bodies on which it
+    answers 500. found_after: how often a search does not find yet what was stored. not_indexed: ids that no search
+    shows.
 
     drops: elements of resources that it takes and does not keep. renames: whether a PUT creates under another id.
     counts: whether searches have a total. links: what stands before the path in a `next` link. most_a_page: resources
@@ -117,7 +118,7 @@ class FakeTarget:
                 ]
             if name == "_id" and name in self.known_parameters:
                 entries = [b for b in entries if b["id"] in values[0].split(",")]
-            if name == "identifier":
+            if name == "identifier" and name not in self.does_not:
                 wanted = set(SEPARATOR.split(values[0]))
                 whole = {each for each in wanted if each.endswith("|") and "system" not in self.does_not}
                 named = ((b, set(identifiers(b))) for b in entries)
