@@ -26,11 +26,21 @@ ANSWERED = """
         split_part(questionnaire_id, '~', 1), contains(questionnaire_id, '~') DESC, length(questionnaire_id),
         questionnaire_id"""
 """Former forms go before the present one."""
-# Questions that the questionnaire no longer has follow those of the form.
+# Questions that the questionnaire no longer has follow those of the form. One in a group that repeats does so too.
 ASKED = """
-    SELECT questionnaire_id, link_id, text, type, coalesce(repeats, true), code_system, code
+    WITH RECURSIVE repeating AS (
+        SELECT questionnaire_id, link_id FROM question WHERE repeats
+        UNION
+        SELECT question.questionnaire_id, question.link_id
+        FROM question
+        INNER JOIN repeating AS outer_item
+            ON question.questionnaire_id = outer_item.questionnaire_id
+            AND question.parent_link_id = outer_item.link_id
+    )
+    SELECT questionnaire_id, link_id, text, type, type IS NULL OR repeating.link_id IS NOT NULL, code_system, code
     FROM (SELECT DISTINCT questionnaire_id, link_id FROM answer)
         FULL JOIN question USING (questionnaire_id, link_id)
+        LEFT JOIN repeating USING (questionnaire_id, link_id)
     WHERE type IS NULL OR type NOT IN ('group', 'display')
     ORDER BY questionnaire_id, position NULLS LAST, link_id"""
 CHOICES = """

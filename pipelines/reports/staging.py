@@ -65,32 +65,6 @@ MACROS = (
             THEN struct_extract(bound, 'unit') = struct_extract(quantity, 'unit')
         ELSE coalesce(struct_extract(bound, 'code'), struct_extract(bound, 'unit'), '')
             IN ('', coalesce(struct_extract(quantity, 'code'), struct_extract(quantity, 'unit'), '')) END""",
-    # A day, a time or an address may tell of a person as a text does: all of them are free text.
-    """CREATE TEMP MACRO answered_items(body) AS list_transform(
-        list_filter(
-            list_transform(json_extract(body, '$..item[*]'), lambda each: json_transform(each, '{
-                "linkId": "VARCHAR", "answer": [{
-                    "valueCoding": {"system": "VARCHAR", "code": "VARCHAR"},
-                    "valueBoolean": "BOOLEAN", "valueDecimal": "DOUBLE", "valueInteger": "DOUBLE",
-                    "valueQuantity": {"value": "DOUBLE"},
-                    "valueString": "VARCHAR", "valueDate": "VARCHAR", "valueDateTime": "VARCHAR",
-                    "valueTime": "VARCHAR", "valueUri": "VARCHAR"}]}')),
-            lambda each: each.linkId IS NOT NULL AND len(each.answer) > 0),
-        lambda each: {
-            'link_id': each.linkId,
-            'answers': list_transform(each.answer, lambda given: {
-                'kind': CASE
-                    WHEN coalesce(given.valueCoding.code, given.valueBoolean::VARCHAR) IS NOT NULL THEN 'choice'
-                    WHEN coalesce(given.valueDecimal, given.valueInteger, given.valueQuantity.value) IS NOT NULL
-                        THEN 'number'
-                    WHEN coalesce(given.valueString, given.valueDate, given.valueDateTime, given.valueTime,
-                        given.valueUri) IS NOT NULL THEN 'text'
-                END,
-                'system': given.valueCoding.system,
-                'code': coalesce(given.valueCoding.code, given.valueBoolean::VARCHAR),
-                'number': coalesce(given.valueDecimal, given.valueInteger, given.valueQuantity.value),
-                'text': free_text(coalesce(given.valueString, given.valueDate, given.valueDateTime,
-                    given.valueTime, given.valueUri))})})""",
 )
 
 FREE_TEXT = {

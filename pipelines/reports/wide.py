@@ -24,6 +24,8 @@ LETTERS = 50
 OPTIONS_NAMED = 20
 NUMBERS = ("decimal", "integer", "quantity")
 TEXTS = ("text", "string", "date", "dateTime", "time", "url")
+FEW = 200
+"""The most columns that are made of aggregates, of which DuckDB plans more only slowly; more are taken from maps."""
 OWN = (
     ColumnOf("response_id", "VARCHAR", "Id of the QuestionnaireResponse at the target.", "key"),
     ColumnOf("patient_id", "VARCHAR", "Id of the patient.", "patient"),
@@ -51,12 +53,24 @@ class Question:
 
 
 class Answered(NamedTuple):
-    """The column of a question, and the SQL of its value. is_apart: other versions ask something else by its linkId."""
+    """The column of a question. of: the questionnaires that ask it, if not all of the table do.
+
+    is_apart: other versions ask something else by its linkId.
+    """
 
     column: ColumnOf
-    select: str
     link_id: str
+    of: Sequence[str]
     is_apart: bool
+
+    @property
+    def value(self) -> str:
+        """The column of `SAID` that has its values."""
+        return "number" if self.column.type.startswith("DOUBLE") else "said"
+
+    @property
+    def is_list(self) -> bool:
+        return self.column.type.endswith("[]")
 
 
 @dataclass
@@ -106,11 +120,10 @@ def _table(sharing: Sharing, with_texts: bool) -> ReportTable:
     if all(question.type is None for form in sharing.forms for question in form.asked):
         # No questionnaire of the target has these ids: they may be texts of people, and give the table its name.
         columns = [column._replace(kind="text") for column in columns]
-    values = "".join(f",\n    {each.select}" for each in answered)
-    version = ",\n    any_value(response.questionnaire_id) AS questionnaire_id" if len(ids) > 1 else ""
     about = (
         f"One row per response to {_named(sharing)}, a column per question, counted as in questionnaire_response. "
-        "A column is empty where the question has no answer."
+        "A column is empty where the question has no answer, or one in free text that is not published. Of several "
+        "answers to a question that takes one, the first is shown; answer has all."
     )
     return ReportTable(
         name=sharing.table,
@@ -119,17 +132,76 @@ def _table(sharing: Sharing, with_texts: bool) -> ReportTable:
         key=("response_id",),
         references=(),
         columns=tuple(columns),
-        select=f"""SELECT response.resource_id AS response_id,
-    any_value(response.patient_id) AS patient_id,
-    any_value(response.authored_at) AS authored_at{version}{values}
-FROM questionnaire_response AS response
-LEFT JOIN answer ON response.resource_id = answer.response_id
-WHERE response.questionnaire_id IN ({", ".join(map(quoted, ids))})
-GROUP BY response.resource_id
-ORDER BY response.resource_id""",
+        select=_select(ids, answered),
         file=f"the table {sharing.table}",
         remarks=tuple(_remarks(sharing, answered)),
     )
+
+
+SAID = """SELECT response_id, questionnaire_id, link_id, position, number,
+        coalesce(option_code, regexp_replace(number::VARCHAR, '[.]0$', ''), text) AS said
+    FROM answer"""
+
+
+def _select(ids: Sequence[str], answered: Sequence[Answered]) -> str:
+    """Return the SELECT of a wide table. ids: its questionnaires."""
+    own = ["resource_id AS response_id", "patient_id", "authored_at", *(["questionnaire_id"] if len(ids) > 1 else [])]
+    made = _of_maps(answered) if len(answered) > FEW else _of_aggregates(answered)
+    values = [f"made.{each.column.name}" for each in answered] if len(answered) <= FEW else _taken(answered)
+    columns = [*(f"response.{each}" for each in own), *values]
+    return f"""WITH answers AS ({SAID}
+    WHERE questionnaire_id IN ({", ".join(map(quoted, ids))})
+),
+{made}
+SELECT {", ".join(columns)}
+FROM questionnaire_response AS response
+LEFT JOIN made ON response.resource_id = made.response_id
+WHERE response.questionnaire_id IN ({", ".join(map(quoted, ids))})
+ORDER BY response.resource_id"""
+
+
+def _of_aggregates(answered: Sequence[Answered]) -> str:
+    """Return the SQL of the values, an aggregate for each column."""
+    values = ["response_id"]
+    for each in answered:
+        chosen = f"link_id = {quoted(each.link_id)}{_asked_in(each, ' AND ')}"
+        if each.is_list:
+            value = f"list({each.value} ORDER BY position) FILTER (WHERE {chosen})"
+        else:
+            value = f"arg_min(CASE WHEN {chosen} THEN {each.value} END, position)"
+        values.append(f"{value} AS {each.column.name}")
+    return f"made AS (SELECT {', '.join(values)} FROM answers GROUP BY response_id)"
+
+
+def _of_maps(answered: Sequence[Answered]) -> str:
+    """Return the SQL of the values, a map by linkId for each kind of them."""
+    kinds = sorted({_map_of(each): each for each in answered}.items())
+    of_question = ", ".join(
+        f"list({of.value} ORDER BY position) AS {name}" if of.is_list else f"arg_min({of.value}, position) AS {name}"
+        for name, of in kinds
+    )
+    maps = ", ".join(f"map_from_entries(list((link_id, {name}))) AS {name}" for name, _ in kinds)
+    return f"""given AS (SELECT response_id, link_id, {of_question} FROM answers GROUP BY response_id, link_id),
+made AS (SELECT response_id, {maps} FROM given GROUP BY response_id)"""
+
+
+def _taken(answered: Sequence[Answered]) -> list[str]:
+    """Return the SQL of the columns, taken from the maps."""
+    found = []
+    for each in answered:
+        value = f"made.{_map_of(each)}[{quoted(each.link_id)}]"
+        only = _asked_in(each, "")
+        found.append(f"{f'CASE WHEN {only} THEN {value} END' if only else value} AS {each.column.name}")
+    return found
+
+
+def _map_of(answered: Answered) -> str:
+    return f"{answered.value}s" if answered.is_list else answered.value
+
+
+def _asked_in(answered: Answered, before: str) -> str:
+    """Return the condition that a response's questionnaire asks the question, behind `before`; empty if all do."""
+    return f"{before}questionnaire_id IN ({', '.join(map(quoted, answered.of))})" if answered.of else ""
 
 
 def _answered(forms: Sequence[Form], with_texts: bool, used: set[str]) -> Iterator[Answered]:
@@ -139,14 +211,11 @@ def _answered(forms: Sequence[Form], with_texts: bool, used: set[str]) -> Iterat
     for place, question in enumerate(questions, 1):
         asked = question.asked
         is_apart = asked.type is not None and known[asked.link_id] > 1
-        kind, value = _value(asked)
+        kind = _type(asked)
         name = _free(_snake(asked.link_id) or _snake(asked.code or "") or f"question_{place}", used)
         comment = _comment(question, [_shown(form) for form in forms if form.id in question.of] if is_apart else [])
-        chosen = f"answer.link_id = {quoted(asked.link_id)}"
-        if len(question.of) < len(forms):
-            chosen += f" AND answer.questionnaire_id IN ({', '.join(map(quoted, question.of))})"
         column = ColumnOf(name, kind, comment, _kind(asked, kind))
-        yield Answered(column, f"{value} FILTER (WHERE {chosen}) AS {name}", asked.link_id, is_apart)
+        yield Answered(column, asked.link_id, question.of if len(question.of) < len(forms) else (), is_apart)
 
 
 def _remarks(sharing: Sharing, answered: Iterable[Answered]) -> Iterator[str]:
@@ -177,7 +246,7 @@ def _kind(question: Asked, kind: str) -> str:
     """Return the kind of a question's column. The linkId of one that no form has may be a text of people."""
     if question.type in TEXTS or question.type is None:
         return "text"
-    return "value" if kind == "DOUBLE" else TERM
+    return "value" if kind.startswith("DOUBLE") else TERM
 
 
 def _shown(form: Form) -> str:
@@ -199,7 +268,7 @@ def _questions(forms: Sequence[Form]) -> list[Question]:
     found: dict[tuple[str, str], list[Question]] = {}
     for form in forms:
         for asked in form.asked:
-            of_link = found.setdefault((asked.link_id, _value(asked)[1]), [])
+            of_link = found.setdefault((asked.link_id, _type(asked)), [])
             known = next((each for each in of_link if asked.is_asked_as(each.asked)), None)
             if known is None:
                 of_link.append(known := Question(asked))
@@ -207,15 +276,10 @@ def _questions(forms: Sequence[Form]) -> list[Question]:
     return [each for of_link in found.values() for each in of_link]
 
 
-def _value(question: Asked) -> tuple[str, str]:
-    """Return the type of a question's column, and the aggregate that gives its value."""
-    if question.type in NUMBERS:
-        return "DOUBLE", "max(answer.number)"
-    if question.type in TEXTS:
-        return "VARCHAR", "max(answer.text)"
-    if question.repeats:
-        return "VARCHAR[]", "list(coalesce(answer.option_code, answer.number::VARCHAR) ORDER BY answer.position)"
-    return "VARCHAR", "max(answer.option_code)"
+def _type(question: Asked) -> str:
+    """Return the type of a question's column."""
+    kind = "DOUBLE" if question.type in NUMBERS else "VARCHAR"
+    return f"{kind}[]" if question.repeats else kind
 
 
 def _comment(question: Question, of: Sequence[str]) -> str:

@@ -1,5 +1,5 @@
 -- table answer: One row per answer of a response, counted as in questionnaire_response.
--- inputs: questionnaire_response, sent_response, swept_response, questionnaire, question, answer_option
+-- inputs: questionnaire_response, said_answer, sent_response, swept_response, questionnaire, question, answer_option
 -- key: response_id, link_id, position
 -- column response_id VARCHAR key: Id of the QuestionnaireResponse at the target; resource_id of questionnaire_response.
 -- column patient_id VARCHAR patient: Id of the patient.
@@ -22,14 +22,20 @@ WITH answered AS (
         response.patient_id,
         response.questionnaire_id,
         response.authored_at,
-        items.place AS item_place,
-        items.item.link_id,
-        unnest(items.item.answers) AS given,
-        generate_subscripts(items.item.answers, 1) AS answer_place
+        said_answer.item_place,
+        said_answer.answer_place,
+        said_answer.link_id,
+        said_answer.kind,
+        said_answer.system,
+        said_answer.code,
+        said_answer.number,
+        said_answer.text
     FROM questionnaire_response AS response
     LEFT JOIN sent_response ON response.resource_id = sent_response.resource_id
-    LEFT JOIN swept_response ON response.resource_id = swept_response.response_id,
-        unnest(coalesce(sent_response.answered, swept_response.answered)) WITH ORDINALITY AS items (item, place)
+    INNER JOIN said_answer
+        ON
+            response.resource_id = said_answer.response_id
+            AND (sent_response.resource_id IS NOT NULL) = said_answer.is_sent
 ),
 
 option_in_words AS (
@@ -53,12 +59,12 @@ SELECT
         PARTITION BY answered.response_id, answered.link_id ORDER BY answered.item_place, answered.answer_place
     ) AS position,
     question.code AS question_code,
-    answered.given.kind,
-    answered.given.system AS option_system,
-    answered.given.code AS option_code,
+    answered.kind,
+    answered.system AS option_system,
+    answered.code AS option_code,
     option_in_words.display AS option_display,
-    answered.given.number,
-    answered.given.text,
+    answered.number,
+    answered.text,
     answered.authored_at
 FROM answered
 LEFT JOIN questionnaire ON answered.questionnaire_id = questionnaire.questionnaire_id
@@ -68,7 +74,7 @@ LEFT JOIN option_in_words
     ON
         answered.questionnaire_id = option_in_words.questionnaire_id
         AND answered.link_id = option_in_words.link_id
-        AND answered.given.system = option_in_words.system
-        AND answered.given.code = option_in_words.code
-WHERE answered.given.kind IS NOT NULL
+        AND answered.system IS NOT DISTINCT FROM option_in_words.system
+        AND answered.code = option_in_words.code
+WHERE answered.kind IS NOT NULL
 ORDER BY answered.response_id, answered.item_place, answered.answer_place

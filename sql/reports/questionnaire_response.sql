@@ -3,8 +3,8 @@
 --   taken back, entered in error, or gone: a response of the import is gone if all responses were read an hour or more
 --   after it was made or adopted, and it was not there. One that is to be superseded counts until the target has the
 --   new one. Its answers are in answer.
--- inputs: landed, ledger_record, ledger_former, ledger_batch, sent_response, swept_response, whole_reading,
---   this_publication
+-- inputs: landed, ledger_record, ledger_former, ledger_batch, said_answer, sent_response, swept_response,
+--   whole_reading, this_publication
 -- key: resource_id
 -- references: batch_id import_batch
 -- column resource_id VARCHAR key: Id of the QuestionnaireResponse at the target.
@@ -20,7 +20,16 @@
 -- column authored_at TIMESTAMPTZ time: When it was given in its source, UTC; where that does not say, when it was sent.
 -- column authored_is_own BOOLEAN code: True if authored_at is from the source; else it is the time of sending.
 -- column questions_answered BIGINT value: Number of questions with an answer.
-WITH own AS (
+WITH answered AS (
+    SELECT
+        response_id,
+        is_sent,
+        count(DISTINCT item_place) AS questions
+    FROM said_answer
+    GROUP BY response_id, is_sent
+),
+
+own AS (
     SELECT
         landed.resource_id,
         TRUE AS is_imported,
@@ -34,13 +43,15 @@ WITH own AS (
         coalesce(sent_response.questionnaire_id, swept_response.questionnaire_id) AS questionnaire_id,
         coalesce(landed.source_at, sending_time(landed.finished_at)) AS authored_at,
         landed.source_at IS NOT NULL AS authored_is_own,
-        len(coalesce(sent_response.answered, swept_response.answered)) AS questions_answered
+        coalesce(answered.questions, 0) AS questions_answered
     FROM landed
     LEFT JOIN ledger_batch
         ON landed.target = ledger_batch.target AND landed.batch_id = ledger_batch.batch_id
     LEFT JOIN sent_response ON landed.resource_id = sent_response.resource_id
     LEFT JOIN swept_response ON landed.resource_id = swept_response.response_id
     LEFT JOIN whole_reading ON landed.resource_type = whole_reading.resource_type
+    LEFT JOIN answered
+        ON landed.resource_id = answered.response_id AND (sent_response.resource_id IS NOT NULL) = answered.is_sent
     WHERE
         landed.resource_type = 'QuestionnaireResponse'
         AND (sent_response.resource_id IS NOT NULL OR swept_response.response_id IS NOT NULL)
@@ -67,7 +78,7 @@ made AS (
 
 of_others AS (
     SELECT
-        response_id AS resource_id,
+        swept_response.response_id AS resource_id,
         FALSE AS is_imported,
         NULL AS source,
         NULL AS source_key,
@@ -79,9 +90,10 @@ of_others AS (
         questionnaire_id,
         authored_at,
         authored_at IS NOT NULL AS authored_is_own,
-        len(answered) AS questions_answered
+        coalesce(answered.questions, 0) AS questions_answered
     FROM swept_response
     ANTI JOIN made ON swept_response.response_id = made.resource_id
+    LEFT JOIN answered ON swept_response.response_id = answered.response_id AND NOT answered.is_sent
     WHERE counts
 )
 

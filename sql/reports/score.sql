@@ -36,7 +36,7 @@ WITH given AS (
             item.score_name = option_value.score_name
             AND item.questionnaire_id = option_value.questionnaire_id
             AND item.link_id = option_value.link_id
-            AND answer.option_system = option_value.system
+            AND answer.option_system IS NOT DISTINCT FROM option_value.system
             AND answer.option_code = option_value.code
 ),
 

@@ -327,3 +327,13 @@ def test_two_files_of_one_score_are_named(world: World) -> None:
     own_score(world, VALID, "other.toml")
     with pytest.raises(PublicationError, match=r"scores/own.toml: the score Own is in scores/other.toml already"):
         world.publish()
+
+
+def test_options_without_a_system_count(world: World) -> None:
+    options = [option("no", 0), option("yes", 2.5)]
+    for each in options:
+        del each["valueCoding"]["system"]
+    world.questionnaires = [questionnaire("q1", question("a", options))]
+    given = {"linkId": "a", "answer": [{"valueCoding": {"code": "yes"}}]}
+    bare = START, {"questionnaire": "http://chart/Questionnaire/q1", "item": [given]}
+    assert scores(world, bare) == [("Form", 2.5, True, 0, None)]

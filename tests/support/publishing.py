@@ -116,6 +116,7 @@ WIDE = ("questionnaire_response", "questionnaire", "question", "answer", "answer
 STAGED = (
     "body_of_version",
     "landed",
+    "said_answer",
     "swept_report",
     "swept_response",
     "sent_response",

@@ -10,8 +10,7 @@ WITH given AS (
         sent.run,
         ledger_run.started_at,
         landed.finished_at,
-        sent.body ->> '$.questionnaire' AS said,
-        answered_items(sent.body) AS answered
+        sent.body ->> '$.questionnaire' AS said
     FROM landed
     INNER JOIN body_of_version AS place
         ON
@@ -75,7 +74,6 @@ SELECT
     CASE
         WHEN naming.named_id IN (SELECT known_form.questionnaire_id FROM known_form) THEN known.form_id
         WHEN coalesce(naming.is_other_version, TRUE) THEN naming.named_id
-    END AS questionnaire_id,
-    naming.answered
+    END AS questionnaire_id
 FROM naming
 LEFT JOIN known ON naming.resource_id = known.resource_id
