@@ -46,7 +46,7 @@ def close_cut_off(session: Session, run: Run) -> None:
     writes its own end over that.
     """
     ledger, batch_id = session.ledger, run.received.batch_id
-    said = f"it was killed, or the machine went down; run {run.number} went on with it"
+    said = f"it was killed or terminated, only validated, or the machine went down; run {run.number} went on with it"
     for row in ledger.runs(session.target, batch_id):
         if row["finished_at"] or row["run"] >= run.number or row["state"] == CUT_OFF:
             continue

@@ -102,7 +102,8 @@ def test_a_killed_run_says_so_once_a_later_one_went_on_with_it(home, asked, char
     manifest = said_of(home, 1)
     assert (manifest["state"], manifest["ended_at"], manifest["counts"]) == ("running", None, {})
     assert asked("import")["exit_code"] == 0
-    manifest, said = said_of(home, 1), "it was killed, or the machine went down; run 2 went on with it"
+    manifest = said_of(home, 1)
+    said = "it was killed or terminated, only validated, or the machine went down; run 2 went on with it"
     assert (manifest["state"], manifest["ended_at"], manifest["message"]) == ("cut off", None, said)
     assert (manifest["counts"]["records"], manifest["counts"]["created"]) == (1, 0)
     out = chartferry("status", batches()[0]["batch_id"])[1]
