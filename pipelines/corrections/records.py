@@ -96,6 +96,18 @@ def changed_since(session: Session, batch_id: str) -> Iterator[tuple[Record, str
             last = (one.line, one.key)
 
 
+def made_here(session: Session, piece: Piece) -> set[str]:
+    """Return the keys of those records that their batch has updated and had made itself, as before `import --remap`."""
+    updated = {record.key: record for record in piece if record.state == "updated"}
+    if not updated:
+        return set()
+    of = (piece[0].source, piece[0].resource_type)
+    before = earlier_versions(session.ledger, session.target, *of, updated, "kept")
+    made = [version for version in before if version.state in ("created", "adopted")]
+    same = ((version.key, updated[version.key], version) for version in made)
+    return {key for key, now, then in same if (now.batch_id, now.generation) == (then.batch_id, then.generation)}
+
+
 def count_replaced(session: Session, batch_id: str) -> int:
     """Count the records of which a later file has made another resource, in the place of the batch's."""
     version, record = t.versions.c, t.records.c

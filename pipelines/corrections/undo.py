@@ -3,7 +3,7 @@
 It is done under the target's lease and stays on the record, as every decision by hand.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -20,6 +20,7 @@ from pipelines.corrections.records import (
     changed_since,
     count_records,
     count_replaced,
+    made_here,
     pieces_of,
     there_again,
     waiting_versions,
@@ -104,10 +105,11 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
             session.decide("undo", [batch_id])
         progress.stage("undo", batch_id, count_records(session, batch_id, LEFT))
         for piece in _to_undo(session, batch_id, dry_run):
+            own = made_here(session, piece)
             for record in piece:
-                if why := _why_not(record):
+                if why := _why_not(record, own):
                     done.leave(record, why)
-            going = [record for record in piece if not _why_not(record)]
+            going = [record for record in piece if not _why_not(record, own)]
             progress.advance(len(piece) - len(going))
             size = most if bundle and not dry_run else ROWS_A_COMMIT
             for start in range(0, len(going), size):
@@ -137,12 +139,13 @@ def _to_undo(session: Session, batch_id: str, dry_run: bool) -> Iterator[Piece]:
     yield from pieces_of(session, batch_id, LEFT)
 
 
-def _why_not(record: Record) -> str | None:
+def _why_not(record: Record, own: Container[str]) -> str | None:
+    """Return why a record is not taken back. own: the keys of those updated that the batch had made itself."""
     if record.state in ("in_doubt", "planned"):
         return f"{record.state.replace('_', ' ')}"
     if record.resource_type not in TAKEN_BACK:
         return f"{record.resource}: the interface takes no payment back"
-    if record.state == "updated":
+    if record.state == "updated" and record.key not in own:
         return f"{record.resource}: this batch changed it and did not make it"
     return None
 

@@ -231,6 +231,27 @@ def test_remap_reads_a_failed_file_of_which_rows_were_sent(home, target, asked, 
     assert (shown["batch_id"], shown["state"], shown["created"]) == (batch.name, "finished", 1)
 
 
+@pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
+def test_undo_takes_back_what_a_batch_made_and_remap_has_changed(home, target, asked, work_list, additions):
+    """CLI-CMD-10, CLI-CMD-18: it was said not to have made it. What another file made stays."""
+    target.additions = additions
+    work_list("what")
+    put(home, "list-1.csv", "id,what,more,state,by\nk1,call,ring,requested,a\nk2,write,mail,requested,a\n")
+    first = asked("import")["batches"][0]["batch_id"]
+    put(home, "list-2.csv", "id,what,more,state,by\nk2,print,send,requested,a\n")
+    second = asked("import")["batches"][0]["batch_id"]
+    work_list("more")
+    assert asked("import", "--remap")["totals"]["updated"] == 2
+    assert list(asked("undo", second)["left"]) == [f"{second}:2"]
+    assert list(asked("undo", first, "--dry-run")["taken_back"]) == [f"{first}:2"]
+    assert list(asked("undo", first)["taken_back"]) == [f"{first}:2"]
+    shown = [(body["status"], body["description"]) for body in target.of("Task")]
+    assert sorted(shown) == [("cancelled", "ring"), ("requested", "send")]
+    assert asked("verify")["differences"] == []
+    assert asked("import", "--again", first)["totals"]["created"] == 1
+    assert asked("verify")["differences"] == []
+
+
 def test_remap_reads_a_file_whose_rows_were_skipped_before_it_failed(home, target, asked, work_list):
     """CLI-CMD-18: the run that failed says nothing of its rows."""
     work_list("what", "skip")
