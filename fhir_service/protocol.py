@@ -37,7 +37,9 @@ LEAST_READ = 64 << 10
 class _Flow(FlowControl):
     """The pace of a connection: it is read on while no request waits for its turn, and no answer to be read."""
 
-    def __init__(self, transport: asyncio.Transport, may_read: Callable[[], bool], read_on: Callable[[], None]) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, may_read: Callable[[], bool], read_on: Callable[[], object]
+    ) -> None:
         super().__init__(transport)
         self._may_read, self._read_on = may_read, read_on
 
@@ -45,6 +47,15 @@ class _Flow(FlowControl):
         if self.read_paused and self._may_read():
             super().resume_reading()
             self._read_on()
+
+    def end(self) -> None:
+        """Let go of the connection, which refers to this: a circle would stay until garbage is looked for."""
+        self._may_read = self._read_on = _no_more
+
+
+def _no_more() -> bool:
+    """In the place of what asks a connection that has ended."""
+    return False
 
 
 class Protocol(HttpToolsProtocol):
@@ -79,6 +90,9 @@ class Protocol(HttpToolsProtocol):
         self._stay()
         self._is_read()
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        if isinstance(self.flow, _Flow):
+            self.flow.end()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Return True, which keeps the connection open, while whole requests are to be answered.
