@@ -15,6 +15,11 @@ Body = dict[str, Any]
 MOST_IDLE = 50
 """Pages in a row without a resource, or as one before, after which there is no end to be waited for."""
 
+BEYOND = 1_000_000
+"""Resources that pages may hold beyond twice as many as the target counts: some count wrongly, or grow meanwhile."""
+MOST_PAGES = 2_000_000
+"""Pages of a search that the target does not count: of ten resources each, they hold 20 million."""
+
 
 class Incomplete(Unknown):
     """The pages of a search may hold fewer resources than the target counted when the reading began."""
@@ -35,6 +40,7 @@ class Turning:
         self._at, self._last, self._overlaps = 0, set[str](), False
         self._given: str | None = None
         self._links, self._pages, self._idle = set[int](), set[int](), 0
+        self._read, self._counted = 0, 0
 
     def others(self, first: Body) -> Iterator[str]:
         """Yield the addresses of the pages after the first; none where the links or the count do not tell them."""
@@ -58,6 +64,9 @@ class Turning:
         Raises `Incomplete` if it was to begin within the page before and does not, `Unknown` if links have no end.
         """
         here = {name for name in map(_named, self._entries(page)) if name}
+        self._read += len(here)
+        if type(total := page.get("total")) is int:
+            self._counted = max(self._counted, total)
         if link := self._turned(page, here):
             self._check_end(link, here)
         return link
@@ -77,6 +86,10 @@ class Turning:
 
     def _check_end(self, link: str, here: set[str]) -> None:
         """Raise `Unknown` if the links lead in a circle, or on and on. Of each page two hashes are kept."""
+        if self._counted and self._read > 2 * self._counted + BEYOND:
+            raise Unknown(f"its pages hold {self._read:,} resources and go on; it counts {self._counted:,}")
+        if len(self._links) == MOST_PAGES:
+            raise Unknown(f"it shows {MOST_PAGES:,} pages, and still there is a next one")
         shown = hash(frozenset(here))
         self._idle = self._idle + 1 if not here or shown in self._pages else 0
         if self._idle == MOST_IDLE:

@@ -1,18 +1,21 @@
-"""Answers that come a byte at a time, or hold more than any that is expected: each is an error in bounded time."""
+"""Answers that come a byte at a time, hold more than any that is expected, or have no last page: each is an error."""
 
 import gzip
 import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx
 import pytest
 
 from pipelines.client import answers
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Patience
+from pipelines.client.paging import every_page
 from pipelines.client.replies import Late, NotSent, TargetUnusable, Unknown
 from pipelines.client.tokens import Credentials
 from tests.support.serving import serving_in_a_thread
@@ -151,4 +154,36 @@ def test_a_packed_answer_is_unpacked(server: Any) -> None:
     server.encoding, server.whole = "gzip", gzip.compress(b'{"resourceType": "Task", "id": "t"}')
     client = client_of(server, Credentials(token="t"))
     assert client.read("Task", "t") == {"resourceType": "Task", "id": "t"}
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("total", "pages", "said"),
+    [
+        (7, None, "its pages hold 100 resources and go on; it counts 7"),
+        (None, None, "it shows 60 pages, and still there is a next one"),
+        (100, 50, None),
+        (None, 55, None),
+    ],
+    ids=["counted", "not counted", "a true count", "few pages"],
+)
+@pytest.mark.parametrize("reading", [FhirClient.pages, every_page])
+def test_pages_that_are_always_others_are_followed_as_far_as_a_count_allows(
+    monkeypatch: Any, reading: Any, total: int | None, pages: int | None, said: str | None
+) -> None:
+    """CLI-CMD-17, LEDGER-04: a target that makes up resources without end."""
+    monkeypatch.setattr("pipelines.client.whole.BEYOND", 85)
+    monkeypatch.setattr("pipelines.client.whole.MOST_PAGES", 60)
+    asked = list[httpx.Request]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        links = [{"relation": "next", "url": f"?page={len(asked)}"}] if len(asked) != pages else []
+        counted = {} if total is None else {"total": total}
+        entries = [{"resource": {"resourceType": "Task", "id": f"{len(asked)}-{each}"}} for each in (1, 2)]
+        return httpx.Response(200, json={"link": links, "entry": entries} | counted)
+
+    client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=httpx.MockTransport(answer))
+    with pytest.raises(Unknown, match=said) if said else nullcontext():
+        assert len(list(reading(client, "Task"))) == pages
     client.close()
