@@ -18,7 +18,7 @@ from pipelines.ledger.answering import OPEN
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rejects import open_by_batch
+from pipelines.ledger.rejects import closed_of, open_by_batch
 from pipelines.ledger.states import CUT_OFF, LANDED
 
 AGES = (("under a day", 1), ("1 to 7 days", 7), ("7 to 30 days", 30))
@@ -71,7 +71,7 @@ def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:
 
     A failed batch counts until a later file of its name went well, or its source rows were purged; where this program
     failed on it, which no other file mends, until it went well itself. A batch without a record taken counts until a
-    later file of its name went well too, or until none of its rejects is open.
+    later file of its name went well too, until one of its rejects is closed, or until none of them is open.
     """
     found: dict[str, Broken] = {}
     target = loaded_last(ledger)
@@ -84,9 +84,11 @@ def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:
         name = (row["feed"], row["file_name"])
         ended[name] = max(ended.get(name, ""), row["finished_at"])
     still_open, kept = open_by_batch(ledger), ledger.batches_in(home)
+    closed = closed_of(ledger, target)
     for row in batches:
-        if still_open.get((target, str(row["batch_id"]))) and _is_nothing_taken(row, ended, kept):
-            found.setdefault(str(row["feed"]), Broken()).nothing_taken[str(row["batch_id"])] = int(row["records"])
+        batch = str(row["batch_id"])
+        if still_open.get((target, batch)) and batch not in closed and _is_nothing_taken(row, ended, kept):
+            found.setdefault(str(row["feed"]), Broken()).nothing_taken[batch] = int(row["records"])
         _note(found.setdefault(str(row["feed"]), Broken()), row, ended, ledger, kept, now)
     for feed, age, number in _open_rejects(ledger, target, now):
         found.setdefault(feed, Broken()).rejects[age] += number

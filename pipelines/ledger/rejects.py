@@ -302,6 +302,13 @@ def open_by_batch(ledger: LedgerAccess) -> dict[tuple[str, str], int]:
     return {(target, batch): int(number) for target, batch, number in rows}
 
 
+def closed_of(ledger: LedgerAccess, target: str) -> set[str]:
+    """Return the batches with a reject that a later try or a correction has closed."""
+    reject = t.reject.c
+    query = select(reject.batch_id).distinct().where(reject.target == target, reject.state == "closed")
+    return {str(batch) for (batch,) in ledger.read(query)}
+
+
 def open_in_batch(ledger: LedgerAccess, target: str, batch_id: str) -> list[Row[Any]]:
     """The rejects that came with a batch and are not done with, by line: id, line, key, stage, state and attempts."""
     reject = t.reject.c

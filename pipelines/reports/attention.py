@@ -23,7 +23,10 @@ BATCHES = f"""
         SELECT feed, file_name, max(finished_at) AS at FROM batch
         WHERE state = 'finished' AND (records = 0 OR taken > 0) GROUP BY ALL
     ),
-    open AS (SELECT batch_id, count(*) AS number FROM reject WHERE state = 'open' GROUP BY batch_id),
+    open AS (
+        SELECT batch_id, count(*) FILTER (state = 'open') AS number, count(*) FILTER (state = 'closed') AS closed
+        FROM reject GROUP BY batch_id
+    ),
     doubt AS (
         SELECT batch_id, count(*) AS number FROM import_row JOIN here USING (target)
         WHERE state IN ('in_doubt', 'sending') GROUP BY batch_id
@@ -39,7 +42,7 @@ BATCHES = f"""
     )
     SELECT batch.batch_id, batch.feed, batch.file_name, batch.received_at, batch.state, batch.records, batch.taken,
         batch.created + batch.adopted + batch.updated + batch.superseded, batch.unchanged + batch.skipped,
-        batch.rejected, batch.refused, coalesce(open.number, 0), coalesce(doubt.number, 0),
+        batch.rejected, batch.refused, coalesce(open.number, 0), coalesce(open.closed, 0), coalesce(doubt.number, 0),
         coalesce(undone.number, 0), coalesce(mended.at > batch.received_at AND NOT last_run.cut_off, false),
         last_run.message, coalesce(last_run.cut_off, false),
         coalesce(last_run.at < here.published_at - INTERVAL 1 HOUR, false)
@@ -54,8 +57,9 @@ BATCHES = f"""
 
 @dataclass(frozen=True)
 class BatchNow:
-    """A batch as it is now. made, known, rejected, refused: its first outcomes. open: rejects that are still open.
+    """A batch as it is now. made, known, rejected, refused: its first outcomes.
 
+    open, closed: rejects that are still open, and those that a later try or a correction has closed.
     taken_back: records that were carried over, and that somebody has taken back since. mended: a later file of its name
     went well, and its own last run was not broken off by a fault of this program. is_silent: nothing happened to it for
     an hour.
@@ -73,6 +77,7 @@ class BatchNow:
     rejected: int
     refused: int
     open: int
+    closed: int
     doubts: int
     taken_back: int
     mended: bool
@@ -102,7 +107,7 @@ class BatchNow:
     @property
     def took_nothing(self) -> bool:
         is_empty = self.state == "finished" and self.records and not self.taken and not self.doubts
-        return bool(is_empty and self.open and not self.mended)
+        return bool(is_empty and self.open and not self.closed and not self.mended)
 
     @property
     def now(self) -> str:

@@ -236,9 +236,9 @@ def _imports(batches: Sequence[BatchNow]) -> Figure:
         _total(heads, body, 4),
         [
             f"The last {BATCHES} files; at the right the number of records.",
+            "All are first outcomes; still set aside are those that nothing has settled since.",
             "Carried over: created, adopted, updated or superseded, and not taken back since.",
             "Known already: unchanged or skipped.",
-            "Rejected and refused are first outcomes; still set aside are those that nothing has settled since.",
         ],
         (lambda size: rows([each.file for each, _ in drawn], series, count, shares=True, size=size)) if drawn else None,
     )

@@ -11,10 +11,23 @@ import pytest
 
 from pipelines.feeds.terms.rulebook import rules
 from pipelines.home.folder import REFERENCE_NOTE
-from pipelines.ledger.rows import Reason, Reject
+from pipelines.ledger.rows import Outcome, Reason, Reject
 from pipelines.reports.newer import PAGE, tell_newer
 from pipelines.reports.publication import PublicationError
-from tests.support.publishing import CBC, LAB, OF, PAGED, START, TARGET, World, import_payments, publish_only, report
+from tests.support.publishing import (
+    BATCH,
+    CBC,
+    LAB,
+    OF,
+    PAGED,
+    START,
+    TARGET,
+    World,
+    import_payments,
+    payment,
+    publish_only,
+    report,
+)
 
 ADDRESS_ATTRIBUTES = {"href", "src", "srcset", "action", "data", "poster", "xlink:href"}
 
@@ -124,6 +137,25 @@ def test_a_failed_file_needs_a_look_until_a_mended_one_of_its_name_went_well(wor
     assert "needs a look" not in html.lower()
     mended = "not loaded, mended since"
     assert [row[2] for row in shown.table("Files")[1:]] == ["loaded", "loaded", mended, mended, "loaded", mended, ""]
+
+
+def test_a_file_of_which_a_later_try_took_records_is_not_told_as_not_loaded(world: World) -> None:
+    """STATE-HOME-04"""
+    two = [payment("k2", 2, 1000), payment("k3", 3, 2000)]
+    refusal = [Reason("PAY-9", None, None, "Unprocessable entity", True)]
+    world.begin(BATCH)
+    with world.ledger.lease(TARGET) as lease:
+        world.ledger.intend(lease, *OF, two)
+        world.ledger.settle(TARGET, *OF, [Outcome(each.key, 1, "refused", None, 503) for each in two])
+        rejects = [Reject(i.line, 1, i.key, "load", i.patient_id, i.source_at, i.amount_cents, refusal) for i in two]
+        world.ledger.reject(TARGET, *OF, BATCH, rejects)
+        world.run(BATCH, {"lines": 3, "records": 2, "accepted": 2, "refused": 2})
+        assert ["payments.csv", "None of its 2 records was taken."] in problems(world)
+        world.ledger.intend_again(lease, *OF, two[:1])
+        world.ledger.settle(TARGET, *OF, [Outcome("k2", 1, "created", "id-2", 201)])
+        world.ledger.close_rejects(TARGET, *OF, ["k2"], batch_id=BATCH)
+    assert problems(world) == [["payments.csv", "1 record is set aside."]]
+    assert page(world)[1].table("Files")[1][2] == "loaded, some set aside"
 
 
 def problems(world: World) -> list[list[str]]:

@@ -104,6 +104,12 @@ def test_a_file_of_which_no_record_was_taken_is_broken_until_it_is_mended(home: 
         assert "answers-none: none of its 2 records was taken" in found.sentences()
         [event] = [each for each in alerts.of_batches(home.path, {}) if each.kind == "nothing_taken"]
         assert (event.about["batches"], "answers-none" in event.text) == (["answers-none"], True)
+        home.add(ledger, "answers-later", "finished", "", None, records=2, refused=2)
+        set_aside = [Reject(line, 1, f"later{line}", "load", None, None, None, []) for line in (2, 3)]
+        ledger.reject("t", "default", "PaymentNotice", "answers-later", set_aside)
+        assert "answers-later" in broken_now(ledger, home.path, NOW)["answers"].nothing_taken
+        ledger.close_rejects("t", "default", "PaymentNotice", ["later2"], batch_id="answers-later")
+        assert "answers-later" not in broken_now(ledger, home.path, NOW)["answers"].nothing_taken
         home.now += timedelta(minutes=1)
         home.add(ledger, "answers-again", "finished", file="answers-none.csv", records=2, rejected=2)
         assert "answers-none" in broken_now(ledger, home.path, NOW)["answers"].nothing_taken
