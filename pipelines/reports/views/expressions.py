@@ -115,7 +115,10 @@ class Expressions:
         return value.with_sql(f"({as_list(value)})[({index.sql}) + 1]")
 
     def _member(self, node: Member, context: Context) -> Value:
-        return self.member(self.value(node.base, context), node.name)
+        base = self.value(node.base, context)
+        if _begins(node) and node.name == base.type:
+            return base
+        return self.member(base, node.name)
 
     def member(self, base: Value, name: str) -> Value:
         """Return an element of the value, or of all its elements."""
@@ -252,7 +255,7 @@ class Expressions:
 def descends(node: Node) -> bool:
     """True if all that the path gives lies below the element that it starts at, so that a repeat of it ends."""
     if isinstance(node, Member):
-        return _starts_here(node.base)
+        return _starts_here(node.base) and not _begins(node)
     if isinstance(node, Index):
         return descends(node.base)
     if isinstance(node, Call) and node.name == "extension":
@@ -261,7 +264,12 @@ def descends(node: Node) -> bool:
 
 
 def _starts_here(node: Node) -> bool:
-    return isinstance(node, This) or descends(node)
+    return isinstance(node, This) or _begins(node) or descends(node)
+
+
+def _begins(node: Node) -> bool:
+    """True if a path begins with a type, as `Patient.name` may. No element has a capital."""
+    return isinstance(node, Member) and isinstance(node.base, This) and node.name[:1].isupper()
 
 
 def _literal(value: str | bool | int | Decimal, type_name: str) -> Value:

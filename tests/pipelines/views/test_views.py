@@ -144,6 +144,10 @@ MISTAKES: list[tuple[Any, str]] = [
         "bad.view.json: select[0].repeat[0] `$this`: repeat takes a path to elements below, such as `item`",
     ),
     (
+        {"resource": "Patient", "select": [{"repeat": ["Patient"], "column": [{"name": "a", "path": "id"}]}]},
+        "bad.view.json: select[0].repeat[0] `Patient`: repeat takes a path to elements below, such as `item`",
+    ),
+    (
         {"resource": "Patient", "select": [{"repeat": ["id", "link"], "column": [{"name": "a", "path": "id"}]}]},
         "bad.view.json: select[0].repeat[0] `id`: gives the type id, which has no elements to repeat for",
     ),
