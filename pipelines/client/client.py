@@ -207,8 +207,10 @@ class FhirClient:
             if first_issue(object_of(answer)) is None:
                 raise Unknown(f"HTTP {answer.status_code}")
             return None
-        changed = answer.headers.get("last-modified")
-        return body_of(answer), AsOf(changed or answer.headers.get("date"), answer.headers.get("etag"), changed)
+        body, changed = body_of(answer), answer.headers.get("last-modified")
+        if (body.get("resourceType"), body.get("id")) != (resource_type, resource_id):
+            raise Unknown("a read answers with another resource")
+        return body, AsOf(changed or answer.headers.get("date"), answer.headers.get("etag"), changed)
 
     def get(self, path: str) -> dict[str, Any]:
         """The object at a path below the base (`/Task?...`) or at a whole address, as its own `next` link then is.

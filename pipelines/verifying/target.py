@@ -198,12 +198,9 @@ def _parts(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 def _alone(client: FhirClient, kind: str, name: str) -> dict[str, Any] | None:
     """Read one resource; None if the target says that it is not there. Raises `Unknown` with the resource."""
     try:
-        found = client.read(kind, name)
+        return client.read(kind, name)
     except NoResult as error:
         raise Unknown(f"{kind}/{name}: {error}") from None
-    if found is not None and found.get("id") != name:
-        raise Unknown(f"{kind}/{name}: a read answers with another resource")
-    return found
 
 
 # -- one resource

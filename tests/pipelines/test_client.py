@@ -358,7 +358,8 @@ def test_every_read_asks_for_a_fresh_answer_and_no_write_does(target):
 
     def answer(request):
         asked.append((request.method, request.headers.get("cache-control")))
-        return httpx.Response(200, json={"resourceType": "Bundle"})
+        found = {"resourceType": "Task", "id": "a"} if request.url.path.endswith("/a") else {"resourceType": "Bundle"}
+        return httpx.Response(200, json=found)
 
     client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=httpx.MockTransport(answer))
     list(client.pages("Task"))

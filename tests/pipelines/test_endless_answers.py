@@ -187,3 +187,13 @@ def test_pages_that_are_always_others_are_followed_as_far_as_a_count_allows(
     with pytest.raises(Unknown, match=said) if said else nullcontext():
         assert len(list(reading(client, "Task"))) == pages
     client.close()
+
+
+@pytest.mark.parametrize("shown", [{"resourceType": "Task", "id": "other"}, {"resourceType": "Patient", "id": "t"}])
+def test_an_answer_with_another_resource_is_none(shown: dict[str, str]) -> None:
+    """LEDGER-04: as of a proxy that mixed up two requests."""
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, json=shown))
+    client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=transport)
+    with pytest.raises(Unknown, match="a read answers with another resource"):
+        client.read("Task", "t")
+    client.close()
