@@ -172,16 +172,27 @@ class _Here:
         """Add the rows of a rule."""
         of = (rule.name, self.id)
         rows.score.append((*of, rule.method, len(rule.questions), rule.missing_allowed))
+        counted = set[str]()
         for named in rule.questions:
             question = self.question(named)
             if question is None:  # it counts as left out
                 continue
             link_id = question["link_id"]
+            if link_id in counted and self._may_lack(rule):
+                continue
+            if link_id in counted:
+                raise BrokenTable(f"{rule.file}: `questions` names the question {link_id} of {self.id} twice")
+            counted.add(link_id)
             values = [(option, self._value(rule, question, option)) for option in self.options[link_id]]
             self._refuse_without_values(rule, question, values)
             numbers = [value for _, value in values if value is not None]
             scale = (min(numbers), max(numbers)) if numbers else (None, None)
             turns = any(self.question(each) is question for each in rule.reversed)
+            if turns and not numbers and not self._may_lack(rule):
+                raise BrokenTable(
+                    f"{rule.file}: the question {link_id} of the questionnaire {self.id} is in `reversed`, and without "
+                    "options nothing says what its highest answer is"
+                )
             rows.item.append((*of, link_id, question["is_conditional"], turns, *scale))
             last = {
                 each
@@ -211,10 +222,14 @@ class _Here:
         found = [values[code] for values in (own, rule.values) for code in codes if code in values]
         return float(found[0]) if found else None
 
+    def _may_lack(self, rule: ScoreFile) -> bool:
+        """True of a rule of ours, and of a former form, which may be as it was: its scores stay incomplete."""
+        return rule.is_ours or self.id != self.own_id
+
     def _refuse_without_values(
         self, rule: ScoreFile, question: Row, values: Sequence[tuple[Row, float | None]]
     ) -> None:
-        if rule.is_ours or self.id != self.own_id:  # a former form may be as it was: its scores stay incomplete
+        if self._may_lack(rule):
             return
         where = f"{rule.file}: the question {question['link_id']} of the questionnaire {self.id}"
         if question["type"] in ("text", "string"):

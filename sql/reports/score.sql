@@ -45,9 +45,11 @@ answered AS (
         response_id,
         score_name,
         link_id,
-        any_value(turns) AS turns,
-        any_value(lowest + highest) AS ends_of_scale,
-        CASE WHEN count(value) = count(*) THEN sum(value) END AS value,
+        CASE
+            WHEN count(value) < count(*) THEN NULL
+            WHEN any_value(turns) THEN any_value(lowest + highest) - sum(value)
+            ELSE sum(value)
+        END AS value,
         bool_or(ends) AS ends
     FROM given
     GROUP BY response_id, score_name, link_id
@@ -58,7 +60,7 @@ total AS (
         response_id,
         score_name,
         count(value) AS answers,
-        sum(CASE WHEN turns THEN ends_of_scale - value ELSE value END) AS value,
+        sum(value) AS value,
         bool_or(ends) AS ends
     FROM answered
     GROUP BY response_id, score_name

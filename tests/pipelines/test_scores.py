@@ -212,7 +212,8 @@ def test_a_score_of_the_home_takes_the_place_of_ours(world: World) -> None:
 def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A world with a form that is published, for tests after which it stays as it is."""
     made = World(tmp_path_factory.mktemp("published"))
-    items = question("a", [option("no"), option("yes")]), {"linkId": "story", "type": "text"}
+    others = {"linkId": "story", "type": "text"}, {"linkId": "weight", "type": "decimal"}
+    items = question("a", [option("no"), option("yes")]), *others
     made.questionnaires = [questionnaire("q1", *items)]
     with pytest.MonkeyPatch.context() as patch:
         publish_only(patch, "score")
@@ -242,6 +243,14 @@ VALID = 'name = "Own"\nquestionnaires = ["q1"]\nquestions = ["a"]\n'
         (
             VALID.replace('"a"', '"story"'),
             "scores/own.toml: the question story of the questionnaire q1 is answered in words: leave it out",
+        ),
+        (
+            VALID.replace('"a"', '"a", "loinc|a"').replace("loinc", LOINC) + "[values]\nno = 0\nyes = 1",
+            "scores/own.toml: `questions` names the question a of q1 twice",
+        ),
+        (
+            VALID.replace('"a"', '"weight"') + 'reversed = ["weight"]',
+            "scores/own.toml: the question weight of the questionnaire q1 is in `reversed`, and without options",
         ),
     ],
 )
