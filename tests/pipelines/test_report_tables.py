@@ -182,7 +182,10 @@ def test_worked_queries_leave_nothing_out_that_their_reader_takes_as_counted(wor
         world.ledger.settle(TARGET, *of, [Outcome("old", 1, "created", "id-old", 201)])
         world.ledger.reject(TARGET, *of, batch, [Reject(3, 1, "bad", "map", "p9", old.source_at, 500, twice)])
     world.run(batch, {"lines": 2, "records": 2, "accepted": 1, "rejected": 1, "created": 1})
+    days, p8 = ("2020-01-01T00:00:00Z", "2024-01-01T00:00:00Z"), {"subject": {"reference": "Patient/p8"}}
     world.reports = [report("r1", status="entered-in-error", subject={"reference": "Patient/p9"})]
+    world.reports += [report("r2", effectiveDateTime=days[0], **p8)]
+    world.reports += [report("r3", effectiveDateTime=days[1], category=[{"coding": [RAD]}], **p8)]
     asks = [{"linkId": link, "text": link, "type": "decimal"} for link in ("pain", "sleep")]
     world.questionnaires = [{"resourceType": "Questionnaire", "id": "q1", "name": "Day", "status": "active"}]
     world.questionnaires[0]["item"] = [{"linkId": "part", "type": "group", "item": asks}]
@@ -199,6 +202,8 @@ def test_worked_queries_leave_nothing_out_that_their_reader_takes_as_counted(wor
     kinds = answers["How much came in as copayments, and how much against balances, month by month"]
     assert (kinds[0][0], sum(row[3] for row in kinds)) == (date(1950, 2, 1), Decimal("7.00"))
     assert answers["Who paid, and has no report"] == [("p9",)]
+    [(patient, _)] = answers["Whose last laboratory report is more than a year older than the latest report of all"]
+    assert patient == "p8"  # whose latest report of that code is of another category
     unanswered = answers["Which questions are left unanswered most, and which of them are asked under a condition only"]
     assert unanswered == [("Day", "sleep", False, 1, 1), ("Day", "pain", False, 1, 0)]
 
