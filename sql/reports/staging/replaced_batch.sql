@@ -1,5 +1,6 @@
 -- Makes replaced_batch from the ledger: the batches of which nothing was sent and in whose place a file of their name
--- went well later, as for the page. Where this program failed on a file, which its last run tells, no other replaces it.
+-- went well later, as for the page. Where this program failed on a file, which its last run tells, no other one
+-- replaces it.
 WITH last_run AS (
     SELECT
         target,
