@@ -43,7 +43,7 @@ BATCHES = f"""
     SELECT batch.batch_id, batch.feed, batch.file_name, batch.received_at, batch.state, batch.records, batch.taken,
         batch.created + batch.adopted + batch.updated + batch.superseded, batch.unchanged + batch.skipped,
         batch.rejected, batch.refused, coalesce(open.number, 0), coalesce(open.closed, 0), coalesce(doubt.number, 0),
-        coalesce(undone.number, 0), coalesce(mended.at > batch.received_at AND NOT last_run.cut_off, false),
+        coalesce(undone.number, 0), coalesce(mended.at > batch.received_at, false),
         last_run.message, coalesce(last_run.cut_off, false),
         coalesce(last_run.at < here.published_at - INTERVAL 1 HOUR, false)
     FROM batch CROSS JOIN here
@@ -61,8 +61,7 @@ class BatchNow:
 
     open, closed: rejects that are still open, and those that a later try or a correction has closed.
     taken_back: records that were carried over, and that somebody has taken back since. mended: a later file of its name
-    went well, and its own last run was not broken off by a fault of this program. is_silent: nothing happened to it for
-    an hour.
+    went well. is_silent: nothing happened to it for an hour.
     """
 
     batch_id: str
@@ -97,8 +96,8 @@ class BatchNow:
 
     @property
     def is_failed(self) -> bool:
-        """True if it failed or was stopped, and nothing has mended that."""
-        return self.state in ("failed", "stopped") and not self.mended
+        """True if it failed or was stopped, and nothing has mended that; no other file does if this program failed."""
+        return self.state in ("failed", "stopped") and (self.is_program_at_fault or not self.mended)
 
     @property
     def is_cut_off(self) -> bool:
@@ -113,7 +112,8 @@ class BatchNow:
     def now(self) -> str:
         """Return its state in words."""
         if self.state in ("failed", "stopped"):
-            return "not loaded, mended since" if self.mended else "not loaded"
+            fate = "loaded, failed later" if self.carried else "not loaded"
+            return fate if self.is_failed else f"{fate}, mended since"
         if self.doubts:
             return "in doubt"
         if self.state == "running":
@@ -154,7 +154,8 @@ def _failed(batches: list[BatchNow]) -> Iterator[Problem]:
                 remedy = (
                     f"Import it again, by a later version or with more memory: it is in batches/{each.batch_id}/source."
                 )
-            yield Problem(each.file, f"Nothing of it was loaded: {why}", remedy)
+            what = "Its last run failed" if each.taken else "Nothing of it was loaded"
+            yield Problem(each.file, f"{what}: {why}", remedy)
 
 
 def _cut_off(batches: list[BatchNow]) -> Iterator[Problem]:

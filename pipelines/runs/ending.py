@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pipelines.home.batch import NotReadToItsEnd, Unreadable
 from pipelines.ledger.so_far import counts_so_far, with_outcomes
-from pipelines.ledger.states import ASKED, CUT_OFF, OUTCOMES
+from pipelines.ledger.states import ASKED, CUT_OFF, LANDED, OUTCOMES
 from pipelines.loading.loaded import Loaded
 from pipelines.reports.newer import tell_newer
 from pipelines.runs.counting import run_counts
@@ -35,7 +35,16 @@ def end(session: Session, run: Run, validated: Validated, loaded: Loaded) -> Res
 
 def end_unread(session: Session, run: Run, error: Unreadable) -> Result:
     """End the run of a file that was not read to its end: by a fault of the file, or of this program (`cut off`)."""
-    return end_without_load(session, run, "failed", str(error), is_cut_off=isinstance(error, NotReadToItsEnd))
+    message = f"{error}{_loaded_before(session, run)}"
+    return end_without_load(session, run, "failed", message, is_cut_off=isinstance(error, NotReadToItsEnd))
+
+
+def _loaded_before(session: Session, run: Run) -> str:
+    """Return words on what killed runs have loaded of a batch, which the last one says nothing of; none of no row."""
+    earlier = session.ledger.batch(session.target, run.received.batch_id) if run.before == "running" else None
+    counts = counts_so_far(session.ledger, earlier) if earlier else {}
+    loaded = sum(counts.get(name, 0) for name in LANDED)
+    return f"; earlier runs loaded {loaded:,} of its records" if loaded else ""
 
 
 def end_without_load(

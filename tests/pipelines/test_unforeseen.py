@@ -19,6 +19,7 @@ from pipelines.validation.stage import validate
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on\n"
 SECRET = "Jane Doe"
+OF_THE_PAGE = ("import_batch", "import_run", "import_row", "publication", "reject")
 
 
 def put(home, name, *keys):
@@ -61,15 +62,21 @@ def test_the_other_files_of_an_import_go_on_and_the_file_can_come_again(home, ta
     assert len(target.of("PaymentNotice")) == 2
 
 
-@pytest.mark.publishes("import_batch", "import_run", "import_row", "publication", "reject")
+def said_of(home):
+    """What the standing check says of payments, and what the page does."""
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        found = broken_now(ledger, home, datetime.now(UTC)).get("payments", Broken())
+    with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as tables:
+        return found, problems_of(batches_now(tables))
+
+
+@pytest.mark.publishes(*OF_THE_PAGE)
 def test_no_other_file_mends_what_this_program_failed_on(home, asked, chartferry, monkeypatch):
     """The nightly export has the same name each day: that the next one goes well loads nothing of the one before."""
 
     def now():
-        with closing(Ledger.open(home / "ledger.db")) as ledger:
-            found = broken_now(ledger, home, datetime.now(UTC)).get("payments", Broken())
-        with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as tables:
-            return len(found.failed), [problem.remedy for problem in problems_of(batches_now(tables))]
+        found, problems = said_of(home)
+        return len(found.failed), [problem.remedy for problem in problems]
 
     put(home, "payments.csv", "k1")
     with fault(monkeypatch, "payments.csv"):
@@ -82,6 +89,47 @@ def test_no_other_file_mends_what_this_program_failed_on(home, asked, chartferry
     assert str(source.parent.relative_to(home)) in remedy
     assert chartferry("import", source)[0] == 0
     assert now() == (0, [])
+
+
+@pytest.mark.publishes(*OF_THE_PAGE)
+def test_a_file_that_fails_once_all_of_it_is_loaded_is_not_said_to_be_missing_from_the_chart(
+    home, target, asked, chartferry, monkeypatch
+):
+    """The run that loaded it was killed before it said so; the one that goes on cannot read the file."""
+    put(home, "payments.csv", "k1", "k2")
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "finish_run", stopped)
+        assert chartferry("import")[0] == 130
+    assert len(target.of("PaymentNotice")) == 2
+    with fault(monkeypatch, "payments.csv"):
+        assert asked("import")["exit_code"] == 4
+    found, [problem] = said_of(home)
+    [said] = found.failed.values()
+    assert said.endswith("nothing was sent by this run; earlier runs loaded 2 of its records")
+    assert problem.matter.startswith("Its last run failed: ")
+    with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as tables:
+        assert [batch.now for batch in batches_now(tables)] == ["loaded, failed later"]
+
+
+@pytest.mark.publishes(*OF_THE_PAGE)
+def test_a_later_file_is_taken_for_all_that_was_set_aside_also_where_another_try_of_that_failed(
+    home, chartferry, monkeypatch
+):
+    """The page says of it what the standing check says."""
+    (home / "inbox" / "payments.csv").write_text(PAYMENTS + "k1,p1,x,2026-03-01\n")
+    assert chartferry("import")[0] == 3
+    [source] = home.glob("batches/*/source/payments.csv")
+    with fault(monkeypatch, "payments.csv"):
+        assert chartferry("import", source)[0] == 4
+    put(home, "payments.csv", "k2")
+    assert chartferry("import")[0] == 0
+    found, problems = said_of(home)
+    assert not found.nothing_taken
+    assert [problem.matter for problem in problems] == ["1 record is set aside."]
 
 
 def test_memory_that_does_not_suffice_for_a_file_is_told_with_what_to_do(home, chartferry, monkeypatch, states):
