@@ -208,7 +208,8 @@ QUERIES: dict[str, str] = {
         ANTI JOIN (FROM ours WHERE {LIVE}) AS ours ON ours.resource_id = former.resource_id
         WHERE former.fate <> 'kept' AND NOT {WITHOUT}""",
     "shared": f"""
-        SELECT min(batch_id) AS batch_id, arg_min(line, batch_id) AS line, resource_id FROM ours
+        SELECT arg_min(batch_id, ($batch <> batch_id, batch_id)) AS batch_id,
+            arg_min(line, ($batch <> batch_id, batch_id)) AS line, resource_id FROM ours
         WHERE {LIVE} GROUP BY resource_id HAVING count(*) > 1""",
     "double": f"""
         SELECT arg_min(sent.batch_id, sent.line) AS batch_id, min(sent.line) AS line, there.id FROM {STRANGERS}
@@ -217,6 +218,7 @@ QUERIES: dict[str, str] = {
         WHERE there.system IS NULL AND there.status IS DISTINCT FROM 'entered-in-error'
             AND ($kind = 'PaymentNotice' OR NOT $named)
             AND ($kind <> 'PaymentNotice' OR there.made::TIMESTAMPTZ >= sent.first_sent_at::TIMESTAMPTZ - {SLACK})
+            AND $batch IN ('', sent.batch_id)
         GROUP BY there.id
         UNION ALL
         SELECT arg_min(sent.batch_id, sent.line), min(sent.line), there.id FROM {STRANGERS}
@@ -225,6 +227,7 @@ QUERIES: dict[str, str] = {
         WHERE there.system IS NULL AND there.status IS DISTINCT FROM 'entered-in-error'
             AND $kind <> 'PaymentNotice' AND NOT $named
             AND {OF_A_FIRST_ATTEMPT}
+            AND $batch IN ('', sent.batch_id)
         GROUP BY there.id
         UNION ALL
         SELECT arg_min(ours.batch_id, ours.line), min(ours.line), there.id FROM {BY_NAME}
@@ -232,6 +235,7 @@ QUERIES: dict[str, str] = {
         WHERE NOT {WITHOUT} AND ours.{SETTLED}
             AND (there.record_generation <= ours.generation OR {OURS_IS_THERE})
             AND (ours.resource_id IS NOT NULL OR content.content IS NULL OR content.content = there.content)
+            AND $batch IN ('', ours.batch_id)
         GROUP BY there.id""",
     "unknown": f"""
         SELECT NULL AS batch_id, NULL AS line, there.id FROM {STRANGERS}
@@ -246,6 +250,7 @@ QUERIES: dict[str, str] = {
 }
 """Return the differences by kind: batch, line and resource of each.
 
+What may be of rows of several batches is named for one of them; if a batch is asked for, for that one.
 What was made by importers under other sources is another home's, unless batches of this one are lost.
 A resource of an earlier generation that was taken back is no difference, even if the ledger does not know it. One of a
 later generation than the ledger knows is no double unless the one that it knows is there, nor is one for which a row

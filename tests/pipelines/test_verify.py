@@ -95,6 +95,20 @@ def test_late_doubles_are_named(batch, target, asked):
     assert (found["exit_code"], named(found)) == (3, [("double", f"{batch}:4", double[1].rpartition("/")[2])])
 
 
+def test_what_may_be_a_late_double_of_two_batches_is_named_for_the_one_that_is_asked_for(home, target, asked):
+    """CLI-CMD-17, EVID-01: the first batch was said to agree, since the payment was named for the second alone."""
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
+    first = asked("import")["batches"][0]["batch_id"]
+    payments(home, ("k3", "p2", "2.00"))
+    second = asked("import")["batches"][0]["batch_id"]
+    body = {key: value for key, value in only(target, 200).items() if key != "identifier"}
+    double = target.create(body)[1].rpartition("/")[2]
+    for batch, line in ((first, 3), (second, 2)):
+        found = asked("verify", batch)
+        assert (found["exit_code"], named(found)) == (3, [("double", f"{batch}:{line}", double)])
+    assert asked("verify")["counts"] == {"double": 1}
+
+
 def test_what_another_home_made_under_a_key_is_no_double_of_the_row_that_was_refused_for_it(home, target, asked):
     """CLI-CMD-17, LEDGER-15: the chart has it once, and nobody is asked to take it back."""
     payments(home, ("k1", "p1", "1.00"))
@@ -131,13 +145,16 @@ def test_a_batch_that_is_not_known_is_no_batch_that_agrees(batch, chartferry):
 
 @pytest.mark.by_hand
 def test_one_resource_of_two_rows_is_named(batch, home, asked):
-    """CLI-CMD-17"""
+    """CLI-CMD-17: also if a batch is asked for, and the other row is of another."""
+    payments(home, ("k4", "p2", "4.00"))
+    later = asked("import")["batches"][0]["batch_id"]
     with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.transaction() as connection:
         one = connection.execute(select(records.c.resource_id).where(records.c.key == "k1")).scalar_one()
-        connection.execute(update(records).where(records.c.key == "k2").values(resource_id=one))
-    found = asked("verify", batch)
-    assert ("shared", f"{batch}:2", one) in named(found)
-    assert found["exit_code"] == 3
+        connection.execute(update(records).where(records.c.key.in_(["k2", "k4"])).values(resource_id=one))
+    for asked_for in (batch, later):
+        found = asked("verify", asked_for)
+        assert ("shared", f"{asked_for}:2", one) in named(found)
+        assert found["exit_code"] == 3
 
 
 def test_pages_that_miss_some_of_what_the_target_counts_are_no_proof(batch, chartferry, monkeypatch):
