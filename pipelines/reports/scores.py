@@ -200,9 +200,9 @@ class _Here:
                 if self.question(named) is question
                 for each in each_of
             }
-            for option, value in values:
-                ends = not last.isdisjoint(_codes(option["system"], option["code"]))
-                rows.value.append((*of, link_id, option["system"], option["code"], value, ends))
+            for (system, code), counts_for in _by_code(values).items():
+                ends = not last.isdisjoint(_codes(system, code))
+                rows.value.append((*of, link_id, system, code, counts_for, ends))
 
     def question(self, named: str) -> Row | None:
         """Return the question of a linkId or a code."""
@@ -237,6 +237,15 @@ class _Here:
         for option, value in values:
             if value is None:
                 raise BrokenTable(f"{where} has the option {option['code']}, and [values] has no value for it")
+
+
+def _by_code(values: Iterable[tuple[Row, float | None]]) -> dict[tuple[str | None, str | None], float | None]:
+    """Return what each code counts for; None of one that stands there twice with different values."""
+    found: dict[tuple[str | None, str | None], float | None] = {}
+    for option, value in values:
+        name = (option["system"], option["code"])
+        found[name] = value if found.get(name, value) == value else None
+    return found
 
 
 def _is_declared(option: Row) -> bool:

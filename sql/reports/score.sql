@@ -12,8 +12,8 @@
 --   their mean times the number of questions.
 -- column complete BOOLEAN code: True if no more questions are missing than the score permits. Count complete ones
 --   alone.
--- column missing BIGINT value: Number of questions of the score without an answer that counts. Those that are asked
---   only under a condition are left out.
+-- column missing BIGINT value: Number of questions of the score without an answer that counts. Those without any answer
+--   that are asked only under a condition are left out.
 -- column questions BIGINT value: Number of questions of the score.
 -- column band VARCHAR words: What the value means, such as mild; empty for an incomplete score.
 -- column authored_at TIMESTAMPTZ time: When the response was given in its source, UTC; where that does not say, when it
@@ -78,7 +78,7 @@ left_out AS (
             response.resource_id = answered.response_id
             AND item.score_name = answered.score_name
             AND item.link_id = answered.link_id
-    WHERE item.is_conditional AND answered.value IS NULL
+    WHERE item.is_conditional AND answered.link_id IS NULL
     GROUP BY response.resource_id, item.score_name
 ),
 

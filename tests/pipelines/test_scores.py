@@ -134,6 +134,29 @@ def test_an_incomplete_score_has_no_band_and_is_in_no_course_of_a_patient(world:
     assert world.rows(course) == [(1, "id-r1", 5.0, None, None, None), (2, "id-r3", 3.0, 5.0, -2.0, 10)]
 
 
+def test_a_conditional_question_is_left_out_only_without_an_answer(world: World) -> None:
+    """An answer to it that does not count is missing: without it the sum was called complete."""
+    asked = {"enableWhen": [{"question": "a", "operator": "exists", "answerBoolean": True}]}
+    items = [question("a", [option("x", 1), option("y", 2)]), question("b", [option("x", 1), option("odd")], **asked)]
+    world.questionnaires = [questionnaire("q1", *items)]
+    assert scores(world, response({"a": "y", "b": "x"}), response({"a": "y"}), response({"a": "y", "b": "odd"})) == [
+        ("Form", 3.0, True, 0, None),
+        ("Form", 2.0, True, 0, None),
+        ("Form", 2.0, False, 1, None),
+    ]
+
+
+def test_an_option_that_stands_there_twice_counts_once(world: World) -> None:
+    """One that declares two values counts for none."""
+    options = [option("x", 1), option("y", 2), option("x", 1), option("z", 3), option("z", 4), option("z", 3)]
+    world.questionnaires = [questionnaire("q1", question("a", options))]
+    assert scores(world, response({"a": "x"}), response({"a": "y"}), response({"a": "z"})) == [
+        ("Form", 1.0, True, 0, None),
+        ("Form", 2.0, True, 0, None),
+        ("Form", None, False, 1, None),
+    ]
+
+
 OWN = """
 name = "Well-being by {method}"
 questionnaires = ["Form {method}"]
