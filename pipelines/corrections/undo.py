@@ -161,7 +161,7 @@ def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone, bun
     at_once = changes.take_back_together(made, bundle) if bundle else {}
     with ThreadPoolExecutor(session.pace.at_once, "undo") as pool:
         posted = list(pool.map(lambda each: at_once.get(each.resource_id) or changes.take_back(each), made))
-    withdrawn, missing = list[Former](), list[Former]()
+    withdrawn, missing, refused = list[Former](), list[Former](), list[Former]()
     for version, each in zip(versions, posted, strict=True):
         record = by_key[version.key]
         done.unusable = done.unusable or each.unusable
@@ -173,8 +173,12 @@ def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone, bun
             if each.result.outcome in NOT_OURS:
                 others[str(version.resource_id)] = each.result.outcome["text"]
         else:
+            if each.result.state == "refused":
+                refused.append(version)
             done.leave(record, f"{record.resource}: HTTP {each.result.status or 'without an answer'}")
     undone(session.ledger, session.target, withdrawn)
+    if refused:
+        withdrawal_given_up(session.ledger, session.target, refused)
     if missing:
         of_missing = [by_key[version.key]._replace(resource_id=version.resource_id) for version in missing]
         _undo_moved(session, lease, of_missing, missing, others, done)

@@ -12,7 +12,7 @@ from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import open_by_batch, open_in_batch, reasons_of
 from pipelines.ledger.so_far import counts_so_far
-from pipelines.ledger.standing import undone_by_batch
+from pipelines.ledger.standing import undo_left_by_batch, undone_by_batch
 from pipelines.ledger.states import OUTCOMES, ROW_STATES
 from pipelines.runs.lines import aligned, dollars, first_of
 from pipelines.session.ledger import ledger_of
@@ -31,6 +31,9 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
         if ledger is None:
             return None
         batches = [_as_of_now(ledger, row) for row in ledger.batches() if batch_id in (None, row["batch_id"])]
+        undo_left = undo_left_by_batch(ledger) if batches else {}
+        for row in batches:
+            row["undo_left"] = undo_left.get((row["target"], row["batch_id"]), 0)
         received = [each for each in _received(ledger, home) if batch_id in (None, each["batch_id"])]
         under_way = sorted({row["target"] for row in batches if row["state"] == "running"})
         parts = [part for target in under_way for part in parts_under_way(ledger, target)]
@@ -138,6 +141,12 @@ def _one(row: dict[str, Any]) -> Iterable[str]:
         yield f"run {run['run']}: {run['state']}, {_times(run)}: {_counted(run, COUNTED) or 'no records'}"
         if run["message"]:
             yield f"  {run['message']}"
+    if left := row["undo_left"]:
+        batch_id = row["batch_id"]
+        yield (
+            f"{batch_id}: it is not known whether an undo took {left:,} of its records back; chartferry undo {batch_id}"
+            " goes on with it"
+        )
     if row.get("now"):
         yield f"rows at this moment: {_counted(row['now'], ROW_STATES)}"
     if rejects := row.get("rejects", ()):

@@ -13,7 +13,7 @@ from sqlalchemy import exists, func, select
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.rows import KnownRecord
-from pipelines.ledger.states import ROW_STATES
+from pipelines.ledger.states import MADE, ROW_STATES
 
 UNDO = "undo"
 
@@ -119,3 +119,19 @@ def undone_by_batch(ledger: LedgerAccess, batch_id: str | None = None) -> Counte
             for target, name, number in ledger.read(query):
                 found[target, name] += int(number)
     return found
+
+
+def undo_left_by_batch(ledger: LedgerAccess) -> Counter[tuple[str, str]]:
+    """Count the records, by target and batch, of which it is not known whether an undo took them back.
+
+    It was cut off, or the target did not answer it.
+    """
+    record, version, batch = t.records.c, t.versions.c, t.batch.c
+    same = (record.stream_id == version.stream_id) & (record.key == version.key)
+    query = select(batch.target, batch.batch_id, func.count()).select_from(
+        t.versions.join(t.records, same & (record.generation == version.generation)).join(
+            t.batch, record.batch_no == batch.batch_no
+        )
+    )
+    query = query.where(version.fate == "standing", record.state.in_(MADE)).group_by(batch.target, batch.batch_id)
+    return Counter({(str(target), str(name)): int(number) for target, name, number in ledger.read(query)})

@@ -24,6 +24,7 @@ MEANING = {
     "not updated": "the target lost their update, as a restore does; chartferry import --again BATCH puts it in again",
     "changed": "changed in the chart since; nothing is wrong",
     "taken back": "taken back in the chart",
+    "undo open": "not known whether an undo took them back; chartferry undo BATCH goes on with it",
     "not taken back": "taken back or to be, and there; the next import does it, after a restore chartferry undo BATCH",
     "shared": "one resource stands for several rows",
     "double": "there once more, unknown to the ledger; where nobody else made them, take them back in the chart",

@@ -179,6 +179,8 @@ IN_STEP = """(FROM ours ANTI JOIN behind USING (resource_id)) AS ours
         JOIN there ON there.id = ours.resource_id LEFT JOIN content USING (key, content_hash)"""
 OF_ANOTHER = "(ours.patient_id IS NOT NULL AND there.patient_id IS DISTINCT FROM ours.patient_id)"
 """True of a task that another patient has, or none; one that was without may have been given to somebody."""
+BEGUN = "(FROM former WHERE fate = 'standing') AS begun USING (source, key, generation)"
+"""An undo keeps the version that it is about to take back, until it has."""
 BY_IMPORTERS = "there.system LIKE 'urn:chartferry:%:' || $kind"
 OF_OWN_SOURCE = "there.system IN (SELECT 'urn:chartferry:' || source || ':' || $kind FROM own)"
 QUERIES: dict[str, str] = {
@@ -200,8 +202,10 @@ QUERIES: dict[str, str] = {
     "changed": f"""
         SELECT batch_id, line, resource_id FROM {IN_STEP}
         WHERE {LIVE} AND $kind = 'Task' AND content.content <> there.content AND NOT {OF_ANOTHER}""",
+    "undo open": f"SELECT batch_id, line, resource_id FROM ours SEMI JOIN {BEGUN} WHERE {LIVE}",
     "taken back": f"""
-        SELECT batch_id, line, resource_id FROM ours JOIN there ON there.id = ours.resource_id
+        SELECT batch_id, line, resource_id FROM (FROM ours ANTI JOIN {BEGUN}) AS ours
+        JOIN there ON there.id = ours.resource_id
         WHERE {LIVE} AND there.status = 'entered-in-error'""",
     "not taken back": f"""
         SELECT batch_id, line, resource_id FROM former JOIN there ON there.id = former.resource_id

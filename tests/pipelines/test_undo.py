@@ -147,6 +147,41 @@ def test_what_an_undo_that_was_cut_off_had_not_done_stays_when_the_batch_is_load
     assert asked("verify")["differences"] == []
 
 
+@pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
+def test_verify_and_status_name_what_an_undo_that_was_cut_off_may_have_taken_back(
+    home, target, asked, chartferry, monkeypatch, additions
+):
+    """CLI-CMD-10, CLI-CMD-17: the ledger was said to agree with a target that had cancelled all of it."""
+    target.additions = additions
+    tasks(home, "k1", "k2")
+    batch = asked("import")["batches"][0]["batch_id"]
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.corrections.undo.undone", Mock(side_effect=KeyboardInterrupt))
+        assert chartferry("undo", batch)[0] == INTERRUPTED
+    assert {body["status"] for body in target.of("Task")} == {"cancelled"}
+    found = asked("verify", batch)
+    assert (found["exit_code"], found["counts"]) == (3, {"undo open": 2})
+    said = (
+        f"{batch}: it is not known whether an undo took 2 of its records back; chartferry undo {batch} goes on with it"
+    )
+    assert said in chartferry("status")[1]
+    assert asked("undo", batch)["taken"] == 2
+    assert asked("verify")["counts"] == {}
+    assert said not in chartferry("status")[1]
+
+
+def test_what_the_target_does_not_let_an_undo_take_back_is_there_as_before(home, target, asked, chartferry):
+    """CLI-CMD-10, CLI-CMD-17"""
+    target.additions = False
+    tasks(home, "k1")
+    batch = asked("import")["batches"][0]["batch_id"]
+    target.put_faults = ["refused"]
+    assert list(asked("undo", batch)["left"]) == [f"{batch}:2"]
+    assert asked("verify")["counts"] == {}
+    target.put_faults = []
+    assert asked("undo", batch)["taken"] == 1
+
+
 @pytest.mark.parametrize("command", [["undo"], ["import", "--again"]])
 def test_what_was_taken_back_and_is_there_again_after_a_restore_is_taken_back_once_more(home, target, asked, command):
     """CLI-CMD-10, CLI-CMD-17, CLI-CMD-18: no command leaves it in the chart beside what is loaded anew."""
