@@ -12,6 +12,7 @@ from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import reject_places
 from pipelines.ledger.tables import NotPossible
+from pipelines.ledger.unanswered import is_unanswered
 from pipelines.session.ledger import ledger_of
 from pipelines.session.session import Session
 
@@ -59,12 +60,18 @@ def remove_rows(folder: Path) -> None:
 
 
 def purge_older(home: Path, ledger: Ledger, target: str, days: float, now: datetime) -> dict[str, str | None]:
-    """The retention of source rows: purges batches that ended more than `days` ago. By name, why one was kept."""
+    """The retention of source rows: purges batches that ended more than `days` ago. By name, why one was kept.
+
+    A file that was not loaded is kept as long as nothing answers its rows: that they are done with a person says.
+    """
     before, done = utc_text(now - timedelta(days=days)), dict[str, str | None]()
     ended = {str(row["batch_id"]): row["finished_at"] or row["received_at"] for row in ledger.batches(target)}
     old, batches = [name for name, at in ended.items() if at <= before], ledger.batches_in(home)
     batches.bring(old, NONE)
     for name in filter(batches.has_source, old):
+        if is_unanswered(ledger, batches, ledger.known_batch(target, name)):
+            done[name] = f"{name}: it was not loaded, and nothing answers its rows: load it, or chartferry purge {name}"
+            continue
         try:
             purge(home, ledger, target, name, "retention", f"older than {days:g} days")
             done[name] = None

@@ -19,7 +19,8 @@ from pipelines.ledger.kept import Batches
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import closed_of, open_by_batch
-from pipelines.ledger.states import CUT_OFF, LANDED
+from pipelines.ledger.states import LANDED
+from pipelines.ledger.unanswered import is_unanswered
 
 AGES = (("under a day", 1), ("1 to 7 days", 7), ("7 to 30 days", 30))
 OLDEST = "over 30 days"
@@ -69,27 +70,21 @@ class Broken:
 def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:
     """Return the problems by feed.
 
-    A failed batch counts until a later file of its name went well, or its source rows were purged; where this program
-    failed on it, which no other file mends, until it went well itself. A batch without a record taken counts until a
-    later file of its name went well too, until one of its rejects is closed, or until none of them is open.
+    A failed batch counts as long as it has a record that nothing answers, see `unanswered`. A batch without a record
+    taken counts until one of its rejects is closed, or none of them is open.
     """
     found: dict[str, Broken] = {}
     target = loaded_last(ledger)
     if target is None:
         return found
     batches = ledger.batches(target)
-    well = [row for row in batches if row["state"] == "finished" and (taken(row) or not row["records"])]
-    ended: dict[tuple[str, str], str] = {}
-    for row in well:
-        name = (row["feed"], row["file_name"])
-        ended[name] = max(ended.get(name, ""), row["finished_at"])
     still_open, kept = open_by_batch(ledger), ledger.batches_in(home)
     closed = closed_of(ledger, target)
     for row in batches:
         batch = str(row["batch_id"])
-        if still_open.get((target, batch)) and batch not in closed and _is_nothing_taken(row, ended, kept):
+        if still_open.get((target, batch)) and batch not in closed and _is_nothing_taken(row, kept):
             found.setdefault(str(row["feed"]), Broken()).nothing_taken[batch] = int(row["records"])
-        _note(found.setdefault(str(row["feed"]), Broken()), row, ended, ledger, kept, now)
+        _note(found.setdefault(str(row["feed"]), Broken()), row, ledger, kept, now)
     for feed, age, number in _open_rejects(ledger, target, now):
         found.setdefault(feed, Broken()).rejects[age] += number
     return found
@@ -101,38 +96,24 @@ def loaded_last(ledger: Ledger) -> str | None:
     return newest
 
 
-def _note(
-    broken: Broken,
-    row: Mapping[str, Any],
-    ended: Mapping[tuple[str, str], str],
-    ledger: Ledger,
-    kept: Batches,
-    now: datetime,
-) -> None:
+def _note(broken: Broken, row: Mapping[str, Any], ledger: Ledger, kept: Batches, now: datetime) -> None:
     batch_id = str(row["batch_id"])
     broken.files[batch_id] = shown(row["file_name"] or "")
     if row["in_doubt"]:
         broken.doubts[batch_id] = int(row["in_doubt"])
-    if row["state"] in ("failed", "stopped"):
+    if is_unanswered(ledger, kept, row):
         last_run = (ledger.runs(row["target"], batch_id) or [{}])[-1]
-        is_mended = last_run.get("state") != CUT_OFF and _is_mended(row, ended)
-        if not is_mended and kept.has_source(batch_id):
-            broken.failed[batch_id] = str(last_run.get("message") or row["state"])
+        broken.failed[batch_id] = str(last_run.get("message") or row["state"])
     elif row["state"] == "running" and not row["in_doubt"]:
         last = max(str(run["finished_at"] or run["started_at"]) for run in ledger.runs(row["target"], batch_id))
         if last < utc_text(now - STALE):
             broken.unfinished.append(batch_id)
 
 
-def _is_mended(row: Mapping[str, Any], ended: Mapping[tuple[str, str], str]) -> bool:
-    """True if a later file of the name went well, with a record that was taken."""
-    return ended.get((row["feed"], row["file_name"]), "") > str(row["received_at"])
-
-
-def _is_nothing_taken(row: Mapping[str, Any], ended: Mapping[tuple[str, str], str], kept: Batches) -> bool:
-    """True if all records of a file were set aside, and no later file of its name had one that was taken."""
+def _is_nothing_taken(row: Mapping[str, Any], kept: Batches) -> bool:
+    """True if all records of a file were set aside, and it was not purged."""
     nothing = row["state"] == "finished" and row["records"] and not taken(row) and not row["in_doubt"]
-    return bool(nothing) and not _is_mended(row, ended) and kept.has_source(str(row["batch_id"]))
+    return bool(nothing) and kept.has_source(str(row["batch_id"]))
 
 
 def taken(counts: Mapping[str, Any]) -> int:

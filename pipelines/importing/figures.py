@@ -138,7 +138,7 @@ def _of_problems(ledger: Ledger, home: Path, now: datetime) -> Iterator[Metric]:
     )
     counted = {
         "rows_in_doubt": ("Rows of which it is not known whether the target has them", "doubts"),
-        "batches_failed": ("Batches that failed or were stopped, and no later file mended", "failed"),
+        "batches_failed": ("Batches that failed or were stopped, and have records that nothing answers", "failed"),
         "batches_unfinished": ("Batches without an end on which nobody has worked for an hour", "unfinished"),
         "batches_nothing_taken": ("Batches of which every record was set aside", "nothing_taken"),
     }

@@ -257,12 +257,17 @@ class LedgerAccess:
 
     @contextmanager
     def snapshot(self) -> Iterator["Snapshot"]:
-        """The ledger as of one moment, however much others write meanwhile."""
+        """The ledger as of one moment, however much others write meanwhile. This thread reads it as of that too."""
         from pipelines.ledger.snapshot import Snapshot  # Arrow, which most commands need not
 
         level = {} if self.engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
+        before = getattr(self._within, "reader", None)
         with self.engine.connect().execution_options(**level) as connection, connection.begin():
-            yield Snapshot(connection)
+            self._within.reader = connection
+            try:
+                yield Snapshot(connection)
+            finally:
+                self._within.reader = before
 
     def tables(self) -> dict[str, "pa.Table"]:
         """Every table of the ledger as Arrow."""

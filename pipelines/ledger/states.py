@@ -39,5 +39,7 @@ OUTCOMES: tuple[RowState, ...] = (
 )
 """The outcomes that a batch and a run count."""
 
+NOT_LOADED = ("stopped", "failed")
+"""States of a batch of which nothing was sent."""
 CUT_OFF = "cut off"
 """State of a run that did not come to its end: it was killed, or this program failed."""

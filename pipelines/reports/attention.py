@@ -1,6 +1,6 @@
 """What needs a person now, of the published tables: files that were not loaded, rows in doubt, open rejects.
 
-A file counts until a later one of its name went well; where this program failed on it, until it went well itself. The
+A file that was not loaded counts as long as nothing answers one of its records, see `ledger/unanswered.py`. The
 standing checks under Dagster say the same from the ledger.
 """
 
@@ -11,17 +11,13 @@ from datetime import datetime
 import duckdb
 
 from pipelines.home.batch import shown
-from pipelines.ledger.states import CUT_OFF, LANDED
+from pipelines.ledger.states import CUT_OFF, LANDED, NOT_LOADED
 
 BATCHES = f"""
     WITH here AS (SELECT target, published_at FROM publication ORDER BY published_at DESC LIMIT 1),
     batch AS (
         SELECT import_batch.*, {" + ".join(f"import_batch.{state}" for state in LANDED)} AS taken
         FROM import_batch JOIN here USING (target)
-    ),
-    mended AS (
-        SELECT feed, file_name, max(finished_at) AS at FROM batch
-        WHERE state = 'finished' AND (records = 0 OR taken > 0) GROUP BY ALL
     ),
     open AS (
         SELECT batch_id, count(*) FILTER (state = 'open') AS number, count(*) FILTER (state = 'closed') AS closed
@@ -43,11 +39,10 @@ BATCHES = f"""
     SELECT batch.batch_id, batch.feed, batch.file_name, batch.received_at, batch.state, batch.records, batch.taken,
         batch.created + batch.adopted + batch.updated + batch.superseded, batch.unchanged + batch.skipped,
         batch.rejected, batch.refused, coalesce(open.number, 0), coalesce(open.closed, 0), coalesce(doubt.number, 0),
-        coalesce(undone.number, 0), coalesce(mended.at > batch.received_at, false),
+        coalesce(undone.number, 0), coalesce(batch.unanswered = 0, false),
         last_run.message, coalesce(last_run.cut_off, false),
         coalesce(last_run.at < here.published_at - INTERVAL 1 HOUR, false)
     FROM batch CROSS JOIN here
-    LEFT JOIN mended ON batch.feed = mended.feed AND batch.file_name IS NOT DISTINCT FROM mended.file_name
     LEFT JOIN open ON batch.batch_id = open.batch_id
     LEFT JOIN doubt ON batch.batch_id = doubt.batch_id
     LEFT JOIN undone ON batch.batch_id = undone.batch_id
@@ -60,8 +55,8 @@ class BatchNow:
     """A batch as it is now. made, known, rejected, refused: its first outcomes.
 
     open, closed: rejects that are still open, and those that a later try or a correction has closed.
-    taken_back: records that were carried over, and that somebody has taken back since. mended: a later file of its name
-    went well. is_silent: nothing happened to it for an hour.
+    taken_back: records that were carried over, and that somebody has taken back since. is_answered: it was not loaded,
+    and each of its records is answered since. is_silent: nothing happened to it for an hour.
     """
 
     batch_id: str
@@ -79,7 +74,7 @@ class BatchNow:
     closed: int
     doubts: int
     taken_back: int
-    mended: bool
+    is_answered: bool
     message: str | None
     is_program_at_fault: bool
     is_silent: bool
@@ -96,8 +91,8 @@ class BatchNow:
 
     @property
     def is_failed(self) -> bool:
-        """True if it failed or was stopped, and nothing has mended that; no other file does if this program failed."""
-        return self.state in ("failed", "stopped") and (self.is_program_at_fault or not self.mended)
+        """True if it failed or was stopped, and has a record that nothing answers."""
+        return self.state in NOT_LOADED and not self.is_answered
 
     @property
     def is_cut_off(self) -> bool:
@@ -106,14 +101,14 @@ class BatchNow:
     @property
     def took_nothing(self) -> bool:
         is_empty = self.state == "finished" and self.records and not self.taken and not self.doubts
-        return bool(is_empty and self.open and not self.closed and not self.mended)
+        return bool(is_empty and self.open and not self.closed)
 
     @property
     def now(self) -> str:
         """Return its state in words."""
-        if self.state in ("failed", "stopped"):
+        if self.state in NOT_LOADED:
             fate = "loaded, failed later" if self.carried else "not loaded"
-            return fate if self.is_failed else f"{fate}, mended since"
+            return fate if self.carried or self.is_failed else f"{fate}, answered since"
         if self.doubts:
             return "in doubt"
         if self.state == "running":
@@ -149,7 +144,10 @@ def _failed(batches: list[BatchNow]) -> Iterator[Problem]:
     for each in batches:
         if each.is_failed:
             why = (each.message or each.state).removeprefix(f"{each.file}: ").removeprefix(f"{each.batch_id}: ")
-            remedy = "Mend the file, or the feed, and put it into the inbox again under its name."
+            remedy = (
+                "Mend the file, or the feed, and put it into the inbox again. If records are left that no other file"
+                f" has, chartferry purge {each.batch_id} says that they are done with."
+            )
             if each.is_program_at_fault:
                 remedy = (
                     f"Import it again, by a later version or with more memory: it is in batches/{each.batch_id}/source."

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines.home.batch_files import ACCEPTED, MANIFESTS, WARNINGS
 from pipelines.home.strangers import hide_strangers
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.building import comment, filled_of, make, write_parquet
 from pipelines.reports.dictionary import data_package, dbt_sources
+from pipelines.reports.ledger_inputs import bring_files, stage_ledger, stage_unanswered
 from pipelines.reports.remarks import remarked
 from pipelines.reports.settings import ReportSettings
 from pipelines.reports.staging import (
@@ -20,7 +20,6 @@ from pipelines.reports.staging import (
     READ,
     SENDING_TIMES,
     stage_files,
-    stage_ledger,
     stage_publication,
 )
 from pipelines.reports.sweep import Sweep
@@ -45,11 +44,12 @@ def make_tables(
     with_sending_times: False if a time of sending takes the place of no time that is missing.
     """
     tables = report_tables(home)
-    _bring_files(ledger, home, sweep.target)
+    bring_files(ledger, home, sweep.target)
     for macro in (FREE_TEXT[settings.publish_free_text], SENDING_TIMES[with_sending_times], *MACROS):
         db.execute(macro)
     with ledger.snapshot() as snapshot:
         stage_ledger(db, snapshot)
+        stage_unanswered(db, ledger, home)
     stage_publication(db, sweep, published_at)
     of_scores = stage_files(db, sweep, home, settings.publish_patients)
     tables = [replace(each, remarks=tuple(of_scores)) if each.name == SCORE else each for each in tables]
@@ -64,13 +64,6 @@ def make_tables(
         db.unregister(name)
     check(db, tables, rows, sweep)
     return tables
-
-
-def _bring_files(ledger: Ledger, home: Path, target: str) -> None:
-    """Bring what the tables are made of beside the ledger, where batches are kept elsewhere."""
-    if ledger.stored:
-        names = [str(row["batch_id"]) for row in ledger.batches(target)]
-        ledger.batches_in(home).bring(names, MANIFESTS, ACCEPTED, WARNINGS)
 
 
 def write_files(

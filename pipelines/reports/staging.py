@@ -1,4 +1,4 @@
-"""The inputs of the published tables, as temporary tables: the ledger, what the target has, the files of batches."""
+"""The inputs of the published tables, as temporary tables: what the target has, and the files of batches."""
 
 from collections.abc import Iterable
 from importlib.metadata import version
@@ -11,7 +11,6 @@ from pipelines.feeds.terms.rulebook import rules
 from pipelines.home import arrow
 from pipelines.home.spill import is_whole
 from pipelines.ledger.manifests import is_of_another
-from pipelines.ledger.snapshot import Snapshot
 from pipelines.reports.former_forms import checked_by, forms_in
 from pipelines.reports.results import RESULT
 from pipelines.reports.scores import scores_of_home
@@ -19,25 +18,6 @@ from pipelines.reports.sweep import FILES, OVERLAP, QUESTIONNAIRE, Sweep, whole_
 from pipelines.reports.tables import staging_selects
 from pipelines.reports.told import CHARGES, stage_told
 from pipelines.reports.words import named_in, rows_of
-
-LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
-    "batch": (),
-    "run": (),
-    "record": (
-        *("target", "batch_id", "line", "source", "resource_type", "key", "state", "resource_id", "patient_id"),
-        *("source_at", "amount_cents", "attempts", "http_status", "finished_at", "first_sent_at", "content_hash"),
-    ),
-    "former": (
-        *("target", "batch_id", "line", "source", "resource_type", "key", "state", "resource_id", "patient_id"),
-        *("source_at", "finished_at", "content_hash", "version", "fate"),
-    ),
-    "repeat": (),
-    "reject": (),
-    "reject_reason": (),
-    "resubmission": (),
-    "publication": ("published_at", "target", "reports_total", "batches", "software_version"),
-}
-"""The ledger's tables that the SQL reads as `ledger_<name>`, with their columns; no columns means all."""
 
 MACROS = (
     # A sum of absurd amounts may have more digits than DECIMAL(18, 2): it is empty, since any other would be wrong.
@@ -141,25 +121,6 @@ NOTHING_WARNED = """SELECT NULL::VARCHAR AS batch_id, NULL::BIGINT AS run, NULL:
 NOTHING_SENT = """SELECT NULL::VARCHAR AS batch_id, NULL::VARCHAR AS folder, NULL::BIGINT AS run,
     NULL::BIGINT AS line, NULL::VARCHAR AS key, NULL::VARCHAR AS content_hash, NULL::VARCHAR AS resource_type,
     NULL::JSON AS body WHERE false"""
-
-
-def stage_ledger(db: duckdb.DuckDBPyConnection, snapshot: Snapshot) -> None:
-    for name, chosen in LEDGER_INPUTS.items():
-        reader = snapshot.reader(name, chosen)
-        columns = ", ".join(map(_as_published, reader.schema.names))
-        db.register("from_ledger", reader)
-        db.execute(f"CREATE TEMP TABLE ledger_{name} AS SELECT {columns} FROM from_ledger")
-        db.unregister("from_ledger")
-
-
-def _as_published(column: str) -> str:
-    if column == "amount_cents":
-        return "dollars(amount_cents) AS amount"
-    if column.startswith("amount_"):
-        return f"dollars({column}) AS {column}"
-    if column.endswith("_at"):
-        return f"{column}::TIMESTAMPTZ AS {column}"
-    return "retryable::BOOLEAN AS retryable" if column == "retryable" else column
 
 
 def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_patients: bool = False) -> list[str]:

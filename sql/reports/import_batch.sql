@@ -2,7 +2,7 @@
 --   records = accepted + rejected; accepted = created + adopted + unchanged + updated + superseded + skipped + refused
 --   + in_doubt; lines = header + not_taken + lines of records. Later runs of the file are in import_run.
 --   The counts of a running batch are those at this publication.
--- inputs: ledger_batch
+-- inputs: ledger_batch, unanswered
 -- key: target, batch_id
 -- column batch_id VARCHAR internal: Name of the batch: the feed and the first 12 digits of the file's hash.
 -- column target VARCHAR internal: The target it was loaded into: the id of its store, else its address.
@@ -34,6 +34,18 @@
 -- column copayments BIGINT internal: Accepted payments with a claim, which may take the balance below zero; empty
 --   where an older version did not count them.
 -- column amount_copayments DECIMAL(18,2) internal: Sum of their amounts, US dollars.
+-- column unanswered BIGINT internal: Of a stopped or failed file: its records that nothing answers. A record is answered
+--   by its content in the ledger, by its key in a later file, or once its reject is closed or discarded; by a purge all
+--   are. Empty where they are not known, or the file was not stopped and did not fail.
+WITH open AS (
+    SELECT
+        target,
+        batch_id,
+        CASE WHEN count(*) = count(line) THEN count(*) END AS number
+    FROM unanswered
+    GROUP BY target, batch_id
+)
+
 SELECT
     batch_id,
     target,
@@ -62,6 +74,12 @@ SELECT
     amount_accepted,
     amount_created,
     copayments,
-    amount_copayments
+    amount_copayments,
+    CASE
+        WHEN state NOT IN ('stopped', 'failed') THEN NULL
+        WHEN open.batch_id IS NULL THEN 0
+        ELSE open.number
+    END AS unanswered
 FROM ledger_batch
+LEFT JOIN open USING (target, batch_id)
 ORDER BY received_at, target, batch_id

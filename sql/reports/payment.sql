@@ -4,10 +4,10 @@
 --   rejected record without a key is known by patient, time and amount; as many count as one file has alike. One of
 --   which no time is known is the same as one of a later file, or as one that was sent under its key. A rejected
 --   record without a readable amount has no row.
---   A payment of a file of which nothing was sent counts, rejected or not, until a later file has its key, or one of
---   the file's name is loaded.
--- inputs: import_row, reject, ledger_reject, ledger_batch, ledger_resubmission, waiting_payment, replaced_batch,
---   sent_payment, this_publication
+--   A payment of a file of which nothing was sent counts until a later file has its key, whatever other file of its
+--   name is loaded; a rejected one as other rejects do.
+-- inputs: import_row, reject, ledger_reject, ledger_batch, ledger_resubmission, waiting_payment, sent_payment,
+--   this_publication
 -- references: batch_id import_batch, reject_id reject
 -- column batch_id VARCHAR internal: Batch of the file that holds it.
 -- column feed VARCHAR internal: Feed that read the file.
@@ -107,8 +107,6 @@ told AS (
             ledger_reject.target = answered.target
             AND ledger_reject.reject_id = answered.reject_id
             AND ledger_reject.state = 'resubmitted'
-    ANTI JOIN replaced_batch
-        ON ledger_reject.target = replaced_batch.target AND ledger_reject.batch_id = replaced_batch.batch_id
     WHERE ledger_reject.resource_type = 'PaymentNotice'
 ),
 

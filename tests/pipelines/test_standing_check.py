@@ -78,14 +78,16 @@ def test_what_is_broken_is_named_feed_by_feed(home: Home) -> None:
     ]
 
 
-def test_a_failed_batch_is_done_with_when_its_file_came_right_or_its_rows_were_purged(home: Home) -> None:
+def test_a_failed_batch_is_done_with_when_its_rows_were_purged_and_not_when_another_of_its_name_went_well(
+    home: Home,
+) -> None:
     home.now = NOW
     with closing(home.ledger()) as ledger:
-        home.add(ledger, "payments-mended", "finished", file="payments-bad.csv")
-        assert not broken_now(ledger, home.path, NOW)["payments"].failed
         home.add(ledger, "payments-worse", "stopped", message="too many rejects")
-        assert list(broken_now(ledger, home.path, NOW)["payments"].failed) == ["payments-worse"]
-        (home.path / "batches" / "payments-worse" / "source").rmdir()
+        home.add(ledger, "payments-next", "finished", file="payments-bad.csv", records=1, created=1)
+        assert list(broken_now(ledger, home.path, NOW)["payments"].failed) == ["payments-bad", "payments-worse"]
+        for name in ("bad", "worse"):
+            (home.path / "batches" / f"payments-{name}" / "source").rmdir()
         assert not broken_now(ledger, home.path, NOW)["payments"].failed
 
 
@@ -111,9 +113,9 @@ def test_a_file_of_which_no_record_was_taken_is_broken_until_it_is_mended(home: 
         ledger.close_rejects("t", "default", "PaymentNotice", ["later2"], batch_id="answers-later")
         assert "answers-later" not in broken_now(ledger, home.path, NOW)["answers"].nothing_taken
         home.now += timedelta(minutes=1)
-        home.add(ledger, "answers-again", "finished", file="answers-none.csv", records=2, rejected=2)
+        home.add(ledger, "answers-next", "finished", file="answers-none.csv", records=2, created=2)
         assert "answers-none" in broken_now(ledger, home.path, NOW)["answers"].nothing_taken
-        home.add(ledger, "answers-mended", "finished", file="answers-none.csv", records=2, created=2)
+        ledger.close_rejects("t", "default", "PaymentNotice", ["answers-none"], batch_id="answers-next")
         assert broken_now(ledger, home.path, NOW)["answers"].nothing_taken == {}
 
 
@@ -271,9 +273,7 @@ def test_what_is_well_again_is_told_once_with_the_file(home: Home, noting: tuple
     with dg.DagsterInstance.ephemeral() as instance:
         cursor = look(home, instance, environ, None)
         before = len(told.read_text().splitlines())
-        with closing(home.ledger()) as ledger:
-            home.now = NOW
-            home.add(ledger, "payments-mended", "finished", file="payments-bad.csv")
+        (home.path / "batches" / "payments-bad" / "source").rmdir()
         for _ in range(3):
             cursor = look(home, instance, environ, cursor)
     [well] = [json.loads(line) for line in told.read_text().splitlines()[before:]]
@@ -288,9 +288,7 @@ def test_the_end_is_told_again_until_each_way_has_it(home: Home, noting: tuple[d
     with dg.DagsterInstance.ephemeral() as instance:
         cursor = look(home, instance, environ, None)
         before = len(told.read_text().splitlines())
-        with closing(home.ledger()) as ledger:
-            home.now = NOW
-            home.add(ledger, "payments-mended", "finished", file="payments-bad.csv")
+        (home.path / "batches" / "payments-bad" / "source").rmdir()
         cursor = look(home, instance, both, cursor)
         assert "failed payments-bad" in json.loads(cursor or "")["last"]
         for _ in range(alerts.TRIES):

@@ -95,7 +95,9 @@ def test_no_other_file_mends_what_this_program_failed_on(home, asked, chartferry
 def test_a_file_that_fails_once_all_of_it_is_loaded_is_not_said_to_be_missing_from_the_chart(
     home, target, asked, chartferry, monkeypatch
 ):
-    """The run that loaded it was killed before it said so; the one that goes on cannot read the file."""
+    """The run that loaded it was killed before it said so; the one that goes on cannot read the file. Each of its
+    records is answered, so nobody has anything to do.
+    """
     put(home, "payments.csv", "k1", "k2")
 
     def stopped(*_, **__):
@@ -106,20 +108,17 @@ def test_a_file_that_fails_once_all_of_it_is_loaded_is_not_said_to_be_missing_fr
         assert chartferry("import")[0] == 130
     assert len(target.of("PaymentNotice")) == 2
     with fault(monkeypatch, "payments.csv"):
-        assert asked("import")["exit_code"] == 4
-    found, [problem] = said_of(home)
-    [said] = found.failed.values()
+        [said] = [each["message"] for each in asked("import")["batches"]]
     assert said.endswith("nothing was sent by this run; earlier runs loaded 2 of its records")
-    assert problem.matter.startswith("Its last run failed: ")
+    found, problems = said_of(home)
+    assert (found.failed, problems) == ({}, [])
     with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as tables:
         assert [batch.now for batch in batches_now(tables)] == ["loaded, failed later"]
 
 
 @pytest.mark.publishes(*OF_THE_PAGE)
-def test_a_later_file_is_taken_for_all_that_was_set_aside_also_where_another_try_of_that_failed(
-    home, chartferry, monkeypatch
-):
-    """The page says of it what the standing check says."""
+def test_a_later_file_of_its_name_is_not_taken_for_all_that_was_set_aside(home, chartferry, monkeypatch):
+    """The page says of it what the standing check says, also where another try of it failed."""
     (home / "inbox" / "payments.csv").write_text(PAYMENTS + "k1,p1,x,2026-03-01\n")
     assert chartferry("import")[0] == 3
     [source] = home.glob("batches/*/source/payments.csv")
@@ -128,8 +127,8 @@ def test_a_later_file_is_taken_for_all_that_was_set_aside_also_where_another_try
     put(home, "payments.csv", "k2")
     assert chartferry("import")[0] == 0
     found, problems = said_of(home)
-    assert not found.nothing_taken
-    assert [problem.matter for problem in problems] == ["1 record is set aside."]
+    assert list(found.nothing_taken.values()) == [1]
+    assert [problem.matter for problem in problems] == ["None of its 1 records was taken.", "1 record is set aside."]
 
 
 def test_memory_that_does_not_suffice_for_a_file_is_told_with_what_to_do(home, chartferry, monkeypatch, states):

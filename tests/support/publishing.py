@@ -120,7 +120,6 @@ STAGED = (
     "swept_report",
     "swept_response",
     "sent_response",
-    "replaced_batch",
     "waiting_payment",
 )
 """The staged tables that others than the SQL of tables read."""
@@ -414,5 +413,8 @@ def carry_over(
 
 def write_accepted(folder: Path, rows: Mapping[int, tuple[str, str, str]]) -> None:
     """Write the rows that a run made ready to send: by line, key, hash of the content, and body."""
-    made = [{"line": line, "key": key, "content_hash": said, "body": body} for line, (key, said, body) in rows.items()]
+    about = {"patient_id": "p1", "source_at": START, "amount_cents": 100}
+    made = [
+        {"line": line, "key": key, "content_hash": h, "body": body} | about for line, (key, h, body) in rows.items()
+    ]
     pq.write_table(pa.Table.from_pylist(made), folder / "accepted.parquet")

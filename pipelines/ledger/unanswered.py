@@ -1,0 +1,88 @@
+"""Records of files that were not loaded, as long as nothing answers them.
+
+A file that was stopped or failed is done with once each of its records is answered: the ledger has its content, or has
+its key from a later file, or its reject is closed or discarded. Another file of its name answers nothing. A file whose
+records are not known, since no run read it to its end, counts until its rows are purged.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.home.batch_files import ACCEPTED, MANIFESTS
+from pipelines.home.spill import batches, is_whole
+from pipelines.ledger.access import LedgerAccess
+from pipelines.ledger.answering import OPEN
+from pipelines.ledger.kept import Batches
+from pipelines.ledger.manifests import is_of_another, number_of
+from pipelines.ledger.states import NOT_LOADED
+
+KEYS_A_QUERY = 1_000
+STREAM = "(SELECT stream_id FROM stream WHERE target = ? AND source = ? AND resource_type = ?)"
+RECORDS = f"""
+SELECT key, content_hash, batch.received_at FROM record JOIN batch USING (batch_no)
+WHERE stream_id = {STREAM} AND key IN ({{keys}})"""
+REJECTS = """
+SELECT source_key FROM reject JOIN batch ON batch.target = reject.target AND batch.batch_id = reject.batch_id
+WHERE reject.target = ? AND reject.source = ? AND reject.resource_type = ? AND batch.received_at >= ?
+  AND source_key IN ({keys})"""
+OUTCOMES = f"""
+SELECT version.key FROM batch JOIN version ON version.batch_no = batch.batch_no AND is_outcome = 1
+WHERE stream_id = {STREAM} AND batch.target = ? AND batch.received_at >= ? AND version.key IN ({{keys}})"""
+OWN_REJECTS = f"""
+SELECT line, state IN ({", ".join(f"'{state}'" for state in OPEN)}) FROM reject WHERE target = ? AND batch_id = ?"""
+
+
+def unanswered(ledger: LedgerAccess, kept: Batches, batch: Mapping[str, Any]) -> Iterator[int | None]:
+    """Yield the first line of each record of a file that was not loaded, as long as nothing answers it.
+
+    None, once, if the records of the file are not known. Nothing of a file that was loaded, is under way, or was
+    purged. batch: as the ledger has it.
+    """
+    target, batch_id = str(batch["target"]), str(batch["batch_id"])
+    if batch["state"] not in NOT_LOADED or not kept.has_source(batch_id):
+        return
+    kept.bring([batch_id], ACCEPTED, MANIFESTS)
+    reading, rejects = _newest_reading(kept.folder(batch_id), target), ledger.rows(OWN_REJECTS, (target, batch_id))
+    if reading is None:
+        yield None
+        return
+    number = len(rejects)
+    yield from (line for line, is_open in rejects if is_open)
+    for page in batches(reading, KEYS_A_QUERY, ["line", "key", "content_hash"]):
+        number += page.num_rows
+        yield from _unanswered_of(ledger, batch, page)
+    if not number:
+        yield None
+
+
+def is_unanswered(ledger: LedgerAccess, kept: Batches, batch: Mapping[str, Any]) -> bool:
+    """True of a file that was not loaded, and has a record that nothing answers."""
+    return any(True for _ in unanswered(ledger, kept, batch))
+
+
+def _newest_reading(folder: Path, target: str) -> Path | None:
+    """Return what the newest run that read a file to its end accepted of it."""
+    found = (path for path in folder.glob(ACCEPTED) if is_whole(path) and not is_of_another(path.parent, target))
+    return max(found, key=lambda path: (number_of(path.parent), path.stat().st_mtime_ns), default=None)
+
+
+def _unanswered_of(ledger: LedgerAccess, batch: Mapping[str, Any], page: pa.RecordBatch) -> list[int]:
+    """Return the lines of some records that nothing answers."""
+    lines, *said = (page.column(name).to_pylist() for name in ("line", "key", "content_hash"))
+    open_, since = dict(zip(said[0], said[1], strict=True)), str(batch["received_at"])
+    of = tuple(str(batch[name]) for name in ("target", "source", "resource_type"))
+    for key, content, received_at in _asked(ledger, RECORDS, of, open_):
+        # A lost ledger may have got back the beginning of a hash alone.
+        if received_at >= since or (content and open_[key].startswith(content)):
+            del open_[key]
+    for query, given in ((REJECTS, (*of, since)), (OUTCOMES, (*of, of[0], since))):
+        for (key,) in _asked(ledger, query, given, open_):
+            open_.pop(key, None)
+    return [line for line, key in zip(lines, said[0], strict=True) if key in open_]
+
+
+def _asked(ledger: LedgerAccess, query: str, given: tuple[str, ...], keys: Mapping[str, str]) -> list[tuple[Any, ...]]:
+    return ledger.plain_rows(query.format(keys=", ".join("?" * len(keys))), (*given, *keys)) if keys else []
