@@ -11,10 +11,13 @@ from typing import Any, NamedTuple
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch_files import MANIFESTS
 from pipelines.ledger.manifests import is_of, manifest_in, number_of
+from pipelines.ledger.states import CUT_OFF
 from pipelines.ledger.tables import NotPossible
 from pipelines.session.session import Session
 
 LOOK = "look into the chart before a file brings these rows again"
+UNREAD = ("failed", CUT_OFF)
+"""States of runs that have ended, and that did not read their file to its end."""
 NOTED = "lost"
 """The state of a lost run that is in the ledger again, while its rows are not yet."""
 
@@ -76,7 +79,7 @@ def _lost_runs(session: Session, folder: Path, runs: list[Path]) -> LostBatch:
     told = {run: manifest for run in runs if (manifest := manifest_in(run))}
     known = {run["started_at"]: run for run in session.ledger.runs(session.target, folder.name)}
     history = session.ledger.history()
-    ended = max((at for at, run in known.items() if run["finished_at"] and run["state"] != "failed"), default="")
+    ended = max((at for at, run in known.items() if run["finished_at"] and run["state"] not in UNREAD), default="")
     lost = [
         manifest
         for manifest in told.values()

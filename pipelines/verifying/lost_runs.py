@@ -5,8 +5,8 @@ from typing import Any
 
 from pipelines.ledger.columns import COUNTS
 from pipelines.ledger.rejects import open_in_batch
-from pipelines.ledger.states import CUT_OFF, LANDED
-from pipelines.runs.lost import NOTED, LostBatch
+from pipelines.ledger.states import LANDED
+from pipelines.runs.lost import NOTED, UNREAD, LostBatch
 from pipelines.session.session import Session
 
 OF_RUN = ("feed_hash", "key_hash", "rules_version", "software_version")
@@ -16,7 +16,7 @@ NOT_TOLD = "what it did is not told any more"
 def may_have_sent(lost: LostBatch) -> bool:
     """True if the file could be read then: one that cannot be now stays lost until it is put in again, or purged."""
     return bool(lost.untold) or any(
-        manifest.get("state") not in ("failed", CUT_OFF) or not manifest.get("ended_at") for manifest in lost.manifests
+        manifest.get("state") not in UNREAD or not manifest.get("ended_at") for manifest in lost.manifests
     )
 
 

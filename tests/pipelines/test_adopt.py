@@ -5,6 +5,7 @@ import random
 import shutil
 from collections import Counter
 from contextlib import closing
+from unittest.mock import Mock
 
 import duckdb
 import pytest
@@ -104,6 +105,27 @@ def test_a_batch_whose_copy_is_damaged_stays_lost(home, target, asked, chartferr
 
 def stopped(*_, **__):
     raise KeyboardInterrupt
+
+
+@both
+def test_a_batch_that_this_program_fails_on_stays_lost(home, target, asked, monkeypatch, additions):
+    """CLI-CMD-17, LEDGER-01: the run that failed counted as one that makes good for those before it, and each payment
+    was sent again.
+    """
+    target.additions = additions
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    lose_ledger(home)
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.runs.received.validate", Mock(side_effect=KeyError))
+        assert asked("verify", "--adopt")["exit_code"] == 3
+    assert asked("verify")["lost"] == [batch]
+    [source] = home.glob("batches/*/source/*")
+    asked("import", str(source))
+    assert amounts(target) == [1.0, 2.0]
+    asked("verify", "--adopt")
+    assert asked("verify")["lost"] == []
+    assert amounts(target) == [1.0, 2.0]
 
 
 @both
