@@ -58,10 +58,12 @@ def make_evidence(session: Session, asked: Asked) -> Evidence:
         "batch": asked.batch,
         "fates": FATES,
     }
+    was_read = set[str]()
 
     def gather(db: duckdb.DuckDBPyConnection) -> None:
         stage_exported(db, session, batches)
         stage_records(db, session)
+        was_read.update(name for (name,) in db.execute("SELECT DISTINCT batch_id FROM exported").fetchall())
         content["feeds"] = totals(db, "feed")
         content["days"] = totals(db, "feed, day")
         content["without_rows"] = without_rows(db)
@@ -74,7 +76,9 @@ def make_evidence(session: Session, asked: Asked) -> Evidence:
     content["files"] = files(session, batches)
     for name, now in (("damaged", OTHER), ("missing", MISSING), ("purged", PURGED)):
         content[name] = [each["batch_id"] for each in content["files"] if each["hash_now"] == now]
-    content["failed"] = [each["batch_id"] for each in content["files"] if each["state"] == "failed"]
+    failed = [each["batch_id"] for each in content["files"] if each["state"] == "failed"]
+    content["failed"] = [name for name in failed if name not in was_read]
+    content["failed_later"] = [name for name in failed if name in was_read]
     content["agrees"] = all(each["agrees"] for each in (*content["feeds"], *content["days"]))
     content["agrees"] = content["agrees"] and not (content["damaged"] or content["missing"])
     content["agrees"] = content["agrees"] and all(_same(each) for each in content["without_rows"])

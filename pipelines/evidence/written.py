@@ -46,6 +46,8 @@ class Evidence:
             yield f"{name}: the file in its batch is not the one that came"
         for name in self.content["failed"]:
             yield f"{name}: its file could not be read, and no record of it is counted (chartferry status {name})"
+        for name in self.content["failed_later"]:
+            yield f"{name}: its last run failed; the records that an earlier run read are counted"
         for name in self.content["missing"]:
             yield f"{name}: its file is not here any more, and no purge of it is on record"
         yield f"verify: {self.content['verify']['sentence']}"

@@ -6,12 +6,14 @@ import re
 import shutil
 from datetime import date, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
 from pipelines.evidence.samples import _questions, _says
+from pipelines.home.exits import INTERRUPTED
 from pipelines.session.questionnaires import Snapshot
 from tests.support.commands import listening, load, run
 from tests.support.exports import PAYMENTS, TASKS, put, tasks
@@ -168,6 +170,25 @@ def test_a_file_that_could_not_be_read_is_named(imported, home, asked, chartferr
     said = f"{failed['batch_id']}: its file could not be read, and no record of it is counted"
     assert said in chartferry("evidence")[1]
     assert f"{failed['batch_id']}</span>: its file could not be read" in Path(found["page"]).read_text()
+
+
+def test_a_file_that_failed_once_its_records_were_at_the_target_is_said_to_be_counted(
+    home, asked, chartferry, monkeypatch
+):
+    """EVID-01: it was said that no record of it is."""
+    rows(home, "payments.csv", "k1,p1,1.00,2026-03-01")
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.runs.batch.end", Mock(side_effect=KeyboardInterrupt))
+        assert chartferry("import")[0] == INTERRUPTED
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.runs.received.validate", Mock(side_effect=KeyError))
+        [failed] = asked("import")["batches"]
+    found = asked("evidence")
+    assert of_feed(found)["export"] == of_feed(found)["target"] == side(1, 1, 100)
+    assert (found["failed"], found["failed_later"]) == ([], [failed["batch_id"]])
+    said = f"{failed['batch_id']}: its last run failed; the records that an earlier run read are counted"
+    assert said in chartferry("evidence")[1]
+    assert f"{failed['batch_id']}</span>: its last run failed" in Path(found["page"]).read_text()
 
 
 def test_a_file_that_is_not_what_came_is_named(imported, home, asked):
