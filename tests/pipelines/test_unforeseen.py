@@ -8,7 +8,11 @@ from datetime import UTC, datetime
 import duckdb
 import pytest
 
+from pipelines.dagster.since import ended_runs
+from pipelines.dagster.stages.loading import load_all
+from pipelines.dagster.stages.outcome import Outcome
 from pipelines.dagster.stages.validating import validate_all
+from pipelines.dagster.telling import tell
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.importing.broken import Broken, broken_now
 from pipelines.ledger.ledger import Ledger
@@ -198,3 +202,42 @@ def test_a_run_of_dagster_goes_on_with_the_other_batches(home, target, monkeypat
     assert list(outcome.done) == names[1:]
     assert list(outcome.failed) == names[:1]
     assert "a fault of this program: KeyError at " in outcome.failed[names[0]]
+
+
+def test_a_run_of_dagster_tries_such_a_file_once(home, target, monkeypatch):
+    """Its step `loaded` tells what `validated` found."""
+    feed = next(feed for feed in load_feeds().feeds if feed.name == "payments")
+    put(home, "payments-1.csv", "k1")
+    [name] = [receive(file, feed, home).batch_id for file in (home / "inbox").iterdir()]
+    since = datetime.now(UTC)
+    with open_session(home, os.environ) as session:
+        with fault(monkeypatch, "payments-1.csv"):
+            validate_all(session, feed, [name], since)
+        loaded = load_all(session, feed, [name], since, Outcome())
+        assert [run["state"] for run in session.ledger.runs(session.target, name)] == ["cut off"]
+    assert "a fault of this program: KeyError at " in loaded.failed[name]
+    assert not target.of("PaymentNotice")
+
+
+def test_what_the_command_line_met_is_told_to_dagster(home, chartferry, monkeypatch):
+    """Of the file that went well then, it is told what the run found that read it."""
+    feed = next(feed for feed in load_feeds().feeds if feed.name == "payments")
+    (home / "inbox" / "payments.csv").write_text(PAYMENTS + "k1,p1,1.00,2026-03-01\nk2,p1,x,2026-03-01\n")
+    with fault(monkeypatch, "payments.csv"):
+        assert chartferry("import")[0] == 4
+    [source] = home.glob("batches/*/source/payments.csv")
+    name = source.parent.parent.name
+
+    def told(stage):
+        with closing(Ledger.open(home / "ledger.db")) as ledger:
+            ended = [run for _, (_, _, run), _ in ended_runs(ledger, "", 10)]
+            [target] = {row["target"] for row in ledger.batches()}
+        return ended, tell(home, os.environ, feed, target, [name], stage)
+
+    ended, outcome = told("loaded")
+    assert (ended, list(outcome.failed)) == ([1], [name])
+    assert chartferry("import", source)[0] == 3
+    ended, outcome = told("validated")
+    assert ended == [1, 2]
+    assert outcome.facts[name].records == 2
+    assert outcome.done[name]["rejected"] == 1

@@ -6,9 +6,11 @@ from typing import Any
 import dagster as dg
 
 from pipelines.dagster import metadata
+from pipelines.ledger.states import CUT_OFF
 
 UNDER_WAY, FINISHED = "running", "finished"
-NOTHING_SENT = ("stopped", "failed")
+NOTHING_SENT = ("stopped", "failed", CUT_OFF)
+"""States of runs that have ended and sent nothing."""
 NO_FILE = "no file: it is not in the inbox any more, or its batch was purged"
 
 
