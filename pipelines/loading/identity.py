@@ -7,7 +7,8 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from pipelines.client.identifiers import identifier_value
-from pipelines.loading.row import Row, dated
+from pipelines.loading.row import Row, dated, own_identifiers
+from pipelines.validation.content import dump
 
 PLAIN_KEY = re.compile(r"[A-Za-z0-9._~-]+")
 
@@ -25,15 +26,19 @@ class Identity(NamedTuple):
     def entry(self, row: Row) -> tuple[str, str]:
         """The body as it is sent, and `ifNoneExist` as a JSON string.
 
-        The body is the prepared JSON with identifier and, where the source has none, its date.
+        The body is the prepared JSON with identifier, behind those that its source gave it, and, where the source has
+        none, its date.
         """
         before, after, condition = _around(self)
+        body, own = own_identifiers(dated(self.resource_type, row))
+        if own:
+            before = before.replace("[", f"[{dump(own)[1:-1]},", 1)
         value = asked = identifier_value(row.key, row.generation)
         if PLAIN_KEY.fullmatch(value):
             shown = f'"{value}"'
         else:
             shown, asked = json.dumps(value), quote(re.sub(r"([\\,|$])", r"\\\1", value), safe="")
-        return f"{dated(self.resource_type, row)[:-1]}{before}{shown}{after}", f'{condition}{asked}"'
+        return f"{body[:-1]}{before}{shown}{after}", f'{condition}{asked}"'
 
 
 @cache

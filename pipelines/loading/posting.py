@@ -10,7 +10,7 @@ from pipelines.client.steps import BARE, Step
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.answered import TOO_LARGE, Posted, Result, existing, made, read_back, refused
 from pipelines.loading.identity import Identity
-from pipelines.loading.row import Row, dated
+from pipelines.loading.row import Row, dated, own_identifiers
 from pipelines.loading.sending import UNKNOWN_TRIES
 
 Post = Callable[[Row], Posted]
@@ -59,7 +59,7 @@ def post(
 def _as_sent(resource_type: str, row: Row, step: Step, identity: Identity | None) -> tuple[str, str | None]:
     """The body of a row, with its identifier where the step names rows, and the condition of its create."""
     if not step.named or identity is None:
-        return dated(resource_type, row), None
+        return own_identifiers(dated(resource_type, row))[0], None
     body, asked = identity.entry(row)
     return body, json.loads(asked) if step.conditional else None
 

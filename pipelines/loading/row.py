@@ -1,12 +1,13 @@
 """A record on its way to the target, and the body that is sent of it."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
 from fhir_service.interface.json_text import parse_json
 from pipelines.ledger.rows import KnownRecord
 from pipelines.loading.answered import Posted
+from pipelines.validation.content import dump
 
 DATED = {"Task": "authoredOn", "QuestionnaireResponse": "authored", "PaymentNotice": "created"}
 """The element that a body gets from the moment of its first attempt when the source has none."""
@@ -55,6 +56,19 @@ def dated(resource_type: str, row: Row) -> str:
     """The prepared body, with the moment of the first attempt where the source gives none."""
     name = DATED[resource_type]
     return row.body if _has(row.body, name) else f'{row.body[:-1]},"{name}":"{row.first_attempt_at}"}}'
+
+
+def own_identifiers(body: str) -> tuple[str, list[Any]]:
+    """Return a body without the identifiers that its source gave it, and these; none that an importer gave elsewhere.
+
+    A response can have one alone, which is the importer's.
+    """
+    if not _has(body, "identifier"):
+        return body, []
+    said = parse_json(body)
+    there = said.pop("identifier")
+    shown = [each for each in there if isinstance(each, dict)] if isinstance(there, list) else []
+    return dump(said), [each for each in shown if not str(each.get("system")).startswith("urn:chartferry:")]
 
 
 def _has(body: str, name: str) -> bool:

@@ -6,7 +6,9 @@ from decimal import Decimal
 
 import pytest
 
+from pipelines.loading.row import own_identifiers
 from pipelines.validation.content import canonical, dump
+from tests.conftest import running
 
 FEED = 'kind = "payments"\nfiles = ["notices*"]\nformat = "ndjson"\nresources = true\n'
 NOTICE = (
@@ -64,3 +66,47 @@ def test_numbers_of_one_value_are_one_text(same):
 @pytest.mark.parametrize("others", [("1", "10", "0.1", "-1"), ("1" * 40, "1" * 39 + "2"), ("0", "1E-400")])
 def test_numbers_of_other_values_are_other_texts(others):
     assert len({canonical({"value": Decimal(text)}) for text in others}) == len(others)
+
+
+NAMED = (
+    '"identifier": [{"system": "urn:till", "value": "R-1"}, {"system": "urn:chartferry:x:PaymentNotice", "value": "n"}]'
+)
+OURS = {"system": "urn:chartferry:notices:PaymentNotice", "value": "n1"}
+
+
+@pytest.mark.parametrize(("additions", "kept"), [(True, [{"system": "urn:till", "value": "R-1"}, OURS]), (False, None)])
+def test_identifiers_of_its_own_go_with_the_importers_where_the_target_keeps_such(
+    home, drop, asked, target, additions, kept
+):
+    """FEED-FILE-05: the body named its identifiers twice, and was refused. What another import gave finds another."""
+    target.additions = additions
+    drop("notices-1.ndjson", f"{NAMED}, {SAID}")
+    assert asked("import")["totals"]["created"] == 1
+    [there] = target.of("PaymentNotice")
+    assert there.get("identifier") == kept
+    assert there["amount"]["value"] == 12.5
+    assert asked("verify")["counts"] == {}
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_the_bundled_service_takes_resources_with_identifiers(tmp_path, home, drop, asked, monkeypatch, bare):
+    """FEED-FILE-05: those that it published in bulk itself have some."""
+    folder = tmp_path / "service"
+    folder.mkdir()
+    with running(folder, interface_only=bare) as found:
+        monkeypatch.setenv("FHIR_BASE_URL", found.url)
+        monkeypatch.setenv("FHIR_TOKEN", found.headers["authorization"].removeprefix("Bearer "))
+        drop("notices-1.ndjson", f"{NAMED}, {SAID}")
+        assert asked("import")["totals"]["created"] == 1
+        [entry] = found.client.get("/PaymentNotice").json()["entry"]
+    assert entry["resource"].get("identifier") == (None if bare else [{"system": "urn:till", "value": "R-1"}, OURS])
+
+
+def test_a_response_has_the_importers_identifier_alone():
+    """FEED-FILE-05: there is room for one."""
+    body = (
+        '{"resourceType":"QuestionnaireResponse","identifier":{"system":"urn:till","value":"R-1"},"status":"completed"}'
+    )
+    assert own_identifiers(body) == ('{"resourceType":"QuestionnaireResponse","status":"completed"}', [])
+    nested = '{"subject":{"identifier":{"value":"x"}},"amount":{"value":1.10}}'
+    assert own_identifiers(nested) == (nested, [])
