@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from sqlalchemy import select
+
+from pipelines.ledger import tables as t
 from pipelines.ledger.columns import COPAYMENTS, LINE_COUNTS
+from pipelines.ledger.inserting import keep_others_out
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.states import OUTCOMES
 
@@ -35,6 +39,24 @@ def counts_so_far(ledger: Ledger, batch: Mapping[str, Any]) -> dict[str, int]:
     if not batch["records"]:
         lines = next((run for run in reversed(ledger.runs(target, batch_id)) if run["records"]), batch)
     return with_outcomes(ledger, target, batch_id, lines)
+
+
+def hold_batch(ledger: Ledger, target: str, batch_id: str) -> None:
+    """Within a transaction: let nobody change a batch or its rows before it ends, so that what is read is true then.
+
+    The row of the run is written before; that of the batch is locked before the journal, as by those who begin a run.
+    """
+    ledger.read(
+        select(t.batch.c.batch_no).where(t.batch.c.target == target, t.batch.c.batch_id == batch_id).with_for_update()
+    )
+    keep_others_out(ledger)
+
+
+def is_under_way(ledger: Ledger, target: str, batch_id: str) -> bool:
+    """True if rows of a batch are to be sent, or are being sent."""
+    record = t.records.c
+    query = select(record.key).where(t.of_batch(t.records, target, batch_id), record.state.in_(("planned", "sending")))
+    return ledger.value(query.limit(1)) is not None
 
 
 def keep_so_far(ledger: Ledger) -> None:

@@ -1,7 +1,10 @@
 """The counts of a run, and those of its batch after rows of it were settled outside a run."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.so_far import LINES, with_outcomes
+from pipelines.ledger.so_far import LINES, hold_batch, is_under_way, with_outcomes
 from pipelines.loading.loaded import Loaded
 from pipelines.validation.outcome import Validated
 
@@ -13,13 +16,18 @@ def run_counts(validated: Validated, loaded: Loaded) -> dict[str, int]:
 
 def recount(ledger: Ledger, target: str, batch_id: str) -> None:
     """The batch's counts after rows of it were settled outside a run; finished once nothing of it is open."""
-    before = ledger.batch(target, batch_id)
-    if before is None:
-        return
+    with ledger.transaction():
+        hold_batch(ledger, target, batch_id)
+        if before := ledger.batch(target, batch_id):
+            _recount(ledger, before)
+
+
+def _recount(ledger: Ledger, before: Mapping[str, Any]) -> None:
+    target, batch_id = before["target"], before["batch_id"]
     counts = with_outcomes(ledger, target, batch_id, before, all_have_one=True)
     if before["state"] == "finished":
-        left = any(record.state in ("planned", "sending") for record in ledger.unsettled(target, batch_id))
-        ledger.finish_batch(target, batch_id, "running" if left else "finished", counts)
+        state = "running" if is_under_way(ledger, target, batch_id) else "finished"
+        ledger.finish_batch(target, batch_id, state, counts)
         return
     whole = counts["accepted"] == before["accepted"] and not ledger.unsettled(target, batch_id)
     kept = ("accepted", "rejected", "amount_accepted")

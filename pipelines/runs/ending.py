@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pipelines.home.batch import NotReadToItsEnd, Unreadable
-from pipelines.ledger.so_far import counts_so_far, with_outcomes
+from pipelines.ledger.so_far import counts_so_far, hold_batch, is_under_way, with_outcomes
 from pipelines.ledger.states import ASKED, CUT_OFF, LANDED, OUTCOMES
 from pipelines.loading.loaded import Loaded
 from pipelines.reports.newer import tell_newer
@@ -93,31 +93,44 @@ def _is_sent(session: Session, batch_id: str) -> bool:
 def _close(session: Session, run: Run, result: Result, parts_left: bool = False, *, is_cut_off: bool = False) -> None:
     ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
     of_run = replace(result, state=CUT_OFF) if is_cut_off else result
-    ledger.finish_run(target, batch_id, run.number, state=of_run.state, counts=of_run.counts, message=of_run.message)
-    before = ledger.batch(target, batch_id) if run.before == "finished" else None
+    with ledger.transaction():
+        ledger.finish_run(
+            target, batch_id, run.number, state=of_run.state, counts=of_run.counts, message=of_run.message
+        )
+        hold_batch(ledger, target, batch_id)
+        _end_batch(session, run, result, parts_left)
+    close_cut_off(session, run)
+    write_manifest(session, run, of_run, ledger.now())
+    session.batches.keep(batch_id, f"{run.folder.name}/*")
+    ledger.copy_journal()
+    tell_newer(session.home, ledger, target)
+
+
+def _end_batch(session: Session, run: Run, result: Result, parts_left: bool) -> None:
+    """Set state and counts of a run's batch, by what the ledger has of it now: others may have changed that since."""
+    ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
+    now = ledger.batch(target, batch_id)
+    before = now if now and "finished" in (run.before, now["state"]) else None
     is_open = result.counts["in_doubt"] or result.waits_for or parts_left
     state = "finished" if before and not is_open else result.state
     if before and result.state != "finished" and _is_sent(session, batch_id):
         state = "running"  # a run before was cut off
+    if state == "finished" and is_under_way(ledger, target, batch_id):
+        state = "running"  # another process has rows of it to send
     counts: Mapping[str, int] = before or result.counts
     if state == "finished" and (before or run.only is None):
         counts = with_outcomes(ledger, target, batch_id, counts, all_have_one=True)
     elif state == "running":
         counts = with_outcomes(ledger, target, batch_id, counts)
     elif (
-        state == "failed" and run.before == "running" and (earlier := ledger.batch(target, batch_id))
+        state == "failed" and run.before == "running" and now
     ):  # runs before may have sent rows, and left others: the next import goes on with them
-        counts = counts_so_far(ledger, earlier)
+        counts = counts_so_far(ledger, now)
         done = sum(counts[name] for name in OUTCOMES)
         if counts["in_doubt"] or (counts["accepted"] > done and (done or _is_sent(session, batch_id))):
             state = "running"
     if before or run.only is None:
         ledger.finish_batch(target, batch_id, state, counts, before["finished_at"] if before else None)
-    close_cut_off(session, run)
-    write_manifest(session, run, of_run, ledger.now())
-    session.batches.keep(batch_id, f"{run.folder.name}/*")
-    ledger.copy_journal()
-    tell_newer(session.home, ledger, target)
 
 
 def told(run: Run, validated: Validated, loaded: Loaded) -> str | None:
