@@ -19,6 +19,8 @@ import httpx
 import orjson
 
 from pipelines.client.addresses import is_loopback
+from pipelines.client.deadline import begin, bound
+from pipelines.client.replies import Late
 from pipelines.home.batch import Unreadable
 from pipelines.home.files import replace_whole, to_disk, write_whole
 
@@ -30,6 +32,9 @@ MOST_FILES = 1_000
 MOST_BYTES = 64 << 30
 """The most that the files of a manifest hold together."""
 BLOCK = 1 << 20
+SECONDS_OF_A_MANIFEST = 120.0
+SECONDS_OF_A_BLOCK = 300.0
+"""A host may send a byte at a time, each of them in time."""
 TRIES = 5
 EARLY = "it ends early"
 PLAIN = {"accept-encoding": "identity"}
@@ -61,6 +66,7 @@ def fetch_published(
     headers = PLAIN | ({"authorization": f"Bearer {token}"} if token else {})
     beyond = not is_loopback(url)
     with httpx.Client(headers=headers, timeout=60.0, trust_env=beyond, transport=transport) as http:
+        bound(http)
         content = _manifest(http, url)
         files = list(_files(content, url, has_token=bool(token)))
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -92,6 +98,7 @@ def _manifest(http: httpx.Client, url: str) -> bytes:
     """Return the text of the manifest, which is small."""
     parts = []
     size = 0
+    begin(SECONDS_OF_A_MANIFEST)
     try:
         with http.stream("GET", url, headers={"accept": "application/json"}) as answer:
             if answer.status_code != 200:
@@ -101,9 +108,13 @@ def _manifest(http: httpx.Client, url: str) -> bytes:
                 if size > MANIFEST_BYTES:
                     raise Unreadable(f"the manifest is larger than {MANIFEST_BYTES >> 20} MiB")
                 parts.append(part)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise Unreadable(f"the manifest cannot be had ({type(error).__name__})") from None
+    except (httpx.HTTPError, httpx.InvalidURL, Late) as error:
+        raise Unreadable(f"the manifest cannot be had ({_why(error)})") from None
     return b"".join(parts)
+
+
+def _why(error: Exception) -> str:
+    return str(error) if isinstance(error, Late) else type(error).__name__
 
 
 def _hint(answer: httpx.Response) -> str:
@@ -188,8 +199,8 @@ def _fetch(http: httpx.Client, file: Published, folder: Path, room: int) -> None
     for _ in range(TRIES):
         try:
             why = _missing(http, file, part, note, room)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            why = type(error).__name__
+        except (httpx.HTTPError, httpx.InvalidURL, Late) as error:
+            why = _why(error)
         if not why:
             replace_whole(part, final)
             note.unlink(missing_ok=True)
@@ -202,6 +213,7 @@ def _missing(http: httpx.Client, file: Published, part: Path, note: Path, room: 
     etag: str = json.loads(note.read_text()) if note.exists() and part.exists() else ""
     at = part.stat().st_size if etag else 0
     wanted = {"range": f"bytes={at}-", "if-range": etag} if at else {}
+    begin(SECONDS_OF_A_BLOCK)
     with http.stream("GET", file.url, headers={"accept": "application/fhir+ndjson", **wanted}) as answer:
         if at and (answer.status_code == 416 or not _fits(answer, at, etag)):
             note.unlink()
@@ -261,10 +273,15 @@ def _begin(part: Path, note: Path, tag: str) -> None:
 
 
 def _take(answer: httpx.Response, part: Path, most: int) -> bool:
-    """Append an answer to the part; False, and no more is taken, if the part would have more than `most` bytes."""
+    """Append an answer to the part; False, and no more is taken, if the part would have more than `most` bytes.
+
+    Each block has a time of its own: the whole may be large.
+    """
     with part.open("ab") as out:
         at = part.stat().st_size
         for chunk in answer.iter_raw():
+            if (at + len(chunk)) // BLOCK > at // BLOCK:
+                begin(SECONDS_OF_A_BLOCK)
             at += len(chunk)
             if at > most:
                 return False

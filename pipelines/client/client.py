@@ -18,8 +18,9 @@ import httpx
 from pipelines.client.addresses import is_loopback, with_whole_links
 from pipelines.client.answers import ask
 from pipelines.client.capabilities import Capabilities, capabilities_of
-from pipelines.client.deadline import bound_reads
+from pipelines.client.deadline import bound
 from pipelines.client.identifiers import NOBODY, search_token
+from pipelines.client.leftover import use_once_if_more_came
 from pipelines.client.pace import PATIENT, Attempts, Patience
 from pipelines.client.profiles import PLAIN, Profile
 from pipelines.client.replies import (
@@ -108,7 +109,8 @@ class FhirClient:
             trust_env=beyond,
             verify=_tls(beyond),
         )
-        bound_reads(self._http)
+        bound(self._http)
+        use_once_if_more_came(self._http)
         self._tokens = Tokens(self._http, self.base_url, credentials, clock)
 
     @property

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
@@ -365,3 +366,39 @@ def test_a_publication_of_others_is_imported_once(home: Path, chartferry: Any, t
         assert (code, json.loads(out)["totals"]["created"]) == (0, 0)
         code, _, err = chartferry("import", f"{address}/nothing.json")
     assert (code, err) == (4, "chartferry: the manifest cannot be had: HTTP 404\n")
+
+
+@pytest.mark.parametrize("trickles", ["manifest.json", "a.ndjson"])
+def test_what_comes_a_byte_at_a_time_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trickles: str
+) -> None:
+    """Each byte alone is in time."""
+    over = Event()
+
+    class Host(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_late, name = self.path.endswith(trickles), self.path.rpartition("/")[2]
+            content = LINES if name == "a.ndjson" else manifest("a.ndjson")
+            self.send_response(200)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            for at in range(len(content)) if is_late else ():
+                if over.wait(0.02):
+                    return
+                self.wfile.write(content[at : at + 1])
+            if not is_late:
+                self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    for name in ("MANIFEST", "BLOCK"):
+        monkeypatch.setattr(bulk, f"SECONDS_OF_A_{name}", 0.3)
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Host)
+    http.handle_error = lambda *_: None  # type: ignore[method-assign]
+    with (
+        serving_in_a_thread(http) as url,
+        pytest.raises(Unreadable, match=r"its answer did not end within 0\.3 seconds"),
+    ):
+        fetch_published(f"{url}/manifest.json", tmp_path, {})
+    over.set()

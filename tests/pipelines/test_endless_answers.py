@@ -114,6 +114,24 @@ def test_an_answer_whose_head_comes_a_byte_at_a_time_is_late(name: str, server: 
     client.close()
 
 
+def test_a_request_that_is_taken_piece_by_piece_is_late(server: Any) -> None:
+    """LEDGER-11: each piece of it is taken in time."""
+
+    def trickles(handler: Any) -> None:
+        while not server.over.wait(0.1) and handler.rfile.read(600_000):
+            pass
+
+    server.do_POST = trickles
+    client, began = client_of(server, Credentials(token="t")), time.monotonic()
+    stopper = threading.Timer(20, server.over.set)
+    stopper.start()
+    with pytest.raises(Late, match="it did not take the request within 1 seconds"):
+        client.create("Task", bytes(100_000_000))
+    assert time.monotonic() - began < 10
+    stopper.cancel()
+    client.close()
+
+
 def test_a_token_that_comes_a_byte_at_a_time_is_none(server: Any) -> None:
     client = client_of(server, Credentials(client_id="c", client_secret="s"))
     with pytest.raises(NotSent, match="no access token: its answer did not end within 1 seconds"):
