@@ -6,6 +6,7 @@ from pipelines.client.replies import TargetUnusable
 from pipelines.corrections.retention import retain
 from pipelines.importing.figures import write_figures
 from pipelines.ledger.rejects import open_by_batch, settle_resubmitted
+from pipelines.ledger.standing import undo_left_by_batch
 from pipelines.reports.pseudonymous import Study
 from pipelines.reports.publication import PublicationError
 from pipelines.runs.summary import Summary
@@ -20,6 +21,8 @@ def close_import(session: Session, summary: Summary) -> None:
     told = {result.batch_id for result in summary.results}
     left = ((name, n) for (target, name), n in open_by_batch(session.ledger).items() if target == session.target)
     summary.open_elsewhere = sum(n for name, n in left if name not in told)
+    begun = undo_left_by_batch(session.ledger).items()
+    summary.undo_left = {name: n for (target, name), n in begun if target == session.target}
     publish_into(session, summary)
     retain(session)
     write_figures(session.home, session.ledger)

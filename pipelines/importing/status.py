@@ -14,7 +14,7 @@ from pipelines.ledger.rejects import open_by_batch, open_in_batch, reasons_of
 from pipelines.ledger.so_far import counts_so_far
 from pipelines.ledger.standing import undo_left_by_batch, undone_by_batch
 from pipelines.ledger.states import OUTCOMES, ROW_STATES
-from pipelines.runs.lines import aligned, dollars, first_of
+from pipelines.runs.lines import aligned, dollars, first_of, undo_left
 from pipelines.session.ledger import ledger_of
 
 COUNTED = ("records", "accepted", "rejected", *OUTCOMES)
@@ -31,9 +31,9 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
         if ledger is None:
             return None
         batches = [_as_of_now(ledger, row) for row in ledger.batches() if batch_id in (None, row["batch_id"])]
-        undo_left = undo_left_by_batch(ledger) if batches else {}
+        begun = undo_left_by_batch(ledger) if batches else {}
         for row in batches:
-            row["undo_left"] = undo_left.get((row["target"], row["batch_id"]), 0)
+            row["undo_left"] = begun.get((row["target"], row["batch_id"]), 0)
         received = [each for each in _received(ledger, home) if batch_id in (None, each["batch_id"])]
         under_way = sorted({row["target"] for row in batches if row["state"] == "running"})
         parts = [part for target in under_way for part in parts_under_way(ledger, target)]
@@ -142,11 +142,7 @@ def _one(row: dict[str, Any]) -> Iterable[str]:
         if run["message"]:
             yield f"  {run['message']}"
     if left := row["undo_left"]:
-        batch_id = row["batch_id"]
-        yield (
-            f"{batch_id}: it is not known whether an undo took {left:,} of its records back; chartferry undo {batch_id}"
-            " goes on with it"
-        )
+        yield undo_left(row["batch_id"], left)
     if row.get("now"):
         yield f"rows at this moment: {_counted(row['now'], ROW_STATES)}"
     if rejects := row.get("rejects", ()):

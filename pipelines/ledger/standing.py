@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import and_, exists, func, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
@@ -124,14 +124,13 @@ def undone_by_batch(ledger: LedgerAccess, batch_id: str | None = None) -> Counte
 def undo_left_by_batch(ledger: LedgerAccess) -> Counter[tuple[str, str]]:
     """Count the records, by target and batch, of which it is not known whether an undo took them back.
 
-    It was cut off, or the target did not answer it.
+    It was cut off, or the target did not answer it. What a later file has updated since is there.
     """
     record, version, batch = t.records.c, t.versions.c, t.batch.c
-    same = (record.stream_id == version.stream_id) & (record.key == version.key)
+    names = ("stream_id", "key", "generation", "batch_no")
+    same = and_(*(record[name] == version[name] for name in names))
     query = select(batch.target, batch.batch_id, func.count()).select_from(
-        t.versions.join(t.records, same & (record.generation == version.generation)).join(
-            t.batch, record.batch_no == batch.batch_no
-        )
+        t.versions.join(t.records, same).join(t.batch, record.batch_no == batch.batch_no)
     )
     query = query.where(version.fate == "standing", record.state.in_(MADE)).group_by(batch.target, batch.batch_id)
     return Counter({(str(target), str(name)): int(number) for target, name, number in ledger.read(query)})

@@ -28,3 +28,11 @@ def first_of(lines: Iterable[str], most: int, total: int, others: str) -> Iterat
     yield from islice(lines, most)
     if total > most:
         yield f"and {total - most:,} more {others}"
+
+
+def undo_left(batch_id: str, records: int) -> str:
+    """Return the sentence on an undo that did not come to its end."""
+    return (
+        f"{batch_id}: it is not known whether an undo took {records:,} of its records back; chartferry undo {batch_id}"
+        " goes on with it"
+    )

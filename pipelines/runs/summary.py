@@ -9,7 +9,7 @@ from typing import Any
 from pipelines.home.batch import shown
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, UNREADABLE, UNUSABLE
 from pipelines.ledger.tables import LedgerError
-from pipelines.runs.lines import aligned, dollars
+from pipelines.runs.lines import aligned, dollars, undo_left
 from pipelines.runs.run import Result
 from pipelines.session.waiting import Left
 from pipelines.validation.reasons import WARNINGS
@@ -36,8 +36,8 @@ class Summary:
 
     left_there: by target other than this one, how many batches have no end there. without_end: batches of other files
     that have none here, by name, with the names of their files. nothing_new: feeds whose
-    databases have no rows to import. open_elsewhere: rejects of other batches that are not done with. remarks: what
-    readers of the tables must know, a sentence each.
+    databases have no rows to import. open_elsewhere: rejects of other batches that are not done with. undo_left: by
+    batch, the records that an undo may have taken back. remarks: what readers of the tables must know, a sentence each.
     """
 
     target: str
@@ -54,6 +54,7 @@ class Summary:
     without_end: Mapping[str, str] = field(default_factory=dict)
     nothing_new: list[str] = field(default_factory=list)
     open_elsewhere: int = 0
+    undo_left: Mapping[str, int] = field(default_factory=dict)
 
     def take(self, work: Callable[[], Result | None]) -> bool:
         """Add the result of a run, if there is one. Return False if nothing can follow: `error` says why."""
@@ -89,6 +90,7 @@ class Summary:
             "without_end": list(self._still_without_end()),
             "nothing_new": self.nothing_new,
             "open_elsewhere": self.open_elsewhere,
+            "undo_left": dict(self.undo_left),
             "unmatched": [str(left.path) for left in self.unmatched],
             "published": str(self.published) if self.published else None,
             "tables": dict(self.tables),
@@ -111,6 +113,8 @@ class Summary:
             yield f"{name}: its database has nothing new"
         if self.open_elsewhere:
             yield f"note: open rejects of other batches: {self.open_elsewhere:,}; chartferry rejects export has them"
+        for name, records in self.undo_left.items():
+            yield f"note: {undo_left(name, records)}"
         for left in self.unmatched:
             yield f"{shown(left.path)}: {left.why}; left where it is"
         if self._took_nothing():

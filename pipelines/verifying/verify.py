@@ -179,8 +179,9 @@ IN_STEP = """(FROM ours ANTI JOIN behind USING (resource_id)) AS ours
         JOIN there ON there.id = ours.resource_id LEFT JOIN content USING (key, content_hash)"""
 OF_ANOTHER = "(ours.patient_id IS NOT NULL AND there.patient_id IS DISTINCT FROM ours.patient_id)"
 """True of a task that another patient has, or none; one that was without may have been given to somebody."""
-BEGUN = "(FROM former WHERE fate = 'standing') AS begun USING (source, key, generation)"
-"""An undo keeps the version that it is about to take back, until it has."""
+BEGUN = "(FROM former WHERE fate = 'standing') AS begun USING (source, key, generation, batch_id)"
+"""An undo keeps the version that it is about to take back, until it has. One that a later file has updated since is
+there."""
 BY_IMPORTERS = "there.system LIKE 'urn:chartferry:%:' || $kind"
 OF_OWN_SOURCE = "there.system IN (SELECT 'urn:chartferry:' || source || ':' || $kind FROM own)"
 QUERIES: dict[str, str] = {

@@ -15,7 +15,7 @@ from pipelines.ledger.tables import LedgerError
 from pipelines.loading import bundles
 from pipelines.runs.lines import SHOWN_NEXT
 from tests.support.commands import totals_close
-from tests.support.exports import QUESTIONS, payments, put, tasks
+from tests.support.exports import QUESTIONS, TASKS, payments, put, tasks
 from tests.support.ledgers import decisions
 from tests.support.publishing import PAGED
 
@@ -165,9 +165,41 @@ def test_verify_and_status_name_what_an_undo_that_was_cut_off_may_have_taken_bac
         f"{batch}: it is not known whether an undo took 2 of its records back; chartferry undo {batch} goes on with it"
     )
     assert said in chartferry("status")[1]
+    assert f"note: {said}" in chartferry("import")[1]
     assert asked("undo", batch)["taken"] == 2
     assert asked("verify")["counts"] == {}
-    assert said not in chartferry("status")[1]
+    assert said not in chartferry("status")[1] + chartferry("import")[1]
+
+
+def test_what_a_later_file_updated_waits_for_no_undo_that_was_cut_off_before(
+    home, target, asked, chartferry, monkeypatch
+):
+    """CLI-CMD-10, CLI-CMD-17: no undo could end that, since a change is not taken back."""
+    let_update(home)
+    tasks(home, "k1", "k2")
+    batch = asked("import")["batches"][0]["batch_id"]
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.corrections.undo.undone", Mock(side_effect=KeyboardInterrupt))
+        assert chartferry("undo", batch)[0] == INTERRUPTED
+    put(home, "tasks-2.csv", TASKS + "k1,p1,call back,requested,a\n")
+    assert asked("import")["totals"]["updated"] == 1
+    assert [each["row"] for each in asked("verify")["differences"]] == [f"{batch}:3"]
+    assert [row["undo_left"] for row in asked_of_status(chartferry)] == [1, 0]
+    assert asked("undo", batch)["taken"] == 1
+    assert asked("verify")["counts"] == {}
+    assert [row["undo_left"] for row in asked_of_status(chartferry)] == [0, 0]
+
+
+def asked_of_status(chartferry):
+    return json.loads(chartferry("status", "--json")[1])["batches"]
+
+
+def let_update(home):
+    """Have later files update tasks."""
+    (home / "feeds").mkdir()
+    columns = "".join(f'{name} = "{name}"\n' for name in TASKS.strip().split(","))
+    text = f'kind = "tasks"\nfiles = ["tasks*.csv"]\nchanged = "update"\n[columns]\n{columns}'
+    (home / "feeds" / "tasks.toml").write_text(text)
 
 
 def test_what_the_target_does_not_let_an_undo_take_back_is_there_as_before(home, target, asked, chartferry):
@@ -302,13 +334,10 @@ def test_a_batch_that_is_undone_keeps_its_counts_and_is_published(home, asked):
 
 def test_what_a_later_file_updated_is_named_as_not_taken_back(home, target, asked):
     """CLI-CMD-10: with that file; by a dry run, too."""
-    (home / "feeds").mkdir()
-    columns = "task_id patient_id description status requester_id".split()
-    text = 'kind = "tasks"\nfiles = ["tasks*.csv"]\nchanged = "update"\n[columns]\n'
-    (home / "feeds" / "tasks.toml").write_text(text + "".join(f'{name} = "{name}"\n' for name in columns))
+    let_update(home)
     tasks(home, "k1", "k2")
     made = asked("import")["batches"][0]["batch_id"]
-    put(home, "tasks-2.csv", ",".join(columns) + "\nk1,p1,call back,requested,a\n")
+    put(home, "tasks-2.csv", TASKS + "k1,p1,call back,requested,a\n")
     later = asked("import")["batches"][0]["batch_id"]
     [changed] = [body["id"] for body in target.of("Task") if body["description"] == "call back"]
     left = {f"{made}:2": f"Task/{changed}: {later} has changed it since, and a change cannot be taken back"}
@@ -319,7 +348,7 @@ def test_what_a_later_file_updated_is_named_as_not_taken_back(home, target, aske
         "call back": "requested",
         "call k2": "cancelled",
     }
-    put(home, "tasks-3.csv", ",".join(columns) + "\nk1,p1,call once more,requested,a\n")
+    put(home, "tasks-3.csv", TASKS + "k1,p1,call once more,requested,a\n")
     latest = asked("import")["batches"][0]["batch_id"]
     why = "this batch changed it and did not make it"
     assert asked("undo", latest)["left"] == {f"{latest}:2": f"Task/{changed}: {why}"}
