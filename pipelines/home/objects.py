@@ -15,13 +15,14 @@ from typing import NamedTuple, Self
 from pipelines.home.batch import CONTROL, is_control
 from pipelines.home.inbox import Inbox
 from pipelines.home.quiet import is_quiet
-from pipelines.home.stores import Folder, Seen, SomebodyElse, Store, store_at
+from pipelines.home.stores import UNREAD, Folder, Seen, SomebodyElse, Store, store_at
 
 NOTES = ".inbox"
 """The folder for notes below a home's batches, where they are kept nowhere else."""
 MANY = 20_000
 """Notes of what is not there any more, from which on they are removed."""
 ALONE = "control totals, and the file that they are of is not here"
+NO_NAME = "its name is no path, and hides objects whose names begin with no letter or figure: rename or remove it"
 
 
 class Export(NamedTuple):
@@ -41,7 +42,8 @@ class Export(NamedTuple):
 class Found:
     """What one look found. ready: to be taken. still: marks by name, to be compared at the next look.
 
-    alone: control totals of no file. before: how many were taken before.
+    alone: control totals of no file, and what has no name by which it could be fetched. before: how many were taken
+    before.
     """
 
     ready: dict[str, Export] = field(default_factory=dict)
@@ -83,11 +85,14 @@ class ObjectInbox:
             if before.get(name) != seen.mark and not self._is_quiet(name, seen, now, quiet_seconds)
         }
         for name, seen in sorted(lying.items()):
-            if is_control(name):
+            if seen.mark == UNREAD:
+                found.alone[name] = seen
+            elif is_control(name):
                 if name.removesuffix(CONTROL) not in lying and name in moving:
                     found.still[name] = seen.mark
                 elif name.removesuffix(CONTROL) not in lying:
                     found.alone[name] = seen
+            if seen.mark == UNREAD or is_control(name):
                 continue
             beside = f"{name}{CONTROL}"
             export = Export(name, seen, lying.get(beside))
@@ -98,9 +103,15 @@ class ObjectInbox:
                 found.still |= {each: lying[each].mark for each in (name, beside) if each in lying}
             else:
                 found.ready[name] = export
-        if len(gone := noted - there) > MANY:
+        # Past an unread name, some that are there may not be seen.
+        if len(gone := noted - there) > MANY and UNREAD not in {seen.mark for seen in lying.values()}:
             self.notes.remove([f"{self._folder}{each}" for each in gone])
         return found
+
+    @staticmethod
+    def why(seen: Seen) -> str:
+        """Return why an object that is `alone` is left."""
+        return NO_NAME if seen.mark == UNREAD else ALONE
 
     def fetch(self, export: Export, folder: Path) -> Path | None:
         """Copy an object and its control totals to a folder; None if they are not as they were seen any more.
@@ -140,7 +151,7 @@ class ObjectInbox:
 
 def lying_at(store: Store) -> dict[str, Seen]:
     """Return what lies right below a place, but what is hidden. Raises StoreUnusable."""
-    return {name: seen for name, seen in store.lying().items() if not name.startswith(".")}
+    return {name: seen for name, seen in store.lying().items() if seen.mark == UNREAD or not name.startswith(".")}
 
 
 def _hash(text: str) -> str:

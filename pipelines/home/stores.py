@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from pipelines.home.exits import Explained
 from pipelines.home.files import locked, replace_whole, write_whole
+from pipelines.home.past_names import lying_past, past, unread_key
 
 SCHEMES = ("s3://", "gs://", "az://")
 LACKING = "needs obstore, which is not installed: pip install 'chartferry[cluster]'"
@@ -29,8 +30,6 @@ SECONDS_OF_A_REQUEST, SECONDS_OF_CONNECTING = 60, 5
 TRIES, SECONDS_OF_TRIES = 3, 60
 ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "AZURE_STORAGE_USE_EMULATOR", "GOOGLE_ALLOW_HTTP")
 STATUS = re.compile(r"status code: ([345][0-9]{2})\b")
-NO_PATH = re.compile(r'invalid path:.*?\bpath: "((?:[^"\\]|\\.)*)"', re.DOTALL)
-"""In the library's words on a listing: the key that it cannot read, with escapes. It then lists no other object."""
 EXPIRED = re.compile(r"<Code>(ExpiredToken|TokenRefreshRequired)</Code>")
 """In an answer: that credentials were good once. S3 says so with a status of 400."""
 
@@ -49,6 +48,10 @@ class Held:
 
     content: bytes
     mark: Any
+
+
+UNREAD = "unread"
+"""The mark of an object whose name is no path."""
 
 
 class Seen(NamedTuple):
@@ -80,7 +83,9 @@ class Store(Protocol):
         """Return the names of what lies right below `a/b/`, sorted."""
 
     def lying(self) -> dict[str, Seen]:
-        """Return the objects that lie right below the place itself, by name."""
+        """Return the objects that lie right below the place itself, by name; and with the mark `UNREAD` what cannot be
+        read for its name.
+        """
 
     def seen(self, key: str) -> Seen | None:
         """Return an object as it is now, without its content."""
@@ -283,8 +288,20 @@ class Bucket:
 
     def lying(self) -> dict[str, Seen]:
         with self._told():
-            found = self.store.list_with_delimiter()["objects"]
-        return {each["path"]: _seen(each) for each in found}
+            try:
+                return {each["path"]: _seen(each) for each in self.store.list_with_delimiter()["objects"]}
+            except Exception as error:
+                key, prefix = unread_key(error) or "", self._prefix
+                if (after := past(key, prefix)) is None:
+                    raise
+            found = {each["path"]: _seen(each) for each in lying_past(self.store, prefix, after)}
+        return found | {key: Seen(UNREAD, datetime.fromtimestamp(0, UTC))}
+
+    @property
+    def _prefix(self) -> str:
+        """Return what all keys of the place begin with."""
+        within = self.place.rstrip("/").partition("://")[2].partition("/")[2]
+        return within and f"{within}/"
 
     def seen(self, key: str) -> Seen | None:
         with self._told():
@@ -357,8 +374,8 @@ def _why(error: Exception) -> str:
     kind, status = type(error).__name__, STATUS.search(str(error))
     if EXPIRED.search(str(error)):
         return "these credentials have expired"
-    if unread := NO_PATH.search(str(error)):
-        return f"the name of an object is no path ({unread[1]}), so that none can be listed: rename or remove it"
+    if unread := unread_key(error):
+        return f"the name of an object is no path ({unread}), so that none can be listed: rename or remove it"
     said = status[1] if status else ""  # of a listing, the library's class tells nothing
     if said in ("401", "403") or kind in ("PermissionDeniedError", "UnauthenticatedError"):
         return f"it refuses these credentials ({said or kind})"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
 from pipelines.home.batch import Received, Unreadable
-from pipelines.home.objects import ALONE, Export, Found, ObjectInbox
+from pipelines.home.objects import Export, Found, ObjectInbox
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Folder, StoreUnusable
 from pipelines.ledger.lease import utc_text
@@ -43,7 +43,7 @@ def take_in(
     one may be archived, or closed to these credentials. Raises StoreUnusable and LedgerError.
     """
     taken, until = (
-        Taken(left=dict.fromkeys(found.alone, ALONE)),
+        Taken(left={name: inbox.why(seen) for name, seen in found.alone.items()}),
         None if seconds is None else time.monotonic() + seconds,
     )
     order = {feed.name: place for place, feed in enumerate(catalog.feeds)}

@@ -244,9 +244,28 @@ def test_an_object_that_is_not_given_out_holds_up_no_other_and_is_named(beyond, 
 
 
 @pytest.mark.parametrize("beyond", ["bucket"], indirect=True)
-@pytest.mark.parametrize(("name", "shown"), [("/payments-1.csv", "in/box//"), ("a\tb.csv", r"in/box/a\tb.csv")])
+@pytest.mark.parametrize("name", ["/payments-1.csv", "./payments-1.csv", "../payments-1.csv"])
+def test_an_object_that_a_program_put_below_no_name_holds_up_no_other_and_is_named(
+    beyond, target, chartferry, asked, name
+):
+    """SCALE-03: by a prefix and a name that were joined; the library lists none beside it."""
+    beyond.put(name, "k1,p1,1.00,2026-03-01,")
+    for number in (2, 3):
+        beyond.put(f"payments-{number}.csv", f"k{number},p1,{number}.00,2026-03-01,")
+    beyond.put("older/payments-5.csv", "k5,p1,5.00,2026-03-01,")
+    for _ in range(2):
+        code, out, err = chartferry("import")
+        said = "its name is no path, and hides objects whose names begin with no letter or figure: rename or remove it"
+        assert (code, said in out + err, amounts(target)) == (4, True, [2.0, 3.0])
+    del beyond.bucket.objects[f"in/box/{name}"]
+    beyond.put("payments-6.csv", "k6,p1,6.00,2026-03-01,")
+    assert states(asked("import")) == [("payments-6.csv", "finished")]
+
+
+@pytest.mark.parametrize("beyond", ["bucket"], indirect=True)
+@pytest.mark.parametrize(("name", "shown"), [("a\tb.csv", r"in/box/a\tb.csv")])
 def test_an_object_whose_name_is_no_path_is_named_and_nothing_is_lost(beyond, target, chartferry, asked, name, shown):
-    """SCALE-03: the library lists none beside it, such as one put below `box//`."""
+    """SCALE-03: what sorts before it cannot be listed, so nothing is taken."""
     beyond.put(name, "k1,p1,1.00,2026-03-01,")
     beyond.put("payments-2.csv", "k2,p1,2.00,2026-03-01,")
     code, out, err = chartferry("import")

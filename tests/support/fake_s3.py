@@ -68,9 +68,9 @@ class FakeBucket:
         done = "CompleteMultipartUploadResult"
         return f"<{done}><ETag>{etag(whole)}</ETag></{done}>".encode(), ""
 
-    def listing(self, prefix: str, delimiter: str) -> bytes:
+    def listing(self, prefix: str, delimiter: str, after: str) -> bytes:
         with self.lock:
-            objects = {key: each for key, each in sorted(self.objects.items()) if key.startswith(prefix)}
+            objects = {k: each for k, each in sorted(self.objects.items()) if k.startswith(prefix) and k > after}
         folders = {key[: key.find(delimiter, len(prefix)) + 1] for key in objects if delimiter} - {""}
         found = "".join(
             f"<Contents><Key>{key}</Key><LastModified>{at:%Y-%m-%dT%H:%M:%S.000Z}</LastModified><ETag>{etag(body)}</ETag>"
@@ -138,7 +138,8 @@ class Handler(BaseHTTPRequestHandler):
             body, at = self.bucket.objects[key]
             self.say(200, body, etag(body), at)
         elif "list-type" in query:
-            self.say(200, self.bucket.listing(*(query.get(name, [""])[0] for name in ("prefix", "delimiter"))))
+            said = (query.get(name, [""])[0] for name in ("prefix", "delimiter", "start-after"))
+            self.say(200, self.bucket.listing(*said))
         else:
             self.say(404, b"<Error><Code>NoSuchKey</Code></Error>")
 
