@@ -4,7 +4,7 @@ The files are whole resources, free text included, for a web server of the pract
 publication, and those of the one before stay: whoever has read its manifest still finds them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,8 @@ def publish_bulk(home: Path, target: str, address: str, published_at: datetime, 
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     manifest = folder / "manifest.json"
     with locked(folder / ".lock"), held(home, target) as last:
-        for left in folder.glob("*.part"):
-            left.unlink()
         before = {each["url"].rpartition("/")[2] for each in _output(manifest)}
+        _remove_left(folder, before)
         stamp = f"{published_at:%Y%m%dT%H%M%S%f}"
         output: list[dict[str, Any]] = []
         try:
@@ -50,11 +49,15 @@ def publish_bulk(home: Path, target: str, address: str, published_at: datetime, 
         }
         said |= {"requiresAccessToken": True, "output": output, "error": []}
         write_whole(manifest, orjson.dumps(said, option=orjson.OPT_INDENT_2))
-        kept = before | {each["url"].rpartition("/")[2] for each in output}
-        for file in folder.glob("*.ndjson"):
-            if file.name not in kept:
-                file.unlink()
+        _remove_left(folder, before | {each["url"].rpartition("/")[2] for each in output})
     return manifest
+
+
+def _remove_left(folder: Path, kept: Collection[str]) -> None:
+    """Remove files that no publication names: also at first, since on a full disk those that failed would pile up."""
+    for file in (*folder.glob("*.part"), *folder.glob("*.ndjson")):
+        if file.name not in kept:
+            file.unlink()
 
 
 def _output(manifest: Path) -> list[dict[str, str]]:

@@ -1,5 +1,6 @@
 """The folder of a bulk publication: whole resources, a manifest, and what another home imports of it."""
 
+import errno
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -80,6 +81,27 @@ def test_parts_that_were_left_behind_are_removed_and_nothing_is_left_in_scratch(
     bulk(world, 3)
     assert not list((world.home / "bulk-publish").glob("*.part"))
     assert not list(world.home.glob("scratch/*"))
+
+
+def test_publications_that_fail_leave_no_files_that_pile_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """REPORT-31: on a full disk each try would leave one more, and none would ever have room."""
+    first = bulk(world, 2)["output"][0]["url"].removeprefix(ADDRESS)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def files() -> set[str]:
+        return {path.name for path in (world.home / "bulk-publish").glob("*-*")}
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pipelines.reports.bulk.write_whole", full)
+        for day in (3, 4, 5):
+            with pytest.raises(OSError, match="No space left"):
+                bulk(world, day)
+    assert first in files()
+    assert len(files()) == 2
+    last = bulk(world, 6)["output"][0]["url"].removeprefix(ADDRESS)
+    assert files() == {first, last}
 
 
 def test_a_type_that_was_not_read_is_left_out(world: World) -> None:
