@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -44,6 +45,15 @@ def sha256_of(file: Path) -> str:
     """Return the hash of a file."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def made_once(path: Path, random_bytes: int) -> str:
+    """Return the random text of a file, which is made when it is first asked for: all that ask at once get one."""
+    if not path.exists():
+        with locked(path.with_name(f".{path.name}.lock")):
+            if not path.exists():
+                write_whole(path, secrets.token_hex(random_bytes).encode())
+    return path.read_text(encoding="ascii")
 
 
 @contextmanager

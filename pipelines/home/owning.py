@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pipelines.home.files import locked, write_whole
+from pipelines.home.files import made_once
 from pipelines.home.stores import Held, SomebodyElse, Store, StoreUnusable, store_at
 
 OWNER = "_owner.json"
@@ -20,12 +20,7 @@ NESTED = "batches or tables are kept {} ({}): name a prefix that neither lies in
 
 def deployment_of(home: Path) -> str:
     """Return the id of a home, which is made when it is first asked for."""
-    path = home / DEPLOYMENT
-    if not path.exists():
-        with locked(home / f".{DEPLOYMENT}.lock"):
-            if not path.exists():
-                write_whole(path, secrets.token_hex(16).encode())
-    return path.read_text(encoding="ascii").strip()
+    return made_once(home / DEPLOYMENT, 16).strip()
 
 
 def own(store: Store, deployment: str, refusal: str) -> str:

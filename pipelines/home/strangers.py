@@ -5,12 +5,11 @@ have a patient for whom it took a record, whom a report or a response of it name
 No other refusal proves it: what a target of another make says of an unknown patient is not known.
 """
 
-import secrets
 from pathlib import Path
 
 import duckdb
 
-from pipelines.home.files import write_whole
+from pipelines.home.files import made_once
 
 KEY = "hash.key"
 """The home's file with the key of the hashes: with another, the same id has another hash."""
@@ -59,8 +58,5 @@ def hide_strangers(db: duckdb.DuckDBPyConnection, home: Path) -> None:
 
 
 def _key(home: Path) -> str:
-    """The key of a home, made at its first publication; one process publishes at a time."""
-    path = home / KEY
-    if not path.exists():
-        write_whole(path, secrets.token_hex(32).encode())
-    return path.read_text(encoding="ascii")
+    """The key of a home, made at its first publication. Those of studies are made beside the home's own."""
+    return made_once(home / KEY, 32)

@@ -7,7 +7,6 @@ out. Small cells of aggregates, and traits that few patients share, are left out
 
 import hmac
 import re
-import secrets
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.home.files import write_whole
+from pipelines.home.files import made_once
 from pipelines.reports.small_cells import left_out, protect
 from pipelines.reports.tables import INTERNAL, RESTING, TERM, BrokenTable, ColumnOf, ReportTable
 
@@ -57,10 +56,7 @@ def key_of(home: Path, study: str = "") -> str:
 
     Two studies have nothing in common by which their tables could be compared: neither pseudonyms nor shifts.
     """
-    path = home / KEY
-    if not path.exists():
-        write_whole(path, secrets.token_hex(32).encode())
-    key = path.read_text(encoding="ascii")
+    key = made_once(home / KEY, 32)
     return hmac.digest(key.encode(), f"study {study}".encode(), "sha256").hex() if study else key
 
 

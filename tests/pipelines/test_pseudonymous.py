@@ -2,8 +2,11 @@
 
 import json
 import re
+import secrets
+import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from itertools import combinations
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from pipelines.home.strangers import _key
 from pipelines.reports.pseudonymous import key_of, set_key
 from pipelines.reports.publication import PublicationError
 from pipelines.reports.tables import KIND, KINDS, report_tables, sql_folder
@@ -142,6 +146,22 @@ def test_two_studies_have_no_pseudonym_and_no_shift_in_common(tmp_path: Path) ->
         assert not {name for name, _ in one} & {name for name, _ in other}
         differences = {mine - theirs for (_, mine), (_, theirs) in zip(one, other, strict=True)}
         assert len(differences) > 50  # one shift does not follow from the other
+
+
+@pytest.mark.parametrize("key", [key_of, _key], ids=["pseudonyms", "unknown ids"])
+def test_publications_of_a_new_home_that_begin_at_once_have_one_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: Callable[[Path], str]
+) -> None:
+    """REPORT-30: a study that had another would name everybody anew in its next publication."""
+    drawn = secrets.token_hex
+
+    def slowly(length: int) -> str:
+        time.sleep(0.05)
+        return drawn(length)
+
+    monkeypatch.setattr(secrets, "token_hex", slowly)
+    with ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(key, [tmp_path] * 4))) == 1
 
 
 def test_a_study_has_a_folder_of_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
