@@ -4,36 +4,41 @@ _LONGEST = """
     23 pipelines/test_definitions.py
     20 test_import_samples.py
     18 pipelines/test_privacy_everything.py
+    17 pipelines/test_received_money.py
     16 pipelines/test_postgresql_ledger.py
+    16 pipelines/test_verify.py
     15 pipelines/test_stored_batches_damaged.py
     14 pipelines/test_adopt.py
+    14 pipelines/test_answers.py
+    14 pipelines/test_evidence.py
     14 pipelines/test_page.py
     14 pipelines/test_rehearsal.py
     14 pipelines/test_report_tables.py
     13 faults/test_faults.py
     13 pipelines/test_own_service.py
     13 pipelines/test_stored_batches.py
-    13 pipelines/test_verify.py
+    13 pipelines/test_undo.py
     13 spec/test_http.py
     12 pipelines/test_steps.py
     11 pipelines/test_command_line_in_dagster.py
-    11 pipelines/test_evidence.py
     11 pipelines/test_former_forms.py
     11 pipelines/test_privacy.py
-    11 pipelines/test_undo.py
     11 service/hostile/test_bodies.py
     10 faults/test_deaths.py
-    10 pipelines/test_answers.py
+    10 pipelines/test_decisions.py
     10 pipelines/test_money_by_command.py
     10 pipelines/test_reference_in_dagster.py
     10 pipelines/test_scores.py
     10 pipelines/test_standing.py
+    10 pipelines/test_verify_by_search.py
     9 pipelines/test_bad_targets.py
     9 pipelines/test_cli.py
     9 pipelines/test_ledger_without_room.py
     9 pipelines/test_load.py
     9 pipelines/test_pseudonymous.py
+    9 pipelines/test_rejects.py
     9 pipelines/test_restored_ledger.py
+    9 pipelines/test_two_homes.py
     9 pipelines/views/test_published_views.py
     9 service/test_checks.py
     8 laws/test_generated_requests.py
@@ -41,7 +46,6 @@ _LONGEST = """
     8 pipelines/test_imports_in_parts.py
     8 pipelines/test_memory.py
     8 pipelines/test_publish.py
-    8 pipelines/test_rejects.py
     8 pipelines/test_settling.py
     8 pipelines/test_verify_generations.py
     8 pipelines/test_web_guard.py
@@ -51,13 +55,13 @@ _LONGEST = """
     8 test_practice.py
     7 pipelines/feeds/test_unseen.py
     7 pipelines/test_dagster_storage.py
-    7 pipelines/test_decisions.py
     7 pipelines/test_queries.py
     7 pipelines/test_responses_of_others.py
     7 pipelines/test_side_by_side.py
-    7 pipelines/test_verify_by_search.py
+    7 pipelines/test_spellings.py
     7 pipelines/test_warnings.py
     7 pipelines/test_words.py
+    7 service/hostile/test_unread.py
     7 service/test_cli.py
     6 pipelines/feeds/test_repeated_headers.py
     6 pipelines/test_forms_of_responses.py
@@ -81,7 +85,6 @@ _LONGEST = """
     5 pipelines/test_publish_replaced.py
     5 pipelines/test_results.py
     5 pipelines/test_slow_targets.py
-    5 pipelines/test_spellings.py
     5 pipelines/test_upgrading.py
     5 service/test_kills.py
     5 service/test_stretches.py
