@@ -28,9 +28,8 @@ REJECTS = """
 SELECT source_key FROM reject JOIN batch ON batch.target = reject.target AND batch.batch_id = reject.batch_id
 WHERE reject.target = ? AND reject.source = ? AND reject.resource_type = ? AND batch.received_at >= ?
   AND source_key IN ({keys})"""
-OUTCOMES = f"""
-SELECT version.key FROM batch JOIN version ON version.batch_no = batch.batch_no AND is_outcome = 1
-WHERE stream_id = {STREAM} AND batch.target = ? AND batch.received_at >= ? AND version.key IN ({{keys}})"""
+LATER = "SELECT batch_no FROM batch WHERE target = ? AND received_at >= ? ORDER BY received_at"
+OUTCOMES = f"SELECT key FROM version WHERE batch_no = ? AND is_outcome = 1 AND stream_id = {STREAM}"
 OWN_REJECTS = f"""
 SELECT line, state IN ({", ".join(f"'{state}'" for state in OPEN)}) FROM reject WHERE target = ? AND batch_id = ?"""
 
@@ -51,9 +50,11 @@ def unanswered(ledger: LedgerAccess, kept: Batches, batch: Mapping[str, Any]) ->
         return
     number = len(rejects)
     yield from (line for line, is_open in rejects if is_open)
+    changed = dict[str, int]()
     for page in batches(reading, KEYS_A_QUERY, ["line", "key", "content_hash"]):
         number += page.num_rows
-        yield from _unanswered_of(ledger, batch, page)
+        yield from _unknown_of(ledger, batch, page, changed)
+    yield from _unmet(ledger, batch, changed)
     if not number:
         yield None
 
@@ -69,19 +70,44 @@ def _newest_reading(folder: Path, target: str) -> Path | None:
     return max(found, key=lambda path: (number_of(path.parent), path.stat().st_mtime_ns), default=None)
 
 
-def _unanswered_of(ledger: LedgerAccess, batch: Mapping[str, Any], page: pa.RecordBatch) -> list[int]:
-    """Return the lines of some records that nothing answers."""
-    lines, *said = (page.column(name).to_pylist() for name in ("line", "key", "content_hash"))
-    open_, since = dict(zip(said[0], said[1], strict=True)), str(batch["received_at"])
-    of = tuple(str(batch[name]) for name in ("target", "source", "resource_type"))
-    for key, content, received_at in _asked(ledger, RECORDS, of, open_):
+def _unknown_of(
+    ledger: LedgerAccess, batch: Mapping[str, Any], page: pa.RecordBatch, changed: dict[str, int]
+) -> list[int]:
+    """Return the lines of some records whose keys the ledger has from no file.
+
+    changed: takes, by key, the lines of those that it has from earlier files, with another content.
+    """
+    lines, keys, contents = (page.column(name).to_pylist() for name in ("line", "key", "content_hash"))
+    left, content_of, since = dict(zip(keys, lines, strict=True)), dict(zip(keys, contents, strict=True)), _since(batch)
+    known = _asked(ledger, RECORDS, _of(batch), left)
+    for key, content, received_at in known:
         # A lost ledger may have got back the beginning of a hash alone.
-        if received_at >= since or (content and open_[key].startswith(content)):
-            del open_[key]
-    for query, given in ((REJECTS, (*of, since)), (OUTCOMES, (*of, of[0], since))):
-        for (key,) in _asked(ledger, query, given, open_):
-            open_.pop(key, None)
-    return [line for line, key in zip(lines, said[0], strict=True) if key in open_]
+        if received_at >= since or (content and content_of[key].startswith(content)):
+            del left[key]
+    for (key,) in _asked(ledger, REJECTS, (*_of(batch), since), left):
+        left.pop(key, None)
+    changed.update({key: left.pop(key) for key, *_ in known if key in left})
+    return list(left.values())
+
+
+def _unmet(ledger: LedgerAccess, batch: Mapping[str, Any], changed: dict[str, int]) -> list[int]:
+    """Return the lines of those changed records that no later file has.
+
+    The outcomes of lines have no index by key, and are read once for all of them.
+    """
+    later = ledger.plain_rows(LATER, (str(batch["target"]), _since(batch))) if changed else ()
+    for (number,) in later:
+        for (key,) in ledger.plain_rows(OUTCOMES, (number, *_of(batch))) if changed else ():
+            changed.pop(key, None)
+    return list(changed.values())
+
+
+def _of(batch: Mapping[str, Any]) -> tuple[str, str, str]:
+    return str(batch["target"]), str(batch["source"]), str(batch["resource_type"])
+
+
+def _since(batch: Mapping[str, Any]) -> str:
+    return str(batch["received_at"])
 
 
 def _asked(ledger: LedgerAccess, query: str, given: tuple[str, ...], keys: Mapping[str, str]) -> list[tuple[Any, ...]]:
