@@ -34,9 +34,9 @@
 -- column copayments BIGINT internal: Accepted payments with a claim, which may take the balance below zero; empty
 --   where an older version did not count them.
 -- column amount_copayments DECIMAL(18,2) internal: Sum of their amounts, US dollars.
--- column unanswered BIGINT internal: Of a stopped or failed file: its records that nothing answers. A record is answered
---   by its content in the ledger, by its key in a later file, or once its reject is closed or discarded; by a purge all
---   are. Empty where they are not known, or the file was not stopped and did not fail.
+-- column unanswered BIGINT internal: Of a stopped or failed file: its records that nothing answers. A record is
+--   answered by its content in the ledger, by its key in a later file, or once its reject is closed or discarded; by a
+--   purge all are. Empty where they are not known, or the file was not stopped and did not fail.
 WITH open AS (
     SELECT
         target,
@@ -47,39 +47,39 @@ WITH open AS (
 )
 
 SELECT
-    batch_id,
-    target,
-    feed,
-    source,
-    resource_type,
-    state,
-    file_name,
-    file_sha256,
-    received_at,
-    finished_at,
-    lines,
-    not_taken,
-    records,
-    accepted,
-    rejected,
-    created,
-    adopted,
-    unchanged,
-    updated,
-    superseded,
-    skipped,
-    refused,
-    in_doubt,
-    amount_received,
-    amount_accepted,
-    amount_created,
-    copayments,
-    amount_copayments,
+    ledger_batch.batch_id,
+    ledger_batch.target,
+    ledger_batch.feed,
+    ledger_batch.source,
+    ledger_batch.resource_type,
+    ledger_batch.state,
+    ledger_batch.file_name,
+    ledger_batch.file_sha256,
+    ledger_batch.received_at,
+    ledger_batch.finished_at,
+    ledger_batch.lines,
+    ledger_batch.not_taken,
+    ledger_batch.records,
+    ledger_batch.accepted,
+    ledger_batch.rejected,
+    ledger_batch.created,
+    ledger_batch.adopted,
+    ledger_batch.unchanged,
+    ledger_batch.updated,
+    ledger_batch.superseded,
+    ledger_batch.skipped,
+    ledger_batch.refused,
+    ledger_batch.in_doubt,
+    ledger_batch.amount_received,
+    ledger_batch.amount_accepted,
+    ledger_batch.amount_created,
+    ledger_batch.copayments,
+    ledger_batch.amount_copayments,
     CASE
-        WHEN state NOT IN ('stopped', 'failed') THEN NULL
+        WHEN ledger_batch.state NOT IN ('stopped', 'failed') THEN NULL
         WHEN open.batch_id IS NULL THEN 0
         ELSE open.number
     END AS unanswered
 FROM ledger_batch
-LEFT JOIN open USING (target, batch_id)
-ORDER BY received_at, target, batch_id
+LEFT JOIN open ON ledger_batch.target = open.target AND ledger_batch.batch_id = open.batch_id
+ORDER BY ledger_batch.received_at, ledger_batch.target, ledger_batch.batch_id

@@ -4,10 +4,12 @@ import json
 import shutil
 import sqlite3
 from contextlib import closing
+from datetime import timedelta
 
 import duckdb
 import pytest
 
+from pipelines.corrections.retention import purge_older
 from pipelines.importing.broken import broken_now
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.ledger import Ledger
@@ -108,6 +110,19 @@ def test_a_corrected_file_that_names_a_payment_otherwise_leaves_it_to_a_person(h
     assert chartferry("purge", stopped["batch_id"])[0] == 0
     assert payments(home) == [("k1", "1.00", "created"), ("k9", "3.00", "created")]
     assert (broken(home), unanswered(home)) == ([], [0, None])
+
+
+def test_retention_keeps_a_file_that_was_not_loaded_until_its_payments_are_answered(home, night):
+    """REPORT-24"""
+    [stopped] = night("payments.csv", row("k1", "1.00"), total="4.00")["batches"]
+    for kept in (True, False):
+        with closing(Ledger.open(home / "ledger.db")) as ledger:
+            [target] = {each["target"] for each in ledger.batches()}
+            later = ledger.clock() + timedelta(days=2)
+            said = purge_older(home, ledger, target, 1, later)[stopped["batch_id"]]
+        assert (said is not None and "it was not loaded" in said) == kept
+        if kept:
+            night("payments.csv", row("k1", "1.00"), row("k2", "1.00"))
 
 
 def test_what_a_stopped_file_says_wrongly_of_known_payments_is_answered_by_the_next_export_of_all(home, night):
