@@ -21,6 +21,7 @@ def offered(request, target):
     target.additions, target.promised = request.param is None, request.param
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("kind", FILES)
 def test_what_a_home_loads_again_after_a_restore_is_found_by_another(home, target, asked, capsys, kind):
     """LEDGER-01, LEDGER-15: its name is the one that the other asks for. Where two are there, both say so."""
@@ -45,6 +46,7 @@ def test_what_a_home_loads_again_after_a_restore_is_found_by_another(home, targe
     assert [each["kind"] for each in asked("verify")["differences"]] == ["double"]
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("kind", [kind for kind in FILES if kind != "payments"])
 def test_what_another_home_has_taken_back_is_not_taken_for_there(home, target, asked, capsys, kind):
     """LEDGER-15, CLI-CMD-17: it is said, and made anew under the next key, which both homes then know as one."""
