@@ -35,11 +35,19 @@ def publish_pseudonymous(home: Path, ledger: Ledger, sweep: Sweep, study: Study)
         with being_built(folder) as build:
             tables = _make_private(scratch, ledger, last, published_at, home)
             rows = _build(build, scratch, tables, key_of(home, study.name), published_at, study.smallest)
-            replace_whole(build, folder / "reports.duckdb", READ_ONLY)
+            _replace(build, folder / "reports.duckdb")
             put_beside(build, rows, FILES)
             _forget_times(folder, published_at)
     page = folder / FILES[".json"]
     return Publication(folder / "reports.duckdb", page, datetime.fromisoformat(published_at), last.target, rows)
+
+
+def _replace(build: Path, final: Path) -> None:
+    """Put the new file in place. What another writer left beside the old one goes, since DuckDB would show it again."""
+    left = final.with_name(f"{final.name}.wal")
+    left.unlink(missing_ok=True)
+    replace_whole(build, final, READ_ONLY)
+    left.unlink(missing_ok=True)
 
 
 def _month(published_at: str) -> str:

@@ -172,6 +172,24 @@ def test_a_study_has_a_folder_of_its_own(world: World, monkeypatch: pytest.Monke
     assert {path.name for path in world.home.glob("pseudonymous*")} == {"pseudonymous-first-1"}
 
 
+def test_what_somebody_wrote_into_the_file_is_not_in_the_next_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REPORT-30: it may be names, and DuckDB would show it in the new file."""
+    publish_only(monkeypatch)
+    world.read()
+    publish(world)
+    path = world.home / "pseudonymous" / "reports.duckdb"
+    path.chmod(0o600)
+    with duckdb.connect(path) as db:
+        db.execute("PRAGMA disable_checkpoint_on_shutdown")
+        db.execute("CREATE TABLE known AS SELECT 'SECRET' AS name")
+    wal = path.with_name("reports.duckdb.wal")
+    assert b"SECRET" in wal.read_bytes()
+    assert "known" not in publish(world)
+    assert not wal.exists()
+
+
 def days(rows: list[dict[str, Any]]) -> dict[str, set[date]]:
     """The days of each patient in the rows of a table."""
     found = defaultdict[str, set[date]](set)
