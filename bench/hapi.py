@@ -29,7 +29,7 @@ sys.path.insert(0, str(HERE.parent))
 from bench.run import environment  # noqa: E402 - the project's own folder is not on a script's path
 from pipelines.client.client import conditional_bundle  # noqa: E402
 from pipelines.client.profiles import ROWS_A_BUNDLE, profile_for  # noqa: E402
-from pipelines.loading.bundles import LINES  # noqa: E402
+from pipelines.loading.carrying import BUNDLES_AT_ONCE  # noqa: E402
 
 SYSTEM = "urn:chartferry:default:PaymentNotice"
 JSON = {"content-type": "application/fhir+json", "accept": "application/json"}
@@ -70,7 +70,7 @@ def bare_loop(url: str, patients: Sequence[str], payments: int, rows: int) -> fl
 
     parts = [range(at, min(at + rows, payments)) for at in range(0, payments, rows)]
     bundles = [conditional_bundle("PaymentNotice", [entry(n) for n in part], "transaction") for part in parts]
-    with httpx.Client(timeout=300, trust_env=False) as client, ThreadPoolExecutor(LINES) as pool:
+    with httpx.Client(timeout=300, trust_env=False) as client, ThreadPoolExecutor(BUNDLES_AT_ONCE) as pool:
         began = time.perf_counter()
         answers = pool.map(lambda bundle: client.post(f"{url}/", content=bundle, headers=JSON), bundles)
         made = sum(

@@ -143,7 +143,7 @@ class Circuit:
     some openings without a success between them, it has `given_up`.
     """
 
-    def __init__(self, failures: int = FAILURES_IN_A_ROW, openings: int = OPENINGS) -> None:
+    def __init__(self, failures: float = FAILURES_IN_A_ROW, openings: int = OPENINGS) -> None:
         self._failures, self._openings = failures, openings
         self._in_a_row = self._opened = 0
         self.open = self.trying = False

@@ -5,8 +5,9 @@ home sends between them, or what a search does not show yet, is not found.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from itertools import islice
 from threading import Lock
 
 from pipelines.client.identifiers import identifier_value
@@ -15,13 +16,10 @@ from pipelines.ledger.doubts import made_before
 from pipelines.loading.answered import SEVERAL_THERE, Posted, Result, compared
 from pipelines.loading.load import Load
 from pipelines.loading.lookup import ABSENT, NOT_SEARCHED, NOT_TOLD, ROWS_A_SEARCH, Finding, by_identifier, not_asked
-from pipelines.loading.requests import Came
 from pipelines.loading.row import Row
 
-ASKED_AHEAD = 4 * ROWS_A_SEARCH
-"""Rows that are asked for beyond those that may be under way: enough that none waits for a search, and no more, since
-an answer grows old.
-"""
+SEARCHES_AHEAD = 4
+"""Searches beyond the rows that are taken: enough that none waits for one, and no more, since an answer grows old."""
 UNFOUND = "{}: rows that another home has sent are sent once more"
 
 Ask = Callable[[Sequence[Row]], list[Row]]
@@ -94,38 +92,12 @@ def _outcome(resource_type: str, row: Row, finding: Finding) -> Posted | None:
     return Posted(Result("in_doubt" if row.intended else "planned"), f"the target could not be used: {finding.why}")
 
 
-class Asking:
-    """Rows that were read and are asked for, some in a search. They come back in their order.
-
-    ask: None where rows are not asked for. under_way: the searches that have no answer, or wait for one before them.
-    """
-
-    def __init__(self, ask: Ask | None, pool: ThreadPoolExecutor, came: Came) -> None:
-        self._ask, self._pool, self._came = ask, pool, came
-        self._unasked: deque[Row] = deque()
-        self.under_way: deque[Future[list[Row]]] = deque()
-
-    @property
-    def count(self) -> int:
-        return len(self._unasked) + ROWS_A_SEARCH * len(self.under_way)
-
-    def add(self, rows: Iterable[Row]) -> None:
-        """Take rows that were read."""
-        self._unasked.extend(rows)
-
-    def begin(self, most: int) -> None:
-        """Ask for the next rows, until so many are asked for."""
-        while self._ask and self._unasked and ROWS_A_SEARCH * len(self.under_way) < most:
-            some = [self._unasked.popleft() for _ in range(min(ROWS_A_SEARCH, len(self._unasked)))]
-            search = self._pool.submit(self._ask, some)
-            self.under_way.append(search)
-            search.add_done_callback(self._came.put)
-
-    def take(self) -> list[Row]:
-        """Return the next rows that were asked for, or need not be. Raises what the asking raised."""
-        rows = list[Row]()
-        if self._ask is None:
-            rows, self._unasked = list(self._unasked), deque()
-        while self.under_way and self.under_way[0].done():
-            rows += self.under_way.popleft().result()
-        return rows
+def asked(rows: Iterator[Row], ask: Ask, threads: Executor) -> Iterator[Row]:
+    """The rows in their order, with what was found of each. Raises what the asking raised."""
+    under_way = deque[Future[list[Row]]]()
+    while True:
+        while len(under_way) < SEARCHES_AHEAD and (some := list(islice(rows, ROWS_A_SEARCH))):
+            under_way.append(threads.submit(ask, some))
+        if not under_way:
+            return
+        yield from under_way.popleft().result()

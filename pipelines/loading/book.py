@@ -1,6 +1,6 @@
 """The book of a load: what is written before and after rows are sent, in one commit each, and counted.
 
-Which rows are sent is judged by `intake.py`; how they travel is in `bundles.py` and `lanes.py`.
+Which rows are sent is judged by `intake.py`; how they travel is in `under_way.py`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,8 +24,8 @@ class Book:
     """The entries and the counts of one load.
 
     step: how rows reach the target; lowered where the target does not do what it says. stopped: lanes with a row in
-    doubt. refused: keys of rows that were set aside. when_answered: called with each row that the target has answered,
-    once that is written, and whether it refused it.
+    doubt. refused: keys of rows that were set aside. is_ending: tells whether no more is to be read; from any thread.
+    when_answered: called with each row that the target has answered, once that is written, and whether it refused it.
     """
 
     def __init__(self, load: Load) -> None:
@@ -33,6 +33,7 @@ class Book:
         self.loaded = Loaded()
         self.stopped: set[str] = set()
         self.refused: set[str] = set()
+        self.is_ending: Callable[[], bool] = lambda: bool(self.loaded.unusable)
         self.when_answered: Callable[[Row, bool], None] = lambda *_: None
         self.notes = SharedNotes.of(load.batch, load.client, load.ledger)
         self.closing = Closing(load)

@@ -1,20 +1,29 @@
 """Carry the rows of a load to the target, in bundles or one by one, until none is left that can go now."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from math import inf
 
 from pipelines.client.pace import Circuit
+from pipelines.client.profiles import ROWS_A_BUNDLE
+from pipelines.client.steps import Step
 from pipelines.home.collecting import seldom
-from pipelines.loading.asking import Ask, Asker
+from pipelines.loading.asking import Ask, Asker, asked
 from pipelines.loading.book import Book
-from pipelines.loading.bundles import send_bundles
 from pipelines.loading.intake import Intake
-from pipelines.loading.lanes import send_by_lanes
 from pipelines.loading.lookup import BY_ITSELF, Looks
+from pipelines.loading.posting import sender
 from pipelines.loading.proving import proven
 from pipelines.loading.row import Row
+from pipelines.loading.under_way import UnderWay
 from pipelines.loading.why import Why
 
+BUNDLES_AT_ONCE = 4
+"""Bundles under way at once: the target reads some while it stores others, and can store two as one."""
+READERS = 8
+SPARE = 8
+"""Rows that are intended ahead where they go one by one."""
 LATE_SECONDS = 2.0
 """After which a request without an answer is looked for once more, before its run ends."""
 
@@ -49,16 +58,18 @@ class Carrier:
 
     def _carry(self, rows: Iterator[Row]) -> None:
         """Send rows at the load's step."""
-        book = self._book
-        rows = rows if book.step == book.load.step else self._without_a_person(rows)
-        if book.step.bundle:
-            send_bundles(book, rows, self._why)
-        else:
-            send = self._why.posting(book.confirm, book.step)
-            send = book.notes.posting(send) if book.notes else send
-            looks = None if book.step.named else self._looks
-            ask = self._ask if book.step.named and not book.step.conditional else None
-            book.loaded.unusable = send_by_lanes(book, rows, send, self._circuit, looks, ask) or book.loaded.unusable
+        book, step, batch = self._book, self._book.step, self._book.load.batch
+        rows = rows if step == book.load.step else self._without_a_person(rows)
+        at_once = max(1, BUNDLES_AT_ONCE // batch.workers) if step.bundle else batch.pace.at_once
+        most = (book.load.client.profile.rows_a_bundle or ROWS_A_BUNDLE) if step.bundle else 1
+        spare = spare_of(step, book.load.resource, at_once)
+        circuit, looks = Circuit(inf) if step.bundle else self._circuit, None if step.named else self._looks
+        with ThreadPoolExecutor(READERS, "read back") as readers:
+            if step.named and not step.conditional:
+                rows = asked(rows, self._ask, readers)
+            send = sender(book, self._why, readers.map)
+            send = book.notes.sending(send, readers.map) if book.notes else send
+            UnderWay(book, send, at_once, spare, most, circuit, looks).carry(rows)
 
     @cached_property
     def _ask(self) -> Ask:
@@ -86,3 +97,10 @@ class Carrier:
                 book.keep(row, "in_doubt")
             else:
                 yield row
+
+
+def spare_of(step: Step, resource_type: str, at_once: int) -> int:
+    """Return how many units are intended ahead. A kill leaves them in doubt: so none whose doubts need a person."""
+    if step.bundle:
+        return at_once
+    return SPARE if resource_type in BY_ITSELF else 0

@@ -1,7 +1,7 @@
 """Read the accepted rows of a batch, and judge each: sent, kept as it is known, updated, set aside, or left to wait.
 
 Rows that are unchanged by what whole pages say are noted by `unchanged.py`, and do not come here. What is judged is
-written by `book.py`; how rows travel is in `bundles.py` and `lanes.py`.
+written by `book.py`; how rows travel is in `under_way.py`.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -59,7 +59,7 @@ class Intake:
             if self._second_look is None:  # else a waiting row of a later page would come once more, with its page
                 self._release()
                 yield from self._taken_released()
-            if self._book.loaded.unusable:
+            if self._book.is_ending():
                 return
 
     def write_unchanged(self) -> None:

@@ -1,7 +1,8 @@
-"""One row in one request, with or without a condition, tried again only while that makes no second one."""
+"""How units are sent at a step. One row in one request is tried again only while that makes no second one."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Attempts
@@ -9,11 +10,27 @@ from pipelines.client.replies import Failed, NotDone, NotSent, Refused, Reply, U
 from pipelines.client.steps import BARE, Step
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.answered import TOO_LARGE, Posted, Result, existing, made, read_back, refused
+from pipelines.loading.book import Book
 from pipelines.loading.identity import Identity
 from pipelines.loading.row import Row, dated, own_identifiers
-from pipelines.loading.sending import UNKNOWN_TRIES
+from pipelines.loading.sending import UNKNOWN_TRIES, BundleSender, Send, Sent
+from pipelines.loading.why import Why
 
-Post = Callable[[Row], Posted]
+
+def sender(book: Book, why: Why, read_all: Callable[..., Any] = map) -> Send:
+    """Return what sends units at a book's step: bundles, or rows one by one. read_all: runs reads side by side."""
+    load, step = book.load, book.step
+    if step.bundle:
+        return BundleSender(load.client, load.identity, step, why.whole, read_all).send
+
+    def send(unit: Sequence[Row]) -> Sent:
+        (row,) = unit
+        if row.found:
+            return Sent({0: row.found.result}, row.found.unusable)
+        posted = post(load.client, load.resource, row, confirm=book.confirm, step=step, identity=load.identity)
+        return Sent({0: why.whole(posted.result, dated(load.resource, row))}, posted.unusable)
+
+    return send
 
 
 def post(

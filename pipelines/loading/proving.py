@@ -12,11 +12,12 @@ from itertools import islice
 from pipelines.client.client import FhirClient
 from pipelines.client.replies import NotDone, NotSent, Refused, Reply, Unknown, settled
 from pipelines.client.steps import Step
-from pipelines.loading.answered import Posted, Result, existing, made, read_back
+from pipelines.loading.answered import Result, existing, made, read_back
 from pipelines.loading.book import Book
 from pipelines.loading.identity import Identity
+from pipelines.loading.posting import sender
 from pipelines.loading.row import Row
-from pipelines.loading.sending import BundleSender
+from pipelines.loading.sending import Sent
 from pipelines.loading.why import Why
 
 MOST_TRIED = 10
@@ -32,27 +33,27 @@ def proven(book: Book, rows: Iterator[Row], why: Why) -> None:
     for row in (each if each.intended else each._replace(first_attempt_at=book.moment()) for each in free):
         book.write_down([row], [])
         other = condition and not row.intended and _under(condition, there, book.step, client, identity, row)
-        posted = Posted(other) if isinstance(other, Result) else _sent(book, row, why)
-        book.write_down([], [(row, posted.result)])
-        book.loaded.unusable = book.loaded.unusable or posted.unusable
+        sent = Sent({0: other}) if isinstance(other, Result) else _sent(book, row, why)
+        result = sent.results[0]
+        book.write_down([], [(row, result)])
+        book.loaded.unusable = book.loaded.unusable or sent.unusable
         if isinstance(other, Result) and other.state == "created":
             _lower(book, IGNORED, book.step._replace(bundle=None).below)
         if book.loaded.unusable or not book.step.conditional:
             return
-        if posted.result.state in ("created", "adopted"):
+        if result.state in ("created", "adopted"):
             if other == "kept":
                 return
-            condition, there = identity.entry(row)[1], posted.result.resource_id or ""
+            condition, there = identity.entry(row)[1], result.resource_id or ""
 
 
-def _sent(book: Book, row: Row, why: Why) -> Posted:
+def _sent(book: Book, row: Row, why: Why) -> Sent:
     """Send a row as it is; at the step below where the target takes no bundles."""
-    if book.step.bundle:
-        sent = BundleSender(book.load.client, book.load.identity, book.step, why.whole).send([row])
-        if not sent.not_offered:
-            return Posted(sent.results[0], sent.unusable)
-        _lower(book, NO_BUNDLES.format(book.step.bundle), book.step.below)
-    return why.posting(book.confirm, book.step)(row)
+    sent = sender(book, why)([row])
+    if not sent.not_offered:
+        return sent
+    _lower(book, NO_BUNDLES.format(book.step.bundle), book.step.below)
+    return sender(book, why)([row])
 
 
 def _lower(book: Book, why: str, step: Step) -> None:

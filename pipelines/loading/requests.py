@@ -1,121 +1,96 @@
-"""Requests of rows one by one, in threads of their own: how many are under way, and what came of them."""
+"""Requests side by side, in threads of their own, for the one thread that deals them out and takes their answers."""
 
-import threading
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from queue import SimpleQueue
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from functools import partial
+from threading import Condition
+from typing import Any, Generic, TypeVar
 
-from pipelines.client.pace import Circuit
-from pipelines.loading.answered import Posted
-from pipelines.loading.row import Row
-
-
-class Answer(NamedTuple):
-    """An outcome of a row, or what went wrong with it; neither where it could not be sent."""
-
-    row: Row | None = None
-    posted: Posted | BaseException | None = None
+Asked = TypeVar("Asked")
+Came = Callable[[], object]
+"""Work for the thread that deals requests out, about what came of one."""
 
 
-Came = SimpleQueue[Future[Any] | Answer]
-"""Answers, and what is done at the book, for the thread that deals rows out."""
+class Queue(Generic[Asked]):
+    """Requests of one kind.
+
+    ask: sends one, in a thread; returns what is to be noted of its answer at once, which gives the work that is left.
+    most: how many may be under way now. waiting: those that no thread has taken. under_way: how many threads have one.
+    """
+
+    def __init__(self, ask: Callable[[Asked], Callable[[], Came | None]], most: Callable[[], int]) -> None:
+        self.ask, self.most = ask, most
+        self.waiting: deque[Asked] = deque()
+        self.under_way = 0
+
+    @property
+    def free(self) -> int:
+        """Return how many requests may begin now."""
+        return max(0, min(len(self.waiting), self.most() - self.under_way))
 
 
 class Requests:
-    """Requests under way. A worker that has an answer takes the next intended row itself: it waits for no dealing.
+    """Requests that wait, are under way or have been answered, and the error that ends them.
 
-    intended: rows whose intents are committed. busy: how many are under way. unusable: why the target cannot be used.
-    failed: the error that ends the sending. `_lock` guards all of these, and the circuit.
+    `changed` guards all of this, and all that `ask` and `most` share. A thread takes its request itself: what no thread
+    has taken was not sent. It counts the request out in the step that puts the answer down: nobody waits for an answer
+    that is there.
     """
 
-    def __init__(
-        self,
-        send: Callable[[Row], Posted],
-        confirm: Callable[[], None],
-        pool: ThreadPoolExecutor,
-        at_once: int,
-        circuit: Circuit,
-        came: Came,
-    ) -> None:
-        self._send, self._confirm, self._pool, self._came = send, confirm, pool, came
-        self.at_once, self.circuit = at_once, circuit
-        self.intended: deque[Row] = deque()
-        self.busy = 0
-        self.unusable: str | None = None
+    def __init__(self) -> None:
+        self.changed = Condition()
         self.failed: BaseException | None = None
-        self._lock = threading.Lock()
+        self._came: list[Came] = []
+        self._queues: dict[Queue[Any], Executor] = {}
+
+    def open(self, queue: Queue[Any], threads: Executor) -> None:
+        """Have the requests of a queue sent by these threads."""
+        self._queues[queue] = threads
+
+    def put(self, queue: Queue[Asked], asked: Iterable[Asked]) -> None:
+        with self.changed:
+            queue.waiting.extend(asked)
 
     def fail(self, error: BaseException) -> None:
+        """End the sending: the first error is its reason. Takes no lock: Ctrl-C may come in the middle of this, too."""
         self.failed = self.failed or error
 
-    @property
-    def ending(self) -> bool:
-        return bool(self.unusable or self.failed)
+    def take(self, wait: bool) -> list[Came]:
+        """Let requests begin, and take what has come, or wait for it. Nothing comes where none is under way or can
+        begin.
+        """
+        with self.changed:
+            for queue, threads in self._queues.items():
+                for _ in range(queue.free):
+                    threads.submit(self._work, queue)
+            if wait:
+                self.changed.wait_for(
+                    lambda: self._came or not any(each.under_way or each.free for each in self._queues)
+                )
+            came, self._came = self._came, []
+        return came
 
-    @property
-    def may_begin(self) -> bool:
-        return not self.ending and not self.circuit.open
-
-    def free(self) -> int:
-        """Return how many requests more may be under way."""
-        if not self.may_begin:
-            return 0
-        return max(0, (1 if self.circuit.trying else self.at_once) - self.busy)
-
-    def are_under_way(self) -> bool:
-        """True if an answer is to come."""
-        with self._lock:
-            return bool(self.busy or (self.intended and self.free()))
-
-    def call(self) -> None:
-        """Call as many workers as may send what is intended."""
-        with self._lock:
-            called = min(len(self.intended), self.free())
-        for _ in range(called):
-            self._pool.submit(self._work)
-
-    def _work(self) -> None:
-        """In a thread of its own: send intended rows, one after another, as long as that may be."""
-        with self._lock:
-            row = self._take()
-            if self.failed:
-                self._came.put(Answer())  # the caller may wait for what is not taken any more
-        while row and self._is_still_ours(row):
+    def _work(self, queue: Queue[Any]) -> None:
+        """In a thread: send a request, and then the next that waits. Nobody else has to be waited for in between."""
+        while asked := self._taken(queue):
             try:
-                posted: Posted | BaseException = row.found or self._send(row)
-            except BaseException as error:  # noqa: BLE001 - it is raised where answers are taken
-                posted = error
-            row = self._note(row, posted)
+                note = queue.ask(asked)
+            except BaseException as error:  # noqa: BLE001 - it is raised where the sending ends
+                note = partial(self.fail, error)
+            with self.changed:
+                queue.under_way -= 1
+                try:
+                    if came := note():
+                        self._came.append(came)
+                except BaseException as error:  # noqa: BLE001 - it is raised where the sending ends
+                    self.fail(error)
+                self.changed.notify_all()
 
-    def _take(self) -> Row | None:
-        """Return the next row to be sent, if one may be. The caller holds the lock."""
-        row = self.intended.popleft() if self.intended and self.free() else None
-        self.busy += bool(row)
-        return row
-
-    def _is_still_ours(self, row: Row) -> bool:
-        """True if this loader has the target: since the row's commit so much time may have passed that it lost it."""
-        try:
-            self._confirm()
-        except BaseException as error:  # noqa: BLE001 - it is raised where the sending ends
-            with self._lock:
-                self.intended.appendleft(row)
-                self.fail(error)
-                self.busy -= 1
-                self._came.put(Answer())
-            return False
-        return True
-
-    def _note(self, row: Row, posted: Posted | BaseException) -> Row | None:
-        """Note what an answer says of the target; return the row to be sent next in its place, if any."""
-        with self._lock:
-            if isinstance(posted, Posted):
-                self.unusable = self.unusable or posted.unusable
-                self.circuit.note(posted.result.state != "in_doubt")
-            else:
-                self.fail(posted)
-            self.busy -= 1
-            self._came.put(Answer(row, posted))
-            return self._take()
+    def _taken(self, queue: Queue[Asked]) -> Asked | None:
+        with self.changed:
+            if not queue.free:
+                self.changed.notify_all()  # who waits for what is not taken any more
+                return None
+            queue.under_way += 1
+            return queue.waiting.popleft()

@@ -17,9 +17,8 @@ from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import Held
 from pipelines.ledger.notes import RESPONSE, Group, keep_members, members_of
 from pipelines.ledger.states import ASKED, MADE
-from pipelines.loading.answered import Posted, Result, read_back
+from pipelines.loading.answered import Result, read_back
 from pipelines.loading.loaded import Batch
-from pipelines.loading.posting import Post
 from pipelines.loading.row import Row
 from pipelines.loading.sending import Send, Sent
 
@@ -112,31 +111,8 @@ class SharedNotes:
             if len(by_group) > GROUPS_KEPT:
                 del by_group[next(iter(by_group))]
 
-    # -- one request a row
-
-    def posting(self, post: Post) -> Post:
-        """Posts a row into the note of its group, where there is one."""
-
-        def shared(row: Row) -> Posted:
-            group = self.group(row)
-            if group is None:
-                return post(row)
-            try:
-                found = self.find([group], [row.key])
-            except TargetUnusable as error:
-                return Posted(_unsent(row), str(error))
-            if group in found.held:
-                return Posted(_unsent(row))
-            posted = post(in_note(row, found.note(group)))
-            self.made(group, posted.result)
-            return posted
-
-        return shared
-
-    # -- bundles
-
     def sending(self, send: Send, read_all: Callable[..., Any]) -> Send:
-        """Send bundles in turns: the first row of each group that has no note yet, then the others into its note."""
+        """Send units in turns: the first row of each group that has no note yet, then the others into its note."""
         return _InTurns(self, send, read_all).send
 
 
@@ -163,7 +139,7 @@ class _InTurns:
         free = [at for at in left if groups[at] not in found.held]
         heads = _heads(rows, groups, free, found.notes)
         going = [at for at in free if groups[at] is None or groups[at] in found.notes or at in heads]
-        part = self._send([in_note(rows[at], found.note(groups[at])) for at in going])
+        part = self._send([in_note(rows[at], found.note(groups[at])) for at in going]) if going else Sent()
         for place, result in part.results.items():
             sent.results[going[place]] = result
             self._notes.made(groups[going[place]], result)

@@ -1,7 +1,7 @@
 """The load stage: accepted records through the ledger to the target, each in exactly one known state at the end.
 
-Which rows are sent is judged in `intake.py`, and written in `book.py`; `bundles.py` and `lanes.py` (one request a row)
-send them, after `proving.py` has seen by the first ones that the target does as it says.
+Which rows are sent is judged in `intake.py`, and written in `book.py`; `under_way.py` sends them, in bundles or one by
+one, after `proving.py` has seen by the first ones that the target does as it says.
 """
 
 from pipelines.ledger.doubts import forget_sightings

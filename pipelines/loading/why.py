@@ -5,13 +5,10 @@ from functools import partial
 from typing import Any
 
 from pipelines.client.replies import NoResult
-from pipelines.client.steps import Step
 from pipelines.feeds.mapping.origins import Origins
 from pipelines.ledger.rows import Reason
-from pipelines.loading.answered import TOO_LARGE, Posted, Result
+from pipelines.loading.answered import TOO_LARGE, Result
 from pipelines.loading.load import Load
-from pipelines.loading.posting import Post, post
-from pipelines.loading.row import Row, dated
 from pipelines.loading.sending import OF_THE_CONTENT
 
 MOST = 5_000
@@ -38,17 +35,6 @@ class Why:
             self._left -= MOST // FAILURES
             return result
         return result._replace(others=_others(result.outcome, issues))
-
-    def posting(self, confirm: Callable[[], None], step: Step) -> Post:
-        """Posts a row alone at a step, and asks where it is refused. confirm: see `post`."""
-        load = self._load
-        send = partial(post, load.client, load.resource, confirm=confirm, step=step, identity=load.identity)
-
-        def asked(row: Row) -> Posted:
-            posted = send(row)
-            return posted._replace(result=self.whole(posted.result, dated(load.resource, row).encode()))
-
-        return asked if self._left else send
 
 
 def reasons_of(result: Result, body: str, origins: Origins) -> list[Reason]:

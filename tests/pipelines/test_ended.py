@@ -247,21 +247,22 @@ def test_a_correction_is_set_aside_while_the_record_is_in_doubt_from_a_plain_exp
 
 @pytest.mark.parametrize("practice", [True], ids=["with additions"], indirect=True)
 @pytest.mark.usefixtures("exported")
-def test_a_row_that_waits_behind_a_doubt_is_not_sent_once_its_reject_was_discarded(practice, monkeypatch):
+def test_a_row_that_was_intended_and_not_sent_is_not_sent_once_its_reject_was_discarded(practice, monkeypatch):
     """LEDGER-07: what is true when a row is sent counts, and not when it came."""
-    monkeypatch.setattr("pipelines.loading.bundles.ROWS_A_BUNDLE", 1)
-    practice.target.faults = [""] + ["lost_before"] * 20
-    rows = "".join(f"k{n},p2,{n}.00,2026-03-0{n},\n" for n in (3, 4)) + ROWS["k2"].replace("-01,", "-09,")
+    monkeypatch.setattr("pipelines.loading.carrying.ROWS_A_BUNDLE", 1)
+    monkeypatch.setattr("pipelines.loading.carrying.BUNDLES_AT_ONCE", 1)
+    practice.target.faults = ["lost_before"] * 20
+    rows = "".join(f"k{n},p1,{n}.00,2026-03-0{n},\n" for n in range(3, 7)) + ROWS["k2"].replace("-01,", "-09,")
     practice.take(HEADER + rows, "payments-mended.csv")
     assert ("k2",) in practice.rows("SELECT key FROM record WHERE state = 'planned'")
     practice.run("rejects", "discard", practice.ids()["k2"], "--why", "entered twice")
     practice.target.faults = []
     assert practice.run("import")[0] == 3
-    assert amounts(practice) == [3, 4]
+    assert amounts(practice) == [3, 4, 5, 6]
     assert practice.rows("SELECT state FROM record WHERE key = 'k2'") == [("refused",)]
     assert sorted(practice.rows("SELECT source_key, state FROM reject")) == [("k2", "discarded"), ("k2", "open")]
     counts = practice.rows("SELECT accepted, rejected, refused FROM batch WHERE accepted > 0")
-    assert counts == [(3, 0, 1)]
+    assert counts == [(5, 0, 1)]
 
 
 def test_after_an_undo_of_a_wrong_correction_the_right_one_goes_and_no_second_one(practice):

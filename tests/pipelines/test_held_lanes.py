@@ -87,7 +87,7 @@ def test_a_run_that_was_killed_holds_the_lanes_of_rows_it_did_not_reach(asked, c
         return post(client, resource, row, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.loading.why.post", killed)
+        patched.setattr("pipelines.loading.posting.post", killed)
         assert chartferry("import", first)[0] == 130
     before = sorted(amounts(target, "p1") + amounts(target, "p2"))
     [two] = asked("import", second)["batches"]

@@ -66,6 +66,7 @@ class Book:
         self.loaded = SimpleNamespace(unusable=None, move=lambda *_: None)
         self.stopped, self.refused = set[str](), set[str]()
         self.when_answered: Callable[[Row, bool], None] = lambda *_: None
+        self.is_ending: Callable[[], bool] = bool
 
     def adopted(self, row: Row, _: str) -> None:
         self.when_answered(row, False)

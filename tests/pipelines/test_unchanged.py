@@ -323,6 +323,27 @@ def test_rows_of_several_pages_are_written_in_one_commit_in_the_order_of_their_l
     assert written == [sorted(row[0] for row in before.accepted)]
 
 
+@pytest.mark.by_hand
+def test_no_page_is_read_once_the_load_is_ending(
+    two_ledgers: Callable[[], tuple[Ledger, Ledger]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C waits for what is read until a row is to be sent, which may be never."""
+    before = drawn(Dice(1))._replace(part=None)
+    ledger, _ = two_ledgers()
+    read, note = list[int](), Unchanged.note
+
+    def interrupted(self: Unchanged, page: pa.RecordBatch, held: Any) -> Left:
+        read.append(page.num_rows)
+        self._book.is_ending = lambda: True
+        return note(self, page, held)
+
+    monkeypatch.setattr(accepted, "ROWS_A_LOOK", 17)
+    monkeypatch.setattr(Unchanged, "note", interrupted)
+    monkeypatch.setattr(intake, "update_tasks", lambda *_: None)
+    outcome(ledger, fill(ledger, before, tmp_path), before, [])
+    assert read == [17]
+
+
 def test_keys_that_landed_are_told_of_only_where_rejects_wait_for_them(
     home: Path, asked: Callable[..., dict[str, Any]]
 ) -> None:

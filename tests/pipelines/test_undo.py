@@ -12,7 +12,7 @@ from pipelines.corrections import undo as undoing
 from pipelines.home import disk
 from pipelines.home.exits import INTERRUPTED
 from pipelines.ledger.tables import LedgerError
-from pipelines.loading import bundles
+from pipelines.loading import carrying
 from pipelines.runs.lines import SHOWN_NEXT
 from tests.support.commands import totals_close
 from tests.support.exports import QUESTIONS, TASKS, payments, put, tasks
@@ -57,7 +57,7 @@ def test_undo_takes_tasks_back_and_again_loads_them_anew(home, target, asked, ch
 @pytest.fixture
 def few_a_bundle(monkeypatch):
     """Lets 50 rows be as many as a bundle may have."""
-    monkeypatch.setattr(bundles, "ROWS_A_BUNDLE", 50)
+    monkeypatch.setattr(carrying, "ROWS_A_BUNDLE", 50)
     monkeypatch.setattr(undoing, "ROWS_A_BUNDLE", 50)
 
 

@@ -1,4 +1,4 @@
-"""Rows one by one under random schedules, by seed: whatever comes when, the sending ends, and each row as one thing."""
+"""Rows under way under random schedules, by seed: whatever comes when, the sending ends, and each row as one thing."""
 
 import faulthandler
 import random
@@ -7,18 +7,23 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pipelines.client.pace import Circuit, Pace
+from pipelines.client.pace import Circuit
+from pipelines.client.steps import BARE, BATCH
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.answered import Posted, Result
-from pipelines.loading.lanes import send_by_lanes
+from pipelines.loading.asking import asked
+from pipelines.loading.carrying import spare_of
 from pipelines.loading.row import Row
+from pipelines.loading.sending import Sent
+from pipelines.loading.under_way import UnderWay
 
 SEEDS = 400
 LONGEST_SECONDS = 60.0
@@ -41,21 +46,32 @@ class World:
         self.lock, self.own = threading.Lock(), threading.local()
         self.resource = dice.choice(["Task", "PaymentNotice", "QuestionnaireResponse"])
         self.at_once, self.circuit = dice.choice([1, 2, 3, 8]), Circuit(dice.choice([1, 3, 5]), dice.choice([0, 1, 3]))
-        pace = Pace(at_once=self.at_once)
-        self.load = SimpleNamespace(resource=self.resource, client=self, batch=SimpleNamespace(pace=pace))
+        self.most, self.step = dice.choice([(1, BARE), (1, BARE), (2, BATCH), (5, BATCH)])
+        self.load = SimpleNamespace(resource=self.resource, client=self)
+        self.loaded = SimpleNamespace(unusable=None)
         lanes, patients = dice.choice([1, 2, 5, 50]), dice.choice([0, 1, 3, 20])
         self.rows = [self._row(number, lanes, patients) for number in range(dice.choice([0, 1, 3, 10, 40, 120]))]
         often = {"doubt": dice.choice([0.02, 0.2, 0.8]), "refused": 0.2, "away": 0.03, "send": 0.03, "confirm": 0.03}
-        often |= {"ask": 0.1, "found": 0.3, "write": 0.05, "look": 0.1, "read": 0.1, "lose": 0.02, "still away": 0.3}
+        often |= {
+            "ask": 0.1,
+            "found": 0.3,
+            "unsent": 0.1,
+            "write": 0.05,
+            "look": 0.1,
+            "read": 0.1,
+            "lose": 0.02,
+            "still away": 0.3,
+        }
         self.often = {what: share for what, share in often.items() if dice.random() < 0.35}
-        self.asks = dice.random() < 0.5
+        self.asks = dice.random() < 0.3
         self.slow = dice.choice([0, 0, 0.0003, 0.002])
         self.stopped: set[str] = set()
         self.noted: set[str] = set()
         self.intents: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
         self.under_way: Counter[str] = Counter()
-        self.last_of: dict[str, int] = {}
+        self.requests = self.busy = 0
+        self.last: dict[str, int] = {}
         self.known: dict[str, Result] = {}
         self.written: dict[str, Result] = {}
         self.held: set[str] = set()
@@ -88,7 +104,7 @@ class World:
     def failing(self) -> None:
         with self.lock:
             if self.sent_before_failing is None:
-                self.sent_before_failing = self.sent.total()
+                self.sent_before_failing = self.requests
 
     def has_still(self) -> None:
         if self.happens("lose"):
@@ -137,7 +153,9 @@ class World:
             self.not_written += 1
             self.failing()
             raise Fault("write")
-        self.never(self.resource == "PaymentNotice" and len(intended) > self.at_once, "payments intended ahead")
+        spare = spare_of(self.step, self.resource, self.at_once)
+        most = 1 if self.circuit.trying else self.at_once + spare
+        self.never(len(intended) > most * self.most, "too many intended")
         with self.lock:
             self.intents.update(row.key for row in intended)
         self._note(results)
@@ -171,40 +189,52 @@ class World:
         self.known[row.key] = Result("adopted", f"r-{row.key}")
         return Posted(self.known[row.key])
 
-    def send(self, row: Row) -> Posted:
+    def send(self, unit: Sequence[Row]) -> Sent:
+        lanes = {row.lane for row in unit}
         with self.lock:
             self.never(not getattr(self.own, "confirmed", False), "sent by one who has not asked for the lease")
             self.own.confirmed = False
-            self.sent[row.key] += 1
-            self.under_way[row.lane] += 1
-            self.never(self.last_of.get(row.lane, -1) > row.line, "sent before an earlier row of its lane")
-            self.last_of[row.lane] = row.line
-            self.never(self.intents[row.key] != 1, "sent without one intent")
-            self.never(self.sent[row.key] > 1, "sent twice")
-            self.never(row.found is not None, "sent though it is there")
-            self.never(self.under_way[row.lane] > 1, "two of a lane at once")
-            self.never(row.lane in self.doubted, "sent behind a row in doubt")
-            self.never(self.under_way.total() > (1 if self.circuit.trying else self.at_once), "too many at once")
+            self.sent.update(row.key for row in unit)
+            self.requests += 1
+            self.under_way.update(lanes)
+            self.never(len(unit) > self.most, "too many together")
+            self.never(any(self.intents[row.key] != 1 for row in unit), "sent without one intent")
+            self.never(any(self.sent[row.key] > 1 for row in unit), "sent twice")
+            self.never(any(self.under_way[lane] > 1 for lane in lanes), "two of a lane at once")
+            self.never(not lanes.isdisjoint(self.doubted), "sent behind a row in doubt")
+            for row in unit:
+                self.never(self.last.get(row.lane, -1) > row.line, "sent before a row that comes first")
+                self.last[row.lane] = row.line
+            self.busy += 1
+            self.never(self.busy > (1 if self.circuit.trying else self.at_once), "too many at once")
         try:
             self.pause()
             self.may_fail("send")
-            posted = self._answer(row)
-            self.known[row.key] = posted.result
-            self.doubted |= {row.lane} if posted.result.state == "in_doubt" else set()
-            return posted
+            sent = Sent({at: self._answer(row) for at, row in enumerate(unit)}, self._away())
+            self.known |= {row.key: sent.results[at] for at, row in enumerate(unit)}
+            self.doubted |= {unit[at].lane for at, result in sent.results.items() if result.state == "in_doubt"}
+            return sent
         finally:
             with self.lock:
-                self.under_way -= Counter([row.lane])
+                self.busy -= 1
+                self.under_way -= Counter(lanes)
 
-    def _answer(self, row: Row) -> Posted:
+    def _away(self) -> str | None:
         if self.happens("away"):
             self.failing()
-            return Posted(Result("in_doubt" if row.intended else "planned"), "away")
+            return "away"
+        return None
+
+    def _answer(self, row: Row) -> Result:
+        if row.found:
+            return row.found.result
         if self.happens("doubt"):
-            return Posted(Result("in_doubt"))
+            return Result("in_doubt")
+        if self.happens("unsent"):
+            return Result("in_doubt" if row.intended else "planned")
         if self.happens("refused"):
-            return Posted(Result("refused", None, 422, {}))
-        return Posted(Result("created", f"r-{row.key}", 201))
+            return Result("refused", None, 422, {})
+        return Result("created", f"r-{row.key}", 201)
 
 
 def ended(world: World) -> BaseException | str | None:
@@ -212,12 +242,18 @@ def ended(world: World) -> BaseException | str | None:
     faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
     try:
         it: Any = world
-        looks, ask = (None, world.ask) if world.asks else (it, None)
-        return send_by_lanes(it, world.rows_to_send(), world.send, world.circuit, looks, ask)
+        looks = it if world.step == BARE else None
+        spare = spare_of(world.step, world.resource, world.at_once)
+        way = UnderWay(it, world.send, world.at_once, spare, world.most, world.circuit, looks)
+        with ThreadPoolExecutor(4) as threads:
+            rows = world.rows_to_send()
+            way.carry(asked(rows, world.ask, threads) if world.asks else rows)
     except (Fault, LeaseLost) as error:
         return error
     finally:
         faulthandler.cancel_dump_traceback_later()
+    why: str | None = world.loaded.unusable
+    return why
 
 
 def check_rows(world: World, end: BaseException | str | None) -> None:
@@ -255,5 +291,5 @@ def test_whatever_comes_when_each_row_ends_as_one_thing() -> None:
         assert (seed, world.wrong) == (seed, [])
         check_rows(world, end)
         before = world.sent_before_failing
-        assert before is None or world.sent.total() - before <= world.at_once + LATE
+        assert before is None or world.requests - before <= world.at_once + LATE
     assert ends.keys() == {"NoneType", "str", "Fault", "LeaseLost"}

@@ -1,7 +1,9 @@
-"""Rows one by one: which are intended before a request is free for them, and what becomes of those never sent."""
+"""Rows under way: which are intended before a request is free for them, and what becomes of those never sent."""
 
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -9,15 +11,18 @@ from typing import Any
 
 import pytest
 
-from pipelines.client.pace import Circuit, Pace, Patience
+from pipelines.client.pace import Circuit, Patience
 from pipelines.client.replies import NotSent
+from pipelines.client.steps import BARE
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.ledger.states import UNDECIDED
-from pipelines.loading.answered import Posted, Result
-from pipelines.loading.lanes import SPARE, _Lanes, send_by_lanes
+from pipelines.loading.answered import Result
+from pipelines.loading.carrying import SPARE, spare_of
 from pipelines.loading.posting import post
 from pipelines.loading.row import Row
+from pipelines.loading.sending import Sent
+from pipelines.loading.under_way import LINES_A_ROW, UnderWay
 
 AT_ONCE = 2
 
@@ -31,9 +36,10 @@ class Book:
 
     def __init__(self, resource: str, rows: int, lost_at: int | None = None) -> None:
         self.rows, self.lost_at = rows, lost_at
-        client, pace = SimpleNamespace(wait_until_it_answers=lambda _: None), Pace(at_once=AT_ONCE)
-        self.load = SimpleNamespace(resource=resource, client=client, batch=SimpleNamespace(pace=pace))
+        client = SimpleNamespace(wait_until_it_answers=lambda _: None)
+        self.load, self.loaded = SimpleNamespace(resource=resource, client=client), SimpleNamespace(unusable=None)
         self.lost = False
+        self.is_ending: Callable[[], bool] = bool
         self.stopped: set[str] = set()
         self.writes: list[list[str]] = []
         self.came: dict[str, str] = {}
@@ -74,24 +80,27 @@ class Book:
 class Target:
     """Answers no request before `go`, then each with the same; before it answers it does `first`."""
 
-    def __init__(self, answer: Posted, first: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, answer: Sent, first: Callable[[], None] = lambda: None) -> None:
         self.go, self.answer, self.first = threading.Event(), answer, first
         self.sent: list[str] = []
 
-    def __call__(self, row: Row) -> Posted:
-        self.sent.append(row.key)
+    def __call__(self, unit: Sequence[Row]) -> Sent:
+        self.sent += [row.key for row in unit]
         self.go.wait()
         self.first()
         return self.answer
 
 
 def sent(book: Any, target: Target, looks: Any = None) -> str | None:
-    """Send the rows of a book, two at once."""
-    return send_by_lanes(book, book.rows_to_send(), target, Circuit(), looks)
+    """Send the rows of a book, two at once; return why it ended early."""
+    spare = spare_of(BARE, book.load.resource, AT_ONCE)
+    UnderWay(book, target, AT_ONCE, spare, 1, Circuit(), looks).carry(book.rows_to_send())
+    ended: str | None = book.loaded.unusable
+    return ended
 
 
-MADE = Posted(Result("created", "r", 201))
-AWAY = Posted(Result("planned"), "the target could not be used")
+MADE = Sent({0: Result("created", "r", 201)})
+AWAY = Sent({0: Result("planned")}, "the target could not be used")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +137,7 @@ def test_who_lost_the_lease_leaves_what_it_intended_to_who_has_it() -> None:
 
 
 @pytest.mark.parametrize(("answer", "facts"), [(MADE, AT_ONCE), (AWAY, 0)])
-def test_rows_intended_ahead_are_not_sent_by_who_was_silent_too_long(answer: Posted, facts: int) -> None:
+def test_rows_intended_ahead_are_not_sent_by_who_was_silent_too_long(answer: Sent, facts: int) -> None:
     """LEDGER-10: the process was stopped while requests were under way; another loader has settled the rest by now."""
     book = Book("Task", 20)
     under_way = threading.Barrier(AT_ONCE)
@@ -196,28 +205,66 @@ def test_an_interrupt_while_threads_are_called_ends_the_sending(monkeypatch: pyt
         calls = 0
 
         def submit(self, *given: Any) -> Any:  # type: ignore[override]
-            lane = self._thread_name_prefix == "lane"
-            Interrupted.calls += lane
-            if lane and Interrupted.calls == AT_ONCE:
+            sends = self._thread_name_prefix == "send"
+            Interrupted.calls += sends
+            if sends and Interrupted.calls == AT_ONCE:
                 raise KeyboardInterrupt
             return super().submit(*given)
 
-    monkeypatch.setattr("pipelines.loading.lanes.ThreadPoolExecutor", Interrupted)
+    monkeypatch.setattr("pipelines.loading.under_way.ThreadPoolExecutor", Interrupted)
     assert_an_interrupt_loses_nothing()
 
 
-@pytest.mark.parametrize("taking", ["_answered", "_has_read", "_has_written"])
+@pytest.mark.parametrize("taking", ["_answered", "_read", "_write_down"])
 def test_an_interrupt_while_an_answer_is_taken_loses_nothing(monkeypatch: pytest.MonkeyPatch, taking: str) -> None:
     """LEDGER-01: what came is written down, the rest taken back, nor is anything waited for in vain."""
-    take, interrupts = getattr(_Lanes, taking), iter([signal.SIGINT])
+    take, interrupts = getattr(UnderWay, taking), iter([signal.SIGINT])
 
-    def interrupted(self: _Lanes, *what: Any) -> None:
+    def interrupted(self: UnderWay, *what: Any) -> None:
         for interrupt in interrupts:
             signal.raise_signal(interrupt)
         take(self, *what)
 
-    monkeypatch.setattr(_Lanes, taking, interrupted)
+    monkeypatch.setattr(UnderWay, taking, interrupted)
     assert_an_interrupt_loses_nothing()
+
+
+def test_an_interrupt_while_rows_are_read_ends_the_reading() -> None:
+    """Whoever reads a long file of rows that the target has already gives none of them, and sees that it is to end."""
+
+    class Reading(Book):
+        def rows_to_send(self) -> Iterator[Row]:
+            yield row(1)
+            os.kill(os.getpid(), signal.SIGINT)
+            until = time.monotonic() + 60
+            while not self.is_ending():
+                assert time.monotonic() < until
+
+    with pytest.raises(KeyboardInterrupt):
+        sent(Reading("Task", 1), Target(MADE))
+
+
+def test_what_came_is_written_however_many_rows_of_a_stopped_lane_are_read() -> None:
+    """LEDGER-01: a kill while they are read leaves in doubt what is under way, and not what was answered long ago."""
+    target, first, written = Target(MADE), 4 * LINES_A_ROW * AT_ONCE, list[int]()
+
+    class Reading(Book):
+        def rows_to_send(self) -> Iterator[Row]:
+            self.stopped.add("stopped")
+            yield from map(row, range(first))
+            for number in range(4_000):
+                if number == 500:
+                    until = time.monotonic() + 60
+                    while len(target.sent) < AT_ONCE + SPARE:
+                        assert time.monotonic() < until
+                yield row(first + number)._replace(lane="stopped")
+            written.append(len(self.came))
+
+    book = Reading("Task", 0)
+    target.go.set()
+    assert sent(book, target) is None
+    assert written[0] > 0
+    assert len(book.came) == first
 
 
 def test_looks_that_fail_end_the_sending_and_lose_nothing() -> None:

@@ -1,0 +1,167 @@
+"""Lines on which rows go to a target side by side: which rows go together, and in which order.
+
+A unit is what goes in one request: one row, or those of a bundle. A line has one unit in hand at a time.
+"""
+
+from bisect import insort
+from collections import deque
+from dataclasses import dataclass, field
+
+from pipelines.loading.row import Row
+
+Unit = list[Row]
+
+CHARACTERS_A_UNIT = 8_000_000
+ROWS_AHEAD = 2_000
+"""Rows that wait at most, unless lines that are full have more: others are found behind the rows of a long lane."""
+AHEAD_ON_A_LINE = 4
+"""Rows that are to wait on a line, even if they go one by one: their patients are looked at meanwhile."""
+
+
+class Patients:
+    """Patients whose resources at the target are noted before rows of theirs go; of none where `noted` is None."""
+
+    def __init__(self, noted: set[str] | None) -> None:
+        self._noted = noted
+        self._asked = set(noted or ())
+        self._to_look: list[Row] = []
+
+    def ask(self, row: Row) -> None:
+        """Have the patient of a row noted, once."""
+        if self._noted is not None and row.patient_id and row.patient_id not in self._asked:
+            self._asked.add(row.patient_id)
+            self._to_look.append(row)
+
+    def taken_to_look(self) -> list[Row]:
+        """Return rows whose patients are to be noted before they go, each patient once."""
+        taken, self._to_look = self._to_look, []
+        return taken
+
+    def note(self, patient_id: str) -> None:
+        """Let the rows of a patient go, whose resources are noted now."""
+        if self._noted is not None:
+            self._noted.add(patient_id)
+
+    def may_go(self, row: Row) -> bool:
+        return self._noted is None or not row.patient_id or row.patient_id in self._noted
+
+
+@dataclass(slots=True)
+class _Line:
+    """Rows that wait on a line, and the characters of their bodies."""
+
+    rows: deque[Row] = field(default_factory=deque)
+    size: int = 0
+
+
+class Lines:
+    """Rows that were read and have no outcome yet. All of a lane are on one line: in order, and none beside another.
+
+    abreast: lines that are filled side by side, before others. most: rows of a unit. stopped: lanes of which nothing
+    more is sent.
+    """
+
+    def __init__(self, number: int, abreast: int, most: int, stopped: set[str], patients: Patients) -> None:
+        self._abreast, self._most, self._stopped, self._patients = abreast, most, stopped, patients
+        self._full = max(most, AHEAD_ON_A_LINE)
+        self._most_rows = max(ROWS_AHEAD, 2 * number * self._full)
+        self._most_characters = 2 * number * CHARACTERS_A_UNIT
+        self._lines = [_Line() for _ in range(number)]
+        self._rows = self._size = 0
+        self._short = [*range(number)]
+        self._free = [*range(number)]
+        self._of_lane: dict[str, list[int]] = {}
+        self._have_stopped = len(stopped)
+
+    @property
+    def want_rows(self) -> bool:
+        """True if more rows are to be read: a line is short of them, and not too many wait on the others."""
+        return bool(self._short) and self._rows < self._most_rows and self._size < self._most_characters
+
+    @property
+    def are_empty(self) -> bool:
+        """True if no row waits."""
+        return not self._rows
+
+    def add(self, row: Row) -> bool:
+        """Take a row that was read; return False where its lane has stopped."""
+        if row.lane in self._stopped:
+            return False
+        of_lane = self._of_lane.get(row.lane)
+        if of_lane is None:
+            of_lane = self._of_lane[row.lane] = [self._shortest(), 0]
+        of_lane[1] += 1
+        self._more(of_lane[0], row)
+        self._patients.ask(row)
+        return True
+
+    def take(self, most: int) -> list[Unit]:
+        """Return units of free lines, at most so many: no row of a stopped lane, or of a patient who is not noted."""
+        units = list[Unit]()
+        self._drop_stopped()
+        for line in [*self._free]:
+            if len(units) < most and (unit := self._unit(line)):
+                self._free.remove(line)
+                units.append(unit)
+        return units
+
+    def end(self, unit: Unit) -> None:
+        """Let a unit go, which has its outcome: its line is free."""
+        self._free.append(self._of_lane[unit[0].lane][0])
+        for row in unit:
+            self._let_go(row)
+        self._drop_stopped()
+
+    def _unit(self, line: int) -> Unit:
+        waiting, unit, size = self._lines[line].rows, Unit(), 0
+        while waiting and len(unit) < self._most:
+            row = waiting[0]
+            if not self._patients.may_go(row) or (unit and size + len(row.body) > CHARACTERS_A_UNIT):
+                break
+            unit.append(waiting.popleft())
+            size += len(row.body)
+        self._less(line, len(unit), size)
+        return unit
+
+    def _drop_stopped(self) -> None:
+        """Drop the rows of lanes that have stopped: others are read in their place."""
+        if len(self._stopped) == self._have_stopped:
+            return
+        self._have_stopped = len(self._stopped)
+        for number, line in enumerate(self._lines):
+            if dropped := [row for row in line.rows if row.lane in self._stopped]:
+                line.rows = deque(row for row in line.rows if row.lane not in self._stopped)
+                self._less(number, len(dropped), sum(len(row.body) for row in dropped))
+                for row in dropped:
+                    self._let_go(row)
+
+    def _more(self, number: int, row: Row) -> None:
+        line, size = self._lines[number], len(row.body)
+        line.rows.append(row)
+        line.size += size
+        self._rows += 1
+        self._size += size
+        if self._is_full(line) and number in self._short:
+            self._short.remove(number)
+
+    def _less(self, number: int, rows: int, size: int) -> None:
+        line = self._lines[number]
+        line.size -= size
+        self._rows -= rows
+        self._size -= size
+        if number not in self._short and not self._is_full(line):
+            insort(self._short, number)
+
+    def _let_go(self, row: Row) -> None:
+        """A lane that has no other rows here may go on another line."""
+        of_lane = self._of_lane[row.lane]
+        of_lane[1] -= 1
+        if not of_lane[1]:
+            del self._of_lane[row.lane]
+
+    def _shortest(self) -> int:
+        lines = self._short[: self._abreast] or range(len(self._lines))
+        return min(lines, key=lambda number: len(self._lines[number].rows))
+
+    def _is_full(self, line: _Line) -> bool:
+        return len(line.rows) >= self._full or line.size >= CHARACTERS_A_UNIT

@@ -1,0 +1,231 @@
+"""Rows under way to a target: intents before each request, outcomes after it, several requests at once.
+
+One thread deals: it alone reads rows, writes the book and changes what the book knows; others send. An outcome that is
+not known stays so: the row is in doubt, its lane stops, nothing is sent again by itself. At a target that is asked by
+content, what a patient has there is noted before the first row of that patient: it tells later what a request in doubt
+can have made.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
+from typing import TypeVar
+
+from pipelines.client.pace import Circuit
+from pipelines.client.replies import AGAIN, unusable
+from pipelines.ledger.lease import LeaseLost
+from pipelines.ledger.rows import Sighting
+from pipelines.loading.answered import Result
+from pipelines.loading.book import Book
+from pipelines.loading.lines import Lines, Patients, Unit
+from pipelines.loading.lookup import Looks
+from pipelines.loading.requests import Came, Queue, Requests
+from pipelines.loading.row import Row
+from pipelines.loading.sending import Send, Sent
+
+Ended = TypeVar("Ended")
+MOST_LEFT_OUT = 1_000
+"""Rows of stopped lanes that are read before what has come meanwhile is written."""
+LINES_A_ROW = 8
+"""Lines for each row under way, where rows go one by one: a slow one holds few others up."""
+
+
+class UnderWay:
+    """Units under way to the target, at most `at_once`, and `spare` units that are intended behind them.
+
+    A request waits for no commit as long as a unit is spare, and units share commits. A kill leaves the rows of all in
+    doubt. looks: at the patients of rows before these go; None where rows are told by their identifiers.
+
+    done: results that are not written yet, which they are with the next intents. all_read: no row is left to be read.
+    unusable: why the target cannot be used, for the threads that send; the thread that deals tells the book.
+    """
+
+    def __init__(
+        self, book: Book, send: Send, at_once: int, spare: int, most: int, circuit: Circuit, looks: Looks | None = None
+    ) -> None:
+        self._book, self._send, self._circuit = book, send, circuit
+        book.is_ending = lambda: self._is_ending
+        self._at_once, self._spare, self._most = at_once, spare, most
+        number, abreast = (at_once + spare, at_once) if most > 1 else (LINES_A_ROW * at_once,) * 2
+        self._patients = Patients(looks.noted if looks else None)
+        self._lines = Lines(number, abreast, most, book.stopped, self._patients)
+        self._requests = Requests()
+        self._units = Queue[Unit](self._ask, self._most_under_way)
+        self._looks = Queue[Row](partial(self._look, looks.look), self._most_looks) if looks else None
+        self._done: list[tuple[Row, Result]] = []
+        self._sightings: list[Sighting] = []
+        self._all_read = False
+        self._unusable: str | None = None
+
+    def carry(self, rows: Iterator[Row]) -> None:
+        """Send rows, as long as the target can be used.
+
+        All is dealt in another thread: Ctrl-C comes between any two steps of this one, and would lose what it has
+        taken.
+        """
+        with (
+            ThreadPoolExecutor(self._at_once, "send") as sending,
+            ThreadPoolExecutor(self._at_once, "look") as looking,
+            ThreadPoolExecutor(1, "deal") as dealing,
+        ):
+            self._requests.open(self._units, sending)
+            if self._looks:
+                self._requests.open(self._looks, looking)
+            dealing.submit(bool).result()  # its one thread is there, whatever is interrupted from here on
+            try:
+                while _waited(dealing.submit(self._deal, rows)) and self._is_back():
+                    pass
+                _waited(dealing.submit(self._conclude))
+            except BaseException as error:
+                self._requests.fail(error)  # nothing more is sent
+                _waited(dealing.submit(self._conclude))
+                raise
+
+    def _deal(self, rows: Iterator[Row]) -> bool:
+        """Send as long as anything is to be sent; return True if the target is to be asked whether it is back.
+
+        What has come is written before anything else is waited for: no request idles behind a slow one.
+        """
+        try:
+            going_on = True
+            while going_on:
+                is_short = self._may_begin and self._read(rows)
+                self._write(not is_short)
+                going_on = self._take(wait=not is_short) or (
+                    self._may_begin and not (self._all_read and self._lines.are_empty)
+                )
+        except BaseException as error:  # noqa: BLE001 - it ends the sending, and is raised at its end
+            self._requests.fail(error)
+        return self._circuit.open and not self._is_ending
+
+    def _conclude(self) -> None:
+        """Wait for what is under way, write it, and take back what was intended and not sent, unless that is another's
+        now. Called again it does what it could not. Raises what failed.
+        """
+        while self._take():
+            pass
+        failed, unsent = self._requests.failed, self._units.waiting
+        self._write_down([])
+        if not isinstance(failed, LeaseLost):
+            self._book.hold_back(row for unit in unsent for row in unit)
+        unsent.clear()
+        if failed:
+            raise failed
+
+    @property
+    def _is_ending(self) -> bool:
+        return bool(self._requests.failed or self._unusable or self._book.loaded.unusable)
+
+    @property
+    def _may_begin(self) -> bool:
+        return not self._is_ending and not self._circuit.open
+
+    def _most_under_way(self) -> int:
+        return min(self._most_looks(), 1 if self._circuit.trying else self._at_once)
+
+    def _most_looks(self) -> int:
+        return self._at_once if self._may_begin else 0
+
+    def _is_back(self) -> bool:
+        """After failures in a row: wait until the target answers reads, then send one unit at a time."""
+        load, given_up = self._book.load, self._circuit.given_up
+        why = unusable(AGAIN) if given_up else load.client.wait_until_it_answers(load.resource)
+        self._book.loaded.unusable = why
+        self._circuit.half_open()
+        return not why
+
+    # -- by the thread that deals
+
+    def _read(self, rows: Iterator[Row]) -> bool:
+        """Read rows ahead, and have their patients looked at; return True if more are to be read before any goes."""
+        lines, left_out = self._lines, 0
+        while lines.want_rows and left_out < MOST_LEFT_OUT and not (self._all_read or self._requests.failed):
+            if row := next(rows, None):
+                left_out += not lines.add(row)
+            else:
+                self._all_read = True
+        if self._looks:
+            self._requests.put(self._looks, self._patients.taken_to_look())
+        return left_out == MOST_LEFT_OUT
+
+    def _write(self, begins: bool) -> None:
+        """Write what is done with the intents of the next units, once there is room for some of them."""
+        with self._requests.changed:
+            behind = self._units.under_way + len(self._units.waiting) - self._at_once
+            begins, trying = begins and self._may_begin, self._circuit.trying
+        if begins and behind > self._spare // 2:
+            return
+        room = (1 - self._at_once if trying else self._spare) - behind
+        units = self._next_units(room) if begins else []
+        self._write_down([row for unit in units for row in unit])
+        self._requests.put(self._units, units)
+
+    def _next_units(self, most: int) -> list[Unit]:
+        """Return units whose turn it is. Rows one by one, which go slowly, get the moment of their attempt."""
+        units, moment = self._lines.take(most), self._book.moment()
+        if self._most > 1:
+            return units
+        return [[row if row.intended else row._replace(first_attempt_at=moment) for row in unit] for unit in units]
+
+    def _write_down(self, intended: Unit) -> None:
+        sightings = self._sightings if intended else []
+        try:
+            self._book.write_down(intended, self._done, sightings)
+        except LeaseLost:
+            self._done = []  # what is sure of them is written
+            raise
+        self._done = []
+        self._sightings = [] if intended else self._sightings
+
+    def _take(self, wait: bool = True) -> bool:
+        """Wait for what comes, and do what is to be done about it; return True if anything came."""
+        came = self._requests.take(wait)
+        for each in came:
+            try:
+                each()
+            except BaseException as error:  # noqa: BLE001 - it ends the sending, and is raised at its end
+                self._requests.fail(error)
+        return bool(came)
+
+    def _looked(self, sighting: Sighting) -> None:
+        self._patients.note(sighting.patient_id)
+        self._sightings.append(sighting)
+
+    def _answered(self, unit: Unit, sent: Sent) -> None:
+        """Keep results. A lane with a row in doubt stops: no other unit has rows of it."""
+        results = [(row, sent.results[at]) for at, row in enumerate(unit)]
+        self._done += results
+        self._book.stopped.update(row.lane for row, result in results if result.state == "in_doubt")
+        self._book.loaded.unusable = self._book.loaded.unusable or sent.unusable
+        self._lines.end(unit)
+
+    # -- by the threads that send
+
+    def _ask(self, unit: Unit) -> Callable[[], Came | None]:
+        """Send a unit, if it is this loader's still: since its commit so much time may have passed that it is not."""
+        try:
+            self._book.confirm()
+        except BaseException as error:  # noqa: BLE001 - it is raised where the sending ends
+            return partial(self._put_back, unit, error)
+        return partial(self._note, unit, self._send(unit))
+
+    def _put_back(self, unit: Unit, error: BaseException) -> None:
+        self._units.waiting.appendleft(unit)
+        self._requests.fail(error)
+
+    def _note(self, unit: Unit, sent: Sent) -> Came:
+        """Note what an answer says of the target."""
+        self._unusable = self._unusable or sent.unusable
+        self._circuit.note(all(result.state != "in_doubt" for result in sent.results.values()))
+        return partial(self._answered, unit, sent)
+
+    def _look(self, look: Callable[[Row], Sighting], row: Row) -> Callable[[], Came]:
+        sighting = look(row)
+        return lambda: partial(self._looked, sighting)
+
+
+def _waited(future: Future[Ended]) -> Ended:
+    """Return the result of a future. A signal that comes just before the waiting is seen a second later, not never."""
+    while wait([future], 1.0).not_done:
+        pass
+    return future.result()
