@@ -64,7 +64,7 @@ class Carrier:
         most = (book.load.client.profile.rows_a_bundle or ROWS_A_BUNDLE) if step.bundle else 1
         spare = spare_of(step, book.load.resource, at_once)
         circuit, looks = Circuit(inf) if step.bundle else self._circuit, None if step.named else self._looks
-        with ThreadPoolExecutor(READERS, "read back") as readers:
+        with ThreadPoolExecutor(max(READERS, at_once), "read back") as readers:
             if step.named and not step.conditional:
                 rows = asked(rows, self._ask, readers)
             send = sender(book, self._why, readers.map)

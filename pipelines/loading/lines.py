@@ -5,6 +5,7 @@ A unit is what goes in one request: one row, or those of a bundle. A line has on
 
 from bisect import insort
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pipelines.loading.row import Row
@@ -15,7 +16,7 @@ CHARACTERS_A_UNIT = 8_000_000
 ROWS_AHEAD = 2_000
 """Rows that wait at most, unless lines that are full have more: others are found behind the rows of a long lane."""
 AHEAD_ON_A_LINE = 4
-"""Rows that are to wait on a line, even if they go one by one: their patients are looked at meanwhile."""
+"""Rows that are to wait on a line, even if they go one by one, where their patients are looked at meanwhile."""
 
 
 class Patients:
@@ -42,6 +43,15 @@ class Patients:
         if self._noted is not None:
             self._noted.add(patient_id)
 
+    def forget(self, patient_ids: Iterable[str]) -> None:
+        """Forget that patients were noted, where that could not be written down."""
+        if self._noted is not None:
+            self._noted.difference_update(patient_ids)
+
+    @property
+    def are_looked_at(self) -> bool:
+        return self._noted is not None
+
     def may_go(self, row: Row) -> bool:
         return self._noted is None or not row.patient_id or row.patient_id in self._noted
 
@@ -63,7 +73,7 @@ class Lines:
 
     def __init__(self, number: int, abreast: int, most: int, stopped: set[str], patients: Patients) -> None:
         self._abreast, self._most, self._stopped, self._patients = abreast, most, stopped, patients
-        self._full = max(most, AHEAD_ON_A_LINE)
+        self._full = max(most, AHEAD_ON_A_LINE if patients.are_looked_at else 1)
         self._most_rows = max(ROWS_AHEAD, 2 * number * self._full)
         self._most_characters = 2 * number * CHARACTERS_A_UNIT
         self._lines = [_Line() for _ in range(number)]

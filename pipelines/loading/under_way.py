@@ -1,15 +1,14 @@
 """Rows under way to a target: intents before each request, outcomes after it, several requests at once.
 
-One thread deals: it alone reads rows, writes the book and changes what the book knows; others send. An outcome that is
-not known stays so: the row is in doubt, its lane stops, nothing is sent again by itself. At a target that is asked by
-content, what a patient has there is noted before the first row of that patient: it tells later what a request in doubt
-can have made.
+The thread that calls deals: it alone reads rows, writes the book and changes what the book knows; others send. An
+outcome that is not known stays so: the row is in doubt, its lane stops, nothing is sent again by itself. At a target
+that is asked by content, what a patient has there is noted before the first row of that patient: it tells later what a
+request in doubt can have made. An interrupt ends the sending as an error does: what is under way is waited for.
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
 
 from pipelines.client.pace import Circuit
 from pipelines.client.replies import AGAIN, unusable
@@ -17,15 +16,17 @@ from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.loading.answered import Result
 from pipelines.loading.book import Book
+from pipelines.loading.interrupts import Interrupts
 from pipelines.loading.lines import Lines, Patients, Unit
 from pipelines.loading.lookup import Looks
 from pipelines.loading.requests import Came, Queue, Requests
 from pipelines.loading.row import Row
 from pipelines.loading.sending import Send, Sent
 
-Ended = TypeVar("Ended")
 MOST_LEFT_OUT = 1_000
 """Rows of stopped lanes that are read before what has come meanwhile is written."""
+WRITES_AT_THE_END = 2
+"""A write that fails may be one that goes well a moment later."""
 LINES_A_ROW = 8
 """Lines for each row under way, where rows go one by one: a slow one holds few others up."""
 
@@ -50,6 +51,7 @@ class UnderWay:
         self._patients = Patients(looks.noted if looks else None)
         self._lines = Lines(number, abreast, most, book.stopped, self._patients)
         self._requests = Requests()
+        self._interrupts = Interrupts(self._requests.fail)
         self._units = Queue[Unit](self._ask, self._most_under_way)
         self._looks = Queue[Row](partial(self._look, looks.look), self._most_looks) if looks else None
         self._done: list[tuple[Row, Result]] = []
@@ -58,28 +60,20 @@ class UnderWay:
         self._unusable: str | None = None
 
     def carry(self, rows: Iterator[Row]) -> None:
-        """Send rows, as long as the target can be used.
-
-        All is dealt in another thread: Ctrl-C comes between any two steps of this one, and would lose what it has
-        taken.
-        """
+        """Send rows, as long as the target can be used. Raises what ended it, once all that came is written."""
         with (
+            self._interrupts,
             ThreadPoolExecutor(self._at_once, "send") as sending,
             ThreadPoolExecutor(self._at_once, "look") as looking,
-            ThreadPoolExecutor(1, "deal") as dealing,
         ):
             self._requests.open(self._units, sending)
             if self._looks:
                 self._requests.open(self._looks, looking)
-            dealing.submit(bool).result()  # its one thread is there, whatever is interrupted from here on
-            try:
-                while _waited(dealing.submit(self._deal, rows)) and self._is_back():
-                    pass
-                _waited(dealing.submit(self._conclude))
-            except BaseException as error:
-                self._requests.fail(error)  # nothing more is sent
-                _waited(dealing.submit(self._conclude))
-                raise
+            while self._deal(rows) and self._is_back():
+                pass
+            self._conclude()
+        if self._requests.failed:
+            raise self._requests.failed
 
     def _deal(self, rows: Iterator[Row]) -> bool:
         """Send as long as anything is to be sent; return True if the target is to be asked whether it is back.
@@ -91,26 +85,31 @@ class UnderWay:
             while going_on:
                 is_short = self._may_begin and self._read(rows)
                 self._write(not is_short)
-                going_on = self._take(wait=not is_short) or (
-                    self._may_begin and not (self._all_read and self._lines.are_empty)
-                )
+                has_come, are_left = self._take(wait=not is_short), not (self._all_read and self._lines.are_empty)
+                going_on = is_short or has_come or (self._may_begin and are_left)
         except BaseException as error:  # noqa: BLE001 - it ends the sending, and is raised at its end
             self._requests.fail(error)
         return self._circuit.open and not self._is_ending
 
     def _conclude(self) -> None:
-        """Wait for what is under way, write it, and take back what was intended and not sent, unless that is another's
-        now. Called again it does what it could not. Raises what failed.
-        """
+        """Wait for what is under way, write it, and take back what was intended and not sent."""
         while self._take():
             pass
-        failed, unsent = self._requests.failed, self._units.waiting
+        for _ in range(WRITES_AT_THE_END):
+            try:
+                self._write_last()
+            except BaseException as error:  # noqa: BLE001 - it is raised at the end of the sending
+                self._requests.fail(error)
+            else:
+                break
+        self._patients.forget(each.patient_id for each in self._sightings)
+
+    def _write_last(self) -> None:
+        """Write what came, and take back what no thread has taken, unless that is another loader's now."""
         self._write_down([])
-        if not isinstance(failed, LeaseLost):
-            self._book.hold_back(row for unit in unsent for row in unit)
-        unsent.clear()
-        if failed:
-            raise failed
+        if not isinstance(self._requests.failed, LeaseLost):
+            self._book.hold_back(row for unit in self._units.waiting for row in unit)
+        self._units.waiting.clear()
 
     @property
     def _is_ending(self) -> bool:
@@ -129,7 +128,14 @@ class UnderWay:
     def _is_back(self) -> bool:
         """After failures in a row: wait until the target answers reads, then send one unit at a time."""
         load, given_up = self._book.load, self._circuit.given_up
-        why = unusable(AGAIN) if given_up else load.client.wait_until_it_answers(load.resource)
+        try:
+            with self._interrupts.raised():
+                if self._requests.failed:
+                    return False
+                why = unusable(AGAIN) if given_up else load.client.wait_until_it_answers(load.resource)
+        except BaseException as error:  # noqa: BLE001 - it is raised at the end of the sending
+            self._requests.fail(error)
+            return False
         self._book.loaded.unusable = why
         self._circuit.half_open()
         return not why
@@ -222,10 +228,3 @@ class UnderWay:
     def _look(self, look: Callable[[Row], Sighting], row: Row) -> Callable[[], Came]:
         sighting = look(row)
         return lambda: partial(self._looked, sighting)
-
-
-def _waited(future: Future[Ended]) -> Ended:
-    """Return the result of a future. A signal that comes just before the waiting is seen a second later, not never."""
-    while wait([future], 1.0).not_done:
-        pass
-    return future.result()

@@ -1,12 +1,15 @@
 """Rows under way: which are intended before a request is free for them, and what becomes of those never sent."""
 
+import faulthandler
 import os
+import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
+from contextlib import contextmanager, suppress
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +24,8 @@ from pipelines.loading.answered import Result
 from pipelines.loading.carrying import SPARE, spare_of
 from pipelines.loading.posting import post
 from pipelines.loading.row import Row
-from pipelines.loading.sending import Sent
-from pipelines.loading.under_way import LINES_A_ROW, UnderWay
+from pipelines.loading.sending import Send, Sent
+from pipelines.loading.under_way import LINES_A_ROW, MOST_LEFT_OUT, UnderWay
 
 AT_ONCE = 2
 
@@ -91,7 +94,7 @@ class Target:
         return self.answer
 
 
-def sent(book: Any, target: Target, looks: Any = None) -> str | None:
+def sent(book: Any, target: Send, looks: Any = None) -> str | None:
     """Send the rows of a book, two at once; return why it ended early."""
     spare = spare_of(BARE, book.load.resource, AT_ONCE)
     UnderWay(book, target, AT_ONCE, spare, 1, Circuit(), looks).carry(book.rows_to_send())
@@ -189,44 +192,62 @@ def test_no_row_that_is_intended_waits_for_the_thread_that_deals_rows_out() -> N
     assert sorted(book.intended) == sorted(target.sent) == sorted(book.came)
 
 
-def assert_an_interrupt_loses_nothing() -> None:
-    book, target = Book("Task", 20), Target(MADE)
-    target.go.set()
-    with pytest.raises(KeyboardInterrupt):
+OURS = ("/pipelines/loading/", "/threading.py", "/concurrent/futures/")
+
+
+@contextmanager
+def interrupted_at(step: int) -> Iterator[list[int]]:
+    """Interrupt this thread at one of its steps through the modules that deal; yield how many there have been."""
+    steps = [0]
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if not any(part in frame.f_code.co_filename for part in OURS):
+            return None
+        if event in ("line", "return"):
+            steps[0] += 1
+            if steps[0] == step:
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield steps
+    finally:
+        sys.settrace(before)
+
+
+ROWS, IN_DOUBT = 30, range(10, 16)
+"""So many in a row that the target is asked whether it is back."""
+
+
+def interrupted(step: int) -> int:
+    """Send rows with an interrupt at a step; return how many steps there were."""
+    book, sent_ones = Book("Task", ROWS), list[str]()
+
+    def target(unit: Sequence[Row]) -> Sent:
+        [row] = unit
+        sent_ones.append(row.key)
+        return Sent({0: Result("in_doubt")}) if row.line in IN_DOUBT else MADE
+
+    faulthandler.dump_traceback_later(60, exit=True)
+    with suppress(KeyboardInterrupt), interrupted_at(step) as steps:
         sent(book, target)
-    assert sorted(book.held + target.sent) == sorted(book.intended)
-    assert sorted(book.came) == sorted(target.sent)
+        step = 0
+    faulthandler.cancel_dump_traceback_later()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "as it was before"
+    assert sorted(book.held + sent_ones) == sorted(book.intended), step
+    assert sorted(book.came) == sorted(sent_ones), step
+    assert step or len(book.came) == ROWS
+    return steps[0]
 
 
-def test_an_interrupt_while_threads_are_called_ends_the_sending(monkeypatch: pytest.MonkeyPatch) -> None:
-    """LEDGER-01: those that were called end what they took, and the rest is taken back."""
-
-    class Interrupted(ThreadPoolExecutor):
-        calls = 0
-
-        def submit(self, *given: Any) -> Any:  # type: ignore[override]
-            sends = self._thread_name_prefix == "send"
-            Interrupted.calls += sends
-            if sends and Interrupted.calls == AT_ONCE:
-                raise KeyboardInterrupt
-            return super().submit(*given)
-
-    monkeypatch.setattr("pipelines.loading.under_way.ThreadPoolExecutor", Interrupted)
-    assert_an_interrupt_loses_nothing()
-
-
-@pytest.mark.parametrize("taking", ["_answered", "_read", "_write_down"])
-def test_an_interrupt_while_an_answer_is_taken_loses_nothing(monkeypatch: pytest.MonkeyPatch, taking: str) -> None:
-    """LEDGER-01: what came is written down, the rest taken back, nor is anything waited for in vain."""
-    take, interrupts = getattr(UnderWay, taking), iter([signal.SIGINT])
-
-    def interrupted(self: UnderWay, *what: Any) -> None:
-        for interrupt in interrupts:
-            signal.raise_signal(interrupt)
-        take(self, *what)
-
-    monkeypatch.setattr(UnderWay, taking, interrupted)
-    assert_an_interrupt_loses_nothing()
+@pytest.mark.parametrize("share", [pytest.param(0.02, id="a few"), pytest.param(1, id="all", marks=pytest.mark.long)])
+def test_an_interrupt_between_any_two_steps_loses_nothing(share: float) -> None:
+    """LEDGER-01: what is under way is waited for, what came is written down, the rest is taken back."""
+    steps = interrupted(0)
+    for step in random.Random(1).sample(range(1, steps + 1), int(share * steps)):
+        interrupted(step)
 
 
 def test_an_interrupt_while_rows_are_read_ends_the_reading() -> None:
@@ -265,6 +286,72 @@ def test_what_came_is_written_however_many_rows_of_a_stopped_lane_are_read() -> 
     assert sent(book, target) is None
     assert written[0] > 0
     assert len(book.came) == first
+
+
+def test_whether_the_target_is_back_is_asked_when_nothing_is_under_way() -> None:
+    """LEDGER-01: here the circuit opens between two steps of the thread that reads rows of a stopped lane."""
+    circuit, opens, ends, at_once = Circuit(1), threading.Event(), threading.Event(), 3
+    under_way, asked = set[int](), list[set[int]]()
+
+    class Reading(Book):
+        def rows_to_send(self) -> Iterator[Row]:
+            yield from map(row, range(self.rows))
+            self.stopped.add("stopped")
+            yield from (row(number)._replace(lane="stopped") for number in range(2 * MOST_LEFT_OUT))
+
+    class Held(UnderWay):
+        def _take(self, wait: bool = True) -> bool:
+            came = super()._take(wait)
+            if not (wait or came or opens.is_set()):
+                until = time.monotonic() + 60
+                while under_way != {1, 2}:
+                    assert time.monotonic() < until
+                opens.set()
+                while not circuit.open:
+                    assert time.monotonic() < until
+                threading.Timer(0.05, ends.set).start()
+            return came
+
+    def send(unit: Sequence[Row]) -> Sent:
+        [one] = unit
+        under_way.add(one.line)
+        assert one.line not in (1, 2) or (opens, ends)[one.line - 1].wait(60)
+        under_way.discard(one.line)
+        return Sent({0: Result("in_doubt")}) if one.line == 1 else MADE
+
+    book = Reading("PaymentNotice", LINES_A_ROW * at_once)
+    book.load.client.wait_until_it_answers = lambda _: asked.append({*under_way})
+    Held(book, send, at_once, 0, 1, circuit).carry(book.rows_to_send())  # type: ignore[arg-type]
+    assert opens.is_set()
+    assert asked == []
+    assert len(book.came) == book.rows
+
+
+def test_a_patient_whose_sighting_was_not_written_is_looked_at_once_more() -> None:
+    """LEDGER-05: the looks are those of all rows of a load, which are sent in several goes."""
+
+    class Looks:
+        def __init__(self) -> None:
+            self.noted: set[str] = set()
+
+        def look(self, one: Row) -> Sighting:
+            return Sighting(one.patient_id or "", "now", None, None)
+
+    class AwayBook(Book):
+        def rows_to_send(self) -> Iterator[Row]:
+            yield row(0)
+            yield row(1)._replace(patient_id="p1")
+
+        def write_down(self, intended: Sequence[Row], *rest: Any) -> None:
+            if any(one.patient_id for one in intended):
+                raise OSError("no room")
+            super().write_down(intended, *rest)
+
+    book, looks, target = AwayBook("Task", 2), Looks(), Target(MADE)
+    target.go.set()
+    with pytest.raises(OSError, match="no room"):
+        sent(book, target, looks)
+    assert looks.noted == set()
 
 
 def test_looks_that_fail_end_the_sending_and_lose_nothing() -> None:

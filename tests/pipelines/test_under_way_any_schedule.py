@@ -119,10 +119,16 @@ class World:
 
     # -- the book
 
-    def rows_to_send(self) -> Iterator[Row]:
-        for row in self.rows:
-            self.may_fail("read")
-            yield row
+    def rows_to_send(self, threads: ThreadPoolExecutor) -> Iterator[Row]:
+        """The rows, asked for in some worlds: what fails there is heard of in its turn."""
+        rows = iter(self.rows)
+        try:
+            for row in asked(rows, self.ask, threads) if self.asks else rows:
+                self.may_fail("read")
+                yield row
+        except Fault:
+            self.failing()
+            raise
 
     def moment(self) -> str:
         return "now"
@@ -182,12 +188,10 @@ class World:
 
     def ask(self, rows: Sequence[Row]) -> list[Row]:
         self.pause()
-        self.may_fail("ask")
-        return [row._replace(found=self._found(row)) if self.happens("found") else row for row in rows]
-
-    def _found(self, row: Row) -> Posted:
-        self.known[row.key] = Result("adopted", f"r-{row.key}")
-        return Posted(self.known[row.key])
+        if self.happens("ask"):
+            raise Fault("ask")
+        found = [Posted(Result("adopted", f"r-{row.key}")) if self.happens("found") else None for row in rows]
+        return [row._replace(found=each) for row, each in zip(rows, found, strict=True)]
 
     def send(self, unit: Sequence[Row]) -> Sent:
         lanes = {row.lane for row in unit}
@@ -246,8 +250,7 @@ def ended(world: World) -> BaseException | str | None:
         spare = spare_of(world.step, world.resource, world.at_once)
         way = UnderWay(it, world.send, world.at_once, spare, world.most, world.circuit, looks)
         with ThreadPoolExecutor(4) as threads:
-            rows = world.rows_to_send()
-            way.carry(asked(rows, world.ask, threads) if world.asks else rows)
+            way.carry(world.rows_to_send(threads))
     except (Fault, LeaseLost) as error:
         return error
     finally:
