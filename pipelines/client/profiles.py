@@ -44,6 +44,11 @@ class Profile(BaseModel):
     per_second: float | None = Field(None, ge=0.01, le=1e6)
     elements: dict[str, dict[str, dict[str, Any]]] = {}
 
+    @property
+    def most_rows(self) -> int:
+        """Return how many rows a bundle may have."""
+        return self.rows_a_bundle or ROWS_A_BUNDLE
+
     def words(self, resource_type: str) -> dict[str, str]:
         """Members of a body as the interface has them, each with what this target takes in their place."""
         named = self.elements.get(resource_type, {})

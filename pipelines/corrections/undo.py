@@ -34,7 +34,6 @@ from pipelines.runs.leasing import lease_of
 from pipelines.session.session import Session
 
 ROWS_A_COMMIT = 64
-ROWS_A_BUNDLE = 500
 LISTED = 10_000
 """Rows of each kind that an answer names; it counts the others."""
 SHOWN = 50
@@ -99,7 +98,7 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
     batch, done, progress = session.ledger.known_batch(session.target, batch_id), Undone(dry_run), session.progress
     kind = str(batch["resource_type"])
     bundle = step_for(session.connection.capabilities, kind).bundle
-    most = session.connection.client.profile.rows_a_bundle or ROWS_A_BUNDLE
+    most = session.connection.client.profile.most_rows
     with lease_of(session) as lease:
         if not dry_run:
             session.decide("undo", [batch_id])

@@ -6,7 +6,6 @@ from functools import cached_property
 from math import inf
 
 from pipelines.client.pace import Circuit
-from pipelines.client.profiles import ROWS_A_BUNDLE
 from pipelines.client.steps import Step
 from pipelines.home.collecting import seldom
 from pipelines.loading.asking import Ask, Asker, asked
@@ -61,7 +60,7 @@ class Carrier:
         book, step, batch = self._book, self._book.step, self._book.load.batch
         rows = rows if step == book.load.step else self._without_a_person(rows)
         at_once = max(1, BUNDLES_AT_ONCE // batch.workers) if step.bundle else batch.pace.at_once
-        most = (book.load.client.profile.rows_a_bundle or ROWS_A_BUNDLE) if step.bundle else 1
+        most = book.load.client.profile.most_rows if step.bundle else 1
         spare = spare_of(step, book.load.resource, at_once)
         circuit, looks = Circuit(inf) if step.bundle else self._circuit, None if step.named else self._looks
         with ThreadPoolExecutor(max(READERS, at_once), "read back") as readers:

@@ -105,10 +105,9 @@ class UnderWay:
         self._patients.forget(each.patient_id for each in self._sightings)
 
     def _write_last(self) -> None:
-        """Write what came, and take back what no thread has taken, unless that is another loader's now."""
+        """Write what came, and take back what no thread has taken. The ledger lets nobody do so who lost the lease."""
         self._write_down([])
-        if not isinstance(self._requests.failed, LeaseLost):
-            self._book.hold_back(row for unit in self._units.waiting for row in unit)
+        self._book.hold_back(row for unit in self._units.waiting for row in unit)
         self._units.waiting.clear()
 
     @property

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipelines.client.client import FhirClient
-from pipelines.client.profiles import ROWS_A_BUNDLE
 from pipelines.client.replies import NoResult
 from pipelines.client.steps import DOES, Step, risk_of, step_for
 from pipelines.home.exits import ALL_LOADED, UNUSABLE
@@ -84,7 +83,7 @@ def _ours(types: frozenset[str]) -> list[str]:
 def _of_type(client: FhirClient, kind: str, step: Step) -> OfType:
     look_up = _look_up(client, kind) if step.named else NOT_ASKED
     works = look_up in (ANSWERED, NOT_ASKED)
-    does = DOES[step.name].format(rows=client.profile.rows_a_bundle or ROWS_A_BUNDLE)
+    does = DOES[step.name].format(rows=client.profile.most_rows)
     return OfType(kind, step.name, does, risk_of(step), look_up, works)
 
 

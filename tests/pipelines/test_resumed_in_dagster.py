@@ -22,7 +22,7 @@ from pipelines.session.opening import open_session
 def test_a_run_that_goes_on_after_a_kill_ends_green(home, target, monkeypatch, additions):
     """LEDGER-26"""
     target.additions = additions
-    monkeypatch.setattr("pipelines.loading.carrying.ROWS_A_BUNDLE", 100)
+    monkeypatch.setattr("pipelines.client.profiles.ROWS_A_BUNDLE", 100)
     rows = "".join(f"k{n},p{n},1.00,2026-03-01,\n" for n in range(300))
     path = home / "inbox" / "payments.csv"
     path.write_text("payment_id,patient_id,amount,paid_on,claim_id\n" + rows)

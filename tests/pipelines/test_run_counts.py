@@ -59,7 +59,7 @@ def test_a_run_killed_at_any_moment_has_counted_what_it_settled(work, monkeypatc
         seen.append(rows)
 
     monkeypatch.setattr(work.ledger, "transaction", watched)
-    monkeypatch.setattr("pipelines.loading.carrying.ROWS_A_BUNDLE", 10)
+    monkeypatch.setattr("pipelines.client.profiles.ROWS_A_BUNDLE", 10)
     work.run([payment(number, patient=f"p{number % 100}") for number in range(ROWS)])
     assert len(set(seen)) > 2
     assert seen == sorted(seen)

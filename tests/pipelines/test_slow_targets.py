@@ -29,7 +29,7 @@ BY_BATCH, BY_TRANSACTION = of_others("batch", "transaction"), of_others("transac
 def at(tmp_path, request, monkeypatch):
     """Work at a target that takes two seconds a row, one bundle of at most a hundred after another."""
     monkeypatch.setattr(carrying, "BUNDLES_AT_ONCE", 1)
-    monkeypatch.setattr(carrying, "ROWS_A_BUNDLE", 100)
+    monkeypatch.setattr("pipelines.client.profiles.ROWS_A_BUNDLE", 100)
     with serving(FakeTarget(**request.param)) as target:
         work = Work(tmp_path, target)
         target.seconds_a_row = 2

@@ -16,7 +16,7 @@ def killed(home, chartferry, monkeypatch):
     """An import that was stopped when some of its bundles were written down."""
     lines = [f"k{n},p{n % 40},{'x' if n == 7 else '1.00'},2026-03-01" for n in range(ROWS)]
     (home / "inbox" / "payments.csv").write_text("\n".join(["payment_id,patient_id,amount,paid_on", *lines]) + "\n")
-    monkeypatch.setattr("pipelines.loading.carrying.ROWS_A_BUNDLE", 10)
+    monkeypatch.setattr("pipelines.client.profiles.ROWS_A_BUNDLE", 10)
     settle, calls = Ledger.settle, []
 
     def stopped(*args, **kwargs):

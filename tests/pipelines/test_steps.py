@@ -10,7 +10,6 @@ from pipelines.client.steps import BARE, BATCH, LOOK_UP, SINGLE, TRANSACTION, st
 from pipelines.client.tokens import Credentials
 from pipelines.client.whole import whole
 from pipelines.ledger.ledger import Ledger
-from pipelines.loading import carrying
 from pipelines.loading.intake import Intake
 from pipelines.loading.stage import load
 from tests.conftest import running
@@ -63,7 +62,7 @@ def test_the_statement_decides_how_rows_are_sent():
 @CONDITIONAL
 def test_every_way_makes_each_row_once_in_the_order_of_its_lane(at, monkeypatch):
     """LEDGER-01"""
-    monkeypatch.setattr(carrying, "ROWS_A_BUNDLE", 50)
+    monkeypatch.setattr("pipelines.client.profiles.ROWS_A_BUNDLE", 50)
     rows = [payment(number, patient=f"p{number % 7}") for number in range(121)]
     loaded = at.run(rows)
     assert loaded.counts == {"created": 121}

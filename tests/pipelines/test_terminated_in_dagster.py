@@ -16,7 +16,7 @@ from pipelines.loading.book import Book
 def test_a_run_that_is_terminated_in_the_middle_of_its_load_sends_no_more(home, target, monkeypatch, by_force):
     """Dagster alone takes an interrupt for a reason to make the step again."""
     monkeypatch.setenv("CHARTFERRY_HOME", str(home))
-    monkeypatch.setattr("pipelines.loading.bundles.ROWS_A_BUNDLE", 100)
+    monkeypatch.setattr("pipelines.client.profiles.ROWS_A_BUNDLE", 100)
     rows = "".join(f"k{n},p{n},1.00,2026-03-01,\n" for n in range(1000))
     path = home / "inbox" / "payments.csv"
     path.write_text("payment_id,patient_id,amount,paid_on,claim_id\n" + rows)

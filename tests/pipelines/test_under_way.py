@@ -250,6 +250,21 @@ def test_an_interrupt_between_any_two_steps_loses_nothing(share: float) -> None:
         interrupted(step)
 
 
+def test_an_interrupt_while_the_target_is_asked_whether_it_is_back_ends_the_asking() -> None:
+    """It may be asked for many minutes."""
+    book, awoken = Book("Task", ROWS), list[bool]()
+
+    def ask(_: str) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+        awoken.append(True)
+
+    book.load.client.wait_until_it_answers = ask
+    with pytest.raises(KeyboardInterrupt):
+        UnderWay(book, lambda _: Sent({0: Result("in_doubt")}), AT_ONCE, 0, 1, Circuit()).carry(book.rows_to_send())  # type: ignore[arg-type]
+    assert not awoken
+
+
 def test_an_interrupt_while_rows_are_read_ends_the_reading() -> None:
     """Whoever reads a long file of rows that the target has already gives none of them, and sees that it is to end."""
 

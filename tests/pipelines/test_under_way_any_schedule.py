@@ -51,7 +51,7 @@ class World:
         self.loaded = SimpleNamespace(unusable=None)
         lanes, patients = dice.choice([1, 2, 5, 50]), dice.choice([0, 1, 3, 20])
         self.rows = [self._row(number, lanes, patients) for number in range(dice.choice([0, 1, 3, 10, 40, 120]))]
-        often = {"doubt": dice.choice([0.02, 0.2, 0.8]), "refused": 0.2, "away": 0.03, "send": 0.03, "confirm": 0.03}
+        often = {"refused": 0.2, "away": 0.03, "send": 0.03, "confirm": 0.03}
         often |= {
             "ask": 0.1,
             "found": 0.3,
@@ -62,7 +62,9 @@ class World:
             "lose": 0.02,
             "still away": 0.3,
         }
-        self.often = {what: share for what, share in often.items() if dice.random() < 0.35}
+        likely = dice.choice([0.1, 0.35])
+        self.often = {what: share for what, share in often.items() if dice.random() < likely}
+        self.often["doubt"] = dice.choice([0, 0, 0.02, 0.2, 0.8])
         self.asks = dice.random() < 0.3
         self.slow = dice.choice([0, 0, 0.0003, 0.002])
         self.stopped: set[str] = set()

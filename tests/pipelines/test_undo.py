@@ -12,7 +12,6 @@ from pipelines.corrections import undo as undoing
 from pipelines.home import disk
 from pipelines.home.exits import INTERRUPTED
 from pipelines.ledger.tables import LedgerError
-from pipelines.loading import carrying
 from pipelines.runs.lines import SHOWN_NEXT
 from tests.support.commands import totals_close
 from tests.support.exports import QUESTIONS, TASKS, payments, put, tasks
@@ -57,8 +56,7 @@ def test_undo_takes_tasks_back_and_again_loads_them_anew(home, target, asked, ch
 @pytest.fixture
 def few_a_bundle(monkeypatch):
     """Lets 50 rows be as many as a bundle may have."""
-    monkeypatch.setattr(carrying, "ROWS_A_BUNDLE", 50)
-    monkeypatch.setattr(undoing, "ROWS_A_BUNDLE", 50)
+    monkeypatch.setattr("pipelines.client.profiles.ROWS_A_BUNDLE", 50)
 
 
 def test_undo_goes_in_bundles_where_the_target_takes_them(home, target, asked, few_a_bundle):
@@ -296,7 +294,7 @@ def test_an_undo_that_the_target_cut_off_says_when_the_tables_show_what_it_did(
     home, target, asked, chartferry, monkeypatch
 ):
     """CLI-CMD-10"""
-    monkeypatch.setattr("pipelines.corrections.undo.ROWS_A_BUNDLE", 1)
+    monkeypatch.setattr("pipelines.client.profiles.ROWS_A_BUNDLE", 1)
     tasks(home, "k1", "k2")
     batch = asked("import")["batches"][0]["batch_id"]
     undo_some = undoing._undo_some
