@@ -94,7 +94,7 @@ class FhirClient:
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.profile = profile
-        self.patience = patience
+        self.patience = replace(patience)  # it ends with its client
         self.timeout = timeout
         self.clock = clock
         self._before_each = before_each

@@ -18,6 +18,7 @@ MOST_WORKERS = 64
 FAILURES_IN_A_ROW = 5
 OPENINGS = 3
 LONGEST_WAIT_SECONDS = 300.0
+A_WHILE = 1.0
 
 
 @dataclass(frozen=True)
@@ -93,15 +94,19 @@ def limiter_of(pace: Pace) -> Callable[[], None]:
     return Limiter(pace.per_second) if pace.per_second else lambda: None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Patience:
-    """Growing, jittered pauses (seconds) between attempts, bounded in number and length."""
+    """Growing, jittered pauses (seconds) between attempts, bounded in number and length.
+
+    is_over: set where nobody waits any more. Pauses end within a second then, and no attempt is the next.
+    """
 
     attempts: int = 7
     first: float = 0.5
     longest: float = 30.0
     sleep: Callable[[float], None] = time.sleep
     random: Callable[[], float] = random.random
+    is_over: bool = False
 
     def pauses(self) -> Iterator[float]:
         """One pause for each attempt but the last."""
@@ -110,7 +115,10 @@ class Patience:
 
     def wait(self, pause: float, at_least: float | None = None) -> None:
         """Sleep the pause, or what the target asked for (`retry-after`) when that is longer."""
-        self.sleep(min(max(pause, at_least or 0.0), LONGEST_WAIT_SECONDS))
+        left = min(max(pause, at_least or 0.0), LONGEST_WAIT_SECONDS)
+        while left > 0 and not self.is_over:
+            self.sleep(min(left, A_WHILE))
+            left -= A_WHILE
 
 
 PATIENT = Patience()
@@ -133,7 +141,7 @@ class Attempts:
             return False
         self._patience.wait(pause, asked)
         self.number += 1
-        return True
+        return not self._patience.is_over
 
 
 class Circuit:

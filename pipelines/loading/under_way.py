@@ -51,7 +51,7 @@ class UnderWay:
         self._patients = Patients(looks.noted if looks else None)
         self._lines = Lines(number, abreast, most, book.stopped, self._patients)
         self._requests = Requests()
-        self._interrupts = Interrupts(self._requests.fail)
+        self._interrupts = Interrupts(self._interrupted)
         self._units = Queue[Unit](self._ask, self._most_under_way)
         self._looks = Queue[Row](partial(self._look, looks.look), self._most_looks) if looks else None
         self._done: list[tuple[Row, Result]] = []
@@ -138,6 +138,11 @@ class UnderWay:
         self._book.loaded.unusable = why
         self._circuit.half_open()
         return not why
+
+    def _interrupted(self, error: BaseException) -> None:
+        """End the sending, and the pauses of all that is tried again."""
+        self._requests.fail(error)
+        self._book.load.client.patience.is_over = True
 
     # -- by the thread that deals
 

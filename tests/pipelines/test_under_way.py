@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.client.pace import Circuit, Patience
+from pipelines.client.pace import A_WHILE, Circuit, Patience
 from pipelines.client.replies import NotSent
 from pipelines.client.steps import BARE
 from pipelines.ledger.lease import LeaseLost
@@ -39,7 +39,7 @@ class Book:
 
     def __init__(self, resource: str, rows: int, lost_at: int | None = None) -> None:
         self.rows, self.lost_at = rows, lost_at
-        client = SimpleNamespace(wait_until_it_answers=lambda _: None)
+        client = SimpleNamespace(wait_until_it_answers=lambda _: None, patience=Patience())
         self.load, self.loaded = SimpleNamespace(resource=resource, client=client), SimpleNamespace(unusable=None)
         self.lost = False
         self.is_ending: Callable[[], bool] = bool
@@ -248,6 +248,27 @@ def test_an_interrupt_between_any_two_steps_loses_nothing(share: float) -> None:
     steps = interrupted(0)
     for step in random.Random(1).sample(range(1, steps + 1), int(share * steps)):
         interrupted(step)
+
+
+def test_an_interrupt_ends_the_pause_before_another_attempt() -> None:
+    """A target may ask for a pause of minutes. The row was surely not sent."""
+    book, slept = Book("Task", 1), list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        os.kill(os.getpid(), signal.SIGINT)
+        until = time.monotonic() + 60
+        while not book.load.client.patience.is_over:
+            assert time.monotonic() < until
+
+    def create(*_: object) -> Any:
+        raise NotSent("busy", retry_after=300)
+
+    book.load.client = SimpleNamespace(patience=Patience(sleep=sleep), create=create)
+    with pytest.raises(KeyboardInterrupt):
+        sent(book, lambda unit: Sent({0: post(book.load.client, "Task", unit[0]).result}))
+    assert slept == [A_WHILE]
+    assert book.came == {"k0": "planned"}
 
 
 def test_an_interrupt_while_the_target_is_asked_whether_it_is_back_ends_the_asking() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.client.pace import Circuit
+from pipelines.client.pace import Circuit, Patience
 from pipelines.client.steps import BARE, BATCH
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
@@ -48,7 +48,7 @@ class World:
         self.at_once, self.circuit = dice.choice([1, 2, 3, 8]), Circuit(dice.choice([1, 3, 5]), dice.choice([0, 1, 3]))
         self.most, self.step = dice.choice([(1, BARE), (1, BARE), (2, BATCH), (5, BATCH)])
         self.load = SimpleNamespace(resource=self.resource, client=self)
-        self.loaded = SimpleNamespace(unusable=None)
+        self.loaded, self.patience = SimpleNamespace(unusable=None), Patience()
         lanes, patients = dice.choice([1, 2, 5, 50]), dice.choice([0, 1, 3, 20])
         self.rows = [self._row(number, lanes, patients) for number in range(dice.choice([0, 1, 3, 10, 40, 120]))]
         often = {"refused": 0.2, "away": 0.03, "send": 0.03, "confirm": 0.03}
