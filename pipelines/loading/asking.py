@@ -6,7 +6,6 @@ home sends between them, or what a search does not show yet, is not found.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future
 from itertools import islice
 from threading import Lock
 
@@ -17,9 +16,10 @@ from pipelines.loading.answered import SEVERAL_THERE, Posted, Result, compared
 from pipelines.loading.load import Load
 from pipelines.loading.lookup import ABSENT, NOT_SEARCHED, NOT_TOLD, ROWS_A_SEARCH, Finding, by_identifier, not_asked
 from pipelines.loading.row import Row
+from pipelines.loading.sending import Send, Sent
 
 SEARCHES_AHEAD = 4
-"""Searches beyond the rows that are taken: enough that none waits for one, and no more, since an answer grows old."""
+"""Searches ahead of the rows that are given: enough that none waits for one, and no more, since an answer grows old."""
 UNFOUND = "{}: rows that another home has sent are sent once more"
 
 Ask = Callable[[Sequence[Row]], list[Row]]
@@ -92,12 +92,65 @@ def _outcome(resource_type: str, row: Row, finding: Finding) -> Posted | None:
     return Posted(Result("in_doubt" if row.intended else "planned"), f"the target could not be used: {finding.why}")
 
 
-def asked(rows: Iterator[Row], ask: Ask, threads: Executor) -> Iterator[Row]:
-    """The rows in their order, with what was found of each. Raises what the asking raised."""
-    under_way = deque[Future[list[Row]]]()
-    while True:
-        while len(under_way) < SEARCHES_AHEAD and (some := list(islice(rows, ROWS_A_SEARCH))):
-            under_way.append(threads.submit(ask, some))
-        if not under_way:
-            return
-        yield from under_way.popleft().result()
+class Piece:
+    """Rows that are asked for together. is_asked: they have been."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows, self.is_asked = rows, False
+
+    def take(self, rows: list[Row]) -> None:
+        """Take the rows with what was found of each."""
+        self.rows, self.is_asked = rows, True
+
+
+class Ahead:
+    """Rows in the order in which they are read, each once it has been asked for: so many searches ahead, or none.
+
+    are_given: all rows have been.
+    """
+
+    def __init__(self, rows: Iterator[Row], searches: int = 0) -> None:
+        self._rows, self._searches = rows, searches
+        self._pieces = deque[Piece]()
+        self._are_read = False
+        self._given = 0
+
+    @property
+    def are_given(self) -> bool:
+        return self._are_read and not self._pieces
+
+    def next(self) -> Row | None:
+        """Return the next row; None if there is none, or it is still asked for."""
+        if not self._searches:
+            row = next(self._rows, None)
+            self._are_read = row is None
+            return row
+        if not self._pieces or not self._pieces[0].is_asked:
+            return None
+        rows = self._pieces[0].rows
+        row, self._given = rows[self._given], self._given + 1
+        if self._given == len(rows):
+            self._pieces.popleft()
+            self._given = 0
+        return row
+
+    def taken_to_ask(self) -> list[Piece]:
+        """Read rows ahead; return those that are to be asked for now."""
+        pieces = list[Piece]()
+        while len(self._pieces) < self._searches and not self._are_read:
+            if rows := list(islice(self._rows, ROWS_A_SEARCH)):
+                self._pieces.append(Piece(rows))
+                pieces.append(self._pieces[-1])
+            else:
+                self._are_read = True
+        return pieces
+
+
+def unless_found(send: Send) -> Send:
+    """Send rows one by one, apart from those whose outcome was found by asking."""
+
+    def sent(unit: Sequence[Row]) -> Sent:
+        found = unit[0].found
+        return Sent({0: found.result}, found.unusable) if found else send(unit)
+
+    return sent

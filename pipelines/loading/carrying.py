@@ -8,7 +8,7 @@ from math import inf
 from pipelines.client.pace import Circuit
 from pipelines.client.steps import Step
 from pipelines.home.collecting import seldom
-from pipelines.loading.asking import Ask, Asker, asked
+from pipelines.loading.asking import Ask, Asker, unless_found
 from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake
 from pipelines.loading.lookup import BY_ITSELF, Looks
@@ -64,11 +64,10 @@ class Carrier:
         spare = spare_of(step, book.load.resource, at_once)
         circuit, looks = Circuit(inf) if step.bundle else self._circuit, None if step.named else self._looks
         with ThreadPoolExecutor(max(READERS, at_once), "read back") as readers:
-            if step.named and not step.conditional:
-                rows = asked(rows, self._ask, readers)
             send = sender(book, self._why, readers.map)
             send = book.notes.sending(send, readers.map) if book.notes else send
-            UnderWay(book, send, at_once, spare, most, circuit, looks).carry(rows)
+            send, ask = (unless_found(send), self._ask) if step.named and not step.conditional else (send, None)
+            UnderWay(book, send, at_once, spare, most, circuit, looks, ask).carry(rows)
 
     @cached_property
     def _ask(self) -> Ask:

@@ -7,18 +7,20 @@ from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
 
+from pipelines.client.pace import Patience
+
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """While this is entered, what an interrupt raises is given to `take` and not raised.
+    """While this is entered, what an interrupt raises is given to `take` and not raised, and pauses of `patience` end.
 
     `take` is called in the middle of anything: it may wait for nothing. Signals that end the process at once do so
     still. Only the main thread is interrupted; in others this does nothing.
     """
 
-    def __init__(self, take: Callable[[BaseException], None]) -> None:
-        self._take = take
+    def __init__(self, patience: Patience, take: Callable[[BaseException], None]) -> None:
+        self._patience, self._take = patience, take
         self._raising: dict[int, Callable[[int, FrameType | None], Any]] = {}
 
     def __enter__(self) -> None:
@@ -44,6 +46,17 @@ class Interrupts:
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         try:
-            self._raising[number](number, frame)
+            self._raising.get(number, signal.default_int_handler)(number, frame)
         except BaseException as error:  # noqa: BLE001 - it is raised where the work ends
             self._take(error)
+            self._patience.is_over = True
+
+
+@contextmanager
+def undivided(patience: Patience) -> Iterator[None]:
+    """Raise an interrupt at the end of a block."""
+    came: list[BaseException] = []
+    with Interrupts(patience, came.append):
+        yield
+    if came:
+        raise came[0]

@@ -13,6 +13,8 @@ from pipelines.loading.row import Row
 Unit = list[Row]
 
 CHARACTERS_A_UNIT = 8_000_000
+CHARACTERS_AHEAD = 8 * CHARACTERS_A_UNIT
+"""Characters of the bodies that wait at most, apart from those of the last row."""
 ROWS_AHEAD = 2_000
 """Rows that wait at most, unless lines that are full have more: others are found behind the rows of a long lane."""
 AHEAD_ON_A_LINE = 4
@@ -75,7 +77,6 @@ class Lines:
         self._abreast, self._most, self._stopped, self._patients = abreast, most, stopped, patients
         self._full = max(most, AHEAD_ON_A_LINE if patients.are_looked_at else 1)
         self._most_rows = max(ROWS_AHEAD, 2 * number * self._full)
-        self._most_characters = 2 * number * CHARACTERS_A_UNIT
         self._lines = [_Line() for _ in range(number)]
         self._rows = self._size = 0
         self._short = [*range(number)]
@@ -86,7 +87,7 @@ class Lines:
     @property
     def want_rows(self) -> bool:
         """True if more rows are to be read: a line is short of them, and not too many wait on the others."""
-        return bool(self._short) and self._rows < self._most_rows and self._size < self._most_characters
+        return bool(self._short) and self._rows < self._most_rows and self._size < CHARACTERS_AHEAD
 
     @property
     def are_empty(self) -> bool:

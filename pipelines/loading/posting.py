@@ -25,8 +25,6 @@ def sender(book: Book, why: Why, read_all: Callable[..., Any] = map) -> Send:
 
     def send(unit: Sequence[Row]) -> Sent:
         (row,) = unit
-        if row.found:
-            return Sent({0: row.found.result}, row.found.unusable)
         posted = post(load.client, load.resource, row, confirm=book.confirm, step=step, identity=load.identity)
         return Sent({0: why.whole(posted.result, dated(load.resource, row))}, posted.unusable)
 

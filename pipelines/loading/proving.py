@@ -15,6 +15,7 @@ from pipelines.client.steps import Step
 from pipelines.loading.answered import Result, existing, made, read_back
 from pipelines.loading.book import Book
 from pipelines.loading.identity import Identity
+from pipelines.loading.interrupts import undivided
 from pipelines.loading.posting import sender
 from pipelines.loading.row import Row
 from pipelines.loading.sending import Sent
@@ -31,11 +32,12 @@ def proven(book: Book, rows: Iterator[Row], why: Why) -> None:
     condition = there = ""
     free = (row for row in islice(rows, MOST_TRIED) if row.lane not in book.stopped)
     for row in (each if each.intended else each._replace(first_attempt_at=book.moment()) for each in free):
-        book.write_down([row], [])
-        other = condition and not row.intended and _under(condition, there, book.step, client, identity, row)
-        sent = Sent({0: other}) if isinstance(other, Result) else _sent(book, row, why)
-        result = sent.results[0]
-        book.write_down([], [(row, result)])
+        with undivided(client.patience):
+            book.write_down([row], [])
+            other = condition and not row.intended and _under(condition, there, book.step, client, identity, row)
+            sent = Sent({0: other}) if isinstance(other, Result) else _sent(book, row, why)
+            result = sent.results[0]
+            book.write_down([], [(row, result)])
         book.loaded.unusable = book.loaded.unusable or sent.unusable
         if isinstance(other, Result) and other.state == "created":
             _lower(book, IGNORED, book.step._replace(bundle=None).below)

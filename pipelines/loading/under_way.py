@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from pipelines.client.pace import Circuit
-from pipelines.client.replies import AGAIN, unusable
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.loading.answered import Result
+from pipelines.loading.asking import SEARCHES_AHEAD, Ahead, Ask, Piece
 from pipelines.loading.book import Book
 from pipelines.loading.interrupts import Interrupts
 from pipelines.loading.lines import Lines, Patients, Unit
@@ -35,28 +35,38 @@ class UnderWay:
     """Units under way to the target, at most `at_once`, and `spare` units that are intended behind them.
 
     A request waits for no commit as long as a unit is spare, and units share commits. A kill leaves the rows of all in
-    doubt. looks: at the patients of rows before these go; None where rows are told by their identifiers.
+    doubt. looks: at the patients of rows before these go; None where rows are told by their identifiers. ask: asks for
+    rows before they go, where they are to be asked for.
 
-    done: results that are not written yet, which they are with the next intents. all_read: no row is left to be read.
+    done: results that are not written yet, which they are with the next intents.
     unusable: why the target cannot be used, for the threads that send; the thread that deals tells the book.
     """
 
     def __init__(
-        self, book: Book, send: Send, at_once: int, spare: int, most: int, circuit: Circuit, looks: Looks | None = None
+        self,
+        book: Book,
+        send: Send,
+        at_once: int,
+        spare: int,
+        most: int,
+        circuit: Circuit,
+        looks: Looks | None = None,
+        ask: Ask | None = None,
     ) -> None:
         self._book, self._send, self._circuit = book, send, circuit
         book.is_ending = lambda: self._is_ending
         self._at_once, self._spare, self._most = at_once, spare, most
-        number, abreast = (at_once + spare, at_once) if most > 1 else (LINES_A_ROW * at_once,) * 2
+        number = at_once + spare if most > 1 else LINES_A_ROW * at_once
+        abreast = at_once if most > 1 else number
         self._patients = Patients(looks.noted if looks else None)
         self._lines = Lines(number, abreast, most, book.stopped, self._patients)
         self._requests = Requests()
-        self._interrupts = Interrupts(self._interrupted)
+        self._interrupts = Interrupts(book.load.client.patience, self._requests.fail)
         self._units = Queue[Unit](self._ask, self._most_under_way)
-        self._looks = Queue[Row](partial(self._look, looks.look), self._most_looks) if looks else None
+        self._looks = Queue[Row](partial(self._look, looks.look), self._most_before) if looks else None
+        self._searches = Queue[Piece](partial(self._search, ask), self._most_before) if ask else None
         self._done: list[tuple[Row, Result]] = []
         self._sightings: list[Sighting] = []
-        self._all_read = False
         self._unusable: str | None = None
 
     def carry(self, rows: Iterator[Row]) -> None:
@@ -69,24 +79,27 @@ class UnderWay:
             self._requests.open(self._units, sending)
             if self._looks:
                 self._requests.open(self._looks, looking)
-            while self._deal(rows) and self._is_back():
+            if self._searches:
+                self._requests.open(self._searches, looking)
+            ahead = Ahead(rows, min(SEARCHES_AHEAD, self._at_once) if self._searches else 0)
+            while self._deal(ahead) and self._is_back():
                 pass
             self._conclude()
         if self._requests.failed:
             raise self._requests.failed
 
-    def _deal(self, rows: Iterator[Row]) -> bool:
+    def _deal(self, rows: Ahead) -> bool:
         """Send as long as anything is to be sent; return True if the target is to be asked whether it is back.
 
-        What has come is written before anything else is waited for: no request idles behind a slow one.
+        What comes is taken before anything is waited for: no request idles behind a slow one.
         """
         try:
             going_on = True
             while going_on:
-                is_short = self._may_begin and self._read(rows)
-                self._write(not is_short)
-                has_come, are_left = self._take(wait=not is_short), not (self._all_read and self._lines.are_empty)
-                going_on = is_short or has_come or (self._may_begin and are_left)
+                reads_on = self._may_begin and self._read(rows)
+                self._write(not reads_on)
+                has_come, are_left = self._take(wait=not reads_on), not (rows.are_given and self._lines.are_empty)
+                going_on = reads_on or has_come or (self._may_begin and are_left)
         except BaseException as error:  # noqa: BLE001 - it ends the sending, and is raised at its end
             self._requests.fail(error)
         return self._circuit.open and not self._is_ending
@@ -119,19 +132,19 @@ class UnderWay:
         return not self._is_ending and not self._circuit.open
 
     def _most_under_way(self) -> int:
-        return min(self._most_looks(), 1 if self._circuit.trying else self._at_once)
+        return min(self._most_before(), 1 if self._circuit.trying else self._at_once)
 
-    def _most_looks(self) -> int:
+    def _most_before(self) -> int:
         return self._at_once if self._may_begin else 0
 
     def _is_back(self) -> bool:
         """After failures in a row: wait until the target answers reads, then send one unit at a time."""
-        load, given_up = self._book.load, self._circuit.given_up
+        load = self._book.load
         try:
             with self._interrupts.raised():
                 if self._requests.failed:
                     return False
-                why = unusable(AGAIN) if given_up else load.client.wait_until_it_answers(load.resource)
+                why = self._circuit.given_up or load.client.wait_until_it_answers(load.resource)
         except BaseException as error:  # noqa: BLE001 - it is raised at the end of the sending
             self._requests.fail(error)
             return False
@@ -139,34 +152,32 @@ class UnderWay:
         self._circuit.half_open()
         return not why
 
-    def _interrupted(self, error: BaseException) -> None:
-        """End the sending, and the pauses of all that is tried again."""
-        self._requests.fail(error)
-        self._book.load.client.patience.is_over = True
-
     # -- by the thread that deals
 
-    def _read(self, rows: Iterator[Row]) -> bool:
-        """Read rows ahead, and have their patients looked at; return True if more are to be read before any goes."""
-        lines, left_out = self._lines, 0
-        while lines.want_rows and left_out < MOST_LEFT_OUT and not (self._all_read or self._requests.failed):
-            if row := next(rows, None):
-                left_out += not lines.add(row)
-            else:
-                self._all_read = True
+    def _read(self, rows: Ahead) -> bool:
+        """Read rows ahead, have them asked for and their patients looked at; return True if it is to be read on first,
+        since so many rows of stopped lanes were left out.
+        """
+        left_out = 0
+        while self._lines.want_rows and left_out < MOST_LEFT_OUT and not self._requests.failed:
+            if not (row := rows.next()):
+                break
+            left_out += not self._lines.add(row)
+        if self._searches:
+            self._requests.put(self._searches, rows.taken_to_ask())
         if self._looks:
             self._requests.put(self._looks, self._patients.taken_to_look())
         return left_out == MOST_LEFT_OUT
 
     def _write(self, begins: bool) -> None:
-        """Write what is done with the intents of the next units, once there is room for some of them."""
+        """Write what is done with the intents of the next units, once half of those that were spare are under way."""
         with self._requests.changed:
-            behind = self._units.under_way + len(self._units.waiting) - self._at_once
-            begins, trying = begins and self._may_begin, self._circuit.trying
-        if begins and behind > self._spare // 2:
+            in_hand = self._units.under_way + len(self._units.waiting)
+            most = 1 if self._circuit.trying else self._at_once + self._spare
+            begins = begins and self._may_begin
+        if begins and in_hand > self._at_once + self._spare // 2:
             return
-        room = (1 - self._at_once if trying else self._spare) - behind
-        units = self._next_units(room) if begins else []
+        units = self._next_units(most - in_hand) if begins else []
         self._write_down([row for unit in units for row in unit])
         self._requests.put(self._units, units)
 
@@ -232,3 +243,7 @@ class UnderWay:
     def _look(self, look: Callable[[Row], Sighting], row: Row) -> Callable[[], Came]:
         sighting = look(row)
         return lambda: partial(self._looked, sighting)
+
+    def _search(self, ask: Ask, piece: Piece) -> Callable[[], Came]:
+        rows = ask(piece.rows)
+        return lambda: partial(piece.take, rows)

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from pipelines.cli import run
+from pipelines.client.replies import TargetUnusable
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.row import Row
-from pipelines.loading.shared_notes import in_note
+from pipelines.loading.shared_notes import SharedNotes, in_note
 from tests.conftest import running, small_world
 from tests.pipelines.test_settling import QUESTIONNAIRE
 from tests.support import commands
@@ -66,6 +67,22 @@ def work(tmp_path, request):
         share(work)
         yield work
         work.close()
+
+
+def test_a_response_that_another_home_has_sent_needs_no_note(tmp_path, monkeypatch):
+    """LEDGER-15: at a target where rows are asked for before they are sent. It is in its note there."""
+    with serving(WithNotes(says=["identifier"])) as target:
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+            with closing(Work(tmp_path / name, target)) as home:
+                share(home)
+                outcome = home.run([response(0), response(1)]).counts
+                monkeypatch.setattr(SharedNotes, "find", unread)
+                assert outcome == ({"created": 2} if name == "one" else {"adopted": 2})
+
+
+def unread(*_):
+    raise TargetUnusable("a response whose note is shared cannot be read")
 
 
 def share(work, changed="reject", notes="patient-day"):

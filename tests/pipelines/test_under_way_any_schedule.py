@@ -7,7 +7,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +18,7 @@ from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.answered import Posted, Result
-from pipelines.loading.asking import asked
+from pipelines.loading.asking import SEARCHES_AHEAD
 from pipelines.loading.carrying import spare_of
 from pipelines.loading.row import Row
 from pipelines.loading.sending import Sent
@@ -72,7 +71,7 @@ class World:
         self.intents: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
         self.under_way: Counter[str] = Counter()
-        self.requests = self.busy = 0
+        self.requests = self.busy = self.searches = 0
         self.last: dict[str, int] = {}
         self.known: dict[str, Result] = {}
         self.written: dict[str, Result] = {}
@@ -121,16 +120,10 @@ class World:
 
     # -- the book
 
-    def rows_to_send(self, threads: ThreadPoolExecutor) -> Iterator[Row]:
-        """The rows, asked for in some worlds: what fails there is heard of in its turn."""
-        rows = iter(self.rows)
-        try:
-            for row in asked(rows, self.ask, threads) if self.asks else rows:
-                self.may_fail("read")
-                yield row
-        except Fault:
-            self.failing()
-            raise
+    def rows_to_send(self) -> Iterator[Row]:
+        for row in self.rows:
+            self.may_fail("read")
+            yield row
 
     def moment(self) -> str:
         return "now"
@@ -190,8 +183,13 @@ class World:
 
     def ask(self, rows: Sequence[Row]) -> list[Row]:
         self.pause()
-        if self.happens("ask"):
-            raise Fault("ask")
+        self.may_fail("ask")
+        with self.lock:
+            self.searches += 1
+            self.never(self.searches > min(SEARCHES_AHEAD, self.at_once), "too many searches at once")
+        self.pause()
+        with self.lock:
+            self.searches -= 1
         found = [Posted(Result("adopted", f"r-{row.key}")) if self.happens("found") else None for row in rows]
         return [row._replace(found=each) for row, each in zip(rows, found, strict=True)]
 
@@ -250,9 +248,9 @@ def ended(world: World) -> BaseException | str | None:
         it: Any = world
         looks = it if world.step == BARE else None
         spare = spare_of(world.step, world.resource, world.at_once)
-        way = UnderWay(it, world.send, world.at_once, spare, world.most, world.circuit, looks)
-        with ThreadPoolExecutor(4) as threads:
-            way.carry(world.rows_to_send(threads))
+        ask = world.ask if world.asks else None
+        way = UnderWay(it, world.send, world.at_once, spare, world.most, world.circuit, looks, ask)
+        way.carry(world.rows_to_send())
     except (Fault, LeaseLost) as error:
         return error
     finally:
