@@ -100,12 +100,13 @@ class Patience:
     """Growing, jittered pauses (seconds) between attempts, bounded in number and length.
 
     is_over: set where nobody waits any more. Pauses end within a second then, and no attempt is the next.
+    sleep: in place of what waits for time.
     """
 
     attempts: int = 7
     first: float = 0.5
     longest: float = 30.0
-    sleep: Callable[[float], None] = time.sleep
+    sleep: Callable[[float], None] | None = None
     random: Callable[[], float] = random.random
     is_over: bool = False
 
@@ -116,10 +117,13 @@ class Patience:
 
     def wait(self, pause: float, at_least: float | None = None) -> None:
         """Sleep the pause, or what the target asked for (`retry-after`) when that is longer."""
-        left = min(max(pause, at_least or 0.0), LONGEST_WAIT_SECONDS)
-        while left > 0 and not self.is_over:
-            self.sleep(min(left, A_WHILE))
-            left -= A_WHILE
+        seconds = min(max(pause, at_least or 0.0), LONGEST_WAIT_SECONDS)
+        (self.sleep or self._sleep)(seconds)
+
+    def _sleep(self, seconds: float) -> None:
+        while seconds > 0 and not self.is_over:
+            time.sleep(min(seconds, A_WHILE))
+            seconds -= A_WHILE
 
 
 PATIENT = Patience()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.client import pace
 from pipelines.client.pace import A_WHILE, Circuit, Patience
 from pipelines.client.replies import NotSent
 from pipelines.client.steps import BARE
@@ -251,7 +252,7 @@ def test_an_interrupt_between_any_two_steps_loses_nothing(share: float) -> None:
         interrupted(step)
 
 
-def test_an_interrupt_ends_the_pause_before_another_attempt() -> None:
+def test_an_interrupt_ends_the_pause_before_another_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """A target may ask for a pause of minutes. The row was surely not sent."""
     book, slept = Book("Task", 1), list[float]()
 
@@ -265,7 +266,8 @@ def test_an_interrupt_ends_the_pause_before_another_attempt() -> None:
     def create(*_: object) -> Any:
         raise NotSent("busy", retry_after=300)
 
-    book.load.client = SimpleNamespace(patience=Patience(sleep=sleep), create=create)
+    monkeypatch.setattr(pace, "time", SimpleNamespace(sleep=sleep))
+    book.load.client = SimpleNamespace(patience=Patience(), create=create)
     with pytest.raises(KeyboardInterrupt):
         sent(book, lambda unit: Sent({0: post(book.load.client, "Task", unit[0]).result}))
     assert slept == [A_WHILE]
