@@ -115,7 +115,7 @@ def _end_batch(session: Session, run: Run, result: Result, parts_left: bool) -> 
     state = "finished" if before and not is_open else result.state
     if before and result.state != "finished" and _is_sent(session, batch_id):
         state = "running"  # a run before was cut off
-    if state == "finished" and is_under_way(ledger, target, batch_id):
+    if state == result.state == "finished" and is_under_way(ledger, target, batch_id):
         state = "running"  # another process has rows of it to send
     counts: Mapping[str, int] = before or result.counts
     if state == "finished" and (before or run.only is None):

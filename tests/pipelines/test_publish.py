@@ -168,7 +168,27 @@ def test_batches_and_runs_show_counts_and_amounts(world: World, monkeypatch: pyt
     world.publish()
     batch = "SELECT * EXCLUDE (received_at, finished_at) FROM import_batch"
     before, rows = world.rows(batch), world.rows("FROM import_row")
-    counts = (9, 1, 7, 6, 1, 2, 1, 0, 0, 0, 0, 2, 1, Decimal("70.27"), Decimal("65.27"), Decimal("20.08"), None, None)
+    counts = (
+        9,
+        1,
+        7,
+        6,
+        1,
+        2,
+        1,
+        0,
+        0,
+        0,
+        0,
+        2,
+        1,
+        Decimal("70.27"),
+        Decimal("65.27"),
+        Decimal("20.08"),
+        None,
+        None,
+        None,
+    )
     assert before[0] == (
         BATCH,
         TARGET,

@@ -109,13 +109,15 @@ def test_what_failed_is_told_and_what_was_mended_is_not(
             found = broken_now(ledger, home, ledger.clock())["payments"].failed
         return [name.partition("-")[0] for name in found]
 
-    for text, told in ((f"{HEADER}\nk1,p1,1.00,2026-03-01,\n", []), ("nothing\nk2\n", ["payments"])):
-        (home / "inbox" / "payments-1.csv").write_text(text)
+    for row, totals, told in (
+        ("k1,p1,1.00,2026-03-01,", '{"rows": 1}', []),
+        ("k2,p1,1.00,2026-03-01,", '{"rows": 5}', ["payments"]),
+        ("k2,p1,2.00,2026-03-01,", '{"rows": 1}', []),
+    ):
+        (home / "inbox" / "payments-1.csv").write_text(f"{HEADER}\n{row}\n")
+        (home / "inbox" / "payments-1.csv.control.json").write_text(totals)
         asked("import")
         assert failed() == told
-    (home / "inbox" / "payments-1.csv").write_text(f"{HEADER}\nk2,p1,2.00,2026-03-01,\n")
-    asked("import")
-    assert failed() == []
 
 
 def test_an_object_is_taken_once(off_by_an_hour: str, beyond: Beyond, target: FakeTarget, asked: Any) -> None:
