@@ -24,6 +24,7 @@ from pipelines.client.leftover import use_once_if_more_came
 from pipelines.client.pace import PATIENT, Attempts, Patience
 from pipelines.client.profiles import PLAIN, Profile
 from pipelines.client.replies import (
+    AGAIN,
     Late,
     NoResult,
     NotDone,
@@ -186,8 +187,12 @@ class FhirClient:
         said, at = self._heard
         return said + timedelta(seconds=self.clock() - at)
 
-    def wait_until_it_answers(self, resource_type: str) -> str | None:
-        """Return once the target answers a search of one resource; the sentence that ends a load when patience ends."""
+    def wait_until_it_answers(self, resource_type: str, given_up: bool = False) -> str | None:
+        """Return once the target answers a search of one resource; the sentence that ends a load when patience ends, or
+        the target is given up.
+        """
+        if given_up:
+            return unusable(AGAIN)
         self.patience.wait(self.patience.first)
         try:
             self.get(f"/{resource_type}?_count=1")

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pipelines.client.replies import AGAIN, unusable
 from pipelines.home.exits import BadSetting
 
 AT_ONCE = 8
@@ -162,9 +161,8 @@ class Circuit:
         self.open = self.trying = False
 
     @property
-    def given_up(self) -> str | None:
-        """The sentence that ends a load, once it is given up."""
-        return unusable(AGAIN) if self.open and self._opened > self._openings else None
+    def given_up(self) -> bool:
+        return self.open and self._opened > self._openings
 
     def note(self, succeeded: bool) -> None:
         """Note the outcome of one request."""

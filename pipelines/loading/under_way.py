@@ -144,7 +144,7 @@ class UnderWay:
             with self._interrupts.raised():
                 if self._requests.failed:
                     return False
-                why = self._circuit.given_up or load.client.wait_until_it_answers(load.resource)
+                why = load.client.wait_until_it_answers(load.resource, self._circuit.given_up)
         except BaseException as error:  # noqa: BLE001 - it is raised at the end of the sending
             self._requests.fail(error)
             return False

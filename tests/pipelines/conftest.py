@@ -1,6 +1,7 @@
 """What tests of `chartferry` in this process share: a made-up target on loopback, a home that knows it, a ledger."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -41,7 +42,7 @@ def home(request, tmp_path, target, monkeypatch):
     monkeypatch.setenv("FHIR_BASE_URL", target.url)
     monkeypatch.setenv("FHIR_TOKEN", "fixed")
     monkeypatch.setattr("pipelines.loading.carrying.LATE_SECONDS", 0)
-    monkeypatch.setattr(Patience, "wait", lambda patience, pause, _=None: patience.sleep(min(pause, 0.01)))
+    monkeypatch.setattr(Patience, "wait", lambda _, pause, __=None: time.sleep(min(pause, 0.01)))
     home = tmp_path / "home"
     (home / "inbox").mkdir(parents=True)
     return home

@@ -48,7 +48,7 @@ def test_the_circuit_gives_up_after_some_openings():
     circuit = Circuit(failures=1, openings=2)
     for given_up in (False, False, True):
         circuit.note(False)
-        assert bool(circuit.given_up) is given_up
+        assert circuit.given_up is given_up
         circuit.half_open()
 
 

@@ -41,7 +41,7 @@ class Book:
 
     def __init__(self, resource: str, rows: int, lost_at: int | None = None) -> None:
         self.rows, self.lost_at = rows, lost_at
-        client = SimpleNamespace(wait_until_it_answers=lambda _: None, patience=Patience())
+        client = SimpleNamespace(wait_until_it_answers=lambda *_: None, patience=Patience())
         self.load, self.loaded = SimpleNamespace(resource=resource, client=client), SimpleNamespace(unusable=None)
         self.lost = False
         self.is_ending: Callable[[], bool] = bool
@@ -278,7 +278,7 @@ def test_an_interrupt_while_the_target_is_asked_whether_it_is_back_ends_the_aski
     """It may be asked for many minutes."""
     book, awoken = Book("Task", ROWS), list[bool]()
 
-    def ask(_: str) -> None:
+    def ask(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(5)
         awoken.append(True)
@@ -374,7 +374,7 @@ def test_whether_the_target_is_back_is_asked_when_nothing_is_under_way() -> None
         return Sent({0: Result("in_doubt")}) if one.line == 1 else MADE
 
     book = Reading("PaymentNotice", LINES_A_ROW * at_once)
-    book.load.client.wait_until_it_answers = lambda _: asked.append({*under_way})
+    book.load.client.wait_until_it_answers = lambda *_: asked.append({*under_way})
     Held(book, send, at_once, 0, 1, circuit).carry(book.rows_to_send())  # type: ignore[arg-type]
     assert opens.is_set()
     assert asked == []

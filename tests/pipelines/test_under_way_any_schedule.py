@@ -176,7 +176,9 @@ class World:
 
     # -- the target
 
-    def wait_until_it_answers(self, _: str) -> str | None:
+    def wait_until_it_answers(self, _: str, given_up: bool) -> str | None:
+        if given_up:
+            return "given up"
         self.pause()
         self.never(bool(self.under_way), "asked whether it is back while rows are under way")
         return "away" if self.happens("still away") else None
