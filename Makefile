@@ -2,7 +2,7 @@
 # requirements.lock. Works with the make of Linux and of macOS (3.81); nothing here needs root.
 
 .DEFAULT_GOAL := help
-.PHONY: help import test test-all test-hapi record-hapi check bench bench-peers bench-faults up lock clean
+.PHONY: help import test test-all test-hapi record-hapi check bench bench-large bench-peers bench-faults up lock clean
 .DELETE_ON_ERROR:
 
 HOME_DIR  ?= var
@@ -11,6 +11,8 @@ REFERENCE ?= data/samples/reference
 FEEDS     ?=
 # Sizes of the benchmark of a million rows, such as --payments 100000 --tasks 100000 --responses 10000.
 MILLION   ?=
+# Sizes of the benchmark of ten million rows, such as --tasks 100000.
+LARGE     ?=
 # Options of the comparison with HAPI FHIR, such as --only reads --rounds 1.
 PEERS     ?=
 # The first Python of 3.11 or newer on the path.
@@ -68,6 +70,9 @@ bench: $(VENV)/.installed ## run the benchmarks, write their results to bench/*.
 
 bench-peers: $(VENV)/.installed ## beside HAPI FHIR (needs Java, Maven, PostgreSQL, wrk), write bench/peers.json
 	$(BIN)/python -m bench.peers $(PEERS)
+
+bench-large: $(VENV)/.installed ## one import of ten million rows (25 GB, half an hour), write bench/large.json
+	$(BIN)/python bench/large.py $(LARGE)
 
 bench-faults: $(VENV)/.installed ## 2,000 imports with something going wrong on the way, write bench/faults.json
 	$(BIN)/python bench/faults.py

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,14 +84,13 @@ class Moments(Progress):
         if self._loading:
             self.load.append((time.perf_counter(), self._rows))
 
-    def last_to_first(self) -> float | None:
-        """The rate of the last tenth of the rows, as a share of that of the first; None for few rows."""
+    def tenths(self) -> list[float]:
+        """The rates of each tenth of the rows, a second; none for few rows."""
         rows = self.load[-1][1] if self.load else 0
         if rows < 50_000:
-            return None
-        at = [next(moment for moment in self.load if moment[1] >= rows * part / 10) for part in (0, 1, 9, 10)]
-        first, last = ((b[1] - a[1]) / (b[0] - a[0]) for a, b in (at[:2], at[2:]))
-        return last / first
+            return []
+        at = [next(moment for moment in self.load if moment[1] >= rows * part / 10) for part in range(11)]
+        return [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(at)]
 
 
 class Stages:
@@ -135,7 +135,9 @@ def main() -> None:
     memory.start()
     with open_session(given.home, os.environ, progress=moments) as session:
         result = import_one(session, given.file, stages)
-    used = {"peak_bytes": memory.peak_bytes(), "decay": moments.last_to_first()}
+    tenths = moments.tenths()
+    decay = tenths[-1] / tenths[0] if tenths else None
+    used = {"peak_bytes": memory.peak_bytes(), "tenths": tenths, "decay": decay}
     print(json.dumps({**result, "stages": stages.took, **used}))
 
 
