@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import and_, or_, select
 
 from pipelines.ledger import tables as t
+from pipelines.ledger.answering import OPEN
 from pipelines.ledger.columns import COPAYMENTS, LINE_COUNTS
 from pipelines.ledger.inserting import keep_others_out
 from pipelines.ledger.ledger import Ledger
@@ -52,11 +53,18 @@ def hold_batch(ledger: Ledger, target: str, batch_id: str) -> None:
     keep_others_out(ledger)
 
 
-def is_under_way(ledger: Ledger, target: str, batch_id: str) -> bool:
-    """True if rows of a batch are to be sent, or are being sent."""
-    record = t.records.c
-    query = select(record.key).where(t.of_batch(t.records, target, batch_id), record.state.in_(("planned", "sending")))
-    return ledger.value(query.limit(1)) is not None
+def under_way(ledger: Ledger, target: str, batch_id: str, most: int) -> list[str]:
+    """Return the keys of rows of a batch that are to be sent, or are being sent, at most so many.
+
+    A row whose reject is open is not: it waits for a correction, or for a retry.
+    """
+    record, reject = t.records.c, t.reject.c
+    its_reject = select(reject.reject_id).where(
+        reject.target == target, reject.batch_id == batch_id, reject.source_key == record.key, reject.state.in_(OPEN)
+    )
+    planned = and_(record.state == "planned", ~its_reject.exists())
+    query = select(record.key).where(t.of_batch(t.records, target, batch_id), or_(planned, record.state == "sending"))
+    return [key for (key,) in ledger.read(query.limit(most))]
 
 
 def keep_so_far(ledger: Ledger) -> None:

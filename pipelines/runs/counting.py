@@ -1,12 +1,19 @@
-"""The counts of a run, and those of its batch after rows of it were settled outside a run."""
+"""The counts of a run, and those of its batch after rows of it were settled outside a run; whether a batch goes on."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from pipelines.home.spill import batches, is_whole
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.so_far import LINES, hold_batch, is_under_way, with_outcomes
+from pipelines.ledger.so_far import LINES, hold_batch, under_way, with_outcomes
 from pipelines.loading.loaded import Loaded
+from pipelines.runs.run import Result, Run
+from pipelines.session.session import Session
 from pipelines.validation.outcome import Validated
+
+MOST_LOOKED_FOR = 10_000
+"""Rows that are looked for in a file: where more are to be sent, none is."""
+ROWS_A_PAGE = 20_000
 
 
 def run_counts(validated: Validated, loaded: Loaded) -> dict[str, int]:
@@ -26,7 +33,7 @@ def _recount(ledger: Ledger, before: Mapping[str, Any]) -> None:
     target, batch_id = before["target"], before["batch_id"]
     counts = with_outcomes(ledger, target, batch_id, before, all_have_one=True)
     if before["state"] == "finished":
-        state = "running" if is_under_way(ledger, target, batch_id) else "finished"
+        state = "running" if under_way(ledger, target, batch_id, 1) else "finished"
         ledger.finish_batch(target, batch_id, state, counts)
         return
     whole = counts["accepted"] == before["accepted"] and not ledger.unsettled(target, batch_id)
@@ -34,3 +41,15 @@ def _recount(ledger: Ledger, before: Mapping[str, Any]) -> None:
     ledger.finish_batch(
         target, batch_id, "finished" if whole else before["state"], {**counts, **{name: before[name] for name in kept}}
     )
+
+
+def goes_on(session: Session, run: Run, result: Result) -> bool:
+    """True if a batch has rows that the next import sends, or another process: those of a row that was read.
+
+    A row that was to be sent, and that a run over the whole file has not read any more, is sent by nobody.
+    """
+    keys = set(under_way(session.ledger, session.target, run.received.batch_id, MOST_LOOKED_FOR))
+    accepted = run.folder / "accepted.parquet"
+    if not keys or len(keys) == MOST_LOOKED_FOR or result.state != "finished" or run.only or not is_whole(accepted):
+        return bool(keys)
+    return any(not keys.isdisjoint(page.column("key").to_pylist()) for page in batches(accepted, ROWS_A_PAGE, ["key"]))

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pipelines.home.batch import NotReadToItsEnd, Unreadable
-from pipelines.ledger.so_far import counts_so_far, hold_batch, is_under_way, with_outcomes
-from pipelines.ledger.states import ASKED, CUT_OFF, LANDED, OUTCOMES
+from pipelines.ledger.so_far import counts_so_far, hold_batch, with_outcomes
+from pipelines.ledger.states import ASKED, CUT_OFF, LANDED, NOT_LOADED, OUTCOMES
 from pipelines.loading.loaded import Loaded
 from pipelines.reports.newer import tell_newer
-from pipelines.runs.counting import run_counts
+from pipelines.runs.counting import goes_on, run_counts
 from pipelines.runs.cut_off import close_cut_off
 from pipelines.runs.manifest import write_manifest
 from pipelines.runs.run import Result, Run
@@ -115,15 +115,15 @@ def _end_batch(session: Session, run: Run, result: Result, parts_left: bool) -> 
     state = "finished" if before and not is_open else result.state
     if before and result.state != "finished" and _is_sent(session, batch_id):
         state = "running"  # a run before was cut off
-    if state == result.state == "finished" and is_under_way(ledger, target, batch_id):
-        state = "running"  # another process has rows of it to send
+    if state == "finished" and goes_on(session, run, result):
+        state = "running"
     counts: Mapping[str, int] = before or result.counts
     if state == "finished" and (before or run.only is None):
         counts = with_outcomes(ledger, target, batch_id, counts, all_have_one=True)
     elif state == "running":
         counts = with_outcomes(ledger, target, batch_id, counts)
     elif (
-        state == "failed" and run.before == "running" and now
+        state in NOT_LOADED and run.before == "running" and now
     ):  # runs before may have sent rows, and left others: the next import goes on with them
         counts = counts_so_far(ledger, now)
         done = sum(counts[name] for name in OUTCOMES)

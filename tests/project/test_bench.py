@@ -40,17 +40,17 @@ def test_a_slow_line_is_never_early() -> None:
     assert lateness(0.05, times=40)[0] >= 0
 
 
-def test_the_last_tenth_of_a_load_is_told_as_a_share_of_the_first() -> None:
+def test_the_rate_of_a_load_is_told_tenth_by_tenth() -> None:
     moments = Moments()
     moments.load = [(0.0, 0)] + [(1.0 + 0.1 * part, 10_000 * (part + 1)) for part in range(9)] + [(3.8, 100_000)]
-    assert moments.last_to_first() == pytest.approx(0.5)
+    assert moments.tenths() == pytest.approx([10_000, *[100_000] * 8, 5_000])
 
 
-def test_a_short_load_tells_no_share() -> None:
+def test_a_short_load_tells_no_rates() -> None:
     moments = Moments()
-    assert moments.last_to_first() is None
+    assert moments.tenths() == []
     moments.load = [(0.0, 0), (1.0, 500)]
-    assert moments.last_to_first() is None
+    assert moments.tenths() == []
 
 
 def test_views_and_sql_by_hand_make_equal_tables() -> None:
