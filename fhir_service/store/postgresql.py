@@ -85,7 +85,7 @@ class PostgreSql:
     # --- opening ---
 
     def open(self, create: bool) -> Engine:  # noqa: ARG002 - the database is there; whether the store is, comes later
-        engine = self._engine(POOL - _LOOKERS - _ANSWERING, pool_pre_ping=True)
+        engine = self._engine(POOL - _LOOKERS - _ANSWERING, _SESSION, pool_pre_ping=True)
         try:
             with engine.connect() as connection:
                 encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
@@ -105,7 +105,7 @@ class PostgreSql:
         kept_plans = "".join(f";\nSET {name} = {value}" for name, value in _KEPT_PLANS.items())
         return self._engine(_LOOKERS, _SESSION + kept_plans, isolation_level="AUTOCOMMIT")
 
-    def _engine(self, most: int, session: str = _SESSION, **options: Any) -> Engine:
+    def _engine(self, most: int, session: str, **options: Any) -> Engine:
         waits = {name: value for name, value in LOST_LINE.items() if name not in self._url.query}
         engine = create_engine(
             self._url, connect_args=waits, pool_size=most, max_overflow=0, hide_parameters=True, **options
