@@ -20,6 +20,7 @@ from pipelines.ledger.manifests import is_of_another, number_of
 from pipelines.ledger.states import NOT_LOADED
 
 KEYS_A_QUERY = 1_000
+OUTCOMES_A_QUERY = 20_000
 STREAM = "(SELECT stream_id FROM stream WHERE target = ? AND source = ? AND resource_type = ?)"
 RECORDS = f"""
 SELECT key, content_hash, batch.received_at FROM record JOIN batch USING (batch_no)
@@ -29,7 +30,9 @@ SELECT source_key FROM reject JOIN batch ON batch.target = reject.target AND bat
 WHERE reject.target = ? AND reject.source = ? AND reject.resource_type = ? AND batch.received_at >= ?
   AND source_key IN ({keys})"""
 LATER = "SELECT batch_no FROM batch WHERE target = ? AND received_at >= ? ORDER BY received_at"
-OUTCOMES = f"SELECT key FROM version WHERE batch_no = ? AND is_outcome = 1 AND stream_id = {STREAM}"
+OUTCOMES = f"""
+SELECT line, key FROM version WHERE batch_no = ? AND line > ? AND is_outcome = 1 AND stream_id = {STREAM}
+ORDER BY line LIMIT ?"""
 OWN_REJECTS = f"""
 SELECT line, state IN ({", ".join(f"'{state}'" for state in OPEN)}) FROM reject WHERE target = ? AND batch_id = ?"""
 
@@ -97,8 +100,11 @@ def _unmet(ledger: LedgerAccess, batch: Mapping[str, Any], changed: dict[str, in
     """
     later = ledger.plain_rows(LATER, (str(batch["target"]), _since(batch))) if changed else ()
     for (number,) in later:
-        for (key,) in ledger.plain_rows(OUTCOMES, (number, *_of(batch))) if changed else ():
-            changed.pop(key, None)
+        last = -1
+        while changed and (found := ledger.plain_rows(OUTCOMES, (number, last, *_of(batch), OUTCOMES_A_QUERY))):
+            last = found[-1][0]
+            for _, key in found:
+                changed.pop(key, None)
     return list(changed.values())
 
 

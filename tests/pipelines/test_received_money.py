@@ -11,6 +11,7 @@ import pytest
 
 from pipelines.corrections.retention import purge_older
 from pipelines.importing.broken import broken_now
+from pipelines.ledger import unanswered as unanswered_records
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.ledger import Ledger
 from tests.support.exports import QUESTIONS
@@ -125,8 +126,12 @@ def test_retention_keeps_a_file_that_was_not_loaded_until_its_payments_are_answe
             night("payments.csv", row("k1", "1.00"), row("k2", "1.00"))
 
 
-def test_what_a_stopped_file_says_wrongly_of_known_payments_is_answered_by_the_next_export_of_all(home, night):
-    """REPORT-24: in it they are unchanged, and stay the records of the first file."""
+@pytest.mark.parametrize("at_once", [unanswered_records.OUTCOMES_A_QUERY, 1])
+def test_what_a_stopped_file_says_wrongly_of_known_payments_is_answered_by_the_next_export_of_all(
+    home, night, monkeypatch, at_once
+):
+    """REPORT-24: in it they are unchanged, and stay the records of the first file. Its outcomes are read in pages."""
+    monkeypatch.setattr(unanswered_records, "OUTCOMES_A_QUERY", at_once)
     night("payments-1.csv", row("k1", "1.00"), row("k2", "2.00"))
     night("payments-2.csv", row("k1", "1.00"), row("k2", "20.00"), total="4.00")
     assert broken(home)
