@@ -32,7 +32,7 @@ class Identity(NamedTuple):
         before, after, condition = _around(self)
         body, own = own_identifiers(dated(self.resource_type, row))
         if own:
-            before = before.replace("[", f"[{dump(own)[1:-1]},", 1)
+            before = before.replace('"identifier":[', f'"identifier":[{dump(own)[1:-1]},', 1)
         value = asked = identifier_value(row.key, row.generation)
         if PLAIN_KEY.fullmatch(value):
             shown = f'"{value}"'
