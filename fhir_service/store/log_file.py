@@ -22,6 +22,8 @@ One changed row has the rest of its row group written anew. All of them are rare
 """
 LONG = 128 << 20
 """Bytes of the log from which on so much of the file is not waited for: what the log has is in memory, too."""
+IN_BLOCKS = 4 << 20
+"""Bytes that are written beside what changed: the file grows by whole blocks, of which each table takes some."""
 LARGE = 16 << 20
 """Bytes of the log from which on it is worked into the file between two batches: a tenth of a second's work.
 
@@ -72,7 +74,7 @@ class LogFile:
         """True if the disk has room to work the log into the file; for a long one, if it likely has."""
         disk = os.statvfs(self._file.parent)
         anew = min(_size_of(self._file), MOST_WRITTEN_ANEW) if log_size < LONG else 0
-        lacked, needed = self._lacks_room, 2 * log_size + anew
+        lacked, needed = self._lacks_room, 2 * log_size + anew + IN_BLOCKS
         self._lacks_room = disk.f_bavail * disk.f_frsize < needed
         if self._lacks_room and not lacked:
             log.warning("the disk of %s needs %d MB of room: its log grows until then", self._file, needed >> 20)
