@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.client.profiles import ROWS_A_BUNDLE
-from pipelines.loading.lines import CHARACTERS_A_UNIT, ROWS_AHEAD, Lines, Patients
+from pipelines.loading.lines import CHARACTERS_A_UNIT, CHARACTERS_AHEAD, ROWS_AHEAD, Lines, Patients
 from pipelines.loading.row import Row
 
 LINES = 4
@@ -102,6 +102,16 @@ def test_a_unit_is_bounded_in_size() -> None:
     [first] = lines.take(9)
     lines.end(first)
     assert keys([first, *lines.take(9)]) == [["k0"], ["k1"]]
+
+
+def test_however_many_lines_are_short_the_bodies_that_wait_are_bounded() -> None:
+    """LIMIT-04"""
+    lines, body = Lines(64, 64, 1, set(), NOBODY), "x" * CHARACTERS_A_UNIT
+    read = 0
+    while lines.want_rows:
+        lines.add(row(read, str(read), body=body))
+        read += 1
+    assert read * len(body) == CHARACTERS_AHEAD
 
 
 def test_rows_of_a_patient_wait_until_the_patient_is_noted() -> None:
