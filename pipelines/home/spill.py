@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 BATCH = 5_000
+GROUP_SIZE = 8 << 20
+"""Bytes of the rows that are written as one group: of each group that a file has, its writer and its readers keep 10 kB
+in memory.
+"""
 MEMORY = "96MB"
 BATCH_SIZE = 16 << 20
 REPEATING = ["lane", "patient_id", "stage"]
@@ -33,19 +37,24 @@ class Writer:
         self._schema = schema
         self._rows: list[tuple[Any, ...]] = []
         self._batches: list[pa.RecordBatch] = []
-        self._waiting = 0
         self._size = 0
         self.count = 0
 
     def __enter__(self) -> Self:
         self._writer = pq.ParquetWriter(
-            self._part, self._schema, compression="zstd", compression_level=1, use_dictionary=REPEATING
+            self._part,
+            self._schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=REPEATING,
+            write_statistics=False,  # nobody looks for rows by them, and they hold whole values
         )
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         if kind is None:
-            self._flush()
+            self._close_rows()
+            self._write()
         self._writer.close()
         if kind is None and (self.count or self._needed):
             self._part.replace(self._path)
@@ -57,25 +66,31 @@ class Writer:
         self._rows.append(row)
         self.count += 1
         if len(self._rows) >= BATCH:
-            self._flush()
+            self._close_rows()
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
         """Any number of rows at once, written with those that come before and after."""
+        self.count += batch.num_rows
+        self._take(batch)
+
+    def _close_rows(self) -> None:
+        if self._rows:
+            self._take(arrow.batch_of_rows(self._rows, self._schema))
+            self._rows.clear()
+
+    def _take(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
         self._size += batch.nbytes
-        self.count += batch.num_rows
-        self._waiting += batch.num_rows
-        if self._waiting >= BATCH or self._size >= BATCH_SIZE:
-            self._flush()
+        if self._size >= GROUP_SIZE:
+            self._write()
 
-    def _flush(self) -> None:
-        if self._rows:
-            self._writer.write_batch(arrow.batch_of_rows(self._rows, self._schema))
-            self._rows.clear()
-        if self._waiting:
+    def _write(self) -> None:
+        if self._batches:
             self._writer.write_table(pa.Table.from_batches(self._batches))
             self._batches.clear()
-        self._size = self._waiting = 0
+            self._size = 0
+            # What was freed in between stays with the process otherwise: 20 MB for each million rows.
+            pa.system_memory_pool().release_unused()
 
 
 def batches(path: Path, rows: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

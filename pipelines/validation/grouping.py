@@ -23,6 +23,8 @@ SHOWN = "line lines key record hash faults raw is_doubtful text_hash".split()
 MOST_ROWS = 5_000
 """Rows of one record: no questionnaire has as many questions."""
 FOUND = pa.schema({"first_line": pa.int64(), "differs": pa.bool_()})
+REPEATS = pa.schema({"file_row_number": pa.int64(), **{field.name: field.type for field in FOUND}})
+"""The rows whose keys come more than once, by their places in `MAPPED`."""
 SHARED = (
     f"more than {MOST_ROWS:,} rows of this file share the key, and no record has so many: is it another column that"
     " tells the records apart?"
@@ -143,23 +145,37 @@ def _records_as_they_stand(mapped: Path) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([*batch.columns, *more.columns], names=[*SHOWN, *FOUND.names])
 
 
-def _as_they_stand(database: Any, mapped: Path, shown: Sequence[str] = SHOWN) -> Iterator[pa.RecordBatch]:
+def _repeats(database: Any, mapped: Path) -> Path:
+    """Write the rows whose keys come more than once into a file beside `mapped`, in the order of that."""
+    _find_repeated_keys(database, mapped)
+    query = "select file_row_number, first_line, differs from numbered join keys using (key) order by file_row_number"
+    repeats = mapped.with_name(f"{mapped.stem}-repeats.parquet")
+    with spill.Writer(repeats, REPEATS) as out:
+        for batch in database.sql(query).to_arrow_reader(BATCH):
+            out.add_batch(batch)
+    return repeats
+
+
+def _as_they_stand(mapped: Path, repeats: Path, shown: Sequence[str] = SHOWN) -> Iterator[pa.RecordBatch]:
     """The rows of an ungrouped kind in the order of the file: only of keys that come more than once is more asked.
     Rows are told by their places: in a joined file their lines, which are those of the second, are in no order.
     """
-    _find_repeated_keys(database, mapped)
-    query = "select file_row_number, first_line, differs from numbered join keys using (key) order by file_row_number"
-    repeats = spill.rows(database, query)
-    ahead, begin = next(repeats, None), 0
+    found_again = (row for batch in spill.batches(repeats, BATCH, REPEATS.names) for row in _rows_of(batch))
+    ahead, begin = next(found_again, None), 0
     for batch in spill.batches(mapped, ROWS, shown):
         found = dict[int, tuple[Any, ...]]()
         while ahead and ahead[0] < begin + batch.num_rows:
             found[ahead[0]] = ahead[1:]
-            ahead = next(repeats, None)
+            ahead = next(found_again, None)
         places = range(begin, begin + batch.num_rows)
         more = arrow.batch_of_rows([found.get(place, (None, None)) for place in places], FOUND)
         yield pa.record_batch([*batch.columns, *more.columns], names=[*shown, *FOUND.names])
         begin += batch.num_rows
+    repeats.unlink()
+
+
+def _rows_of(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def chunks(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
@@ -173,21 +189,21 @@ def chunks(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
 
 
 def _in_order(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
-    """The rows in the order of sending. What is sorted by time comes once DuckDB has given back its memory."""
-    stretches: list[Path] = []
+    """The rows in the order of sending. Unless DuckDB sorts them, they come once it has given back its memory."""
     with spill.sorter(mapped.parent) as database:
         source = str(mapped).replace("'", "''")
         for view, numbered in (("mapped", "false"), ("numbered", "true")):
             database.execute(f"create view {view} as from read_parquet('{source}', file_row_number = {numbered})")
-        if kind.sort:
-            stretches = _dealt(_as_they_stand(database, mapped, [*SHOWN, "at"]), mapped)
-        elif not kind.grouped:
-            yield from _as_they_stand(database, mapped)
-        elif _stand_together(database):
-            yield from _records_as_they_stand(mapped)
-        else:
+        if kind.grouped and not _stand_together(database):
             yield from _together(database)
-    yield from _by_time(stretches)
+            return
+        repeats = None if kind.grouped else _repeats(database, mapped)
+    if repeats is None:
+        yield from _records_as_they_stand(mapped)
+    elif kind.sort:
+        yield from _by_time(_dealt(_as_they_stand(mapped, repeats, [*SHOWN, "at"]), mapped))
+    else:
+        yield from _as_they_stand(mapped, repeats)
 
 
 def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -1,28 +1,40 @@
-"""Parquet in parts: reading a large file holds no more of it than a small one."""
+"""Parquet in parts: a large file takes no more memory than a small one, written or read."""
 
 import os
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipelines.home import spill
 
 SCHEMA = pa.schema({"line": pa.int64(), "text": pa.string()})
-ROWS, PARTS = spill.BATCH, 20
 
 
 def text_nobody_can_pack() -> str:
-    return os.urandom(50).hex()
+    return os.urandom(500).hex()
 
 
 def test_what_was_read_of_a_file_is_let_go(tmp_path: Path) -> None:
-    path = tmp_path / "rows.parquet"
+    path, rows = tmp_path / "rows.parquet", spill.GROUP_SIZE // 200
     with spill.Writer(path, SCHEMA) as out:
-        for line in range(ROWS * PARTS):
+        for line in range(rows):
             out.add(line, text_nobody_can_pack())
     before, held, lines = pa.total_allocated_bytes(), 0, 0
     for batch in spill.batches(path, 1_000, SCHEMA.names):
         held = max(held, pa.total_allocated_bytes() - before)
         lines += batch.num_rows
-    assert lines == ROWS * PARTS
+    assert lines == rows
     assert held < path.stat().st_size / 2
+
+
+def test_rows_are_written_in_groups_by_their_size_however_few_come_at_once(tmp_path: Path) -> None:
+    path, rows = tmp_path / "rows.parquet", 3 * spill.BATCH
+    with spill.Writer(path, SCHEMA) as out:
+        for line in range(rows):
+            out.add(line, "")
+        some = pa.record_batch({"line": range(100), "text": ["x" * 1_000] * 100}, schema=SCHEMA)
+        for _ in range(5 * spill.GROUP_SIZE // 2 // some.nbytes):
+            out.add_batch(some)
+    assert pq.read_metadata(path).num_row_groups == 3
+    assert sum(batch.num_rows for batch in spill.batches(path, 1_000, ["line"])) == out.count
