@@ -3,6 +3,7 @@
 import atexit
 import gc
 import itertools
+import re
 import shutil
 import socket
 import tempfile
@@ -37,6 +38,7 @@ from pipelines.session import service_commands
 from tests.support import loopback
 from tests.support.crossing import leave_for_long
 from tests.support.dialects import share_compiled
+from tests.support.ending import workers_end_at_once
 from tests.support.instances import Bench, Instances
 from tests.support.order import SECONDS
 from tests.support.postgres import NoPostgres, Postgres, running_server
@@ -48,7 +50,10 @@ from tests.support.temporary_files import keep_files_in_memory
 WORLD = Path(__file__).parent / "spec" / "world"
 BENCH = "tables.duckdb"
 """The name of a database that a command throws away: see `pipelines.verifying.staging.workbench`."""
+ALL_LONG = re.compile(r"^pytestmark = (IN_A_BROWSER|\[?\s*pytest\.mark\.long)\b", re.MULTILINE)
+"""What a module says all tests of which are long."""
 gc.disable()  # until all is imported and collected, which leaves little to be freed
+workers_end_at_once()
 share_compiled()
 keep_files_in_memory()
 
@@ -146,6 +151,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     stores = getattr(metafunc.module, "STORES", None)
     if stores and "database" in metafunc.fixturenames:
         metafunc.parametrize("database", stores, indirect=True, scope="session")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no module whose tests are all long, where none of those is to run: some need what takes long to import."""
+    if "not long" not in config.option.markexpr or collection_path.suffix != ".py":
+        return None
+    return bool(ALL_LONG.search(collection_path.read_text(encoding="utf-8"))) or None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,6 +3,7 @@
 import logging
 import warnings
 from contextlib import nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +18,10 @@ from pipelines.definitions import build_definitions
 from pipelines.runs import parts
 from tests.support.practice import failures, materialized, practicing, verdicts
 
-pytest.importorskip("dagster_celery", reason="the extra `celery` is not installed")
-pytest.importorskip("dagster_k8s", reason="the extra `kubernetes` is not installed")
+pytestmark = [
+    pytest.mark.skipif(find_spec(name) is None, reason=f"the extra `{of}` is not installed")
+    for name, of in {"dagster_celery": "celery", "dagster_k8s": "kubernetes"}.items()
+]  # the second takes long to import
 BROKER = {"CHARTFERRY_BROKER": "redis://:secret@10.0.0.2:6379/0"}
 LOADED = "payments__loaded"
 

@@ -2,6 +2,7 @@
 
 import runpy
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,9 @@ from pipelines.dagster.executors import EXECUTORS
 from pipelines.dagster.guard import Guard
 from pipelines.home.dagster_folder import DAGSTER_YAML, NEEDED
 
-pytest.importorskip("dagster_k8s", reason="the extra `kubernetes` is not installed")
-
-import kubernetes.client as k8s  # type: ignore[import-untyped]
-from dagster._config import validate_config
-from dagster._core.instance.config import dagster_instance_config_schema
-from dagster_k8s import K8sRunLauncher
-from dagster_k8s.job import DagsterK8sJobConfig, UserDefinedDagsterK8sConfig, construct_dagster_k8s_job
-from dagster_k8s.models import k8s_model_from_dict, k8s_snake_case_dict
+pytestmark = pytest.mark.skipif(
+    find_spec("dagster_k8s") is None, reason="the extra `kubernetes` is not installed"
+)  # it takes long to import: those that need it do so themselves
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DOCUMENTS: list[dict[str, Any]] = list(yaml.safe_load_all((DEPLOY / "dagster-kubernetes.yaml").read_text()))
@@ -32,12 +28,19 @@ SETTINGS: dict[str, str] = BY_NAME["ConfigMap", "chartferry-import"]["data"]
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=[f"{kind} {name}" for kind, name in BY_NAME])
 def test_kubernetes_has_the_fields_that_are_named(document: dict[str, Any]) -> None:
+    from dagster_k8s.models import k8s_model_from_dict, k8s_snake_case_dict
+    from kubernetes import client as k8s  # type: ignore[import-untyped]
+
     model: Any = getattr(k8s, f"V1{document['kind']}")
     made: Any = k8s_model_from_dict(model, k8s_snake_case_dict(model, document))
     assert made.metadata.name == document["metadata"]["name"]
 
 
 def test_dagster_has_the_settings_of_the_instance_and_those_that_an_import_needs() -> None:
+    from dagster._config import validate_config
+    from dagster._core.instance.config import dagster_instance_config_schema
+    from dagster_k8s import K8sRunLauncher
+
     found = validate_config(dagster_instance_config_schema(), INSTANCE)
     assert found.success, found.errors
     found = validate_config(K8sRunLauncher.config_type(), LAUNCHER)
@@ -52,6 +55,10 @@ def test_dagster_has_the_settings_of_the_instance_and_those_that_an_import_needs
 
 def test_the_job_of_a_run_has_its_requests_its_priority_and_its_end() -> None:
     """It is put together by dagster-k8s, as for a cluster."""
+    from dagster_k8s.job import DagsterK8sJobConfig, UserDefinedDagsterK8sConfig, construct_dagster_k8s_job
+    from dagster_k8s.models import k8s_snake_case_dict
+    from kubernetes import client as k8s
+
     config = DagsterK8sJobConfig(
         **{name: LAUNCHER[name] for name in ("job_image", "dagster_home", "instance_config_map", "resources")},
         **{name: LAUNCHER[name] for name in ("env_config_maps", "env_secrets", "service_account_name")},

@@ -1,0 +1,22 @@
+"""Processes of tests that end at once: to free their modules and tests takes seconds, which the system does anyway."""
+
+import atexit
+import os
+import sys
+
+IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+
+
+def workers_end_at_once() -> None:
+    """Let a worker of pytest-xdist end once its threads and exit functions have.
+
+    Call it early: exit functions that are registered before are left out.
+    """
+    if IS_WORKER:
+        atexit.register(_end)
+
+
+def _end() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
