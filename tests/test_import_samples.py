@@ -26,13 +26,13 @@ from tests.support.commands import (
     command,
     environment,
     home_with,
-    load,
     resources,
     run,
     serving,
     totals,
 )
 from tests.support.ledgers import read_ledger
+from tests.support.practice import samples_store
 from tests.support.published_rows import Tables
 from tests.support.questions import ANSWERS, asked, same
 from tests.support.starting import start
@@ -57,15 +57,14 @@ for _ in sys.stdin:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def store() -> Path:
     """A store with the reference data of the samples."""
-    home = tmp_path_factory.mktemp("reference")
-    done = load(home, SAMPLES / "reference")
-    assert done.returncode == SET_ASIDE, done.stderr
-    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[1:]}
+    store = samples_store()
+    told = store.with_name("loaded.txt").read_text(encoding="utf-8")
+    rows = {line.split()[0]: line.split()[1:] for line in told.splitlines()[1:]}
     expected = {kind: [counts["records"] - counts["refused"], counts["refused"]] for kind, counts in REFERENCE.items()}
     assert {kind: [int(row[0]), int(row[3])] for kind, row in rows.items()} == expected
-    return home / "service.duckdb"
+    return store
 
 
 @pytest.fixture(scope="module")

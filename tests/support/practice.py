@@ -1,14 +1,11 @@
 """A home with the samples' reference data, and what Dagster made of its imports: for tests of the orchestration."""
 
-import atexit
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +22,7 @@ from pipelines.feeds.files.catalog import load_feeds
 from pipelines.reports import tables
 from pipelines.session.ledger import open_ledger
 from tests.support.commands import environment, listening, load
-from tests.support.starting import finish
+from tests.support.starting import finish, shared
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
@@ -135,14 +132,15 @@ def command(module: str, *arguments: str, environ: dict[str, str]) -> subprocess
     return finish([sys.executable, "-m", module, *arguments], env=environ)
 
 
-@cache
 def samples_store() -> Path:
-    """A store of DuckDB that holds the samples' reference data, made once in a process."""
-    folder = Path(tempfile.mkdtemp(prefix="samples-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    """A store of DuckDB that holds the samples' reference data; beside it `loaded.txt`, the words of the load."""
+    return shared("samples", _load_samples) / "service.duckdb"
+
+
+def _load_samples(folder: Path) -> None:
     loaded = load(folder, SAMPLES / "reference")
     assert loaded.returncode == 3, loaded.stderr  # some of its records are refused
-    return folder / "service.duckdb"
+    (folder / "loaded.txt").write_text(loaded.stdout, encoding="utf-8")
 
 
 @contextmanager

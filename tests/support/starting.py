@@ -188,6 +188,19 @@ def warm(module: str, *words: object) -> tuple[str, ...]:
     return (*launched, sys.executable, "-m", module, *map(str, words))
 
 
+def shared(name: str, make: Callable[[Path], None]) -> Path:
+    """Return a folder of this name, which the workers of a run share; the first that asks has `make` fill it."""
+    place = Path(warm_process()).parent  # it goes with that process
+    with locked(place / f"{name}.lock"):
+        if not (place / name).exists():
+            made = place / f"{name}.new"
+            shutil.rmtree(made, ignore_errors=True)
+            made.mkdir()
+            make(made)
+            made.rename(place / name)
+    return place / name
+
+
 @cache
 def warm_process() -> str:
     """The address of the warm process, which the workers of a run share. It ends once none of them holds its input."""
