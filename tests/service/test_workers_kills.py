@@ -27,12 +27,15 @@ from tests.support.bodies import task
 from tests.support.postgres import Postgres
 
 CLIENTS = 8
+PAUSE = 0.03
+"""Seconds between two requests of a client."""
 
 
 class Load:
     """Clients that create tasks of their own numbers until they are stopped; the numbers that were acknowledged.
 
-    Half of the tasks are sent again, on their condition, until they are acknowledged. The others are sent once.
+    Half of the tasks are sent again, on their condition, until they are acknowledged. The others are sent once. Each
+    client pauses between its requests: all of them together would take what the processes need to come back.
     """
 
     def __init__(self, address: str, headers: dict[str, str]) -> None:
@@ -63,7 +66,8 @@ class Load:
                 number = next(self._numbers)
                 again = number % 2 == 0
                 while not self._sent(client, number, again) and again:
-                    pass
+                    self._stopped.wait(PAUSE)
+                self._stopped.wait(PAUSE)
 
     def _sent(self, client: httpx.Client, number: int, conditional: bool) -> bool:
         """Send a task; return True if it was acknowledged."""
