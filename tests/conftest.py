@@ -188,11 +188,11 @@ def pytest_collection_finish() -> None:
 def journals_replay(request: pytest.FixtureRequest) -> Iterator[None]:
     """After every test that wrote a ledger, its journal gives the same tables. LEDGER-20
 
-    `make test` looks after one test of eight, always the same ones, and wherever a ledger holds what few had.
+    `make test` looks after one test of sixteen, always the same ones, and wherever a ledger holds what few had.
     """
     told = "tmp_path" in request.fixturenames and not request.node.get_closest_marker("by_hand")
     folder: Path | None = request.getfixturevalue("tmp_path") if told else None
-    some = "not long" in request.config.option.markexpr and crc32(request.node.nodeid.encode()) % 8
+    some = "not long" in request.config.option.markexpr and crc32(request.node.nodeid.encode()) % 16
     yield
     for path in folder.rglob("ledger.db") if folder else ():
         if path.with_name(JOURNAL).exists() and (not some or is_seldom(path)):

@@ -49,7 +49,7 @@ def patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
 
 
 TEXTS = list(product(BEGINNINGS, PARTS, ENDS))
-GROUPS = 48
+GROUPS = 96
 """Of texts, for each pattern others; `make test` takes one group."""
 
 
