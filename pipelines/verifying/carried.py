@@ -62,6 +62,10 @@ class Carried:
             return None
         return there if record is None or there.generation >= record.generation else None
 
+    def is_of_another(self, row: Row) -> bool:
+        """True if a resource carries the row's key and has other content."""
+        return row.key in self._by_key and self.of(row, None) is None
+
     def is_taken_back(self, row: Row, there: There) -> bool:
         """True if a resource was taken back, and the row does not say so itself."""
         back = TAKEN_BACK.get(self._resource_type)

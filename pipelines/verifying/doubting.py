@@ -28,7 +28,9 @@ class Doubting:
         self._carried = Carried(db, load.source, load.resource)
         self._of = load.of
         self._ahead = ahead(load.client, load.ledger.clock())
-        self._supersedes = load.batch.feed.file.changed == "supersede" and load.resource == "QuestionnaireResponse"
+        changed = load.batch.feed.file.changed
+        self._supersedes = changed == "supersede" and load.resource == "QuestionnaireResponse"
+        self._first_stays = self._book.step.named and changed in ("reject", "skip")
 
     def write_all(self) -> Loaded:
         """Write the accepted rows of the batch's run, and the repeats within its file; return the counts."""
@@ -49,7 +51,8 @@ class Doubting:
         with ledger.writing(self._load.lease):
             self._note_known([(row, known[row.key]) for row in rows if self._is_known(row, known.get(row.key))])
             for row in rows:
-                if not self._is_known(row, record := known.get(row.key)):
+                record = known.get(row.key)
+                if not self._is_known(row, record) and not self._is_of_another(row, record):
                     self._settle(row, record, self._carried.of(row, record))
 
     def _is_known(self, row: Row, record: KnownRecord | None) -> bool:
@@ -61,6 +64,12 @@ class Doubting:
             return False
         may_have_changed = self._supersedes or found is not None
         return row.is_held_by(record) or record.batch_id in self._later or not may_have_changed
+
+    def _is_of_another(self, row: Row, record: KnownRecord | None) -> bool:
+        """True if the target has other content under the row's key, which the feed never replaces: that of an earlier
+        file, or of nobody known. The import sets the row aside.
+        """
+        return self._first_stays and record is None and self._carried.is_of_another(row)
 
     def _is_gone(self, record: KnownRecord) -> bool:
         """True if the target does not have any more what the ledger knows of: a lost run may have made it anew."""
@@ -100,11 +109,12 @@ class Doubting:
 
         What a later file says of a record stands: an earlier row is noted as of when its run began, and stays so.
         """
-        repeats: dict[str, list[Repeat]] = {"unchanged": [], "adopted": []}
+        earlier = "skipped" if self._first_stays else "adopted"  # what such a row says was not loaded
+        repeats: dict[str, list[Repeat]] = {"unchanged": [], earlier: []}
         for row, record in rows:
             same, standing = row.is_held_by(record), standing_of(record)
             if not same and record.batch_id in self._later:
-                state = "adopted"
+                state = earlier
             elif standing is Standing.IN_DOUBT:
                 self._book.loaded.add("in_doubt", row.amount_cents)
                 continue
@@ -115,7 +125,7 @@ class Doubting:
             self._book.loaded.add(state, row.amount_cents)
             repeats[state].append(as_repeat(row, state, record.resource_id if same else None))
         self._book.repeats.note(repeats["unchanged"])
-        self._book.repeats.note(repeats["adopted"], self._since)
+        self._book.repeats.note(repeats[earlier], self._since)
 
 
 def _next_generation(record: KnownRecord | None) -> int:

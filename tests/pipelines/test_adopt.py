@@ -239,6 +239,25 @@ def test_what_changes_an_earlier_batch_is_set_aside_again(home, target, asked, a
     assert amounts(target) == [1.0, 3.0]
 
 
+@pytest.mark.publishes("payment_reconciliation")
+@pytest.mark.parametrize("refused", ["1.00", "9.00"], ids=["the first was refused", "the second was set aside"])
+def test_of_two_amounts_under_a_key_the_one_that_is_there_counts(home, target, asked, refused):
+    """CLI-CMD-17, LEDGER-09, REPORT-18"""
+    target.refuse = lambda body: body["amount"]["value"] == float(refused)
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "3.00"))
+    asked("import")
+    payments(home, ("k1", "p1", "9.00"), ("k2", "p1", "3.00"), name="payments-b.csv")
+    asked("import")
+    there = amounts(target)
+    lose_ledger(home)
+    assert asked("verify", "--adopt")["exit_code"] == 0
+    found = asked("import")
+    assert (found.get("error"), amounts(target), asked("verify")["differences"]) == (None, there, [])
+    with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as db:
+        [(created,)] = db.execute("SELECT sum(created) FROM payment_reconciliation").fetchall()
+    assert float(created) == sum(there)
+
+
 @both
 def test_what_was_refused_is_a_reject_again(home, target, asked, additions):
     """CLI-CMD-17, LEDGER-05"""
