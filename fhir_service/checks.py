@@ -20,7 +20,7 @@ from fhir_service.store.tables import ALLOCATION, BODIES, CHARGE, snake
 
 def check_store(store: Store, site: Site) -> list[Finding]:
     """Everything that is wrong with a store, and the notices."""
-    with store.read() as connection:
+    with store.read(sums=True) as connection:
         found: list[Finding] = []
         for kind, function in _CHECKS.items():
             found += _bounded(kind, function(connection, site))

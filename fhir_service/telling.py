@@ -11,7 +11,7 @@ import orjson
 from sqlalchemy import Connection, func, select
 
 from fhir_service.store.store import Store
-from fhir_service.store.tables import BODIES, CHARGE, RECORD
+from fhir_service.store.tables import ALLOCATION, BODIES, CHARGE, RECORD
 
 PAYMENT = BODIES["PaymentNotice"]
 AT_ONCE = 1_000
@@ -25,8 +25,16 @@ def charges(connection: Connection) -> Iterator[dict[str, Any]]:
         .group_by(PAYMENT.c.claim)
         .subquery()
     )
+    paid = (
+        select(ALLOCATION.c.claim, func.sum(ALLOCATION.c.cents).label("cents")).group_by(ALLOCATION.c.claim).subquery()
+    )
     found = (
-        select(CHARGE, func.coalesce(copaid.c.cents, 0).label("copaid"))
+        select(
+            *(CHARGE.c[name] for name in ("claim", "patient", "created", "cents")),
+            func.coalesce(paid.c.cents, 0).label("paid"),
+            func.coalesce(copaid.c.cents, 0).label("copaid"),
+        )
+        .outerjoin(paid, CHARGE.c.claim == paid.c.claim)
         .outerjoin(copaid, CHARGE.c.claim == copaid.c.claim)
         .order_by(CHARGE.c.claim)
     )

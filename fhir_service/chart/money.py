@@ -61,14 +61,14 @@ class Account:
 
 def account(connection: Connection, patient: str, receipts: Page, charges: Page) -> Account:
     """The account of a patient; the newest receipts first, the charges in the order in which they are paid."""
-    row = connection.execute(select(ACCOUNT).where(ACCOUNT.c.patient == patient)).first()
-    charged, paid = (row.charged, row.paid) if row else (0, 0)
-    counted = connection.execute(select(func.count()).where(PAYMENT.c.request == patient)).scalar_one()
+    charged = connection.execute(select(ACCOUNT.c.charged).where(ACCOUNT.c.patient == patient)).scalar() or 0
+    received = select(func.count(), func.coalesce(func.sum(PAYMENT.c.cents), 0)).where(PAYMENT.c.request == patient)
+    counted, paid = connection.execute(received).one()
     owed = connection.execute(select(func.count()).where(CHARGE.c.patient == patient)).scalar_one()
     receipts, charges = receipts.of(counted), charges.of(owed)
     return Account(
         charged,
-        paid,
+        int(paid),
         _receipts(connection, patient, charged, receipts),
         receipts,
         _charges(connection, patient, charges),
@@ -106,4 +106,9 @@ def _charges(connection: Connection, patient: str, page: Page) -> list[Charged]:
     parts = parts.join(PAYMENT, PAYMENT.c.id == ALLOCATION.c.payment).order_by(PAYMENT.c.seq)
     for part in connection.execute(parts.where(ALLOCATION.c.claim.in_([row.claim for row in rows]))):
         paying[part.claim].append((part.id, part.updated_at, part.cents))
-    return [Charged(row.claim, row.created, row.cents, row.paid, tuple(paying[row.claim])) for row in rows]
+    return [
+        Charged(
+            row.claim, row.created, row.cents, sum(cents for *_, cents in paying[row.claim]), tuple(paying[row.claim])
+        )
+        for row in rows
+    ]

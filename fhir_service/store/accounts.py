@@ -1,13 +1,24 @@
-"""Accounts and allocations of patients in the store, made anew from their charges and payments."""
+"""Accounts and allocations in the store, made anew from charges and payments."""
 
 from collections.abc import Collection
 
-from sqlalchemy import Connection, delete, func, insert, literal, select, union_all, update
+from sqlalchemy import BigInteger, Connection, cast, delete, func, insert, literal, select, union_all, update
 
 from fhir_service.billing import Charge, allocate, in_order
 from fhir_service.store.tables import ACCOUNT, ALLOCATION, BODIES, CHARGE
 
 PAYMENT = BODIES["PaymentNotice"]
+
+
+def sum_anew(connection: Connection) -> None:
+    """Set what is paid of each account and charge to the sum of its payments, and of what was allocated to it."""
+    for paid, key, part, of in (
+        (ACCOUNT.c.paid, ACCOUNT.c.patient, PAYMENT.c.cents, PAYMENT.c.request),
+        (CHARGE.c.paid, CHARGE.c.claim, ALLOCATION.c.cents, ALLOCATION.c.claim),
+    ):
+        found = select(of.label("key"), cast(func.sum(part), BigInteger).label("paid")).group_by(of).subquery()
+        behind = (key == found.c.key) & (paid != found.c.paid)
+        connection.execute(update(paid.table).where(behind).values(paid=found.c.paid))
 
 
 def reallocate(connection: Connection, patients: Collection[str]) -> None:

@@ -4,6 +4,10 @@ A commit of DuckDB takes milliseconds, however little it stores: half of one for
 frame takes one flush of the disk. Commits are counted, those to the tables and frames alike, and the tables hold the
 number of the last one that they have, set by its transaction: what a crash left in the file and not in the tables is
 brought there when the store is opened. A frame follows on its tables alone. It has sums as they are after it.
+
+What payments made of accounts and charges are sums of rows that the tables have. Large commits leave them to be written
+later, those of many commits at once: to change a row costs as much as to add several. What a crash left unwritten is
+summed anew.
 """
 
 import logging
@@ -13,16 +17,21 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, select
 
+from fhir_service.store import accounts
 from fhir_service.store.dialects import DuckDb
 from fhir_service.store.frames import ROOM, Frames
-from fhir_service.store.rows import Rows
+from fhir_service.store.rows import Rows, Sums
 from fhir_service.store.tables import BODIES, STORE, columns_of
 
 NAME = "ahead"
 """The name under which the store says the number of the last commit that its tables have."""
+OWING = "owing"
+"""Stands behind that number while the tables lack sums."""
 MOST_ENTRIES = 500
 """Entries that may be ahead of the tables, give or take a commit."""
 _MOST_BYTES = ROOM
+MOST_SUMS = 20_000
+"""Accounts and charges whose sums are written later: a tenth of a second's work."""
 _RESOURCES = {table.name for table in BODIES.values()}
 (_ID,) = {columns_of(table).index("id") for table in BODIES.values()}
 
@@ -41,7 +50,7 @@ class Ahead:
         self._frames, self._dialect = Frames(path, key), dialect
         self._number = self._entries = self._size = 0
         self._rows = Rows()
-        self._broken = self._void = self._behind = False
+        self._broken = self._void = self._behind = self._unsure = False
         self.ids: set[str] = set()
         """The ids of resources that the tables may lack: from before they are acknowledged until they are there."""
 
@@ -55,9 +64,18 @@ class Ahead:
         return bool(self._entries) or self._void
 
     @property
+    def owes(self) -> bool:
+        """True if sums of accounts or charges are to be written."""
+        return self._unsure or bool(self._rows.changed)
+
+    @property
     def full(self) -> bool:
         """True if it is time to bring what is stored into the tables."""
-        return self._entries >= MOST_ENTRIES or self._size >= _MOST_BYTES
+        return (
+            self._entries >= MOST_ENTRIES
+            or self._size >= _MOST_BYTES
+            or sum(map(len, self._rows.changed.values())) >= MOST_SUMS
+        )
 
     @property
     def works(self) -> bool:
@@ -71,7 +89,8 @@ class Ahead:
         since: it is kept aside.
         """
         with engine.connect() as connection:
-            there = int(connection.execute(select(STORE.c.value).where(STORE.c.name == NAME)).scalar_one())
+            said = connection.execute(select(STORE.c.value).where(STORE.c.name == NAME)).scalar_one()
+        there = int(said.removesuffix(OWING))
         frames = list(self._frames.read())
         if frames and frames[0].number > there + 1:
             self._put_aside()
@@ -80,7 +99,8 @@ class Ahead:
             if frame.number > there:
                 self._rows.follow(Rows.decoded(frame.content))
         self._number = max([there, *(frame.number for frame in frames)])
-        if self._rows:
+        self._unsure = said.endswith(OWING)
+        if self._rows or self._unsure:
             self.catch_up(engine)
         self._frames.remove()
 
@@ -109,30 +129,39 @@ class Ahead:
         self._entries += entries
 
     @contextmanager
-    def passed_by(self, connection: Connection) -> Iterator[None]:
-        """Count a commit of resources that goes straight into the tables: the block ends it. None is ahead of it."""
+    def passed_by(self, connection: Connection, sums: Sums | None = None) -> Iterator[None]:
+        """Count a commit of resources that goes straight into the tables: the block ends it. None is ahead of it.
+
+        sums: of the rows of that commit, to be written later.
+        """
         self._number += 1
         try:
-            self._say_number(connection)
+            self._say_number(connection, owing=self.owes or bool(sums))
             yield
         except BaseException:
             # The tables may lack the number: no frame may follow on them before a later commit has said its own.
-            self._behind = True
+            # They may have the rows, and whoever sums up later must count them.
+            self._behind, self._unsure = True, self._unsure or bool(sums)
             raise
         self._behind = False
+        for table, values in (sums or {}).items():
+            self._rows.changed[table] |= values
 
-    def _say_number(self, connection: Connection) -> None:
-        self._dialect.change(connection, STORE, [(NAME, str(self._number))], ("name", "value"))
+    def _say_number(self, connection: Connection, owing: bool) -> None:
+        said = f"{self._number} {OWING}" if owing else str(self._number)
+        self._dialect.change(connection, STORE, [(NAME, said)], ("name", "value"))
 
     def catch_up(self, engine: Engine) -> None:
         """Bring what is stored into the tables, by one transaction. Where that fails, it stays what it is."""
         with engine.connect() as connection:
             connection.begin()
             self._rows.write(connection, self._dialect)
-            self._say_number(connection)
+            if self._unsure:
+                accounts.sum_anew(connection)
+            self._say_number(connection, owing=False)
             connection.commit()
         self._rows, self.ids = Rows(), set()
-        self._void = self._behind = False
+        self._void = self._behind = self._unsure = False
         self._entries = self._size = 0
         self._frames.clear()
 

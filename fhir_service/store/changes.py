@@ -12,7 +12,7 @@ from fhir_service.interface.fast.forms import Made
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.store.dialect import Dialect, Row, Shared
-from fhir_service.store.rows import Rows
+from fhir_service.store.rows import Rows, Sums
 from fhir_service.store.tables import (
     ACCOUNT,
     ALLOCATION,
@@ -117,17 +117,23 @@ class Changes:
             self._charges[charge.claim] = charge
             self._added[ALLOCATION].append((payment, charge.claim, cents))
 
-    def flush(self, connection: Connection, dialect: Dialect) -> None:
+    def flush(self, connection: Connection, dialect: Dialect, sums: bool = True) -> Sums:
+        """Write into the tables. sums: False leaves out what payments made of known accounts and charges: returned."""
         changed = len(self._accounts) + len(self._charges) + sum(map(len, self._replaced.values()))
         with dialect.at_once(connection, changed + sum(map(len, self._added.values()))):
-            self._flush(connection, dialect)
+            return self._flush(connection, dialect, sums)
 
-    def _flush(self, connection: Connection, dialect: Dialect) -> None:
+    def _flush(self, connection: Connection, dialect: Dialect, sums: bool) -> Sums:
         for name, replaced in self._replaced.items():
             self._flush_replaced(connection, dialect, name, replaced)
         if self._said:
             dialect.change(connection, STORE, list(self._said.items()), ("name", "value"))
-        self.rows().write(connection, dialect)
+        rows = self.rows()
+        if sums:
+            rows.write(connection, dialect)
+            return {}
+        rows.add(connection, dialect)
+        return rows.changed
 
     @property
     def plain(self) -> bool:

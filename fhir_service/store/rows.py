@@ -1,6 +1,7 @@
 """The rows of commits: what they add to each table, and what they change by key. As bytes, and into the tables."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,9 @@ from fhir_service.store.tables import ACCOUNT, CHARGE, columns_of, metadata
 
 CHANGED = {ACCOUNT.name: ("patient", "paid"), CHARGE.name: ("claim", "paid")}
 """The tables whose rows change with creates: key, and the one column that is set."""
+
+Sums = Mapping[str, dict[str, int]]
+"""What is paid, by table and key."""
 
 _WRITER = msgspec.msgpack.Encoder()
 _READER = msgspec.msgpack.Decoder(tuple[dict[str, list[tuple[Any, ...]]], dict[str, dict[str, int]]])
@@ -45,9 +49,13 @@ class Rows:
 
     def write(self, connection: Connection, dialect: Dialect) -> None:
         """Put the rows into the tables, within the connection's transaction: a statement or two for each table."""
-        tables = [(metadata.tables[name], rows) for name, rows in self.added.items()]
-        # A payment that reaches no charge has no parts.
-        dialect.append(connection, [(table, rows, columns_of(table)) for table, rows in tables if rows])
+        self.add(connection, dialect)
         for name, values in self.changed.items():
             if values:
                 dialect.change(connection, metadata.tables[name], list(values.items()), CHANGED[name])
+
+    def add(self, connection: Connection, dialect: Dialect) -> None:
+        """Put what is added into the tables, and leave what is changed."""
+        tables = [(metadata.tables[name], rows) for name, rows in self.added.items()]
+        # A payment that reaches no charge has no parts.
+        dialect.append(connection, [(table, rows, columns_of(table)) for table, rows in tables if rows])

@@ -44,6 +44,8 @@ class Store:
         self.ahead = self._recovered(dialect) if isinstance(dialect, DuckDb) else None
         self.catch_up: Callable[[], None] = lambda: None
         """Brings into the tables what is stored ahead of them, before something reads there: set by who writes."""
+        self.in_turn: Callable[[Callable[[], object]], object] = lambda work: work()
+        """Does something when the tables have all that is stored, and nothing is being stored: set by who writes."""
 
     def _recovered(self, dialect: DuckDb) -> Ahead:
         """What is stored ahead of the tables: nothing, once what a crash left is brought there."""
@@ -76,7 +78,9 @@ class Store:
             raise
 
     @contextmanager
-    def read(self, several: bool = True, creates: bool = True, asked: bool = False) -> Iterator[Connection]:
+    def read(
+        self, several: bool = True, creates: bool = True, asked: bool = False, sums: bool = False
+    ) -> Iterator[Connection]:
         """A connection for reading, from any thread: it sees what is stored.
 
         All statements see one moment; who makes only one may say so, which is cheaper. Raises the outcome of a
@@ -85,6 +89,7 @@ class Store:
         Args:
             creates: False for who reads nothing that was created just now, and need not wait until the tables have it.
             asked: True for what a request asks for: it is ended where it takes too long, with the same outcome.
+            sums: True for who reads what is paid of accounts and charges, which is written later than what it sums.
         """
         if creates:
             self.catch_up()
@@ -94,6 +99,9 @@ class Store:
                 connection = stack.enter_context(self._readers[several, asked].connect())
                 if read:
                     stack.enter_context(read.ended_by(self.dialect.ending(connection)))
+                if sums and self.ahead:
+                    # What is read later is of the moment of the first statement.
+                    self.in_turn(lambda: connection.execute(select(STORE.c.name).limit(1)).all())
                 yield connection
                 if self.dialect.shared:
                     # To roll back would cost psycopg the statements that it has prepared.

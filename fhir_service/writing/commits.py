@@ -21,6 +21,7 @@ from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.site import Site
 from fhir_service.store.bodies import Bodies
 from fhir_service.store.changes import Changes
+from fhir_service.store.rows import Sums
 from fhir_service.store.store import Store
 from fhir_service.store.view import Kept, Needs, Questionnaires, View, one_by_one
 from fhir_service.writing.contending import Contender, InDoubt, Outcome, contender_of
@@ -136,6 +137,11 @@ class Commits:
         """True if something is stored that the tables lack."""
         return self._store.ahead is not None and self._store.ahead.waits
 
+    @property
+    def owes(self) -> bool:
+        """True if the tables lack sums of what is stored."""
+        return self._store.ahead is not None and self._store.ahead.owes
+
     def next_seq(self, count: int = 1) -> int:
         """The first of `count` fresh numbers."""
         first = self._seq + 1
@@ -162,16 +168,16 @@ class Commits:
     def bring_up(self) -> None:
         """Bring into the tables what is ahead of them. It is stored: a failure changes nothing for who was answered."""
         try:
-            self._catch_up()
+            self._catch_up(sums=True)
         except Exception as error:  # noqa: BLE001 - it is tried again before each commit to the tables
             self.failed()
             log.error("what is stored was not brought into the tables: %s", type(error).__name__)  # noqa: TRY400
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, sums: bool = False) -> None:
         # A reader may have come while the tables were caught up: it is let go even where nothing is ahead any more.
         readers = self._readers.take()
         try:
-            if self._store.ahead and self._store.ahead.waits:
+            if self._store.ahead and (self.ahead or (sums and self.owes)):
                 self._store.ahead.catch_up(self._store.engine)
         except BaseException as error:
             for reader in readers:
@@ -196,7 +202,7 @@ class Commits:
         seq, anything = self._seq, resources and records is None
         try:
             # Only the beginning is tried again: the function may keep what it met.
-            with self._patiently(lambda: self._begun(resources)) as connection:
+            with self._patiently(lambda: self._begun(resources, sums=True)) as connection:
                 value = function(connection)
                 with self._bodies.changing_all() if anything else nullcontext():
                     self._commit(connection, resources)
@@ -239,9 +245,12 @@ class Commits:
             time.sleep(pause)
         return work()
 
-    def _begun(self, resources: bool = True) -> Connection:
-        """A connection in a transaction that alone may write; numbers follow those given by any process."""
-        self._catch_up()
+    def _begun(self, resources: bool = True, sums: bool = False) -> Connection:
+        """A connection in a transaction that alone may write; numbers follow those given by any process.
+
+        sums: whether the tables must have all sums.
+        """
+        self._catch_up(sums)
         connection = self._store.engine.connect()
         try:
             # Statements below SQLAlchemy begin none by themselves, and each would be stored alone.
@@ -263,6 +272,8 @@ class Commits:
         kept, self._kept = self._kept, None
         with closing(_Turn(self._begun)) as turn:
             if kept is None or kept.full:
+                # Only of what is kept are there sums that the tables lack.
+                self._catch_up(sums=True)
                 kept = Kept.read(turn.connection())
             view = View(partial(one_by_one, self._store.dialect, turn.connection), needs, self._questionnaires, kept)
             changes = Changes(self.next_seq)
@@ -304,14 +315,14 @@ class Commits:
             with self._bodies.changing((), changes.types()):
                 self._committing(lambda: ahead.put(rows, len(entries)))
             return
-        changes.flush(connection := turn.connection(), self._store.dialect)
+        sums = changes.flush(connection := turn.connection(), self._store.dialect, sums=not ahead)
         with self._bodies.changing(changes.replaced(), changes.types()):
-            self._commit(connection)
+            self._commit(connection, sums=sums)
 
-    def _commit(self, connection: Connection, resources: bool = True) -> None:
-        """Commit what goes straight into the tables."""
+    def _commit(self, connection: Connection, resources: bool = True, sums: Sums | None = None) -> None:
+        """Commit what goes straight into the tables. sums: as of `Ahead.passed_by`."""
         ahead = self._store.ahead
-        with ahead.passed_by(connection) if ahead and resources else nullcontext():
+        with ahead.passed_by(connection, sums) if ahead and resources else nullcontext():
             self._committing(connection.commit)
 
     def _committing(self, commit: Callable[[], None]) -> None:

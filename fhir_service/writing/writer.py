@@ -59,6 +59,7 @@ class Writer:
         self._busy_since = -math.inf
         self._closed = threading.Event()
         store.catch_up = self.catch_up
+        store.in_turn = lambda work: self.transact(lambda _: work(), resources=False)
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
 
@@ -141,7 +142,7 @@ class Writer:
 
     def _turn(self) -> list[Work]:
         """Return the works whose turn it is. What is ahead of the tables goes into them while there is none."""
-        if self._commits.ahead:
+        if self._commits.ahead or self._commits.owes:
             try:
                 return self._line.turn(REST)
             except queue.Empty:

@@ -9,9 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import Connection, func, select, update
 
+from fhir_service.chart import money
+from fhir_service.chart.paging import Page
 from fhir_service.checks import check_store
 from fhir_service.ids import new_id
 from fhir_service.interactions import create
@@ -24,16 +27,20 @@ from fhir_service.interface.outcomes import EXCEPTION, UNAVAILABLE, FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.service import Service
 from fhir_service.settings import Settings
+from fhir_service.store import ahead, view
 from fhir_service.store.ahead import file_of
+from fhir_service.store.dialects import DuckDb
 from fhir_service.store.frames import Frame, Frames
 from fhir_service.store.rows import Rows
-from fhir_service.store.tables import ACCOUNT, CHARGE
+from fhir_service.store.tables import ACCOUNT, ALLOCATION, BODIES, CHARGE
+from fhir_service.telling import tell
 from fhir_service.writing import commits, writer
 from tests.conftest import Database, counted_ids
 from tests.service.test_writer import statements
 from tests.support.bodies import payment, task
 from tests.support.stored_tables import tables
 
+PAYMENT = BODIES["PaymentNotice"]
 NOW = datetime(2026, 3, 4, 5, 6, 7, 890, tzinfo=UTC)
 
 
@@ -359,16 +366,19 @@ def test_the_file_is_bounded(store: Path, monkeypatch: pytest.MonkeyPatch, restl
 def test_tables_are_equal_whichever_way_creates_came(
     ready: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """A law: some stored ahead and some not, with reads and crashes in between, as when all go into the tables."""
+    """A law: some stored ahead and some not, sums written later, with reads and crashes in between, as when all is
+    written at once.
+    """
     monkeypatch.setattr(commits, "CALM", 0)
     histories = {}
-    for way in ("straight", "ahead"):
-        monkeypatch.setattr(commits, "MOST_AHEAD", -1 if way == "straight" else 5)
+    for way in ("at once", "straight", "ahead"):
+        monkeypatch.setattr(commits, "MOST_AHEAD", 5 if way == "ahead" else -1)
+        monkeypatch.setattr(ahead, "MOST_SUMS", 1 if way == "at once" else 9)
         folder = tmp_path / way
         folder.mkdir()
         with ready(folder) as store:
-            histories[way] = _history(Path(store), random.Random(seed), crashes=way == "ahead")
-    assert histories["ahead"] == histories["straight"]
+            histories[way] = _history(Path(store), random.Random(seed), crashes=way != "at once")
+    assert histories["ahead"] == histories["straight"] == histories["at once"]
 
 
 def _history(path: Path, dice: random.Random, crashes: bool) -> Any:
@@ -401,6 +411,123 @@ def _body(dice: random.Random) -> tuple[dict[str, Any], str | None]:
         )
     )
     return body, f"identifier=urn:test|{number}" if dice.random() < 0.4 else None
+
+
+# --- Sums ---------------------------------------------------------------------------------------------
+
+
+def owing(store: Path) -> bool:
+    """Whether a store that nobody has open says that its tables lack sums."""
+    with duckdb.connect(str(store)) as connection:
+        said = connection.execute("SELECT value FROM store WHERE name = 'ahead'").fetchone()
+    return said is not None and said[0].endswith("owing")
+
+
+def sums(connection: Connection) -> tuple[int, ...]:
+    """What is paid of all accounts and of all charges, and the payments and allocations."""
+    columns = (ACCOUNT.c.paid, CHARGE.c.paid, PAYMENT.c.cents, ALLOCATION.c.cents)
+    return tuple(int(connection.execute(select(func.sum(column))).scalar() or 0) for column in columns)
+
+
+def test_many_large_commits_change_accounts_and_charges_once(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restless: None
+) -> None:
+    """SCALE-01: a crash before that leaves sums to be made anew."""
+    changed: list[str] = []
+    change = DuckDb.change
+    with opened(store) as service:
+
+        def noted(*given: Any) -> None:
+            changed.append(given[2].name)
+            change(*given)
+
+        monkeypatch.setattr(DuckDb, "change", noted)
+        for _ in range(3):
+            bundle(service)
+        assert not {"account", "charge"} & {*changed}
+        copy = crashed(store, tmp_path / "crash")
+    assert changed.count("account") == changed.count("charge") == 1
+    assert not owing(store)
+    assert owing(crashed(copy, tmp_path / "seen"))
+    with opened(copy) as again, again.store.read() as connection:
+        account, charge, payments, allocations = sums(connection)
+        assert (account, charge) == (payments, allocations)
+        assert payments == 3 * 5 * (commits.MOST_AHEAD + 1)
+    assert not owing(copy)
+
+
+def test_sums_that_are_written_later_are_bounded(store: Path, monkeypatch: pytest.MonkeyPatch, restless: None) -> None:
+    monkeypatch.setattr(ahead, "MOST_SUMS", 2)
+    with opened(store) as service:
+        bundle(service)
+        service.writer.submit([]).result()
+        with service.store.read() as connection:
+            account, charge, payments, allocations = sums(connection)
+    assert (account, charge) == (payments, allocations)
+
+
+def test_a_large_commit_of_which_nobody_knows_whether_it_is_stored_counts_if_it_is(
+    store: Path, monkeypatch: pytest.MonkeyPatch, restless: None
+) -> None:
+    with opened(store) as service:
+        bundle(service)
+        committing = commits.Commits._committing
+
+        def stored_and_lost(self: commits.Commits, commit: Callable[[], None]) -> None:
+            committing(self, commit)
+            raise commits.CommitFailed("lost")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(commits.Commits, "_committing", stored_and_lost)
+            with pytest.raises(FhirError):
+                bundle(service)
+        with service.store.read(sums=True) as connection:
+            account, charge, payments, allocations = sums(connection)
+            owed = int(connection.execute(select(ACCOUNT.c.charged).where(ACCOUNT.c.patient == "p1")).scalar() or 0)
+        assert (account, charge) == (payments, allocations)
+        assert payments == 2 * 5 * (commits.MOST_AHEAD + 1)
+        assert isinstance(created(service, payment(owed - payments + 1)), FhirError)
+        assert isinstance(created(service, payment(owed - payments)), create.Created)
+
+
+def test_what_is_kept_no_longer_is_read_with_its_sums(
+    store: Path, monkeypatch: pytest.MonkeyPatch, restless: None
+) -> None:
+    monkeypatch.setattr(view, "MOST_KEPT", 0)
+    with opened(store) as service:
+        bundle(service)
+        with service.store.read(sums=True) as connection:
+            owed = int(connection.execute(select(ACCOUNT.c.charged).where(ACCOUNT.c.patient == "p1")).scalar() or 0)
+        bundle(service)
+        left = owed - 2 * 5 * (commits.MOST_AHEAD + 1)
+        assert isinstance(created(service, payment(left + 1)), FhirError)
+        assert isinstance(created(service, payment(left)), create.Created)
+
+
+def test_who_reads_sums_sees_one_moment_while_others_store(store: Path, restless: None) -> None:
+    with opened(store) as service:
+        for _ in range(2):
+            bundle(service)
+            with service.store.read(sums=True) as connection:
+                bundle(service)
+                account, charge, payments, allocations = sums(connection)
+                assert (account, charge) == (payments, allocations)
+        assert [one for one in check_store(service.store, service.site) if not one.notice] == []
+
+
+def test_the_chart_shows_what_is_paid_before_it_is_summed_up(store: Path, restless: None) -> None:
+    with opened(store) as service:
+        bundle(service)
+        with service.store.read() as connection:
+            shown = money.account(connection, "p1", Page("receipts", 1, 1_000), Page("charges", 1, 1_000))
+            assert sums(connection)[0] == 0
+        told = tell(service.store, "charges", store.with_name("told"))
+    paid = 5 * (commits.MOST_AHEAD + 1)
+    assert shown.paid == sum(receipt.cents for receipt in shown.receipts) == paid
+    assert sum(charge.paid for charge in shown.charges) == sum(
+        parse_json(line)["paid_cents"] for line in store.with_name("told").read_bytes().splitlines()
+    )
+    assert told
 
 
 # --- The file -----------------------------------------------------------------------------------------

@@ -200,7 +200,7 @@ def test_payments_at_once_never_take_the_balance_below_zero(fresh_service: Runni
 
 
 def _balance(running: Running, patient: str) -> int:
-    with running.service.store.read() as connection:
+    with running.service.store.read(sums=True) as connection:
         query = select(ACCOUNT.c.charged - ACCOUNT.c.paid).where(ACCOUNT.c.patient == patient)
         row = connection.execute(query).scalar()
     assert isinstance(row, int)

@@ -13,7 +13,7 @@ MADE_ANEW = (STORE, TOKEN, CLIENT)
 
 def tables(service: Service) -> dict[str, list[Any]]:
     """All rows of all other tables, but no numbers of transactions: a server counts those for all its databases."""
-    with service.store.read() as connection:
+    with service.store.read(sums=True) as connection:
         return {
             table.name: sorted(map(repr, connection.execute(select(table)).all()))
             for table in metadata.sorted_tables
