@@ -55,9 +55,13 @@ def receive(
             incoming = scratch / "incoming"
             sha256, read = _copy(path, incoming, inbox)
             batch_id = batch_name(feed.name, sha256)
-            target = _place(batches.renew(batch_id, *BESIDE_FILE), sha256, path, name)
-            control = _take_control_along(path, target, inbox)
+            folder = batches.renew(batch_id, *BESIDE_FILE)
+            control = _copy_control(path, scratch / "control", folder / "source", inbox)
+            target = _place(folder, sha256, name)
+            if control:
+                (scratch / "control").replace(_control_of(target))
             incoming.replace(target)
+            _remove_others(target)
         if moving:
             _outlast_power_failure(target, home, control is not None)
         batches.keep(batch_id, *SOURCE)
@@ -148,22 +152,24 @@ def _settle(target: IO[bytes]) -> None:
     os.fsync(target.fileno())
 
 
-def _place(folder: Path, sha256: str, path: Path, name: str) -> Path:
-    """Return the file's place in its batch. Of two files whose hashes begin alike, the second is refused.
-
-    Equal bytes under another name take the first one's place. Its control totals stay until others come.
-    """
+def _place(folder: Path, sha256: str, name: str) -> Path:
+    """Return the file's place in its batch. Of two files whose hashes begin alike, the second is refused."""
     source = folder / "source"
     source.mkdir(mode=0o700, parents=True, exist_ok=True)
     if _hash_of(folder, sha256) != sha256:
         raise OSError(0, f"the batch {folder.name} belongs to another file")
     target = source / name
-    for older in list(source.iterdir()) if path.resolve().parent != source.resolve() else ():
-        if is_control(older.name):
-            older.replace(_control_of(target))
-        else:
-            older.unlink()
+    for older in list(source.iterdir()):
+        if is_control(older.name) and older != _control_of(target):
+            older.replace(_control_of(target))  # it stays until others come
     return target
+
+
+def _remove_others(target: Path) -> None:
+    """Remove equal bytes under another name, whose place a file has taken: a batch is never without one."""
+    for older in list(target.parent.iterdir()):
+        if older != target and not is_control(older.name):
+            older.unlink(missing_ok=True)
 
 
 def _hash_of(folder: Path, otherwise: str) -> str:
@@ -180,17 +186,14 @@ def _hash_of(folder: Path, otherwise: str) -> str:
     return otherwise
 
 
-def _take_control_along(path: Path, target: Path, inbox: Inbox) -> os.stat_result | None:
-    """The control totals beside the file: there before it, so that no batch begins without the totals it came with."""
-    control, beside = _control_of(path), _control_of(target)
-    if not control.is_file() or control.resolve().parent == target.resolve().parent:
+def _copy_control(path: Path, to: Path, source: Path, inbox: Inbox) -> os.stat_result | None:
+    """Copy the control totals beside the file, if there are any. They are placed before it, so that no batch begins
+    without the totals it came with; and copied before anything is placed: another importer may take them just now.
+    """
+    control = _control_of(path)
+    if not control.is_file() or control.resolve().parent == source.resolve():
         return None
-    beside.unlink(missing_ok=True)
-    try:
-        return _copy(control, beside, inbox)[1]
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    return _copy(control, to, inbox)[1]
 
 
 def _control_of(path: Path) -> Path:

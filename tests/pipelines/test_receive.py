@@ -6,11 +6,13 @@ import sys
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.feeds.files.catalog import Feed, load_feeds
 from pipelines.home.batch import Unreadable
+from pipelines.receiving import stage
 from pipelines.receiving.stage import receive
 from pipelines.receiving.written import is_written
 
@@ -105,6 +107,32 @@ def test_the_control_totals_of_a_file_stay_when_it_comes_again_without_them(feed
         "payments.csv": "content",
         "payments.csv.control.json": '{"rows": 1}',
     }
+
+
+def test_a_file_that_another_importer_takes_meanwhile_stays_in_its_batch_with_its_control_totals(
+    feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have read it. The one that came second removed the copy of the first, and then missed the totals: lost."""
+    inbox = tmp_path / "home/inbox"
+    inbox.mkdir(parents=True)
+    path, control = inbox / "payments.csv", inbox / "payments.csv.control.json"
+    path.write_bytes(b"payment_id\nk1\n")
+    control.write_text("{}")
+    copy = stage._copy
+
+    def copied_late(source: Path, *given: Any) -> Any:
+        if source == control:
+            monkeypatch.setattr(stage, "_copy", copy)
+            receive(path, feed, tmp_path / "home")
+        return copy(source, *given)
+
+    monkeypatch.setattr(stage, "_copy", copied_late)
+    with pytest.raises(Unreadable):
+        receive(path, feed, tmp_path / "home")
+    [source] = (tmp_path / "home/batches").glob("*/source")
+    there = {each.name: each.read_bytes() for each in source.iterdir()}
+    assert there == {"payments.csv": b"payment_id\nk1\n", "payments.csv.control.json": b"{}"}
+    assert list(inbox.iterdir()) == []
 
 
 def test_a_file_that_is_not_there_is_unreadable_in_one_sentence(feed: Feed, tmp_path: Path) -> None:
