@@ -3,6 +3,9 @@
 A file that was stopped or failed is done with once each of its records is answered: the ledger has its content, or has
 its key from a later file, or its reject is closed or discarded. Another file of its name answers nothing. A file whose
 records are not known, since no run read it to its end, counts until its rows are purged.
+
+A file that comes again, and is not loaded again, says anew what it says: files that came in between answer it no more.
+One that was loaded is as old as it was when it first came.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from sqlalchemy import func, select
 
 from pipelines.home.batch_files import ACCEPTED, MANIFESTS
 from pipelines.home.spill import batches, is_whole
+from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.answering import OPEN
 from pipelines.ledger.kept import Batches
@@ -22,14 +27,16 @@ from pipelines.ledger.states import NOT_LOADED
 KEYS_A_QUERY = 1_000
 OUTCOMES_A_QUERY = 20_000
 STREAM = "(SELECT stream_id FROM stream WHERE target = ? AND source = ? AND resource_type = ?)"
+IS_LATER = "(batch.received_at >= ? OR batch.batch_id = ?)"
+"""Later files, and the file itself, of which an earlier run may have sent rows."""
 RECORDS = f"""
-SELECT key, content_hash, batch.received_at FROM record JOIN batch USING (batch_no)
+SELECT key, content_hash, {IS_LATER} FROM record JOIN batch USING (batch_no)
 WHERE stream_id = {STREAM} AND key IN ({{keys}})"""
-REJECTS = """
+REJECTS = f"""
 SELECT source_key FROM reject JOIN batch ON batch.target = reject.target AND batch.batch_id = reject.batch_id
-WHERE reject.target = ? AND reject.source = ? AND reject.resource_type = ? AND batch.received_at >= ?
-  AND source_key IN ({keys})"""
-LATER = "SELECT batch_no FROM batch WHERE target = ? AND received_at >= ? ORDER BY received_at"
+WHERE reject.target = ? AND reject.source = ? AND reject.resource_type = ? AND {IS_LATER}
+  AND source_key IN ({{keys}})"""
+LATER = f"SELECT batch_no FROM batch WHERE target = ? AND {IS_LATER} ORDER BY received_at"
 OUTCOMES = f"""
 SELECT line, key FROM version WHERE batch_no = ? AND line > ? AND is_outcome = 1 AND stream_id = {STREAM}
 ORDER BY line LIMIT ?"""
@@ -51,13 +58,13 @@ def unanswered(ledger: LedgerAccess, kept: Batches, batch: Mapping[str, Any]) ->
     if reading is None:
         yield None
         return
-    number = len(rejects)
+    number, later = len(rejects), (_came_last(ledger, batch), batch_id)
     yield from (line for line, is_open in rejects if is_open)
     changed = dict[str, int]()
     for page in batches(reading, KEYS_A_QUERY, ["line", "key", "content_hash"]):
         number += page.num_rows
-        yield from _unknown_of(ledger, batch, page, changed)
-    yield from _unmet(ledger, batch, changed)
+        yield from _unknown_of(ledger, batch, later, page, changed)
+    yield from _unmet(ledger, batch, later, changed)
     if not number:
         yield None
 
@@ -74,32 +81,39 @@ def _newest_reading(folder: Path, target: str) -> Path | None:
 
 
 def _unknown_of(
-    ledger: LedgerAccess, batch: Mapping[str, Any], page: pa.RecordBatch, changed: dict[str, int]
+    ledger: LedgerAccess,
+    batch: Mapping[str, Any],
+    later: tuple[str, str],
+    page: pa.RecordBatch,
+    changed: dict[str, int],
 ) -> list[int]:
     """Return the lines of some records whose keys the ledger has from no file.
 
-    changed: takes, by key, the lines of those that it has from earlier files, with another content.
+    later: what `IS_LATER` asks for. changed: takes, by key, the lines of those that it has from earlier files, with
+    another content.
     """
     lines, keys, contents = (page.column(name).to_pylist() for name in ("line", "key", "content_hash"))
-    left, content_of, since = dict(zip(keys, lines, strict=True)), dict(zip(keys, contents, strict=True)), _since(batch)
-    known = _asked(ledger, RECORDS, _of(batch), left)
-    for key, content, received_at in known:
+    left, content_of = dict(zip(keys, lines, strict=True)), dict(zip(keys, contents, strict=True))
+    known = _asked(ledger, RECORDS, (*later, *_of(batch)), left)
+    for key, content, is_later in known:
         # A lost ledger may have got back the beginning of a hash alone.
-        if received_at >= since or (content and content_of[key].startswith(content)):
+        if is_later or (content and content_of[key].startswith(content)):
             del left[key]
-    for (key,) in _asked(ledger, REJECTS, (*_of(batch), since), left):
+    for (key,) in _asked(ledger, REJECTS, (*_of(batch), *later), left):
         left.pop(key, None)
     changed.update({key: left.pop(key) for key, *_ in known if key in left})
     return list(left.values())
 
 
-def _unmet(ledger: LedgerAccess, batch: Mapping[str, Any], changed: dict[str, int]) -> list[int]:
+def _unmet(
+    ledger: LedgerAccess, batch: Mapping[str, Any], later: tuple[str, str], changed: dict[str, int]
+) -> list[int]:
     """Return the lines of those changed records that no later file has.
 
     The outcomes of lines have no index by key, and are read once for all of them.
     """
-    later = ledger.plain_rows(LATER, (str(batch["target"]), _since(batch))) if changed else ()
-    for (number,) in later:
+    files = ledger.plain_rows(LATER, (str(batch["target"]), *later)) if changed else ()
+    for (number,) in files:
         last = -1
         while changed and (found := ledger.plain_rows(OUTCOMES, (number, last, *_of(batch), OUTCOMES_A_QUERY))):
             last = found[-1][0]
@@ -112,8 +126,13 @@ def _of(batch: Mapping[str, Any]) -> tuple[str, str, str]:
     return str(batch["target"]), str(batch["source"]), str(batch["resource_type"])
 
 
-def _since(batch: Mapping[str, Any]) -> str:
-    return str(batch["received_at"])
+def _came_last(ledger: LedgerAccess, batch: Mapping[str, Any]) -> str:
+    """Return when a file came last: it comes again where a run begins after one that did not load it."""
+    run = t.run.c
+    here = (run.target == batch["target"], run.batch_id == batch["batch_id"])
+    ended = select(func.min(run.finished_at)).where(*here, run.state.in_(NOT_LOADED)).scalar_subquery()
+    again = ledger.value(select(func.max(run.started_at)).where(*here, run.started_at > ended))
+    return str(again or batch["received_at"])
 
 
 def _asked(ledger: LedgerAccess, query: str, given: tuple[str, ...], keys: Mapping[str, str]) -> list[tuple[Any, ...]]:

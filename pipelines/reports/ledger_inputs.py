@@ -1,5 +1,6 @@
 """The inputs of the published tables that the ledger has, as temporary tables."""
 
+from itertools import islice
 from pathlib import Path
 
 import duckdb
@@ -29,6 +30,7 @@ LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
     "publication": ("published_at", "target", "reports_total", "batches", "software_version"),
 }
 """The ledger's tables that the SQL reads as `ledger_<name>`, with their columns; no columns means all."""
+LINES_AT_ONCE = 20_000
 UNANSWERED = pa.schema([("target", pa.string()), ("batch_id", pa.string()), ("line", pa.int64())])
 
 
@@ -59,9 +61,11 @@ def stage_unanswered(db: duckdb.DuckDBPyConnection, ledger: Ledger, home: Path) 
         for batch in ledger.batches()
         for line in unanswered(ledger, kept, batch)
     )
-    db.register("rows", arrow.table_of_rows(list(lines), UNANSWERED))
-    db.execute("CREATE TEMP TABLE unanswered AS FROM rows")
-    db.unregister("rows")
+    db.execute("CREATE TEMP TABLE unanswered (target VARCHAR, batch_id VARCHAR, line BIGINT)")
+    while some := list(islice(lines, LINES_AT_ONCE)):
+        db.register("rows", arrow.table_of_rows(some, UNANSWERED))
+        db.execute("INSERT INTO unanswered FROM rows")
+        db.unregister("rows")
 
 
 def _as_published(column: str) -> str:

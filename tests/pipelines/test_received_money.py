@@ -5,15 +5,18 @@ import shutil
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
+from unittest.mock import Mock
 
 import duckdb
 import pytest
 
 from pipelines.corrections.retention import purge_older
+from pipelines.home import arrow
 from pipelines.importing.broken import broken_now
 from pipelines.ledger import unanswered as unanswered_records
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.ledger import Ledger
+from pipelines.reports.ledger_inputs import UNANSWERED
 from tests.support.exports import QUESTIONS
 from tests.support.publishing import publish_last_target, publish_only
 
@@ -100,6 +103,23 @@ def test_a_good_file_of_its_name_hides_no_payment_of_a_stopped_one(home, night, 
     assert broken(home) == []
     assert unanswered(home) == [0, None, None]
     assert payments(home)[0] == ("k1", "1.00", "created")
+
+
+def test_a_stopped_file_that_comes_again_is_answered_by_no_file_that_came_in_between(home, night, monkeypatch):
+    """REPORT-24: the import refused it whole, and nothing was said to be broken. Lines are staged a few at once."""
+    given = Mock(wraps=arrow.table_of_rows)
+    monkeypatch.setattr("pipelines.reports.ledger_inputs.LINES_AT_ONCE", 2)
+    monkeypatch.setattr("pipelines.reports.ledger_inputs.arrow.table_of_rows", given)
+    rows = [row(f"k{number}", f"{number}.00") for number in (1, 2, 3)]
+    other = [row(f"k{number}", f"1{number}.00") for number in (1, 2, 3)]
+    said = []
+    for number, (some, total) in enumerate([(rows, "9.00"), (other, "36.00"), (rows, "9.00"), (other, "36.00")]):
+        night(f"payments-{number}.csv", *some, total=total)
+        said.append((unanswered(home)[0], len(broken(home))))
+    # The last file came before: it is as old as it was then.
+    assert said == [(3, 1), (0, 0), (3, 1), (3, 1)]
+    staged = [len(call.args[0]) for call in given.call_args_list if call.args[1] is UNANSWERED]
+    assert set(staged) == {1, 2}
 
 
 def test_a_corrected_file_that_names_a_payment_otherwise_leaves_it_to_a_person(home, night, chartferry):
