@@ -33,6 +33,14 @@ GONE = """
 
 One that broke off is no such reading, and of a type that cannot be searched there is none.
 """
+UNDO_LEFT = """
+    SELECT count(*)
+    FROM ledger_record
+    SEMI JOIN this_publication USING (target)
+    SEMI JOIN (FROM ledger_former WHERE fate = 'standing') AS begun
+        USING (target, resource_type, source, key, batch_id, resource_id)
+    WHERE resource_type = $1 AND state IN ('created', 'adopted', 'updated', 'superseded')"""
+"""Those of which it is not known whether an undo took them back."""
 
 
 def remarked(db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable], folder: Path) -> list[ReportTable]:
@@ -53,6 +61,7 @@ def _remarks(db: duckdb.DuckDBPyConnection, name: str, results_are_read: bool) -
         yield from _of_results(db, results_are_read)
     if name in IMPORTED:
         yield from _of_gone(db, *IMPORTED[name])
+        yield from _of_undo(db, *IMPORTED[name])
 
 
 def _of_results(db: duckdb.DuckDBPyConnection, are_read: bool) -> Iterator[str]:
@@ -78,4 +87,14 @@ def _of_gone(
         yield (
             f"Of the {noun} that the import made or adopted, {gone:,}{sum_of} were not at the target when all of its "
             f"{noun} were read on {at.astimezone(UTC):%d %B %Y, %H:%M UTC}{and_now}: `chartferry verify` names them."
+        )
+
+
+def _of_undo(db: duckdb.DuckDBPyConnection, resource_type: str, _: str, noun: str, __: str) -> Iterator[str]:
+    """Yield a sentence on what is in a table, and an undo that was cut off may have taken back."""
+    [(left,)] = db.execute(UNDO_LEFT, [resource_type]).fetchall()
+    if left:
+        yield (
+            f"Of the {noun} that the import made or adopted, {left:,} may have been taken back by an undo that was cut "
+            "off: `chartferry status` names its batch."
         )

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from pipelines.client.replies import NoResult
+from pipelines.ledger.former import earlier_versions, intend_change, intend_withdrawal, undone
+from pipelines.ledger.rows import Intent, Outcome
 from pipelines.reports.changes import read_whole_next, sweep_changes
 from pipelines.reports.pages import SweepIncomplete
 from pipelines.reports.sweep import OVERLAP
@@ -91,6 +93,27 @@ def test_payments_and_tasks_that_are_gone_are_counted_with_their_sum(world: Worl
     assert "the import made or adopted, 1 were not" in said["task"]
     [(comment,)] = world.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'payment_reconciliation'")
     assert "20.08 US dollars" in comment
+
+
+def test_tasks_that_an_undo_may_have_taken_back_are_counted(world: World) -> None:
+    """An undo that was cut off; a later file that updates one of them puts it right."""
+    carry_over(world, "Task", {f"t{number}": (START, {"status": "requested"}) for number in (1, 2, 3)})
+    of = ("default", "Task")
+    with world.ledger.lease(TARGET) as lease:
+        intend_withdrawal(world.ledger, lease, [(*of, key, 1) for key in ("t1", "t2")])
+    world.publish()
+    [said] = world.published.remarks
+    assert "task: Of the tasks that the import made or adopted, 2 may have been taken back by an undo" in said
+    world.begin("later-fedcba987654", of=of)
+    with world.ledger.lease(TARGET) as lease:
+        change = (1, Intent("t1", 1, "later-fedcba987654", 2, "h-later", "f1", "p1"))
+        intend_change(world.ledger, lease, *of, [change])
+        world.ledger.settle(TARGET, *of, [Outcome("t1", 1, "updated", "id-t1", None)])
+    world.publish()
+    assert "1 may have been taken back" in world.published.remarks[0]
+    undone(world.ledger, TARGET, earlier_versions(world.ledger, TARGET, *of, ["t2"]))
+    world.publish()
+    assert not world.published.remarks
 
 
 def test_where_verify_found_one_gone_the_next_reading_is_whole(world: World) -> None:
