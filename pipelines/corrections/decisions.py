@@ -42,6 +42,8 @@ def accept(session: Session, name: str, resource_id: str) -> str:
     resource_id = resource_id.rpartition("/")[2]
     with lease_of(session):
         doubt = _doubt(session, name)
+        if doubt.is_change:
+            raise NotPossible(NO_NEED.format(name))
         kind = doubt.resource_type
         with reading(kind):
             body = session.connection.client.read(kind, resource_id)

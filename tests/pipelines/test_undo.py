@@ -188,6 +188,31 @@ def test_what_a_later_file_updated_waits_for_no_undo_that_was_cut_off_before(
     assert [row["undo_left"] for row in asked_of_status(chartferry)] == [0, 0]
 
 
+@pytest.mark.parametrize("is_cut_off", [False, True])
+def test_a_change_in_doubt_is_accepted_as_no_resource(home, target, asked, chartferry, monkeypatch, is_cut_off):
+    """CLI-CMD-09: one that looks like it became the record's in the place of the task that the record has."""
+    target.additions = False
+    let_update(home)
+    tasks(home, "k1")
+    batch = asked("import")["batches"][0]["batch_id"]
+    [own] = target.stored
+    if is_cut_off:
+        with monkeypatch.context() as patched:
+            patched.setattr("pipelines.corrections.undo.undone", Mock(side_effect=KeyboardInterrupt))
+            assert chartferry("undo", batch)[0] == INTERRUPTED
+    target.put_faults = ["lost_before"] * 10
+    put(home, "tasks-2.csv", TASKS + "k1,p1,call back,requested,a\n")
+    [later] = asked("import")["batches"]
+    assert later["counts"]["in_doubt"] == 1
+    target.put_faults = []
+    other = target.create({**target.stored[own], "id": None, "description": "call back", "status": "requested"})
+    for name in (own, other[1].rpartition("/")[2]):
+        code, _, err = chartferry("doubts", "accept", f"{later['batch_id']}:2", "--resource", name)
+        assert (code, "no need: the next import" in err) == (4, True), err
+    assert asked("import")["totals"]["updated"] == 1
+    assert target.stored[own]["description"] == "call back"
+
+
 def asked_of_status(chartferry):
     return json.loads(chartferry("status", "--json")[1])["batches"]
 
