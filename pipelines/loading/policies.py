@@ -35,7 +35,7 @@ def update_tasks(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> None
     changes = _changes(book)
     with ThreadPoolExecutor(book.load.batch.pace.at_once, "update") as pool:
         for start in range(0, len(updates), UPDATES_A_COMMIT):
-            if book.loaded.unusable:
+            if book.is_ending():
                 return
             some = updates[start : start + UPDATES_A_COMMIT]
             made = _made(book, some)

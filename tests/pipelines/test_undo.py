@@ -2,7 +2,9 @@
 
 import errno
 import json
+import os
 import re
+import signal
 from unittest.mock import Mock
 
 import duckdb
@@ -12,6 +14,7 @@ from pipelines.corrections import undo as undoing
 from pipelines.home import disk
 from pipelines.home.exits import INTERRUPTED
 from pipelines.ledger.tables import LedgerError
+from pipelines.loading.changes import Changes
 from pipelines.runs.lines import SHOWN_NEXT
 from tests.support.commands import totals_close
 from tests.support.exports import QUESTIONS, TASKS, payments, put, tasks
@@ -186,6 +189,30 @@ def test_what_a_later_file_updated_waits_for_no_undo_that_was_cut_off_before(
     assert asked("undo", batch)["taken"] == 1
     assert asked("verify")["counts"] == {}
     assert [row["undo_left"] for row in asked_of_status(chartferry)] == [0, 0]
+
+
+def test_ctrl_c_ends_updates_once_those_under_way_have_their_answers(home, target, asked, chartferry, monkeypatch):
+    """CLI-CMD-10: all of some thousand rows that were read together were sent first."""
+    let_update(home)
+    keys = [f"k{number}" for number in range(9)]
+    tasks(home, *keys)
+    asked("import")
+    put(home, "tasks-2.csv", TASKS + "".join(f"{key},p1,call back,requested,a\n" for key in keys))
+    monkeypatch.setattr("pipelines.loading.policies.UPDATES_A_COMMIT", 2)
+    update = Changes.update
+
+    def interrupted(*given):
+        os.kill(os.getpid(), signal.SIGINT)
+        return update(*given)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with monkeypatch.context() as patched:
+        patched.setattr(Changes, "update", interrupted)
+        assert chartferry("import")[0] == INTERRUPTED
+    signal.signal(signal.SIGINT, before)
+    assert sum(body["description"] == "call back" for body in target.of("Task")) == target.puts == 2
+    assert asked("import")["totals"]["updated"] == 7
+    assert asked("verify")["counts"] == {}
 
 
 @pytest.mark.parametrize("is_cut_off", [False, True])
