@@ -39,6 +39,7 @@ LISTED = 10_000
 SHOWN = 50
 GONE = 404
 SEVERAL = "the target has several resources with its identifier; chartferry verify names them"
+NO_CLEAR_ANSWER = "there was no clear answer, so it may have been"
 NOTHING_ELSE = ", and nothing else does"
 
 
@@ -174,7 +175,8 @@ def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone, bun
         else:
             if each.result.state == "refused":
                 refused.append(version)
-            done.leave(record, f"{record.resource}: HTTP {each.result.status or 'without an answer'}")
+            unclear = NO_CLEAR_ANSWER if each.result.state == "in_doubt" else "not done"
+            done.leave(record, f"{record.resource}: {f'HTTP {each.result.status}' if each.result.status else unclear}")
     undone(session.ledger, session.target, withdrawn)
     if refused:
         withdrawal_given_up(session.ledger, session.target, refused)

@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 from pipelines.corrections import undo as undoing
+from pipelines.corrections.undo import NO_CLEAR_ANSWER
 from pipelines.home import disk
 from pipelines.home.exits import INTERRUPTED
 from pipelines.ledger.tables import LedgerError
@@ -262,6 +263,20 @@ def test_what_the_target_does_not_let_an_undo_take_back_is_there_as_before(home,
     assert asked("verify")["counts"] == {}
     target.put_faults = []
     assert asked("undo", batch)["taken"] == 1
+
+
+def test_what_an_undo_may_have_taken_back_is_not_said_to_be_there(home, target, asked, monkeypatch):
+    """CLI-CMD-10: the first is asked for again and again without an answer; then the second is not sent."""
+    monkeypatch.setenv("CHARTFERRY_AT_ONCE", "1")
+    target.additions = False
+    tasks(home, "k1", "k2")
+    batch = asked("import")["batches"][0]["batch_id"]
+    target.put_faults = ["lost_before"] * 20
+    found = asked("undo", batch)
+    said = sorted(why.partition(": ")[2] for why in found["left"].values())
+    assert (found["exit_code"], said) == (6, ["not done", NO_CLEAR_ANSWER])
+    target.put_faults = []
+    assert asked("undo", batch)["taken"] == 2
 
 
 @pytest.mark.parametrize("command", [["undo"], ["import", "--again"]])
