@@ -113,15 +113,7 @@ PAGED = (
 """The tables that the page of a publication reads."""
 WIDE = ("questionnaire_response", "questionnaire", "question", "answer", "answer_option")
 """The tables that those of each questionnaire are made from."""
-STAGED = (
-    "body_of_version",
-    "landed",
-    "said_answer",
-    "swept_report",
-    "swept_response",
-    "sent_response",
-    "waiting_payment",
-)
+STAGED = ("swept_report", "swept_response", "waiting_payment")
 """The staged tables that others than the SQL of tables read."""
 
 
@@ -138,8 +130,7 @@ def publish_only(patch: pytest.MonkeyPatch, *names: str, wide: bool = False) -> 
     def few(read: Callable[[Path], list[ReportTable]]) -> Callable[[Path], list[ReportTable]]:
         return lambda home: [each for each in read(home) if each.name in wanted or each.name not in OURS]
 
-    staged = {*STAGED, *(word for name in wanted & OURS.keys() for word in re.findall(r"\w+", OURS[name].select))}
-    selects = {name: select for name, select in staging_selects().items() if name in staged}
+    selects = staged_for(*STAGED, *(OURS[name].select for name in wanted & OURS.keys()))
     patch.setattr("pipelines.reports.staging.staging_selects", lambda: selects)
     patch.setattr("pipelines.reports.making.report_tables", few(report_tables))
     if "pipelines.dagster.reports.assets" in sys.modules:  # it takes seconds to import
@@ -150,6 +141,14 @@ def publish_only(patch: pytest.MonkeyPatch, *names: str, wide: bool = False) -> 
         patch.setattr("pipelines.reports.publish.page_of", lambda *_: "")
     held = {said: query for said, query in TOTALS.items() if wanted.issuperset(OURS.keys() & re.findall(r"\w+", query))}
     patch.setattr("pipelines.reports.truths.TOTALS", held)
+
+
+def staged_for(*texts: str) -> dict[str, str]:
+    """Return those of the staged tables that these texts name, and what they are made from, and so on."""
+    every = staging_selects()
+    named = every.keys() & set(re.findall(r"\w+", " ".join(texts)))
+    inputs = {word for name in named for word in re.findall(r"\w+", every[name])} & every.keys()
+    return {name: every[name] for name in every if name in named} if inputs <= named else staged_for(*named, *inputs)
 
 
 @contextmanager
