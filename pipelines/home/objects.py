@@ -22,7 +22,7 @@ NOTES = ".inbox"
 MANY = 20_000
 """Notes of what is not there any more, from which on they are removed."""
 ALONE = "control totals, and the file that they are of is not here"
-NO_NAME = "its name is no path, and hides objects whose names begin with no letter or figure: rename or remove it"
+NO_NAME = "its name is no path, and may hide objects whose names sort before it: rename or remove it"
 
 
 class Export(NamedTuple):

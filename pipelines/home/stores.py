@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from pipelines.home.exits import Explained
 from pipelines.home.files import locked, replace_whole, write_whole
-from pipelines.home.past_names import lying_past, past, unread_key
+from pipelines.home.past_names import lying_past, unread_key
 
 SCHEMES = ("s3://", "gs://", "az://")
 LACKING = "needs obstore, which is not installed: pip install 'chartferry[cluster]'"
@@ -291,11 +291,11 @@ class Bucket:
             try:
                 return {each["path"]: _seen(each) for each in self.store.list_with_delimiter()["objects"]}
             except Exception as error:
-                key, prefix = unread_key(error) or "", self._prefix
-                if (after := past(key, prefix)) is None:
+                if unread_key(error) is None:
                     raise
-            found = {each["path"]: _seen(each) for each in lying_past(self.store, prefix, after)}
-        return found | {key: Seen(UNREAD, datetime.fromtimestamp(0, UTC))}
+            found, unread = lying_past(self.store, self._prefix)
+        nameless = dict.fromkeys(unread, Seen(UNREAD, datetime.fromtimestamp(0, UTC)))
+        return {each["path"]: _seen(each) for each in found} | nameless
 
     @property
     def _prefix(self) -> str:

@@ -255,7 +255,7 @@ def test_an_object_that_a_program_put_below_no_name_holds_up_no_other_and_is_nam
     beyond.put("older/payments-5.csv", "k5,p1,5.00,2026-03-01,")
     for _ in range(2):
         code, out, err = chartferry("import")
-        said = "its name is no path, and hides objects whose names begin with no letter or figure: rename or remove it"
+        said = "its name is no path, and may hide objects whose names sort before it: rename or remove it"
         assert (code, said in out + err, amounts(target)) == (4, True, [2.0, 3.0])
     del beyond.bucket.objects[f"in/box/{name}"]
     beyond.put("payments-6.csv", "k6,p1,6.00,2026-03-01,")
@@ -263,15 +263,43 @@ def test_an_object_that_a_program_put_below_no_name_holds_up_no_other_and_is_nam
 
 
 @pytest.mark.parametrize("beyond", ["bucket"], indirect=True)
-@pytest.mark.parametrize(("name", "shown"), [("a\tb.csv", r"in/box/a\tb.csv")])
-def test_an_object_whose_name_is_no_path_is_named_and_nothing_is_lost(beyond, target, chartferry, asked, name, shown):
-    """SCALE-03: what sorts before it cannot be listed, so nothing is taken."""
-    beyond.put(name, "k1,p1,1.00,2026-03-01,")
+@pytest.mark.parametrize(
+    ("name", "shown", "seen"),
+    [
+        ("payments-2\t.csv", r"payments-2\t.csv", [2.0, 3.0, 4.0]),
+        ('payments-2\\\x7f/"é.csv', r"payments-2\\\u{7f}/", [3.0, 4.0]),
+    ],
+)
+def test_an_object_whose_name_has_a_control_character_is_named_and_what_sorts_behind_it_is_taken(
+    beyond, target, chartferry, asked, name, shown, seen
+):
+    """SCALE-03: what sorts before it on its page cannot be listed, and is taken once it is gone."""
+    beyond.put(name, "k9,p1,9.00,2026-03-01,")
+    for number, each in enumerate(("1", "2", "3", "2a"), 1):
+        beyond.put(f"payments-{each}.csv", f"k{number},p1,{number}.00,2026-03-01,")
+    for _ in range(2):
+        code, out, err = chartferry("import")
+        said = f"in/box/{shown}"
+        why = "its name is no path, and may hide objects whose names sort before it"
+        assert (code, said in out + err, why in out + err, amounts(target)) == (4, True, True, seen)
+    del beyond.bucket.objects[f"in/box/{name}"]
+    asked("import")
+    assert amounts(target) == [1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize("beyond", ["bucket"], indirect=True)
+def test_an_unreadable_name_that_no_listing_gets_past_is_named_and_nothing_is_lost(
+    beyond, target, chartferry, asked, monkeypatch
+):
+    """SCALE-03: as in a store that knows no listing from behind a name on."""
+    listing = type(beyond.bucket).listing
+    monkeypatch.setattr(type(beyond.bucket), "listing", lambda *said: listing(*said[:-1], ""))
+    beyond.put("a\tb.csv", "k1,p1,1.00,2026-03-01,")
     beyond.put("payments-2.csv", "k2,p1,2.00,2026-03-01,")
     code, out, err = chartferry("import")
-    said = f"s3://bucket/in/box: the name of an object is no path ({shown}), so that none can be listed"
+    said = r"s3://bucket/in/box: the name of an object is no path (in/box/a\tb.csv), so that none can be listed"
     assert (code, said in out + err) == (6, True)
-    del beyond.bucket.objects[f"in/box/{name}"]
+    del beyond.bucket.objects["in/box/a\tb.csv"]
     assert states(asked("import")) == [("payments-2.csv", "finished")]
 
 
