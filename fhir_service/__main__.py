@@ -30,7 +30,7 @@ def _perform(store: str | None, operation: str, arguments: dict[str, Any], creat
     """Do an operation on a store: through the service that has it open, else here."""
     settings = _settings(store=store)
     door = Door.of(settings.store_path)
-    with plainly():
+    with plainly(settings.store_path):
         if door:
             # A connection refused: the service ended meanwhile, or another process has its number now.
             with suppress(ConnectionRefusedError):
@@ -71,7 +71,7 @@ def main() -> None:
 def serve(until_stdin_closes: bool, shared_socket: int | None, **flags: Any) -> None:
     """Serve the interface until SIGTERM; finishes what is under way."""
     settings = _settings(**flags)
-    with plainly():
+    with plainly(settings.store_path):
         from fhir_service import serve as serving
         from fhir_service.workers import supervise
 

@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from fhir_service.admin import OPERATIONS
 from fhir_service.admin_socket import HEADER, Arguments, CommandError, Result
+from fhir_service.failing import sentence_of
 from fhir_service.interface.outcomes import AUTHENTICATION, NOT_SUPPORTED, FhirError
 from fhir_service.service import Service
 
@@ -37,4 +38,5 @@ def _answer(service: Service, operation: Callable[[Service, Arguments], Result],
     except CommandError as error:
         return JSONResponse({"error": str(error), "exit": error.exit_code}, 400)
     except Exception as error:  # noqa: BLE001 - the command is told the class; exception texts may hold values
-        return JSONResponse({"error": f"the service failed: {type(error).__name__}", "exit": 1}, 500)
+        said = None if isinstance(error, ValueError) else sentence_of(error, service.settings.store_path)
+        return JSONResponse({"error": said or f"the service failed: {type(error).__name__}", "exit": 1}, 500)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 
@@ -23,27 +24,35 @@ class Failed(click.ClickException):
 
 
 @contextmanager
-def plainly() -> Iterator[None]:
-    """Turn an error into one line and an exit code."""
+def plainly(store: Path | None = None) -> Iterator[None]:
+    """Turn an error into one line and an exit code. store: the file of the store, if it has one."""
     try:
         yield
     except CommandError as error:
         raise Failed(str(error), error.exit_code) from None
     except Exception as error:  # noqa: BLE001 - what is not explained is raised again
-        raise _explained(error) from None
+        said = sentence_of(error, store)
+        raise (Failed(said, _exit_code(error)) if said else error) from None
 
 
-def _explained(error: Exception) -> Exception:
-    """The failure that says it in one line; the error itself when it is a fault of ours."""
+def sentence_of(error: Exception, store: Path | None) -> str | None:
+    """Return the line that says why a command failed; None for a fault of ours, whose text may hold values."""
     from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
     from fhir_service.store.migrations import StoreVersion
     from fhir_service.store.opening import StoreBusy
+    from fhir_service.store.room import is_full
     from fhir_service.writing.commits import CommitFailed
 
-    if isinstance(error, StoreBusy):
-        return Failed(str(error), BUSY)
     if isinstance(error, CommitFailed):
-        return Failed("the database did not confirm the change; whether it is stored is not known")
+        return "the database did not confirm the change; whether it is stored is not known"
+    if is_full(error):
+        return f"there is no space left on the disk of {store or 'the store'}: make room there, and try again"
     if isinstance(error, FhirError) and error.outcome is UNAVAILABLE:
-        return Failed("the database does not answer; the change is not stored")
-    return Failed(str(error)) if isinstance(error, StoreVersion | OSError | ValueError) else error
+        return "the database does not answer; the change is not stored"
+    return str(error) if isinstance(error, StoreBusy | StoreVersion | OSError | ValueError) else None
+
+
+def _exit_code(error: Exception) -> int:
+    from fhir_service.store.opening import StoreBusy
+
+    return BUSY if isinstance(error, StoreBusy) else 1

@@ -1,7 +1,5 @@
 """DuckDB as the store of one process, and which database a store's name stands for."""
 
-import errno
-import os
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,11 +17,11 @@ from fhir_service.store.digests import Digests
 from fhir_service.store.log_file import LogFile
 from fhir_service.store.opening import opening_failed
 from fhir_service.store.raw import appender_of, execute, raw_of
+from fhir_service.store.room import is_full
 from fhir_service.store.tables import digest
 
 HOMES_OWN = "service.duckdb"
 """The name of the store in a home folder."""
-_NO_ROOM = os.strerror(errno.ENOSPC)
 _THREADS = 1
 """Threads of one statement.
 
@@ -156,7 +154,7 @@ class DuckDb:
         """True for want of room, and for whatever fails once the database has ended: that is noted too."""
         cause = _cause(error)
         self.broken = self.broken or isinstance(cause, duckdb.FatalException)
-        return self.broken or (isinstance(cause, duckdb.Error) and _NO_ROOM in str(cause))
+        return self.broken or (isinstance(cause, duckdb.Error) and is_full(cause))
 
     def undone(self, error: BaseException) -> bool:
         """True for want of room: what the log has of the transaction was taken back."""

@@ -18,6 +18,7 @@ from fhir_service.store.dialects import DuckDb, dialect_of
 from fhir_service.store.load_label import NAME as LABEL
 from fhir_service.store.migrations import migrate
 from fhir_service.store.patience import Patience
+from fhir_service.store.room import unavailable
 from fhir_service.store.tables import BODIES, PROBE, SCHEMA_VERSION, STORE, metadata
 
 T = TypeVar("T")
@@ -110,7 +111,7 @@ class Store:
             if self.dialect.ended(error):
                 raise FhirError(UNAVAILABLE, "what was asked for took too long: ask for less") from None
             if self.dialect.passing(error):
-                raise FhirError(UNAVAILABLE) from None
+                raise unavailable(error) from None
             raise
 
     def lacks(self, ids: Iterable[str]) -> bool:

@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from fhir_service.interface.outcomes import EXCEPTION, UNAVAILABLE, FhirError
 from fhir_service.interface.site import Site
 from fhir_service.store.bodies import Bodies
+from fhir_service.store.room import unavailable
 from fhir_service.store.store import Store
 from fhir_service.writing.commits import CommitFailed, Commits
 from fhir_service.writing.entry import Entry
@@ -155,7 +156,7 @@ class Writer:
         try:
             value = self._commits.run(work.function, work.resources, work.records)
         except BaseException as error:  # noqa: BLE001 - it is the caller's
-            work.future.set_exception(FhirError(UNAVAILABLE) if self._dialect.passing(error) else error)
+            work.future.set_exception(unavailable(error) if self._dialect.passing(error) else error)
             return
         work.future.set_result(value)
 
@@ -178,7 +179,7 @@ class Writer:
             # Only what failed before the commit is surely not stored; a failing commit leaves it unknown.
             unknown = isinstance(error, CommitFailed)
             for waiting in group:
-                waiting.future.set_exception(FhirError(EXCEPTION if unknown else UNAVAILABLE))
+                waiting.future.set_exception(FhirError(EXCEPTION) if unknown else unavailable(error))
             return
         for waiting in group:
             count = len(waiting.entries)

@@ -16,6 +16,7 @@ import httpx
 from pipelines.home.dagster_folder import WEB_HOST
 from pipelines.home.exits import Explained
 from pipelines.home.files import locked_by_name
+from pipelines.home.logs import last_line
 
 LOOPBACK, EVERY_ADDRESS = "127.0.0.1", "0.0.0.0"  # noqa: S104 - only on demand
 ENDS_WITHIN_SECONDS = 30.0
@@ -85,10 +86,10 @@ class Child:
         try:
             with self.log.open("rb") as file:
                 file.seek(min(self.began, file.seek(0, os.SEEK_END)))
-                lines = file.read().decode("utf-8", "replace").strip().splitlines()
+                said = last_line(file.read())
         except OSError as error:
             return f"{self.log} cannot be read: {error.strerror}"
-        return lines[-1].strip() if lines else f"it said nothing, see {self.log}"
+        return said or f"it said nothing, see {self.log}"
 
     def stop(self) -> None:
         """Ask the process to end, and wait; then kill the rest of its process group."""

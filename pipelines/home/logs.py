@@ -1,4 +1,4 @@
-"""Logs of processes that run for months: a log that has grown large becomes the older one, and begins anew."""
+"""Logs of processes that run for months, where a large log becomes the older one; and the last line of one."""
 
 import os
 import shutil
@@ -9,6 +9,16 @@ LARGEST = 10_000_000
 """Bytes of a log, and of each older one."""
 OLDER = 3
 """The older logs that are kept, as `<name>.1` to `<name>.3`."""
+
+
+LOST_OBJECTS = b"nanobind: "
+"""Begins what DuckDB's library says when a process ends: objects that it takes for lost."""
+
+
+def last_line(said: bytes) -> str | None:
+    """Return the last line that a process said, without the mark of an error; None if it said nothing."""
+    lines = said.partition(LOST_OBJECTS)[0].decode("utf-8", "replace").strip().splitlines()
+    return lines[-1].strip().removeprefix("Error: ") if lines else None
 
 
 def rotate(log: Path, largest: int = LARGEST) -> bool:

@@ -14,6 +14,7 @@ import httpx
 
 from pipelines.client.replies import TargetUnusable
 from pipelines.home.files import locked_by_name
+from pipelines.home.logs import last_line
 from pipelines.session import service_commands
 
 STORE = "service.duckdb"
@@ -116,8 +117,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _last_line(log: Path, began: int) -> str:
     with log.open("rb") as file:
         file.seek(began)
-        lines = file.read().decode("utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+        return last_line(file.read()) or "it said nothing"
 
 
 def copy_store(home: Path, to: Path, environ: Mapping[str, str], say: Say = lambda _: None) -> None:

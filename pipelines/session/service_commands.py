@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.client.replies import TargetUnusable
+from pipelines.home.logs import last_line
 
 SERVICE: tuple[str, ...] = (sys.executable, "-m", "fhir_service")
 SOME_REFUSED = 3
@@ -81,5 +82,4 @@ def _command(environ: Mapping[str, str], problem: str, *arguments: str) -> bytes
     )
     if done.returncode == 0 or (problem is NOT_LOADED and done.returncode == SOME_REFUSED):
         return done.stdout
-    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    raise TargetUnusable(f"{problem}: {lines[-1].removeprefix('Error: ') if lines else 'it said nothing'}")
+    raise TargetUnusable(f"{problem}: {last_line(done.stderr) or 'it said nothing'}")

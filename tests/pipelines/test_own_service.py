@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.client.replies import TargetUnusable
+from pipelines.session import service_commands
 from pipelines.session.bundled import bundled_service
 from tests.conftest import small_world
 from tests.pipelines.test_cli import put, summary
@@ -93,6 +95,17 @@ def test_a_store_that_cannot_be_opened_is_one_line(own, chartferry):
     code, out, err = chartferry("import")
     assert (code, out, len(err.splitlines())) == (6, "", 1)
     assert err.startswith("chartferry: the bundled service did not start: ")
+
+
+def test_a_service_without_room_says_so_and_what_its_library_says_behind_it_is_left_out(own, chartferry, monkeypatch):
+    """CLI-IMPORT-08"""
+    said = "Error: there is no space left\nnanobind: leaked 2 instances!\n - leaked instance\nSee https://example.org"
+    monkeypatch.setattr(service_commands, "SERVICE", (sys.executable, "-S", "-c", f"import sys; sys.exit({said!r})"))
+    code, _, err = chartferry("import")
+    assert (code, err) == (6, "chartferry: the bundled service did not start: there is no space left\n")
+    with pytest.raises(TargetUnusable) as error:
+        service_commands.names(own / "service.duckdb", os.environ)
+    assert str(error.value) == "the names could not be read: there is no space left"
 
 
 @pytest.mark.parametrize("additions", [pytest.param(True, marks=pytest.mark.then_published), False])

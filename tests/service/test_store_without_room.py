@@ -3,6 +3,7 @@
 A PostgreSQL that takes no more connections, or has no more locks; a DuckDB whose disk is full.
 """
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -15,7 +16,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.applications import Starlette
 
+from fhir_service.admin_socket import HEADER
+from fhir_service.door import routes
 from fhir_service.store import log_file
 from tests.conftest import Running, running
 from tests.support.bodies import task, total
@@ -87,6 +91,12 @@ def statuses(found: Running, task_id: str, token: dict[str, str]) -> dict[str, i
     return {name: answer.status_code for name, answer in answers.items()}
 
 
+async def at_the_door(app: Starlette, operation: str, arguments: dict[str, str]) -> object:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:
+        answer = await client.post(f"/_door/{operation}", headers={HEADER: "secret"}, json=arguments)
+    return answer.json()
+
+
 def large() -> dict[str, object]:
     return task(1) | {"description": os.urandom(40_000).hex()}
 
@@ -108,6 +118,14 @@ def test_a_service_whose_disk_was_full_serves_again_once_it_has_room(
             made.append(answer.headers["location"].rpartition("/")[2])
         full = {"create": 503, "update": 503, "search": 503, "token": 503, "health": 503}
         assert [statuses(found, made[0], token) for _ in range(2)] == [full, full]
+        assert answer.json()["issue"][0]["diagnostics"] == "the disk of the store is full"
+        app = Starlette(routes=routes(found.service, "secret"))
+        said = asyncio.run(at_the_door(app, "client-add", {"name": "late"}))
+        where = disk / "s.duckdb"
+        assert said == {
+            "error": f"there is no space left on the disk of {where}: make room there, and try again",
+            "exit": 1,
+        }
         subprocess.run(["mount", "-o", "remount,size=200m", str(disk)], check=True)
         works = {"create": 201, "update": 200, "search": 200, "token": 200, "health": 200}
         assert [statuses(found, made[0], token) for _ in range(2)] == [works, works]
