@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from pipelines.client.deadline import begin
+from pipelines.client.connections import begin
 from pipelines.client.replies import Unknown
 
 MOST_BYTES = 128 << 20

@@ -19,7 +19,7 @@ import httpx
 import orjson
 
 from pipelines.client.addresses import is_loopback
-from pipelines.client.deadline import begin, bound
+from pipelines.client.connections import begin, client_for
 from pipelines.client.replies import Late
 from pipelines.home.batch import Unreadable
 from pipelines.home.files import replace_whole, to_disk, write_whole
@@ -64,9 +64,7 @@ def fetch_published(
     check_address(url, insecure)
     token = environ.get(TOKEN)
     headers = PLAIN | ({"authorization": f"Bearer {token}"} if token else {})
-    beyond = not is_loopback(url)
-    with httpx.Client(headers=headers, timeout=60.0, trust_env=beyond, transport=transport) as http:
-        bound(http)
+    with client_for(url, transport, headers=headers, timeout=60.0) as http:
         content = _manifest(http, url)
         files = list(_files(content, url, has_token=bool(token)))
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,13 +1,11 @@
 """The HTTP client of a FHIR target: its reads and its writes. What their answers say is in `replies.py`."""
 
 import json
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cache
 from itertools import repeat
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
@@ -15,12 +13,11 @@ from uuid import NAMESPACE_URL, uuid5
 
 import httpx
 
-from pipelines.client.addresses import is_loopback, with_whole_links
+from pipelines.client.addresses import with_whole_links
 from pipelines.client.answers import ask
 from pipelines.client.capabilities import Capabilities, capabilities_of
-from pipelines.client.deadline import bound
+from pipelines.client.connections import client_for
 from pipelines.client.identifiers import NOBODY, search_token
-from pipelines.client.leftover import use_once_if_more_came
 from pipelines.client.pace import PATIENT, Attempts, Patience
 from pipelines.client.profiles import PLAIN, Profile
 from pipelines.client.replies import (
@@ -49,7 +46,6 @@ from pipelines.client.tokens import Credentials, Tokens
 from pipelines.client.whole import Turning
 from pipelines.home import traces
 
-IDLE_SECONDS = 2.0
 CONFLICT = 412
 PAGE = 100
 
@@ -101,17 +97,8 @@ class FhirClient:
         self._before_each = before_each
         self._heard: tuple[datetime, float] | None = None
         self._of_thread = threading.local()
-        beyond = not is_loopback(base_url)
-        self._http = httpx.Client(
-            timeout=httpx.Timeout(timeout, connect=10.0, pool=timeout),
-            limits=httpx.Limits(keepalive_expiry=IDLE_SECONDS),
-            follow_redirects=False,
-            transport=transport,
-            trust_env=beyond,
-            verify=_tls(beyond),
-        )
-        bound(self._http)
-        use_once_if_more_came(self._http)
+        times = httpx.Timeout(timeout, connect=10.0, pool=timeout)
+        self._http = client_for(base_url, transport, timeout=times, follow_redirects=False)
         self._tokens = Tokens(self._http, self.base_url, credentials, clock)
 
     @property
@@ -382,12 +369,6 @@ class FhirClient:
         if said := http_date(answer.headers.get("date", "")):
             self._heard = said, self.clock()
         return answer
-
-
-@cache
-def _tls(trust_env: bool) -> ssl.SSLContext:
-    """The context of TLS for all clients of this process: making one reads every certificate that is trusted."""
-    return httpx.create_ssl_context(trust_env=trust_env)
 
 
 def conditional_bundle(resource_type: str, entries: Sequence[Entry], kind: str) -> bytes:

@@ -1,6 +1,6 @@
 """A target that answers twice to one request: its second answer is nobody's."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import HTTPServer
 from socketserver import StreamRequestHandler, ThreadingMixIn
@@ -18,10 +18,21 @@ def created(name: str) -> bytes:
     return head.encode() + b"null"
 
 
+def in_chunks(name: str) -> bytes:
+    head = f"HTTP/1.1 201 Created\r\nlocation: /Task/{name}\r\ntransfer-encoding: chunked\r\n\r\n"
+    return head.encode() + b"3\r\nnul\r\n1;of=all\r\nl\r\n0\r\n\r\n"
+
+
+def without_content(name: str) -> bytes:
+    early = "HTTP/1.1 103 Early Hints\r\n\r\n"
+    return f"{early}HTTP/1.1 201 Created\r\nlocation: /Task/{name}\r\ncontent-length: 0\r\n\r\n".encode()
+
+
 class Twice(StreamRequestHandler):
     """Answers each create with the next number, and in the same piece with what the class has as `extra`."""
 
     extra, made, connections = b"", 0, 0
+    answer = staticmethod(created)
 
     def handle(self) -> None:
         type(self).connections += 1
@@ -33,7 +44,7 @@ class Twice(StreamRequestHandler):
                     length = int(value) if name.lower() == b"content-length" else length
                 self.rfile.read(length)
                 type(self).made += 1
-                self.request.sendall(created(str(self.made)) + self.extra)
+                self.request.sendall(self.answer(str(self.made)) + self.extra)
 
 
 @pytest.fixture
@@ -47,9 +58,12 @@ def target() -> Iterator[Any]:
 @pytest.mark.parametrize(
     "extra", [created("extra"), created("extra")[:30], b"\r\n", b""], ids=["an answer", "a part", "a line", "nothing"]
 )
-def test_what_comes_behind_an_answer_is_never_taken_for_the_next_one(target: Any, extra: bytes) -> None:
+@pytest.mark.parametrize("answer", [created, in_chunks, without_content])
+def test_what_comes_behind_an_answer_is_never_taken_for_the_next_one(
+    target: Any, answer: Callable[[str], bytes], extra: bytes
+) -> None:
     """LEDGER-11: of a create, it would be the id of another resource."""
-    target.extra = extra
+    target.extra, target.answer = extra, staticmethod(answer)
     client = FhirClient(target.url, Credentials(token="t"))
     names = [client.create("Task", "{}").resource_id for _ in range(5)]
     client.close()

@@ -1,0 +1,98 @@
+"""The way to a target: by a proxy that the environment names, or none."""
+
+from base64 import b64encode
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+import pytest
+
+from pipelines.client.connections import begin, client_for
+from pipelines.home.exits import BadSetting
+from tests.support.serving import serving_in_a_thread
+
+VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+USER = f"Basic {b64encode(b'ada:word').decode()}"
+
+
+class Asked(BaseHTTPRequestHandler):
+    """Is proxy and target in one: notes what each request asks for, and with which credentials of a proxy."""
+
+    protocol_version = "HTTP/1.1"
+    seen: list[tuple[str, str | None]]
+
+    def do_GET(self) -> None:
+        self.seen.append((self.path, self.headers["proxy-authorization"]))
+        self.send_response(407 if self.command == "CONNECT" else 204)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    do_CONNECT = do_GET
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    scripted: Any = type("Scripted", (Asked,), {"seen": []})
+    with serving_in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), scripted)) as url:
+        scripted.port = url.rpartition(":")[2]
+        yield scripted
+
+
+def ask(url: str) -> None:
+    begin(10)
+    with client_for(url, timeout=5) as http:
+        http.get(url)
+
+
+@pytest.mark.parametrize(
+    ("proxy", "by", "excepted", "user"),
+    [
+        ("HTTP_PROXY", "http://127.0.0.1:{}", "", None),
+        ("ALL_PROXY", "127.0.0.1:{}", "::1, 10.0.0.0/8, example.org, localhost", None),
+        ("HTTP_PROXY", "http://ada:word@127.0.0.1:{}", "https://0.0.0.0", USER),
+        ("HTTPS_PROXY", "http://127.0.0.1:{}", "", "direct"),
+        ("HTTP_PROXY", "http://127.0.0.1:{}", "example.org,0.0.0.0", "direct"),
+        ("HTTP_PROXY", "http://127.0.0.1:{}", "x, *", "direct"),
+        ("ALL_PROXY", "http://127.0.0.1:{}", "http://0.0.0.0", "direct"),
+        ("ALL_PROXY", "http://127.0.0.1:{}", "0.0", "direct"),
+    ],
+)
+def test_a_proxy_of_the_environment_is_used_but_for_what_is_excepted(
+    server: Any, monkeypatch: pytest.MonkeyPatch, proxy: str, by: str, excepted: str, user: str | None
+) -> None:
+    monkeypatch.setenv(proxy, by.format(server.port))
+    monkeypatch.setenv("NO_PROXY", excepted)
+    beyond = f"http://0.0.0.0:{server.port}/Task"  # is no loopback by its name, and answers here
+    ask(beyond)
+    assert server.seen == [("/Task", None) if user == "direct" else (beyond, user)]
+
+
+def test_a_tunnel_that_a_proxy_refuses_is_an_error_of_the_proxy(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", f"http://ada:word@127.0.0.1:{server.port}")
+    with pytest.raises(httpx.ProxyError, match="407"):
+        ask("https://target.example/Task")
+    assert server.seen == [("target.example:443", USER)]
+
+
+def test_what_is_on_this_machine_goes_by_no_proxy(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
+    ask(f"http://127.0.0.1:{server.port}/Task")
+    assert server.seen == [("/Task", None)]
+
+
+@pytest.mark.parametrize("proxy", ["socks5://ada:word@127.0.0.1:1", "http://127.0.0.1:none", "ftp://127.0.0.1"])
+def test_a_proxy_of_another_kind_is_a_setting_that_is_named(
+    server: Any, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(BadSetting, match="ALL_PROXY names a proxy") as error:
+        ask("https://target.example/Task")
+    assert "word" not in str(error.value)
+    assert server.seen == []
