@@ -103,11 +103,14 @@ class Wire:
         )
         self._config.load()
 
-    def exchanged(self, pieces: Sequence[Piece], ended: bool = False) -> list[Answer]:
-        """What a connection answers until it is closed, which it has to be in the end. ended: no more is sent then."""
-        return self._loop.run_until_complete(self._exchanged(pieces, ended))
+    def exchanged(self, pieces: Sequence[Piece], ended: bool = False, bodiless: bool = False) -> list[Answer]:
+        """What a connection answers until it is closed, which it has to be in the end.
 
-    async def _exchanged(self, pieces: Sequence[Piece], ended: bool) -> list[Answer]:
+        ended: no more is sent then. bodiless: the last answer may be a bad request to a HEAD, which has no body.
+        """
+        return self._loop.run_until_complete(self._exchanged(pieces, ended, bodiless))
+
+    async def _exchanged(self, pieces: Sequence[Piece], ended: bool, bodiless: bool) -> list[Answer]:
         transport, state = _Transport(self._loop), ServerState()
         transport.protocol = connection = Protocol(self._config, state, {}, self._loop)
         connection.connection_made(transport)
@@ -128,7 +131,7 @@ class Wire:
         assert transport.lost, "a connection over which nothing comes is never closed"
         await _turns(10)
         assert not state.tasks, "a request is never answered"
-        return list(_answers(transport.out))
+        return list(_answers(transport.out, bodiless))
 
 
 @contextmanager
@@ -191,8 +194,8 @@ async def _echo(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": text})
 
 
-def _answers(out: bytes) -> Iterator[Answer]:
-    """The answers in what was written, each of which has to be whole."""
+def _answers(out: bytes, bodiless: bool) -> Iterator[Answer]:
+    """The answers in what was written, each of which has to be whole. bodiless: as of `Wire.exchanged`."""
     while out:
         head, end, out = out.partition(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")
@@ -200,7 +203,8 @@ def _answers(out: bytes) -> Iterator[Answer]:
         assert end
         assert found, first
         headers = dict(line.split(": ", 1) for line in lines)
-        length = int(headers.get("content-length", 0)) if headers.get("x-method") != "HEAD" else 0
+        is_head = headers.get("x-method") == "HEAD" or (bodiless and found[1] == "400" and not out)
+        length = 0 if is_head else int(headers.get("content-length", 0))
         assert len(out) >= length, "an answer is cut"
         yield Answer(int(found[1]), headers.get("x-number"), headers, out[:length])
         out = out[length:]
