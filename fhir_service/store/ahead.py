@@ -31,7 +31,7 @@ MOST_ENTRIES = 500
 """Entries that may be ahead of the tables, give or take a commit."""
 _MOST_BYTES = ROOM
 MOST_SUMS = 20_000
-"""Accounts and charges whose sums are written later: a tenth of a second's work."""
+"""Accounts and charges whose sums are written later. Writing them takes less than a tenth of a second."""
 _RESOURCES = {table.name for table in BODIES.values()}
 (_ID,) = {columns_of(table).index("id") for table in BODIES.values()}
 
