@@ -7,6 +7,8 @@ from functools import partial
 from threading import Condition
 from typing import Any, Generic, TypeVar
 
+from pipelines.client.pace import A_WHILE
+
 Asked = TypeVar("Asked")
 Came = Callable[[], object]
 """Work for the thread that deals requests out, about what came of one."""
@@ -65,11 +67,13 @@ class Requests:
                 for _ in range(queue.free):
                     threads.submit(self._work, queue)
             if wait:
-                self.changed.wait_for(
-                    lambda: self._came or not any(each.under_way or each.free for each in self._queues)
-                )
+                while not self.changed.wait_for(self._has_come_or_nothing_will, A_WHILE):
+                    pass  # Python deals with a signal between waits: one that came just before a wait does not end it
             came, self._came = self._came, []
         return came
+
+    def _has_come_or_nothing_will(self) -> bool:
+        return bool(self._came) or not any(each.under_way or each.free for each in self._queues)
 
     def _work(self, queue: Queue[Any]) -> None:
         """In a thread: send a request, and then the next that waits. Nobody else has to be waited for in between."""

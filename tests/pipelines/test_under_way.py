@@ -253,12 +253,16 @@ def test_an_interrupt_between_any_two_steps_loses_nothing(share: float) -> None:
 
 
 def test_an_interrupt_ends_the_pause_before_another_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A target may ask for a pause of minutes. The row was surely not sent."""
+    """A target may ask for a pause of minutes. The row was surely not sent.
+
+    The thread that sends gets the signal, so that it does not end what the thread that deals waits for: nor does one
+    that comes just before the wait.
+    """
     book, slept = Book("Task", 1), list[float]()
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         until = time.monotonic() + 60
         while not book.load.client.patience.is_over:
             assert time.monotonic() < until
