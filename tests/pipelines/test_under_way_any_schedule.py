@@ -26,8 +26,6 @@ from pipelines.loading.under_way import UnderWay
 
 SEEDS = 400
 LONGEST_SECONDS = 60.0
-LATE = 9
-"""How many rows may still go after a failure, beside those under way: threads that have taken one before they hear."""
 
 
 class Fault(Exception):
@@ -78,7 +76,7 @@ class World:
         self.held: set[str] = set()
         self.doubted: set[str] = set()
         self.lost, self.not_written = False, 0
-        self.sent_before_failing: int | None = None
+        self.sent_before_ending: int | None = None
         self.wrong: list[str] = []
 
     def _row(self, number: int, lanes: int, patients: int) -> Row:
@@ -99,19 +97,33 @@ class World:
 
     def may_fail(self, what: str) -> None:
         if self.happens(what):
-            self.failing()
             raise Fault(what)
 
-    def failing(self) -> None:
+    def listen(self, way: Any) -> None:
+        """Count what goes after the sending has heard that it is to end."""
+        fail, note = way._requests.fail, way._note
+
+        def failed(error: BaseException) -> None:
+            fail(error)
+            self.ending()
+
+        def noted(unit: Sequence[Row], sent: Sent) -> Any:
+            came = note(unit, sent)
+            if sent.unusable:
+                self.ending()
+            return came
+
+        way._requests.fail, way._note = failed, noted
+
+    def ending(self) -> None:
         with self.lock:
-            if self.sent_before_failing is None:
-                self.sent_before_failing = self.requests
+            if self.sent_before_ending is None:
+                self.sent_before_ending = self.requests
 
     def has_still(self) -> None:
         if self.happens("lose"):
             self.lost = True
         if self.lost:
-            self.failing()
             raise LeaseLost
 
     def never(self, wrong: bool, what: str) -> None:
@@ -152,7 +164,6 @@ class World:
             raise
         if self.happens("write"):
             self.not_written += 1
-            self.failing()
             raise Fault("write")
         spare = spare_of(self.step, self.resource, self.at_once)
         most = 1 if self.circuit.trying else self.at_once + spare
@@ -226,10 +237,7 @@ class World:
                 self.under_way -= Counter(lanes)
 
     def _away(self) -> str | None:
-        if self.happens("away"):
-            self.failing()
-            return "away"
-        return None
+        return "away" if self.happens("away") else None
 
     def _answer(self, row: Row) -> Result:
         if row.found:
@@ -252,6 +260,7 @@ def ended(world: World) -> BaseException | str | None:
         spare = spare_of(world.step, world.resource, world.at_once)
         ask = world.ask if world.asks else None
         way = UnderWay(it, world.send, world.at_once, spare, world.most, world.circuit, looks, ask)
+        world.listen(way)
         way.carry(world.rows_to_send())
     except (Fault, LeaseLost) as error:
         return error
@@ -295,6 +304,6 @@ def test_whatever_comes_when_each_row_ends_as_one_thing() -> None:
         ends[type(end).__name__] += 1
         assert (seed, world.wrong) == (seed, [])
         check_rows(world, end)
-        before = world.sent_before_failing
-        assert before is None or world.requests - before <= world.at_once + LATE
+        before = world.sent_before_ending
+        assert before is None or world.requests - before <= world.at_once
     assert ends.keys() == {"NoneType", "str", "Fault", "LeaseLost"}
