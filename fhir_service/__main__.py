@@ -73,9 +73,10 @@ def serve(until_stdin_closes: bool, shared_socket: int | None, **flags: Any) -> 
     settings = _settings(**flags)
     with plainly(settings.store_path):
         from fhir_service import serve as serving
+        from fhir_service.log_lines import quiet_logging
         from fhir_service.workers import supervise
 
-        serving.quiet_logging()
+        quiet_logging()
         if settings.workers > 1:
             raise SystemExit(supervise(settings, until_stdin_closes))
         serving.serve(settings, until_stdin_closes, shared_socket)

@@ -11,6 +11,9 @@ import threading
 import time
 from queue import Empty, SimpleQueue
 
+from fhir_service.middleware import ACCESS
+
+STDERR = 2
 MOST_WAITING = 10_000
 """Lines that wait at most: some megabytes."""
 ENOUGH = 3072
@@ -90,3 +93,28 @@ class LogLines(logging.Handler):
 
 
 _NAME = __name__.encode()
+
+
+def quiet_logging() -> None:
+    """Warnings, errors and requests go to standard error, one line each. What is no HTTP is no news."""
+    # `logging` keeps the handler and its formatter until the interpreter has ended. If their modules reached the
+    # database's library, it would be freed too late, and report its objects as lost.
+    lines = LogLines(STDERR)
+    lines.setFormatter(ServiceLines("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[lines])
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    # What fails in an exchange of several statements is raised, and told again at its end.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
+    logging.getLogger(ACCESS).setLevel(logging.INFO)
+
+
+class ServiceLines(logging.Formatter):
+    """A request's line is its JSON alone. An error is told by its class: its text may hold values."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        if record.name == ACCESS:
+            return record.getMessage()
+        error = record.exc_info[0] if record.exc_info else None
+        record.exc_info = record.exc_text = None
+        line = super().format(record)
+        return f"{line}: {error.__name__}" if error else line

@@ -2,9 +2,9 @@
 
 import contextlib
 import gc
-import logging
 import os
 import secrets
+import select
 import signal
 import socket
 import sys
@@ -18,17 +18,14 @@ from fhir_service import traces
 from fhir_service.admin_socket import Door
 from fhir_service.app import create_app
 from fhir_service.door import routes
-from fhir_service.log_lines import LogLines
-from fhir_service.middleware import ACCESS
 from fhir_service.protocol import Protocol
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 
-STDERR = 2
-# Seconds for what is under way when the end is asked for. A client that sends no more does not hold the service.
 TURN_SECONDS = 0.001
 """Seconds that a thread goes on while another one waits to."""
 GRACE = 60
+"""Seconds for what is under way when the end is asked for: a client that sends no more does not hold the service."""
 
 
 class StoreEnded(OSError):
@@ -66,7 +63,7 @@ def serve(settings: Settings, until_stdin_closes: bool = False, shared_socket: i
         dialect = service.store.dialect
         server = _Server(app, lambda: stack.enter_context(_ready(settings, secret)), lambda: dialect.broken)
         if until_stdin_closes:
-            threading.Thread(target=watch_stdin, args=[server.stop], name="stdin", daemon=True).start()
+            stack.enter_context(watching_stdin(server.stop))
         server.run([listening])
     if dialect.broken:
         raise StoreEnded(
@@ -125,11 +122,29 @@ def listen(settings: Settings) -> socket.socket:
     return bound
 
 
-def watch_stdin(stop: Callable[[], None]) -> None:
-    """End the service with the pipe that its parent holds, however the parent ends."""
+@contextlib.contextmanager
+def watching_stdin(stop: Callable[[], None]) -> Iterator[None]:
+    """Within, ask for the end once the pipe that the parent holds closes, however the parent ends.
+
+    The thread that waits for it ends too: what it holds would be left when the interpreter ends.
+    """
+    wakes, wake = os.pipe()
+    watching = threading.Thread(target=_watch_stdin, args=[stop, wakes], name="stdin", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        os.close(wake)
+        watching.join()
+        os.close(wakes)
+
+
+def _watch_stdin(stop: Callable[[], None], wakes: int) -> None:
     with contextlib.suppress(OSError):
-        while os.read(sys.stdin.fileno(), 4096):
-            pass
+        stdin = sys.stdin.fileno()
+        while wakes not in select.select([stdin, wakes], [], [])[0]:
+            if not os.read(stdin, 4096):
+                break
     stop()
 
 
@@ -190,26 +205,3 @@ def asked_by_signals(stop: Callable[[], None], interrupt: Callable[[], None]) ->
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
-
-
-def quiet_logging() -> None:
-    """Warnings, errors and requests go to standard error, one line each. What is no HTTP is no news."""
-    lines = LogLines(STDERR)
-    lines.setFormatter(_Lines("%(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[lines])
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    # What fails in an exchange of several statements is raised, and told again at its end.
-    logging.getLogger("psycopg").setLevel(logging.ERROR)
-    logging.getLogger(ACCESS).setLevel(logging.INFO)
-
-
-class _Lines(logging.Formatter):
-    """A request's line is its JSON alone. An error is told by its class: its text may hold values."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        if record.name == ACCESS:
-            return record.getMessage()
-        error = record.exc_info[0] if record.exc_info else None
-        record.exc_info = record.exc_text = None
-        line = super().format(record)
-        return f"{line}: {error.__name__}" if error else line

@@ -19,7 +19,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from fhir_service.metrics import FOLDER
-from fhir_service.serve import GRACE, asked_by_signals, listen, watch_stdin
+from fhir_service.serve import GRACE, asked_by_signals, listen, watching_stdin
 from fhir_service.settings import Settings
 
 SOON = 1.0
@@ -102,7 +102,7 @@ def supervise(settings: Settings, until_stdin_closes: bool = False) -> int:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fhir-service-"))
         environ = {**os.environ, **settings.environ(), FOLDER: folder, "FHIR_SERVICE_WORKERS": "1"}
         if until_stdin_closes:
-            threading.Thread(target=watch_stdin, args=[ask], name="stdin", daemon=True).start()
+            stack.enter_context(watching_stdin(ask))
         return _Supervisor(listening, environ, changed).run(settings.workers, settings.url)
 
 

@@ -17,7 +17,7 @@ from fhir_service.interactions.conditions import LONGEST_TEXT, MOST_CONDITIONS, 
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
-from fhir_service.serve import _Lines
+from fhir_service.log_lines import ServiceLines
 from fhir_service.store.compiled import Compiled
 from fhir_service.store.expressions import contains
 from fhir_service.store.store import Store
@@ -172,7 +172,10 @@ def test_an_error_of_the_server_is_one_line_of_the_log() -> None:
     """ERR-500-02: a traceback of a request that was cancelled went to standard error."""
     failed = (ValueError, ValueError("a value"), None)
     record = logging.LogRecord("uvicorn.error", logging.ERROR, "", 0, "Exception", None, failed)
-    assert _Lines("%(levelname)s %(name)s: %(message)s").format(record) == "ERROR uvicorn.error: Exception: ValueError"
+    assert (
+        ServiceLines("%(levelname)s %(name)s: %(message)s").format(record)
+        == "ERROR uvicorn.error: Exception: ValueError"
+    )
 
 
 def test_searches_and_histories_are_read_as_what_is_asked_for(
