@@ -110,7 +110,10 @@ def _validated(known: Known) -> metadata.Metadata:
     validated = Validated(known.folder, **{name: known.row[name] for name in names})
     validated.found_in = known.found_in
     validated.amounts_rejected = max(0, known.first[1].get("amounts", 0) - validated.amounts_accepted)
-    validated.reasons, validated.warnings = (Counter(known.first[1].get(n, {})) for n in ("reasons", "warnings"))
+    set_aside, refused, validated.warnings = (
+        Counter(known.first[1].get(name, {})) for name in ("reasons", "refused_by", "warnings")
+    )
+    validated.reasons = set_aside - refused
     tells = metadata.tells_sums(known.feed, known.run["run"])
     return metadata.of_validated(known.row["file_name"], validated, known.seconds, tells)
 

@@ -26,7 +26,7 @@ def end(session: Session, run: Run, validated: Validated, loaded: Loaded) -> Res
     state = "running" if waiting or counts["in_doubt"] or loaded.parts_left else "finished"
     result = result_of(run, validated, counts, loaded.unusable or told(run, validated, loaded), state)
     result.taken_back = loaded.undone
-    result.reasons = dict(Counter(result.reasons) + loaded.reasons)
+    result.reasons, result.refused_by = dict(Counter(result.reasons) + loaded.reasons), dict(loaded.reasons)
     result.waiting, result.unusable = waiting, loaded.unusable is not None
     result.waits_for = sorted(loaded.waits_for)
     _close(session, run, result, bool(loaded.parts_left))

@@ -40,6 +40,8 @@ class Result:
     """The result of a run over one file; amounts in cents.
 
     waiting: accepted records without an outcome. waits_for: other batches whose rows go before some of these.
+    reasons: records set aside, by rule or answer. refused_by: those of them that passed the rules and were set aside
+    when they were to be sent.
     taken_back: records that were skipped, since undo took them back after this very file had made them.
     amounts, amounts_accepted: how many amounts were received and accepted, each record once; 0 if nobody counted them.
     without_claim: number and cents of the accepted payments that are no copayments; None where they were not counted.
@@ -57,6 +59,7 @@ class Result:
     message: str | None = None
     unusable: bool = False
     reasons: dict[str, int] = field(default_factory=dict)
+    refused_by: dict[str, int] = field(default_factory=dict)
     warnings: dict[str, int] = field(default_factory=dict)
     unnamed_columns: list[str] = field(default_factory=list)
     taken_back: int = 0

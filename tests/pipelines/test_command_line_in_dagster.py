@@ -40,6 +40,11 @@ def states(practice: Practice, stage: str) -> tuple[set[str], set[str]]:
     return set(done), set(failed)
 
 
+def _by_rule(table: object) -> dict[str, int]:
+    assert isinstance(table, dg.TableMetadataValue)
+    return {str(each.data["rule"]): int(str(each.data["records"])) for each in table.records}
+
+
 def test_batches_of_the_command_line_become_partitions_with_their_states(practice: Practice) -> None:
     asked = practice.tick("command_line").run_requests or []
     [good, wrong] = practice.instance.get_dynamic_partitions("payments batches")
@@ -51,7 +56,10 @@ def test_batches_of_the_command_line_become_partitions_with_their_states(practic
         assert good not in failures(result)
         found = materialized(result)["loaded", good]
         assert (found["created"], found["state"]) == (before["created"], "finished")
-        assert found["set_aside_by_rule"]
+        set_aside, rejected = _by_rule(found["set_aside_by_rule"]), materialized(result)["validated", good]
+        assert set_aside["business-rule"] == before["refused"] == 6
+        assert _by_rule(rejected["rejects_by_rule"]) == {k: n for k, n in set_aside.items() if k != "business-rule"}
+        assert sum(_by_rule(rejected["rejects_by_rule"]).values()) == rejected["rejected"] == 7
     assert practice.batch(good) == before
     assert len(asked) == 1
     assert states(practice, "received") == ({good, wrong}, set())
