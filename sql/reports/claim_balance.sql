@@ -1,6 +1,6 @@
--- table claim_balance: One row per Claim at the target of this publication that charges something, with what is paid
---   and what is open; empty where the target does not show its Claims. All payments at the target count, not only those
---   of the import.
+-- table claim_balance: One row per Claim of the target that charges something, as last read, with what is paid and what
+--   is open; empty where the target does not show its Claims. All payments at the target count, not only those of the
+--   import; those sent since that reading are missing.
 -- inputs: charge
 -- key: claim_id
 -- column claim_id VARCHAR key: Id of the Claim at the target.
