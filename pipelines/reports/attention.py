@@ -172,8 +172,13 @@ def _in_doubt(batches: list[BatchNow]) -> Iterator[Problem]:
 def _nothing_taken(batches: list[BatchNow]) -> Iterator[Problem]:
     for each in batches:
         if each.took_nothing:
-            matter = f"None of its {each.records:,} records was taken."
-            yield Problem(each.file, matter, "Compare the file with its feed: chartferry feeds check --sample.")
+            one = each.records == 1
+            matter = "Its one record was not taken." if one else f"None of its {each.records:,} records was taken."
+            remedy = (
+                "The rules below say why. Where columns are at fault, compare the file with its feed: chartferry feeds"
+                " check --sample."
+            )
+            yield Problem(each.file, matter, remedy)
 
 
 def _open_rejects(batches: list[BatchNow]) -> Iterator[Problem]:

@@ -253,7 +253,7 @@ REJECTS = f"""
     SELECT {CODED} AS name, sum(still_open)::BIGINT AS still_open, sum(rejects - still_open)::BIGINT AS settled,
         any_value(rule.sentence), any_value(rule.advice), coalesce(any_value(rule.basis), 'target') = 'target'
     FROM reject_by_rule LEFT JOIN rule USING (rule_id)
-    GROUP BY name ORDER BY still_open DESC, sum(rejects) DESC, name LIMIT {LONGEST_LIST}"""
+    GROUP BY name ORDER BY still_open DESC, sum(rejects) DESC, name"""
 REASONS = f"""
     SELECT {CODED} AS name, expression, message, count(DISTINCT reject_id),
         (list(DISTINCT patient_id ORDER BY patient_id) FILTER (WHERE patient_id IS NOT NULL))[:{ENOUGH}]
@@ -267,7 +267,8 @@ def _rejects(db: duckdb.DuckDBPyConnection) -> Figure:
     found = _rows(db, REJECTS)
     [(old,)] = _rows(db, OLD)
     examples = _examples(db, {rule: of_target for rule, *_, of_target in found})
-    series = [Series("Open", [row[1] for row in found]), Series("Settled", [row[2] for row in found])]
+    drawn = found[:LONGEST_LIST]
+    series = [Series("Open", [row[1] for row in drawn]), Series("Settled", [row[2] for row in drawn])]
     heads = ["Rule", "Open", "Settled", "True when all is well", "Most often said", "To do"]
     body = [
         (rule, still_open, settled, sentence, examples.get(rule, ""), advice)
@@ -279,12 +280,12 @@ def _rejects(db: duckdb.DuckDBPyConnection) -> Figure:
         "Lying bars: records set aside, by the rule that they break, those still open first.",
         Table(heads, body),
         [
-            f"A record that breaks several rules counts for each; at most {LONGEST_LIST} rules are shown.",
+            f"A record that breaks several rules counts for each; at most {LONGEST_LIST} rules are drawn.",
             f"{count(old)} open rejects are older than a week.",
             "An example leaves out what it quotes; chartferry rejects export has every record and reason.",
         ],
-        (lambda size: rows([_label(row[0], row[3], size) for row in found], series, count, size=size))
-        if found
+        (lambda size: rows([_label(row[0], row[3], size) for row in drawn], series, count, size=size))
+        if drawn
         else None,
     )
 

@@ -166,6 +166,21 @@ def test_a_file_of_which_a_later_try_took_records_is_not_told_as_not_loaded(worl
     assert page(world)[1].table("Files")[1][2] == "loaded, some set aside"
 
 
+def test_every_rule_that_set_a_record_aside_is_in_the_figures(world: World) -> None:
+    """STATE-HOME-04: the page says of open rejects that the rules below tell what to do."""
+    broken = [Reason(f"PAY-{number:02}", None, None, "more than two decimals", False) for number in range(1, 20)]
+    world.begin(BATCH)
+    world.ledger.reject(TARGET, *OF, BATCH, [Reject(2, 1, "k2", "rule", "p1", None, None, broken)])
+    world.run(BATCH, dict.fromkeys(("lines", "records", "rejected"), 1))
+    html, shown = page(world)
+    assert [row[0] for row in shown.table("Records set aside")[1:]] == [reason.rule_id for reason in broken]
+    assert problems(world) == [
+        ["payments.csv", "Its one record was not taken."],
+        ["payments.csv", "1 record is set aside."],
+    ]
+    assert "at most 15 rules are drawn" in html
+
+
 def problems(world: World) -> list[list[str]]:
     """The first two columns of what needs a look."""
     return [row[:2] for row in page(world)[1].table("As of this publication")[1:]]

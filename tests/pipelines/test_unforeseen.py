@@ -132,7 +132,7 @@ def test_a_later_file_of_its_name_is_not_taken_for_all_that_was_set_aside(home, 
     assert chartferry("import")[0] == 0
     found, problems = said_of(home)
     assert list(found.nothing_taken.values()) == [1]
-    assert [problem.matter for problem in problems] == ["None of its 1 records was taken.", "1 record is set aside."]
+    assert [problem.matter for problem in problems] == ["Its one record was not taken.", "1 record is set aside."]
 
 
 def test_memory_that_does_not_suffice_for_a_file_is_told_with_what_to_do(home, chartferry, monkeypatch, states):
