@@ -100,9 +100,10 @@ def test_serve_ends_well_however_often_it_is_asked_to(store, until_stdin_closes)
     The process is begun truly: a forked one ends by other ways.
     """
     asked = [sys.executable, "-m", "fhir_service", "serve", "--store", str(store), "--port", "0", *until_stdin_closes]
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen(asked, text=True, env=CLEAN, **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(asked, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=CLEAN) as process:
         assert process.stdout
+        assert process.stderr
         assert process.stdout.readline().startswith("listening on")
         while process.poll() is None:
             process.send_signal(signal.SIGTERM)
