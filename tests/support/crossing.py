@@ -87,20 +87,16 @@ def on_one_ground_each(tests: Sequence[tuple[Ids, Ids]]) -> set[tuple[Ids, Ids]]
 def covering(cases: Sequence[Case]) -> set[Case]:
     """Return few of these, always the same, among which is each value of each parameter.
 
-    A value of the longest parameter meets one of each other's, which does not follow from its place in the row.
+    Each value of the longest parameter has one, and more only where these leave a value out. Which values meet does not
+    follow from their places in the row.
     """
+    mixed = sorted(cases, key=lambda case: crc32(repr(case).encode()))
     sizes = [len(set(values)) for values in zip(*cases, strict=True)]
     longest = sizes.index(max(sizes))
-
-    def meets(case: Case) -> bool:
-        return all(
-            place == longest or value == crc32(f"{place} {case[longest]}".encode()) % size
-            for place, (value, size) in enumerate(zip(case, sizes, strict=True))
-        )
-
-    kept = {case for case in cases if meets(case)}
-    tried = {each for case in kept for each in enumerate(case)}
-    for case in cases:
+    kept, tried = set[Case](), set[tuple[int, int]]()
+    of_each = [[case for case in mixed if case[longest] == value] for value in sorted({c[longest] for c in cases})]
+    for of in (*of_each, *([case] for case in mixed)):
+        case = max(of, key=lambda case: len(set(enumerate(case)) - tried))
         if not tried.issuperset(enumerate(case)):
             kept.add(case)
             tried.update(enumerate(case))
