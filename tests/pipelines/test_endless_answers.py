@@ -81,6 +81,7 @@ WAYS = {
 }
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize(("first", "encoding"), [(PLAIN, "identity"), (NAMED, "gzip")], ids=["plain", "packed"])
 @pytest.mark.parametrize("way", WAYS)
 def test_an_answer_that_comes_a_byte_at_a_time_is_late(way: str, first: bytes, encoding: str, server: Any) -> None:
