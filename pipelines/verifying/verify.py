@@ -271,7 +271,8 @@ NEEDED = {
     "double": STRANGERS,
     "unknown": STRANGERS,
 }
-"""What has no row mostly, so that there is no such difference: DuckDB plans a query of few rows longer than it takes."""
+"""What mostly has no row, so that there is no such difference: DuckDB takes longer to plan a query of few rows than to
+answer it."""
 
 
 def _empty(db: duckdb.DuckDBPyConnection) -> set[str]:
