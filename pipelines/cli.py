@@ -3,6 +3,7 @@
 They are imported inside `run`, so that Ctrl-C gives one line instead of a traceback even while modules load.
 """
 
+import logging
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -14,6 +15,7 @@ def main() -> None:
     """Run the command line and exit with its code. A failure that a user can fix prints one line."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may not be valid text
+    hide_interrupts()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -26,6 +28,22 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("chartferry: stopped; the same command goes on where it ended", file=sys.stderr)
         return INTERRUPTED
+
+
+def hide_interrupts() -> None:
+    """Let no traceback be printed for Ctrl-C, which may come again while a command that it stopped is ending.
+
+    Python prints one of what nobody has caught, of what it ignores as it ends, and of what a library logs.
+    """
+    told, ignored = sys.excepthook, sys.unraisablehook
+    sys.excepthook = lambda kind, *about: None if issubclass(kind, KeyboardInterrupt) else told(kind, *about)
+    sys.unraisablehook = lambda about: None if issubclass(about.exc_type, KeyboardInterrupt) else ignored(about)
+    if logging.lastResort:
+        logging.lastResort.addFilter(lambda record: not _is_of_interrupt(record))
+
+
+def _is_of_interrupt(record: logging.LogRecord) -> bool:
+    return record.exc_info is not None and isinstance(record.exc_info[1], KeyboardInterrupt)
 
 
 if __name__ == "__main__":

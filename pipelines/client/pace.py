@@ -8,9 +8,13 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pipelines.home.exits import BadSetting
+
+Result = TypeVar("Result")
 
 AT_ONCE = 8
 SETTLING_SECONDS = 900.0
@@ -126,6 +130,16 @@ class Patience:
 
 
 PATIENT = Patience()
+
+
+def result_of(future: Future[Result]) -> Result:
+    """Return the result of a future once it is there.
+
+    Python deals with a signal between waits: one that comes just before a wait does not end it.
+    """
+    while not wait([future], A_WHILE).done:
+        pass
+    return future.result()
 
 
 class Attempts:

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from pipelines.client.client import PAGE, FhirClient
+from pipelines.client.pace import result_of
 from pipelines.client.replies import Refused
 from pipelines.client.whole import Turning
 
@@ -63,7 +64,7 @@ def _followed(
                 ahead, coming = iter(()), deque([(link, pool.submit(get, link))])
             yield shown
             try:
-                page = coming.popleft()[1].result()
+                page = result_of(coming.popleft()[1])
             except Refused:
                 if (given := turning.as_given()) is None:
                     raise

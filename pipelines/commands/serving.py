@@ -27,6 +27,7 @@ def metrics(options: Options, serve: bool, host: str, port: int) -> int:
     """
     from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
+    from pipelines.client.pace import A_WHILE
     from pipelines.importing.figures import Figures
     from pipelines.session.ledger import ledger_of
 
@@ -44,7 +45,8 @@ def metrics(options: Options, serve: bool, host: str, port: int) -> int:
         return UNUSABLE
     click.echo(f"listening on http://{host}:{server.server_port}/metrics")
     try:
-        thread.join()
+        while thread.is_alive():
+            thread.join(A_WHILE)  # Ctrl-C just before a wait does not end it
     except KeyboardInterrupt:
         server.shutdown()
     return ALL_LOADED

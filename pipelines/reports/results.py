@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import duckdb
 import pyarrow.parquet as pq
 
+from pipelines.client.pace import result_of
 from pipelines.client.replies import NoResult, NotSent, Refused, next_link
 from pipelines.client.whole import Incomplete
 from pipelines.home import arrow
@@ -144,7 +145,7 @@ def _read_ahead(client: SearchesById, groups: Groups) -> Iterator[list[Row]]:
                     coming.append(pool.submit(_of_ids, client, ids, groups))
                 if not coming:
                     return
-                yield coming.popleft().result()
+                yield result_of(coming.popleft())
         finally:
             for each in coming:
                 each.cancel()

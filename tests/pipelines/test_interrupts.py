@@ -1,14 +1,22 @@
 """Interrupts that end a piece of work at its end: of which signals, in which thread, and what is as before then."""
 
 import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
-from pipelines.client.pace import Patience
+from pipelines.client import pace
+from pipelines.client.pace import Patience, result_of
+from pipelines.home.exits import INTERRUPTED
 from pipelines.loading.interrupts import INTERRUPTS, Interrupts, undivided
+from tests.support.exports import payments
 
 
 class Ended(BaseException):
@@ -94,3 +102,61 @@ def test_another_thread_is_not_interrupted() -> None:
         signal.raise_signal(signal.SIGINT)
     done.set()
     thread.join()
+
+
+def test_an_interrupt_that_comes_just_before_a_wait_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that works gets the signal, which so ends no wait of the main thread by itself."""
+    monkeypatch.setattr(pace, "A_WHILE", 0.01)
+    begun, seen = threading.Event(), threading.Event()
+    main = threading.main_thread().ident or 0
+
+    def work() -> bool:
+        begun.wait(10)
+        while sys._current_frames()[main].f_code is not threading.Condition.wait.__code__:
+            pass
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        return seen.wait(10)
+
+    def begin_and_wait(future: Future[bool]) -> None:
+        begun.set()
+        result_of(future)
+
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work)
+        with pytest.raises(KeyboardInterrupt):
+            begin_and_wait(future)
+        seen.set()
+        assert future.result()
+
+
+INTERRUPTED_AGAIN = """
+import sys
+from sqlalchemy.engine.default import DefaultDialect
+from pipelines import cli
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+class Late:
+    __del__ = interrupted
+
+late, DefaultDialect.do_close = Late(), interrupted
+if sys.argv.pop(1) == "the end":
+    cli.print = interrupted
+cli.main()
+"""
+SAID = "\nchartferry: stopped; the same command goes on where it ended\n"
+
+
+@pytest.mark.parametrize(
+    ("where", "code", "said"), [("the ledger", INTERRUPTED, SAID), ("the end", -signal.SIGINT, "\n")]
+)
+def test_an_interrupt_that_comes_again_while_a_command_ends_shows_no_traceback(
+    home: Path, asked: Callable[..., Any], where: str, code: int, said: str
+) -> None:
+    """Its exit code is that of a command that was interrupted once. The ledger is closed, or a line is printed."""
+    payments(home, ("k1", "p1", "1.00"))
+    asked("import")
+    command = [sys.executable, "-c", INTERRUPTED_AGAIN, where, "--home", str(home), "status"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stderr) == (code, said)
