@@ -26,8 +26,8 @@ Facts = TypeVar("Facts")
 class LoadedBatch:
     """A batch after its load.
 
-    rows: rows and cents of the batch in the ledger, by state. first: no row had an outcome before this run.
-    Only then do run and ledger agree: a run that resumes after a kill counts the rows already sent as unchanged.
+    rows: rows and cents of the batch in the ledger, by state. first: no row had an outcome before this try of the run.
+    Only then are run and rows counted apart, and must agree: a later run counts rows sent before as unchanged.
     """
 
     result: Result

@@ -19,9 +19,14 @@ from pipelines.validation.outcome import Validated
 from pipelines.validation.sums import total_said
 
 
-def end(session: Session, run: Run, validated: Validated, loaded: Loaded) -> Result:
-    """Close run and batch in the ledger and write the manifest."""
+def end(session: Session, run: Run, validated: Validated, loaded: Loaded, is_retried: bool = False) -> Result:
+    """Close run and batch in the ledger and write the manifest.
+
+    is_retried: True if an earlier try of this first run of its batch sent rows. The run has made these too.
+    """
     counts = run_counts(validated, loaded)
+    if is_retried:
+        counts = with_outcomes(session.ledger, session.target, run.received.batch_id, counts)
     waiting = counts["accepted"] - sum(counts[name] for name in OUTCOMES)
     state = "running" if waiting or counts["in_doubt"] or loaded.parts_left else "finished"
     result = result_of(run, validated, counts, loaded.unusable or told(run, validated, loaded), state)

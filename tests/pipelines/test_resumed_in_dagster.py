@@ -47,8 +47,10 @@ def test_a_run_that_goes_on_after_a_kill_ends_green(home, target, monkeypatch, a
     assert len(target.of("PaymentNotice")) == 300
     settled = batch["created"] + batch["adopted"]
     assert (batch["state"], settled, batch["accepted"]) == ("finished", 300, 300)
-    for run in runs:
-        assert run["created"] + run["adopted"] + run["unchanged"] == run["accepted"] == 300
+    counts = ("created", "adopted", "unchanged", "accepted", "amount_created")
+    assert [[run[name] for name in counts] for run in runs] == [[batch[name] for name in counts]]
+    told = outcome.done[received.batch_id]
+    assert (told["created"] + told["adopted"], told["unchanged"]) == (300, 0)
 
 
 def test_what_was_noticed_of_a_file_comes_along_to_its_load(home, target):

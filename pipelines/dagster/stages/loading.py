@@ -37,7 +37,7 @@ def load_all(
     for batch_id in batch_ids:
         is_new = not session.ledger.row_counts(session.target, batch_id)
         try:
-            result, is_kept = _load_one(session, feed, batch_id, since, after_others)
+            result, is_kept = _load_one(session, feed, batch_id, since, after_others, is_new)
         except LedgerError as error:
             outcome.fail(batch_id, str(error), retryable=True)
             continue
@@ -57,20 +57,22 @@ def load_all(
 
 
 def _load_one(
-    session: Session, feed: Feed, batch_id: str, since: datetime, after_others: bool
+    session: Session, feed: Feed, batch_id: str, since: datetime, after_others: bool, is_new: bool
 ) -> tuple[Result | None, bool]:
     """Load the newest validated run; return its result, None if no file was received, and whether it was there.
 
     If that run has ended, or the feed changed, the batch is validated again first. A batch that ended after `since`,
     such as one that was stopped before its load, keeps its result. So does one that another process, which was taken
     for lost, ended meanwhile.
+
+    is_new: True if no row of the batch was sent before.
     """
     found = newest(session, feed, batch_id)
     if found.run and found.validated:
         try:
             loaded = load_run(session, found.run, found.validated)
             refuse_ended(session, found.run)
-            return end(session, found.run, found.validated, loaded), False
+            return end(session, found.run, found.validated, loaded, found.run.number == 1 and not is_new), False
         except HasEnded:
             found = _ended(session, feed, batch_id)
             if found.result:
