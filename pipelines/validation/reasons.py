@@ -14,6 +14,7 @@ WARNINGS = {
     "LOOKS-LIKE-TOTAL": "a row has the sum of those before it as its amount",
     "WORKBOOK-ZEROS": "columns of a workbook with numbers that may have lost their zeros",
     "WORKBOOK-HIDDEN": "rows of a workbook that the sheet hides, read like the others",
+    "WORKBOOK-SHEETS": "sheets that a workbook hides, not read",
     "JOIN-PARTNERS": "rows of one of two files that have no partner in the other",
     "ZIP-FILES": "files of a zip archive that the feed does not take",
     "FEED-ANS-03": "several active questionnaires with one name or code",

@@ -67,8 +67,15 @@ def sheet(
     return "".join(out) + "</worksheet>"
 
 
-def workbook(sheets: Mapping[str, str], is_1904: bool = False, parts: Mapping[str, str | bytes] = {}) -> bytes:
-    """A workbook of these sheets. parts: further parts, or others in place of those that it would have."""
+def workbook(
+    sheets: Mapping[str, str],
+    is_1904: bool = False,
+    parts: Mapping[str, str | bytes] = {},
+    hidden: Sequence[str] = (),
+) -> bytes:
+    """A workbook of these sheets. parts: further parts, or others in place of those that it would have. hidden: the
+    sheets that it hides.
+    """
     names = list(sheets)
     formats = "".join(f'<numFmt numFmtId="{164 + n}" formatCode="{escape(f, _QUOTE)}"/>' for n, f in enumerate(FORMATS))
     styles = "".join(f'<xf numFmtId="{164 + place}"/>' for place in range(len(FORMATS)))
@@ -76,7 +83,10 @@ def workbook(sheets: Mapping[str, str], is_1904: bool = False, parts: Mapping[st
         f'<Relationship Id="r{n}" Type="{OFFICE}/worksheet" Target="worksheets/sheet{n}.xml"/>'
         for n, _ in enumerate(names, 1)
     )
-    listed = "".join(f'<sheet name="{escape(name)}" sheetId="{n}" r:id="r{n}"/>' for n, name in enumerate(names, 1))
+    listed = "".join(
+        f'<sheet name="{escape(name)}" sheetId="{n}" r:id="r{n}"{_HIDES if name in hidden else ""}/>'
+        for n, name in enumerate(names, 1)
+    )
     system = '<workbookPr date1904="1"/>' if is_1904 else "<workbookPr/>"
     kinds = "".join(
         f'<Override PartName="/xl/worksheets/sheet{n}.xml" ContentType="{_SHEET}.worksheet+xml"/>'
@@ -105,5 +115,6 @@ def workbook(sheets: Mapping[str, str], is_1904: bool = False, parts: Mapping[st
 
 
 _SHARED = f"<sst {MAIN}><si><t>shared</t></si><si><r><t>in</t></r><r><t>parts</t></r></si></sst>"
+_HIDES = ' state="hidden"'
 _QUOTE = {'"': "&quot;"}
 _SHEET = "application/vnd.openxmlformats-officedocument.spreadsheetml"

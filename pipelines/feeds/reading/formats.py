@@ -18,6 +18,8 @@ _DIGITS = 15
 DOLLARS = ("$", "USD", "US$")
 _CURRENCY = re.compile(r"[A-Z]{3}|[A-Z]{0,3}\$")
 _LONGEST = 40
+DAY_0, DAY_0_OF_1904 = datetime(1899, 12, 30), datetime(1904, 1, 1)  # noqa: DTZ001 - a cell has no zone
+"""The days that are 0 where a workbook counts from 1900, and where it counts from 1904."""
 
 
 def plain_number(text: str) -> Decimal:
@@ -25,10 +27,14 @@ def plain_number(text: str) -> Decimal:
     return Decimal(f"{float(text):.{_DIGITS}g}")
 
 
-def shown_by(format_id: int, code: str | None) -> Shown | None:
+def shown_by(format_id: int, code: str | None, day_0: datetime = DAY_0) -> Shown | None:
     """The function that shows numbers of a format; None where the value is what counts."""
+
+    def moment(text: str) -> str | None:
+        return _moment(text, day_0)
+
     if code is None:
-        return _percent if format_id in PERCENT_IDS else _moment if format_id in MOMENT_IDS else None
+        return _percent if format_id in PERCENT_IDS else moment if format_id in MOMENT_IDS else None
     code = code.partition(";")[0]
     if (currency := _currency(code)) and currency not in DOLLARS:
         return lambda text: f"{currency}{plain_number(text):f}"
@@ -37,7 +43,7 @@ def shown_by(format_id: int, code: str | None) -> Shown | None:
     if "%" in signs:
         return _percent
     if set("yd") & set(signs):
-        return _moment if set("hs") & set(signs) else None
+        return moment if set("hs") & set(signs) else None
     if signs and set(signs) <= set("0#- /()") and (signs.count("0") > 1 or len(signs) < len(parts)):
         return lambda text: _filled(text, parts)
     return None
@@ -79,12 +85,12 @@ def _percent(text: str) -> str | None:
     return f"{(plain_number(text) * 100).normalize():f}%"
 
 
-def _moment(text: str) -> str | None:
+def _moment(text: str, day_0: datetime) -> str | None:
     """A moment at midnight, which has no time of its own."""
-    days = float(text)
+    days = float(text) + (day_0 - DAY_0).days
     if not days.is_integer() or not 60 < days < 2_958_466:
         return None
-    return (datetime(1899, 12, 30) + timedelta(days=days)).isoformat()  # noqa: DTZ001 - a cell has no zone
+    return (DAY_0 + timedelta(days=days)).isoformat()
 
 
 def _filled(text: str, parts: list[tuple[str, bool]]) -> str | None:

@@ -17,12 +17,14 @@ from pipelines.feeds.reading.workbook_parts import DAMAGED, Place, SheetPart, Wo
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.names import named_columns
 from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.times import EXCEL
 from pipelines.home.batch import Unreadable
 
 RULE = "FEED-FILE-09"
-ZEROS, HIDDEN = "WORKBOOK-ZEROS", "WORKBOOK-HIDDEN"
+ZEROS, HIDDEN, SHEETS = "WORKBOOK-ZEROS", "WORKBOOK-HIDDEN", "WORKBOOK-SHEETS"
 MOST_DIGITS = 10**15
 HEADER_WITHIN = 1_000
+MOST_NAMED = 20
 
 
 class WorkbookReader(TableReader):
@@ -40,6 +42,11 @@ class WorkbookReader(TableReader):
             raise Unreadable(
                 f"{self.name}: the dates of the workbook count from 1904; if they are right in it, say so in the feed"
                 " file: dates_since = 1904"
+            )
+        if not book.is_1904 and self._own.dates_since == 1904 and EXCEL in self._own.dates:
+            raise Unreadable(
+                f"{self.name}: the dates of the workbook count from 1900, and its feed says dates_since = 1904;"
+                " describe such workbooks by a feed file of their own"
             )
         sheet = self._sheet(book.sheets)
         self._looked = book.look_at(sheet)
@@ -80,12 +87,19 @@ class WorkbookReader(TableReader):
         shown = [each for each in sheets if each.is_shown]
         found = [each for each in sheets if each.name == wanted] if wanted else shown
         if len(found) == 1:
+            self._note_unread([each.name for each in sheets if not (wanted or each.is_shown)])
             return found[0]
-        names = ", ".join(f'"{each.name}"' for each in sheets)
+        names = _quoted([each.name for each in sheets])
         if wanted is None and found:
             first = names.partition(", ")[0]
             raise Unreadable(f"{self.name}: the workbook has the sheets {names}; name one in the feed: sheet = {first}")
         raise Unreadable(f"{self.name}: the workbook has no sheet {wanted!r}, which the feed names; it has {names}")
+
+    def _note_unread(self, names: Sequence[str]) -> None:
+        """Warn of sheets that the workbook hides, where the feed does not say which sheet is read."""
+        if names:
+            said = f"sheets that the workbook hides are not read: {_quoted(names)}; the feed file may name one (sheet)"
+            self.noticed.append(Notice(None, SHEETS, said))
 
     def _find_header(self) -> None:
         """To the first row. The header is the first row with something in it from the line that the feed names."""
@@ -245,6 +259,12 @@ class _Columns:
         """Columns, from 1, with texts that begin with 0 and with numbers, each with the line of the first number."""
         seen = enumerate(zip(self._numbers, self._zeros, strict=True), 1)
         return [(place, line) for place, (line, has_zeros) in seen if line and has_zeros]
+
+
+def _quoted(names: Sequence[str]) -> str:
+    """The names of sheets: some, where there are many."""
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(f'"{name}"' for name in names[:MOST_NAMED]) + more
 
 
 def _whole(value: object) -> object:

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
-from pipelines.feeds.reading.formats import Shown, is_duration, is_of_time, shown_by
+from pipelines.feeds.reading.formats import DAY_0, DAY_0_OF_1904, Shown, is_duration, is_of_time, shown_by
 from pipelines.feeds.reading.packed import ALWAYS_TAKEN, MOST_TIMES
 from pipelines.home.batch import Unreadable
 
@@ -138,7 +138,7 @@ class Workbook:
 
     def _look_at(self, archive: zipfile.ZipFile, sheet: SheetPart) -> Looked:
         names = set(archive.namelist())
-        styles = _formats(archive) if "xl/styles.xml" in names else Styles({}, frozenset(), frozenset())
+        styles = _formats(archive, self.is_1904) if "xl/styles.xml" in names else Styles({}, frozenset(), frozenset())
         lengths = _lengths(archive) if "xl/sharedStrings.xml" in names else array("L")
         cells = _Cells(styles, lengths)
         _parse(archive, sheet.part, cells.start, cells.end, cells.text)
@@ -185,7 +185,7 @@ def _parse(
         parser.Parse(b"", True)
 
 
-def _formats(archive: zipfile.ZipFile) -> Styles:
+def _formats(archive: zipfile.ZipFile, is_1904: bool) -> Styles:
     """How numbers are shown, and which are times, by the style of a cell."""
     codes: dict[int, str] = {}
     styles: list[int] = []
@@ -202,7 +202,8 @@ def _formats(archive: zipfile.ZipFile) -> Styles:
         inside.pop()
 
     _parse(archive, "xl/styles.xml", start, end)
-    by_id = {each: shown_by(each, codes.get(each)) for each in set(styles)}
+    day_0 = DAY_0_OF_1904 if is_1904 else DAY_0
+    by_id = {each: shown_by(each, codes.get(each), day_0) for each in set(styles)}
     shown = {place: shown for place, each in enumerate(styles) if (shown := by_id[each])}
     placed = [(place, each, codes.get(each)) for place, each in enumerate(styles)]
     times = frozenset(place for place, each, code in placed if is_of_time(each, code))

@@ -299,6 +299,38 @@ def test_dates_since_1904_are_taken_where_the_feed_says_so(tmp_path: Path) -> No
     assert str(rows(found, "accepted")[0]["source_at"]).startswith("2030-03-02")
 
 
+def test_a_workbook_that_counts_from_1904_does_so_in_every_cell(tmp_path: Path) -> None:
+    """FEED-FILE-08: a number that is shown with a time, and a plain one, were read as four years earlier."""
+    lines: list[list[Cell]] = [["a", "p1", 1, (46082, MOMENT)], ["b", "p1", 1, 46082], ["c", "p1", 1, 46082.5]]
+    content = workbook({"P": sheet([HEADER, *lines])}, is_1904=True)
+    found = read(content, tmp_path, 'dates_since = 1904\ndates = ["excel"]')
+    assert [str(each["source_at"])[:16] for each in rows(found, "accepted")] == [
+        "2030-03-02 00:00",
+        "2030-03-02 00:00",
+        "2030-03-02 12:00",
+    ]
+
+
+def test_a_workbook_that_counts_from_1900_where_its_feed_says_1904_is_refused(tmp_path: Path) -> None:
+    """FEED-FILE-08: only where plain numbers are days. Cells that are dates say so themselves."""
+    content = one_sheet(HEADER, row("a"))
+    with pytest.raises(Unreadable, match="count from 1900, and its feed says dates_since = 1904; describe such"):
+        read(content, tmp_path, 'dates_since = 1904\ndates = ["excel"]')
+
+
+def test_a_hidden_sheet_that_is_not_read_is_said(tmp_path: Path) -> None:
+    """WORKBOOK-SHEETS: not where the feed names its sheet."""
+    sheets = {"P": sheet([HEADER, row("a")]), "Q": sheet([HEADER, row("b")])}
+    content = workbook(sheets, hidden=("Q",))
+    for number, (more, keys) in enumerate([("", ["a"]), ('sheet = "P"', ["a"]), ('sheet = "Q"', ["b"])]):
+        (folder := tmp_path / str(number)).mkdir()
+        found = read(content, folder, more)
+        assert [key for _, key in accepted(found)] == keys
+        assert found.warnings == ({} if more else {"WORKBOOK-SHEETS": 1})
+    said = 'sheets that the workbook hides are not read: "Q"; the feed file may name one (sheet)'
+    assert [each["message"] for each in rows(read(content, tmp_path), "warnings")] == [said]
+
+
 def test_titles_above_the_header_and_totals_in_one_row_may_be_merged(tmp_path: Path) -> None:
     content = one_sheet(["Payments"], HEADER, row("a"), merged=("A1:D1", "A3:B3"))
     assert accepted(read(content, tmp_path, "header = 2")) == [(3, "a")]
