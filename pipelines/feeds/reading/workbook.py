@@ -13,7 +13,7 @@ from typing import Any
 from pipelines.feeds.reading.chunks import Notice
 from pipelines.feeds.reading.formats import plain_number
 from pipelines.feeds.reading.tables import TableReader, TableRow
-from pipelines.feeds.reading.workbook_parts import DAMAGED, Place, SheetPart, Workbook
+from pipelines.feeds.reading.workbook_parts import DAMAGED, MOST_MERGED, Place, SheetPart, Workbook
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.names import named_columns
 from pipelines.feeds.terms.schema import FeedFile
@@ -55,6 +55,11 @@ class WorkbookReader(TableReader):
             raise Unreadable(
                 f"{self.name}: the cell {_at(place)} is a date or time, and its number is {number[:20]}, which is none;"
                 " correct it in the workbook"
+            )
+        if self._looked.too_long:
+            raise Unreadable(
+                f"{self.name}: the cell {_at(self._looked.too_long)} has a text longer than 2 MiB; check that it is an"
+                " export"
             )
         if self._looked.twice:
             raise Unreadable(
@@ -127,6 +132,11 @@ class WorkbookReader(TableReader):
 
         header: the line of the header. Raises Unreadable.
         """
+        if len(self._looked.merged) > MOST_MERGED:
+            raise Unreadable(
+                f"{self.name}: the sheet merges cells in more than {MOST_MERGED:,} places; undo that, so that each cell"
+                " has its own text"
+            )
         for (first, left), (last, right) in self._looked.merged:
             if last >= max(header, 1) and (first <= header or last > first):
                 where = "the header" if first <= header else "the rows"

@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
+from pipelines.feeds.reading.chunks import LONGEST_ROW
 from pipelines.feeds.reading.formats import DAY_0, DAY_0_OF_1904, Shown, is_duration, is_of_time, shown_by
 from pipelines.feeds.reading.packed import ALWAYS_TAKEN, MOST_TIMES
 from pipelines.home.batch import Unreadable
@@ -23,6 +24,7 @@ from pipelines.home.batch import Unreadable
 MOST_CELLS = 6_000_000
 MOST_TEXT = 256 << 20
 MOST_DAYS = 10**9
+MOST_MERGED = 100_000
 ROWS, COLUMNS = 1 << 20, 1 << 14
 """Rows and columns that a sheet can have."""
 BLOCK = 1 << 18
@@ -61,6 +63,7 @@ class Looked:
     an error. unvalued: formulas without a value. merged: first and last cell of each. hidden: lines with something in
     them that the sheet hides, as a filter does. beyond: a cell with a date or time that is none, and its number.
     twice: a line that comes twice, or has a cell that does: what reads the sheet gives the last of them alone.
+    too_long: a cell with a text of more than 2 MiB.
     """
 
     shown: dict[int, dict[int, str]] = field(default_factory=dict)
@@ -72,6 +75,7 @@ class Looked:
     width: int = 0
     beyond: tuple[Place, str] | None = None
     twice: int | None = None
+    too_long: Place | None = None
 
 
 class Workbook:
@@ -233,7 +237,8 @@ class _Cells:
         self.found = Looked()
         self._styles, self._lengths = styles, lengths
         self._line = self._column = 0
-        self._kind, self._style, self._value = "n", 0, ""
+        self._kind, self._style = "n", 0
+        self._value = _Value()
         self._is_formula = self._is_value = self._is_hidden = False
         self._text = 0
         self._once = _Once()
@@ -255,7 +260,8 @@ class _Cells:
             self._is_hidden = given.get("hidden") in ("1", "true")
         elif tag == "mergeCell":
             first, _, last = given["ref"].partition(":")
-            self.found.merged.append((_place(first), _place(last or first)))
+            if len(self.found.merged) <= MOST_MERGED:
+                self.found.merged.append((_place(first), _place(last or first)))
 
     def _begin_cell(self, given: dict[str, str]) -> None:
         if at := given.get("r"):
@@ -264,12 +270,12 @@ class _Cells:
             self._column += 1
         if self._once.is_again(self._line, self._column):
             self.found.twice = self.found.twice or self._line
-        self._kind, self._style, self._value = given.get("t", "n"), int(given.get("s", 0)), ""
+        self._kind, self._style, self._value = given.get("t", "n"), int(given.get("s", 0)), _Value()
         self._is_formula = False
 
     def text(self, part: str) -> None:
         if self._is_value:
-            self._value += part
+            self._value.add(part)
 
     def end(self, tag: str, _: object) -> None:
         if tag in ("v", "t"):
@@ -279,7 +285,11 @@ class _Cells:
 
     def _end_cell(self) -> None:
         found, place, kind = self.found, (self._line, self._column), self._kind
-        if self._value or self._is_formula:
+        value = self._value.text()
+        if len(value) > LONGEST_ROW:
+            found.too_long = found.too_long or place
+            return
+        if value or self._is_formula:
             found.lines, found.width = max(found.lines, place[0]), max(found.width, place[1])
             if self._is_hidden:
                 found.hidden.append(self._line)
@@ -287,18 +297,36 @@ class _Cells:
         if self.is_too_large:
             return
         styles = self._styles
-        if kind == "n" and self._style in styles.times and _is_beyond(self._value, self._style in styles.durations):
-            found.beyond = found.beyond or (place, self._value)
-        if self._is_formula and not self._value and kind != "str":
+        if kind == "n" and self._style in styles.times and _is_beyond(value, self._style in styles.durations):
+            found.beyond = found.beyond or (place, value)
+        if self._is_formula and not value and kind != "str":
             found.unvalued.add(place)
-        elif kind == "e" or (kind == "n" and _is_no_number(self._value)):  # as a date, NaN would be day 0
-            found.errors.setdefault(place[1], {})[place[0]] = self._value
+        elif kind == "e" or (kind == "n" and _is_no_number(value)):  # as a date, NaN would be day 0
+            found.errors.setdefault(place[1], {})[place[0]] = value
         elif kind == "s":
-            self._text += self._lengths[int(self._value)] if self._value else 0
+            self._text += self._lengths[int(value)] if value else 0
         elif kind != "n":
-            self._text += len(self._value)
-        elif self._value and (shown := styles.shown.get(self._style)) and (text := shown(self._value)) is not None:
+            self._text += len(value)
+        elif value and (shown := styles.shown.get(self._style)) and (text := shown(value)) is not None:
             found.shown.setdefault(place[1], {})[place[0]] = text
+
+
+class _Value:
+    """The text of a cell, as its parts come: no more than tells that it is too long."""
+
+    __slots__ = ("_left", "_parts")
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._left = LONGEST_ROW + 1
+
+    def add(self, part: str) -> None:
+        if self._left > 0:
+            self._parts.append(part)
+            self._left -= len(part)
+
+    def text(self) -> str:
+        return "".join(self._parts)
 
 
 class _Once:

@@ -252,6 +252,11 @@ ODD = {
         one_sheet([*HEADER, None, "Receipt", "Refund"], row("a")),
         "two tables stand side by side, and both have Receipt",
     ),
+    "a cell of 3 MB": (one_sheet(HEADER, row("x" * 3_000_000)), "the cell A2 has a text longer than 2 MiB; check that"),
+    "endless merged cells": (
+        one_sheet(HEADER, row("a"), merged=("A9:B9",) * 100_001),
+        "the sheet merges cells in more than 100,000 places; undo that",
+    ),
     "a password": (encrypted(), "the workbook has a password; save it without one"),
     "an older workbook": (encrypted().replace(b"E\0n", b"O\0n"), "the workbook is damaged or of another make"),
     "a text": (b"Receipt,Patient\n", "the workbook is damaged or of another make; save it as .xlsx once more"),
