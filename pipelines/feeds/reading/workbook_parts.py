@@ -25,6 +25,8 @@ MOST_CELLS = 6_000_000
 MOST_TEXT = 256 << 20
 MOST_DAYS = 10**9
 MOST_MERGED = 100_000
+MOST_STYLES, LONGEST_CODE = 100_000, 10_000
+"""A spreadsheet program has 65,490 formats of cells at most, with a code of 255 signs each."""
 ROWS, COLUMNS = 1 << 20, 1 << 14
 """Rows and columns that a sheet can have."""
 BLOCK = 1 << 18
@@ -201,6 +203,8 @@ def _formats(archive: zipfile.ZipFile, is_1904: bool) -> Styles:
             codes[int(given["numFmtId"])] = given["formatCode"]
         elif tag == "xf" and "cellXfs" in inside:
             styles.append(int(given.get("numFmtId", 0)))
+        if max(len(codes), len(styles)) > MOST_STYLES or len(given.get("formatCode", "")) > LONGEST_CODE:
+            raise ValueError
 
     def end(*_: object) -> None:
         inside.pop()

@@ -221,6 +221,8 @@ NO_VALUE = b'<c r="{at}"><f>SUM(C1:C9)</f><v></v></c>'
 ENTITIES = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]><worksheet>&b;</worksheet>'
 FAR = sheet([HEADER, row("a"), [b'<c r="XFD1048576"><v>1</v></c>']])
 LONG = {"xl/sharedStrings.xml": f"<sst><si><t>{'x' * 3_000_000}</t></si></sst>"}
+MANY_STYLES = f"<styleSheet><cellXfs>{'<xf/>' * 100_001}</cellXfs></styleSheet>"
+LONG_FORMAT = f'<styleSheet><numFmts><numFmt numFmtId="170" formatCode="{"0" * 10_001}"/></numFmts></styleSheet>'
 AGAIN = sheet([HEADER, row("a"), row("b"), row("c")])
 """A sheet, of which rows are numbered otherwise."""
 
@@ -256,6 +258,14 @@ ODD = {
     "endless merged cells": (
         one_sheet(HEADER, row("a"), merged=("A9:B9",) * 100_001),
         "the sheet merges cells in more than 100,000 places; undo that",
+    ),
+    "endless formats": (
+        workbook({"P": sheet([HEADER, row("a")])}, parts={"xl/styles.xml": MANY_STYLES}),
+        "the workbook is damaged or of another make",
+    ),
+    "an endless format": (
+        workbook({"P": sheet([HEADER, row("a")])}, parts={"xl/styles.xml": LONG_FORMAT}),
+        "the workbook is damaged or of another make",
     ),
     "a password": (encrypted(), "the workbook has a password; save it without one"),
     "an older workbook": (encrypted().replace(b"E\0n", b"O\0n"), "the workbook is damaged or of another make"),
