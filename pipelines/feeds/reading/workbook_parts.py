@@ -213,9 +213,11 @@ def _formats(archive: zipfile.ZipFile, is_1904: bool) -> Styles:
     day_0 = DAY_0_OF_1904 if is_1904 else DAY_0
     by_id = {each: shown_by(each, codes.get(each), day_0) for each in set(styles)}
     shown = {place: shown for place, each in enumerate(styles) if (shown := by_id[each])}
-    placed = [(place, each, codes.get(each)) for place, each in enumerate(styles)]
-    times = frozenset(place for place, each, code in placed if is_of_time(each, code))
-    return Styles(shown, times, frozenset(place for place, each, code in placed if is_duration(each, code)))
+    times, durations = (
+        {each for each in by_id if is_one(each, codes.get(each))} for is_one in (is_of_time, is_duration)
+    )
+    placed = [frozenset(place for place, each in enumerate(styles) if each in ids) for ids in (times, durations)]
+    return Styles(shown, placed[0], placed[1])
 
 
 def _lengths(archive: zipfile.ZipFile) -> "array[int]":
