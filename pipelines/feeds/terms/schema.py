@@ -193,4 +193,5 @@ class FeedFile(Part):
     @property
     def conventions(self) -> Conventions:
         """The format of times and numbers of the feed's files."""
-        return Conventions(ZoneInfo(self.timezone), self.dates, self.numbers, self.ambiguous, self.years)
+        zone, since = ZoneInfo(self.timezone), self.dates_since
+        return Conventions(zone, self.dates, self.numbers, self.ambiguous, self.years, days_since=since)

@@ -18,7 +18,9 @@ from pipelines.feeds.terms.numbers import PLAIN, Numbers
 
 Ambiguous = Literal["reject", "earlier", "later"]
 EXCEL = "excel"
-"""A format of dates: a number, the days since the end of 1899 as a spreadsheet counts them."""
+"""A format of dates: a number, the days since the end of 1899, or since 1904, as a spreadsheet counts them."""
+FROM_1904 = 1_462
+"""The day that is 0 where days count from 1904, in the usual count."""
 UNIX = "unix"
 """A format of dates: a number, the seconds since 1970, or thousandths or millionths of them."""
 EXCEL_DAYS = 73_051
@@ -34,7 +36,8 @@ class Conventions:
     """The format of times and numbers in a feed: the zone of times without an offset, and formats beside ISO 8601.
 
     ambiguous: the moment of a local time that the clocks show twice, or skip. years: the first and the last, where the
-    feed names them. takes_any_day: read as versions did that knew no day for hardly meant.
+    feed names them. takes_any_day: read as versions did that knew no day for hardly meant. days_since: the year from
+    which numbers of days count.
     """
 
     zone: tzinfo
@@ -43,6 +46,7 @@ class Conventions:
     ambiguous: Ambiguous = "reject"
     years: tuple[int, int] | None = None
     takes_any_day: bool = False
+    days_since: Literal[1900, 1904] = 1900
 
 
 def time(text: str, conventions: Conventions) -> object:
@@ -65,7 +69,8 @@ class Times:
         self._readers: list[tuple[Callable[[str], date | None], int, int]] = [(_iso_time, *years)]
         for form in conventions.dates:
             of_form = (conventions.years or UNIX_YEARS) if form == UNIX else years
-            self._readers.append((_NUMBERED.get(form) or reader_of_form(form), *of_form))
+            numbered = _since_1904 if form == EXCEL and conventions.days_since == 1904 else _NUMBERED.get(form)
+            self._readers.append((numbered or reader_of_form(form), *of_form))
         self._day = lru_cache(DAYS_REMEMBERED)(_look_at)
         # To know it takes as long as to read many times, and only those without an offset ask for it.
         self._shift = lru_cache(DAYS_REMEMBERED)(lambda ordinal: _shift_on(ordinal, conventions.zone))
@@ -167,11 +172,15 @@ def _iso_time(text: str) -> date | None:
     return datetime.fromisoformat(f"{day}T{minute}{second or ':00'}{micros}{offset}")
 
 
-def _day_count(text: str) -> date | None:
+def _since_1904(text: str) -> date | None:
+    return _day_count(text, FROM_1904)
+
+
+def _day_count(text: str, begins: int = 0) -> date | None:
     """The day that a spreadsheet means by a number; with a fraction, the time of day to the second."""
     if not _DAY_COUNT.fullmatch(text):
         return None
-    days = Decimal(text)
+    days = Decimal(text) + begins
     if not 61 <= days < EXCEL_DAYS:  # before March 1900 its days are one off
         return None
     found = _EXCEL_BEGINS + timedelta(seconds=int((days * 86_400).to_integral_value()))
