@@ -1,9 +1,10 @@
 """Parquet files: rows in chunks, each cell as the text that a CSV would have."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 ALWAYS_ROWS = 5_000_000
 """A file may have this many rows, or as many as it has bytes: rows without content need hardly any."""
+FEW_ROWS = 20
+"""Lists or objects of a column that are made texts at once: each may be long, however small the file is."""
 HAS_NO_TEXT = "bytes that are no text in UTF-8, or a day, a time or a zone that does not exist; export it as text"
 NO_TEXT = Fault("FEED-FILE-09", HAS_NO_TEXT)
 
@@ -81,12 +84,12 @@ class ParquetReader(TableReader):
     def rows(self) -> Iterator[TableRow]:
         left = max(ALWAYS_TAKEN, MOST_TIMES * self._path.stat().st_size)
         for batch in self._batches():
-            columns = [self._texts(column) for column in batch.columns]
-            left -= sum(len(text) for column in columns for text in column if text)
-            if left < 0:  # a long text that stands in the file once may stand in every row
-                raise self._too_large()
+            columns = [self._each_text(column) for column in batch.columns]
             for cells in zip(*columns, strict=True):
                 self.counted.lines += 1
+                left -= sum(map(len, filter(None, cells)))
+                if left < 0:  # a long text that stands in the file once may stand in every row
+                    raise self._too_large()
                 if any(cells) or None in cells:
                     fault = self._fault(cells) if None in cells else None
                     yield TableRow(self.counted.lines, [cell or "" for cell in cells], fault)
@@ -105,6 +108,15 @@ class ParquetReader(TableReader):
             yield from self._file.iter_batches(batch_size=CHUNK)
         except (pa.ArrowException, OSError):
             raise Unreadable(f"{self.name}: the Parquet data is damaged; export the file again") from None
+
+    def _each_text(self, column: "pa.Array[Any]") -> Iterable[str | None]:
+        """A column as texts; lists and objects a few at a time."""
+        import pyarrow as pa
+
+        if not pa.types.is_nested(column.type):
+            return self._texts(column)
+        parts = (column.slice(first, FEW_ROWS) for first in range(0, len(column), FEW_ROWS))
+        return chain.from_iterable(map(self._texts, parts))
 
     def _texts(self, column: "pa.Array[Any]") -> list[str | None]:
         """A column as texts; None for what has no text: bytes that are none, and days that no calendar has."""

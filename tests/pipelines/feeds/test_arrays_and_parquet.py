@@ -23,6 +23,7 @@ from pipelines.validation.outcome import Validated
 from tests.pipelines.feeds.test_packed import zipped
 from tests.pipelines.feeds.test_quotes import accepted, rejected
 from tests.pipelines.test_validate import rows, validated
+from tests.support.peaks import peak_of
 from tests.support.workbooks import Cell, sheet, workbook
 
 FEED = """
@@ -330,6 +331,19 @@ def test_a_long_text_that_all_rows_share_is_refused(tmp_path, monkeypatch):
     table = pa.table(dict.fromkeys(payment("a"), shared))
     with pytest.raises(Unreadable, match="unpacks to far more than an export of its size"):
         read(packed(table, store_schema=False), tmp_path, "till.parquet")
+
+
+def test_rows_of_long_lists_are_read_a_few_at_a_time(tmp_path: Path) -> None:
+    """FEED-FILE-08: a file of 1 KB took 2 GB."""
+    columns = {name: [cell] * 400 for name, cell in payment("a").items()}
+    (tmp_path / "till.parquet").write_bytes(packed(pa.table(columns | {"list": pa.array([[None] * 10_000] * 400)})))
+    feed = FeedFile(name="a", source="a", kind="payments", files=("a",))
+
+    def read_all() -> None:
+        with ParquetReader(tmp_path / "till.parquet", "till.parquet", feed) as reader:
+            assert sum(1 for _ in reader.rows()) == 400
+
+    assert peak_of(read_all) < 15_000_000
 
 
 # --- Drafts ---------------------------------------------------------------------------------------
