@@ -42,6 +42,7 @@ from pipelines.client.replies import (
     settled,
     unusable,
 )
+from pipelines.client.threads import nobody_waits
 from pipelines.client.tokens import Credentials, Tokens
 from pipelines.client.whole import Turning
 from pipelines.home import traces
@@ -107,6 +108,7 @@ class FhirClient:
         return self.clock() - float(getattr(self._of_thread, "began", self.clock()))
 
     def close(self) -> None:
+        self.patience.is_over = True
         self._http.close()
 
     # -- reads
@@ -354,6 +356,8 @@ class FhirClient:
 
     def _once(self, method: str, url: str, headers: dict[str, str], body: str | bytes | None) -> httpx.Response:
         self._before_each()
+        if nobody_waits():
+            raise NotSent("nobody waits for its answer", final=True)
         self._of_thread.began = self.clock()
         try:
             with traces.request(method) as trace:

@@ -8,13 +8,10 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import TypeVar
 
+from pipelines.client.threads import A_WHILE, nobody_waits
 from pipelines.home.exits import BadSetting
-
-Result = TypeVar("Result")
 
 AT_ONCE = 8
 SETTLING_SECONDS = 900.0
@@ -22,7 +19,6 @@ MOST_WORKERS = 64
 FAILURES_IN_A_ROW = 5
 OPENINGS = 3
 LONGEST_WAIT_SECONDS = 300.0
-A_WHILE = 1.0
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,8 @@ def limiter_of(pace: Pace) -> Callable[[], None]:
 class Patience:
     """Growing, jittered pauses (seconds) between attempts, bounded in number and length.
 
-    is_over: set where nobody waits any more. Pauses end within a second then, and no attempt is the next.
+    is_over: set where the work ends. Pauses end within a second then, and no attempt is the next. So it is in threads
+    that nobody waits for.
     sleep: in place of what waits for time.
     """
 
@@ -112,6 +109,10 @@ class Patience:
     sleep: Callable[[float], None] | None = None
     random: Callable[[], float] = random.random
     is_over: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        return self.is_over or nobody_waits()
 
     def pauses(self) -> Iterator[float]:
         """One pause for each attempt but the last."""
@@ -124,22 +125,12 @@ class Patience:
         (self.sleep or self._sleep)(seconds)
 
     def _sleep(self, seconds: float) -> None:
-        while seconds > 0 and not self.is_over:
+        while seconds > 0 and not self.has_ended:
             time.sleep(min(seconds, A_WHILE))
             seconds -= A_WHILE
 
 
 PATIENT = Patience()
-
-
-def result_of(future: Future[Result]) -> Result:
-    """Return the result of a future once it is there.
-
-    Python deals with a signal between waits: one that comes just before a wait does not end it.
-    """
-    while not wait([future], A_WHILE).done:
-        pass
-    return future.result()
 
 
 class Attempts:
@@ -159,7 +150,7 @@ class Attempts:
             return False
         self._patience.wait(pause, asked)
         self.number += 1
-        return not self._patience.is_over
+        return not self._patience.has_ended
 
 
 class Circuit:

@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from pipelines.client.client import PAGE, FhirClient
-from pipelines.client.pace import result_of
 from pipelines.client.replies import Refused
+from pipelines.client.threads import result_of, threads
 from pipelines.client.whole import Turning
 
 Page = dict[str, Any]
@@ -38,7 +38,7 @@ def every_page(
         first = client.get(_path(resource_type, {**LARGE, **wishes, **params}))
     except Refused:
         first = client.get(_path(resource_type, {"_count": str(PAGE), **params}))
-    with ThreadPoolExecutor(at_once, "page") as pool:
+    with threads(at_once, "page") as pool:
         yield from _followed(pool, client.get, first, Turning(client.profile.offset, resource_type), at_once)
 
 

@@ -1,9 +1,9 @@
 """Records of a batch that the target does not have as they are: gone, or as they were before the batch updated them."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import compress
 
+from pipelines.client.threads import threads
 from pipelines.corrections.moved import is_other, is_unclear
 from pipelines.corrections.records import Piece, Record, count_records, pieces_of
 from pipelines.ledger.states import MADE
@@ -35,7 +35,7 @@ def lost_updates(session: Session, batch_id: str) -> Iterator[Piece]:
             and is_older(found[1], record.first_attempt_at)
         )
 
-    with ThreadPoolExecutor(session.pace.at_once, "look") as pool:
+    with threads(session.pace.at_once, "look") as pool:
         for piece in pieces_of(session, batch_id, ("updated",)):
             with reading(piece[0].resource_type):
                 yield [*compress(piece, pool.map(is_lost, piece))]
@@ -48,7 +48,7 @@ def not_there(session: Session, batch_id: str) -> Iterator[tuple[int, Piece, Pie
     Each is asked for; of many only those that a sweep does not show.
     """
     many = count_records(session, batch_id, MADE) > READS_WITHOUT_A_SWEEP
-    with ThreadPoolExecutor(session.pace.at_once, "look") as pool:
+    with threads(session.pace.at_once, "look") as pool:
 
         def is_there(record: Record) -> bool | None:
             body = session.connection.client.read(record.resource_type, str(record.resource_id))

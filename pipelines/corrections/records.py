@@ -1,13 +1,13 @@
 """The records of a batch, a piece at a time, and what the target has of those that were taken back."""
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from sqlalchemy import ColumnElement, Text, func, literal, select
 
 from pipelines.client.comparison import TAKEN_BACK
+from pipelines.client.threads import threads
 from pipelines.corrections.moved import is_other
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.spill import Writer, batches
@@ -143,7 +143,7 @@ def read_versions(session: Session, kind: str, versions: Sequence[Former]) -> li
         body = client.read(kind, str(version.resource_id))
         return None if body is None or is_other(session, version, body) else body
 
-    with reading(kind), ThreadPoolExecutor(session.pace.at_once, "look") as pool:
+    with reading(kind), threads(session.pace.at_once, "look") as pool:
         return list(pool.map(read, versions))
 
 

@@ -4,7 +4,6 @@ It is done under the target's lease and stays on the record, as every decision b
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import islice
@@ -12,6 +11,7 @@ from typing import Any
 
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.steps import step_for
+from pipelines.client.threads import threads
 from pipelines.corrections.moved import follow, owner_of
 from pipelines.corrections.records import (
     LEFT,
@@ -159,7 +159,7 @@ def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone, bun
     owner = owner_of(session, records[0].source, kind)
     changes = Changes(session.connection.client, partial(session.ledger.confirm, lease), owner)
     at_once = changes.take_back_together(made, bundle) if bundle else {}
-    with ThreadPoolExecutor(session.pace.at_once, "undo") as pool:
+    with threads(session.pace.at_once, "undo") as pool:
         posted = list(pool.map(lambda each: at_once.get(each.resource_id) or changes.take_back(each), made))
     withdrawn, missing, refused = list[Former](), list[Former](), list[Former]()
     for version, each in zip(versions, posted, strict=True):

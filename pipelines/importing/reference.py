@@ -23,6 +23,7 @@ import orjson
 
 from pipelines.client.client import PAGE
 from pipelines.client.replies import NotDone, NotSent, Refused, Reply, TargetUnusable, Unknown
+from pipelines.client.threads import threads
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE
 from pipelines.home.files import write_whole
 from pipelines.session.bundled import STORE
@@ -139,7 +140,7 @@ class Putting:
             if kind not in ORDER:
                 self._put.counts[kind]["left"] += sum(1 for _ in lines)
                 continue
-            with ThreadPoolExecutor(8, "reference") as pool:
+            with threads(8, "reference") as pool:
                 while some := list(islice(lines, PAGE)):
                     for line, outcome in zip(some, self._some(pool, kind, some), strict=True):
                         self._note(kind, line, outcome)

@@ -9,7 +9,6 @@ while the target may refuse one before it, and all of its patient behind it wait
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -21,9 +20,9 @@ from pipelines.client.comparison import referred
 from pipelines.client.identifiers import identifier_value, values_of
 from pipelines.client.paging import every_page
 from pipelines.client.replies import NoResult
+from pipelines.client.threads import threads
 from pipelines.client.whole import whole
 from pipelines.ledger import tables as t
-from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reason
 from pipelines.ledger.states import LANDED
@@ -137,7 +136,7 @@ class Balances:
 
     def _read(self, patients: Sequence[str]) -> None:
         parts = [patients[at : at + PATIENTS_A_SEARCH] for at in range(0, len(patients), PATIENTS_A_SEARCH)]
-        with ThreadPoolExecutor(READERS, "balances") as pool:
+        with threads(READERS, "balances") as pool:
             for owed in pool.map(self._of_some, parts):
                 self._owed |= owed
 
@@ -204,7 +203,7 @@ def _number(value: Any) -> Decimal:
         return Decimal(0)
 
 
-def payments_made(ledger: LedgerAccess, target: str, patients: Sequence[str]) -> Iterator[tuple[str, str, int]]:
+def payments_made(ledger: Ledger, target: str, patients: Sequence[str]) -> Iterator[tuple[str, str, int]]:
     """Yield patient, resource id and cents of each payment that was made for these patients."""
     c = t.record.c
     query = select(c.patient_id, c.resource_id, c.amount_cents).where(

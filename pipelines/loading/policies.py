@@ -6,11 +6,11 @@ where the target surely has it no more; else it stays, and the load says how man
 """
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.replies import NoResult
+from pipelines.client.threads import threads
 from pipelines.ledger.former import Former, earlier_versions, withdrawn
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.states import LANDED, UNDECIDED
@@ -33,7 +33,7 @@ def update_tasks(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> None
     if not updates:
         return
     changes = _changes(book)
-    with ThreadPoolExecutor(book.load.batch.pace.at_once, "update") as pool:
+    with threads(book.load.batch.pace.at_once, "update") as pool:
         for start in range(0, len(updates), UPDATES_A_COMMIT):
             if book.is_ending():
                 return
@@ -69,7 +69,7 @@ def _take_back(book: Book, old: Mapping[Former, Made]) -> dict[Former, Mapping[s
         Those that are not there, are another's, or that the target does not let go, with the outcome of each.
     """
     changes, refused = _changes(book), dict[Former, Mapping[str, Any] | None]()
-    with ThreadPoolExecutor(book.load.batch.pace.at_once, "take back") as pool:
+    with threads(book.load.batch.pace.at_once, "take back") as pool:
         for version, posted in zip(old, pool.map(changes.take_back, old.values()), strict=True):
             book.loaded.unusable = book.loaded.unusable or posted.unusable
             if posted.result.state == "undone":

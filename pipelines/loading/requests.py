@@ -7,7 +7,7 @@ from functools import partial
 from threading import Condition
 from typing import Any, Generic, TypeVar
 
-from pipelines.client.pace import A_WHILE
+from pipelines.client.threads import A_WHILE
 
 Asked = TypeVar("Asked")
 Came = Callable[[], object]

@@ -7,7 +7,7 @@ One that the target does not have is left out of its answers; one that it had be
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import duckdb
 import pyarrow.parquet as pq
 
-from pipelines.client.pace import result_of
 from pipelines.client.replies import NoResult, NotSent, Refused, next_link
+from pipelines.client.threads import result_of, threads
 from pipelines.client.whole import Incomplete
 from pipelines.home import arrow
 from pipelines.home.files import locked, session
@@ -138,7 +138,7 @@ def _read_ahead(client: SearchesById, groups: Groups) -> Iterator[list[Row]]:
     Raises `SweepIncomplete`.
     """
     coming: deque[Future[list[Row]]] = deque()
-    with ThreadPoolExecutor(REQUESTS, "results") as pool:
+    with threads(REQUESTS, "results") as pool:
         try:
             while True:
                 while len(coming) < REQUESTS and (ids := groups.next()):

@@ -6,7 +6,6 @@ command. Who is not found, or found twice, is a fault of the row.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -14,15 +13,13 @@ from typing import Any
 from pipelines.client.client import FhirClient
 from pipelines.client.identifiers import search_token, values_in_use, values_of
 from pipelines.client.replies import NoResult, NotDone, NotSent, Refused, TargetUnusable, Unknown
+from pipelines.client.threads import threads
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.mapping.mapping import Mapper
-from pipelines.feeds.mapping.missing import Listening
-from pipelines.feeds.reading.chunks import Chunk
-from pipelines.feeds.reading.readers import reader_of
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.texts import composed, folded, has_unseen
 from pipelines.feeds.terms.values import Crosswalk
 from pipelines.home.batch import Received, Unreadable
+from pipelines.session.people_named import people_named
 
 NOT_ONE = "TARGET-07"
 VALUES_A_SEARCH = 25
@@ -55,14 +52,16 @@ class People:
                 f"{received.file_name}: {feed.path.name}: the target does not say that a {lacking.type} can be"
                 " searched by identifier: name its ids by a file or a database"
             )
-        return {walk: self._found(walk, values) for walk, values in _named(received, feed).items()} if walks else {}
+        return (
+            {walk: self._found(walk, values) for walk, values in people_named(received, feed).items()} if walks else {}
+        )
 
     def _found(self, walk: Crosswalk, values: set[str]) -> dict[str, Entry]:
         known = self._known[walk]
         found: dict[str, Entry] = {value: known[value] for value in values & known.keys()}
         new = values.difference(known)
         found |= {value: NO_IDENTIFIER for value in new if not _can_be_asked(value)}
-        with ThreadPoolExecutor(AT_ONCE, "people") as pool:
+        with threads(AT_ONCE, "people") as pool:
             for some in pool.map(partial(self._search, walk), _parts(walk, sorted(new.difference(found)))):
                 found |= some
         known.update({value: entry for value, entry in found.items() if isinstance(entry, str)})
@@ -148,20 +147,3 @@ def _is_merged(body: Mapping[str, Any]) -> bool:
     links = body.get("link")
     types = [each.get("type") for each in links if isinstance(each, dict)] if isinstance(links, list) else []
     return body.get("active") is False or "replaced-by" in types
-
-
-def _named(received: Received, feed: Feed) -> dict[Crosswalk, set[str]]:
-    """By crosswalk, the values that it will be asked for, from a first reading of the file."""
-    asked = {walk: Listening({}) for walk in feed.by_identifier}
-    with reader_of(received.path_in_batch, received.file_name, feed) as reader:
-        mapper = Mapper(feed, reader.header, reader.name, first_lines=reader.first_lines, people=asked)
-        for chunk in reader.chunks():
-            rows = [*_rows(feed, chunk)]
-            taken = mapper.taken(mapper.rows(rows))
-            mapper.map(mapper.rows(rows if taken is None else [rows[at] for at in taken.nonzero()[0]]))
-    return {walk: table.missed for walk, table in asked.items()}
-
-
-def _rows(feed: Feed, chunk: Chunk) -> Iterator[Any]:
-    """The rows that may be accepted. What may be misread goes into no address."""
-    yield from (row for row in chunk.rows if not (feed.file.resources and "resourceType" in row))

@@ -4,27 +4,25 @@ A target whose statement names the search parameters `_lastUpdated` and `identif
 other is read whole.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
-from functools import partial
 from typing import Any
 
 import duckdb
 
-from pipelines.client.client import PAGE, FhirClient
 from pipelines.client.comparison import OWN_TIME, fingerprints, referred
 from pipelines.client.identifiers import record_of
 from pipelines.client.paging import AT_ONCE, every_page
-from pipelines.client.replies import NoResult, Refused, Unknown, resources_of
+from pipelines.client.replies import Refused, Unknown, resources_of
 from pipelines.client.whole import Incomplete, Whole
 from pipelines.loading.changes import said
 from pipelines.loading.lookup import DAY
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 from pipelines.session.spellings import read_today
+from pipelines.verifying.by_id import bodies_by_id
 from pipelines.verifying.staging import LIVE, Filling, number
 
 TRIES = (AT_ONCE, AT_ONCE, 1)
@@ -38,8 +36,6 @@ ELEMENTS = {
 }
 """The elements that are compared."""
 MOST_CENTS = 2**63
-READS = 1_000
-"""Reads by id that wait for their turn at once."""
 MISSING = "SELECT DISTINCT resource_id FROM {} AS ours ANTI JOIN there ON there.id = ours.resource_id"
 
 
@@ -115,7 +111,7 @@ def _read_missing(db: duckdb.DuckDBPyConnection, session: Session, kind: str, of
     if missing:
         session.progress.stage("read by id", kind, len(missing))
     with reading(kind), Filling(db, "there", THERE, keep=True) as there:
-        for looked_at, found in _by_id(session, kind, missing):
+        for looked_at, found in bodies_by_id(session, kind, missing):
             for body in found:
                 there.add(there_of(kind, body))
             session.progress.advance(looked_at)
@@ -174,33 +170,6 @@ def _searches(db: duckdb.DuckDBPyConnection, kind: str, named: bool) -> list[dic
         return []
     since = (datetime.fromisoformat(first).astimezone(UTC) - DAY).isoformat(timespec="seconds")
     return [{"_lastUpdated": f"ge{since}"}]
-
-
-def _by_id(session: Session, kind: str, ids: Sequence[str]) -> Iterator[tuple[int, Collection[dict[str, Any]]]]:
-    """Yield how many ids were looked at, and the resources of those: many in a search, and one by one what no search
-    shows. Only a read says that it is gone.
-    """
-    client, alone = session.connection.client, list[str]()
-    with ThreadPoolExecutor(session.pace.at_once, "by id") as pool:
-        parts = [*_parts(ids, PAGE)]
-        for part, found in zip(parts, pool.map(partial(client.read_many, kind), parts), strict=True):
-            alone += [name for name in part if name not in found]
-            yield len(found), found.values()
-        for part in _parts(alone, READS):
-            for body in pool.map(partial(_alone, client, kind), part):
-                yield 1, () if body is None else (body,)
-
-
-def _parts(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    return (ids[at : at + size] for at in range(0, len(ids), size))
-
-
-def _alone(client: FhirClient, kind: str, name: str) -> dict[str, Any] | None:
-    """Read one resource; None if the target says that it is not there. Raises `Unknown` with the resource."""
-    try:
-        return client.read(kind, name)
-    except NoResult as error:
-        raise Unknown(f"{kind}/{name}: {error}") from None
 
 
 # -- one resource

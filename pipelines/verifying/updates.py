@@ -5,7 +5,6 @@ change tells one from the other. Where it shows none, or it is of the minute bef
 said to be lost: the target's clock may be behind ours.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 
@@ -13,6 +12,7 @@ import duckdb
 
 from pipelines.client.client import AsOf
 from pipelines.client.comparison import moment
+from pipelines.client.threads import threads
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 from pipelines.verifying.staging import Filling, number
@@ -39,7 +39,7 @@ def stage_behind(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> 
 
     with db.cursor() as cursor, Filling(db, "behind", "resource_id") as behind:
         found = cursor.execute(NOT_SAID)
-        with reading(kind), ThreadPoolExecutor(session.pace.at_once, "look") as pool:
+        with reading(kind), threads(session.pace.at_once, "look") as pool:
             while part := found.fetchmany(IDS_A_LOOK):
                 for (name, _), lost in zip(part, pool.map(is_lost, part), strict=True):
                     if lost:

@@ -4,16 +4,23 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import httpx
 import pytest
 
-from pipelines.client import pace
-from pipelines.client.pace import Patience, result_of
+from pipelines.client import threads as waits
+from pipelines.client.client import FhirClient
+from pipelines.client.pace import Patience
+from pipelines.client.paging import every_page
+from pipelines.client.replies import NotSent
+from pipelines.client.threads import nobody_waits, result_of, threads
+from pipelines.client.tokens import Credentials
 from pipelines.home.exits import INTERRUPTED
 from pipelines.loading.interrupts import INTERRUPTS, Interrupts, undivided
 from tests.support.exports import payments
@@ -106,7 +113,7 @@ def test_another_thread_is_not_interrupted() -> None:
 
 def test_an_interrupt_that_comes_just_before_a_wait_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that works gets the signal, which so ends no wait of the main thread by itself."""
-    monkeypatch.setattr(pace, "A_WHILE", 0.01)
+    monkeypatch.setattr(waits, "A_WHILE", 0.01)
     begun, seen = threading.Event(), threading.Event()
     main = threading.main_thread().ident or 0
 
@@ -127,6 +134,96 @@ def test_an_interrupt_that_comes_just_before_a_wait_ends_it(monkeypatch: pytest.
             begin_and_wait(future)
         seen.set()
         assert future.result()
+
+
+def await_the_end() -> None:
+    """Go on once nobody waits for this thread, or after a while."""
+    until = time.monotonic() + 5
+    while not nobody_waits() and time.monotonic() < until:
+        pass
+
+
+WAITING = {"result_of", "result_iterator"}
+"""The functions that wait for what threads give."""
+
+
+def running(frame: FrameType | None) -> Iterator[str]:
+    """The names of the functions that run, the innermost first."""
+    while frame:
+        yield frame.f_code.co_name
+        frame = frame.f_back
+
+
+def ended_by(read: Callable[[FhirClient], object], work: str) -> list[str]:
+    """Read from a target that went away after a search's first page, with an interrupt before the second attempt.
+
+    work: the name of threads. Returns the addresses of the attempts in them.
+    """
+    main, attempts = threading.main_thread().ident or 0, list[str]()
+    interrupting = threading.Lock()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if not threading.current_thread().name.startswith(work):
+            link = {"relation": "next", "url": "/Task?_count=2&_offset=2"}
+            entry = [{"resource": {"resourceType": "Task", "id": name}} for name in "ab"]
+            return httpx.Response(200, json={"resourceType": "Bundle", "total": 100, "link": [link], "entry": entry})
+        attempts.append(str(request.url))
+        raise httpx.ConnectError("away")
+
+    def sleep(_: float) -> None:
+        if interrupting.acquire(blocking=False):
+            while not WAITING.intersection(running(sys._current_frames()[main])):
+                pass
+            signal.pthread_kill(main, signal.SIGINT)
+        await_the_end()
+
+    transport, patience = httpx.MockTransport(answer), Patience(3, sleep=sleep)
+    client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), patience=patience, transport=transport)
+    with pytest.raises(KeyboardInterrupt):
+        read(client)
+    return attempts
+
+
+def test_an_interrupt_ends_the_attempts_at_pages_under_way() -> None:
+    """The target may be away for long: each page would be asked for seven times, with pauses."""
+    attempts = ended_by(lambda client: [*every_page(client, "Task", at_once=2)], "page")
+    assert len({*attempts}) == len(attempts)
+    assert 1 <= len(attempts) <= 2
+
+
+def test_an_interrupt_ends_attempts_and_begins_nothing_that_waits() -> None:
+    """Threads may have work done by others, which ends with them."""
+
+    def read(client: FhirClient) -> None:
+        with threads(2, "outer") as pool:
+            list(pool.map(lambda _: [*every_page(client, "Task", at_once=1)], range(50)))
+
+    attempts = ended_by(read, "page")
+    assert 1 <= len(attempts) <= 2
+
+
+def test_no_request_is_begun_whose_answer_nobody_waits_for() -> None:
+    """A search that fails is often asked for in parts."""
+    transport = httpx.MockTransport(lambda _: pytest.fail("it was asked"))
+    client, said = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=transport), list[str]()
+    begun = threading.Event()
+
+    def ask() -> None:
+        begun.set()
+        await_the_end()
+        with pytest.raises(NotSent) as raised:
+            client.get("/Task")
+        said.append(str(raised.value))
+
+    def begin_and_end() -> None:
+        with threads(1, "work") as pool:
+            pool.submit(ask)
+            begun.wait(60)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        begin_and_end()
+    assert said == ["nobody waits for its answer"]
 
 
 INTERRUPTED_AGAIN = """

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from pipelines.client import pace
-from pipelines.client.pace import A_WHILE, Circuit, Patience
+from pipelines.client.pace import Circuit, Patience
 from pipelines.client.replies import NotSent
 from pipelines.client.steps import BARE
+from pipelines.client.threads import A_WHILE
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.ledger.states import UNDECIDED

@@ -117,3 +117,21 @@ def test_no_object_keeps_more_than_twelve_attributes_that_change():
 
     more = {name for name in own if len(of(name)) > MOST}
     assert not more, "divide these classes"
+
+
+ASKING = ("client", "corrections", "importing", "loading", "reports", "session", "verifying")
+"""The packages that ask a target."""
+WAITED_FOR = {"client.threads", "loading.carrying", "loading.under_way"}
+"""A load waits for all that is under way, and writes down what came of it."""
+
+
+def test_requests_are_made_in_threads_that_end_with_their_work():
+    """Ctrl-C would wait for all attempts of other threads."""
+    made = {
+        name.removeprefix("pipelines.")
+        for name, module in modules().items()
+        if name.startswith(tuple(f"pipelines.{package}." for package in ASKING))
+        for node in ast.walk(module)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "ThreadPoolExecutor"
+    }
+    assert made == WAITED_FOR

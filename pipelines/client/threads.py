@@ -1,0 +1,58 @@
+"""Threads that ask a target, and the end of their work where nobody waits for it any more."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+A_WHILE = 1.0
+"""Seconds of one wait: Python deals with a signal between waits."""
+
+_of_thread = threading.local()
+
+
+class _Work:
+    """The work of some threads. within: the work of the thread that began it."""
+
+    def __init__(self) -> None:
+        self.has_ended = False
+        self.within: _Work | None = getattr(_of_thread, "work", None)
+
+
+def nobody_waits() -> bool:
+    """True in a thread whose work ended early: no answer of the target is of use any more."""
+    work: _Work | None = getattr(_of_thread, "work", None)
+    while work and not work.has_ended:
+        work = work.within
+    return work is not None
+
+
+@contextmanager
+def threads(number: int, name: str) -> Iterator[ThreadPoolExecutor]:
+    """Yield threads for requests. Where the block ends early (Ctrl-C, an error), no request is begun any more."""
+    work = _Work()
+    pool = ThreadPoolExecutor(number, name, initializer=_begin, initargs=(work,))
+    try:
+        yield pool
+    except BaseException:
+        work.has_ended = True
+        pool.shutdown(cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def _begin(work: _Work) -> None:
+    _of_thread.work = work
+
+
+def result_of(future: Future[Result]) -> Result:
+    """Return the result of a future once it is there.
+
+    Python deals with a signal between waits: one that comes just before a wait does not end it.
+    """
+    while not wait([future], A_WHILE).done:
+        pass
+    return future.result()
