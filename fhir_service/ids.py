@@ -6,8 +6,7 @@ They tell when a resource was made, as `meta.lastUpdated` does; they are no secr
 
 import os
 import threading
-import time
-from collections import deque
+from time import time_ns
 
 _PARTS = [f"-7{part:03x}-" for part in range(1 << 12)]
 """What follows the milliseconds: the version, and the part of one."""
@@ -16,7 +15,7 @@ _VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 def _ticks() -> int:
     """The time in 4096ths of a millisecond: 48 bits of milliseconds, and 12 of the parts of one."""
-    return (time.time_ns() << 12) // 1_000_000
+    return (time_ns() << 12) // 1_000_000
 
 
 class OrderedIds:
@@ -25,7 +24,7 @@ class OrderedIds:
     def __init__(self, at_once: int = 512) -> None:
         """Randomness is asked of the system for so many ids at a time: a call for each costs more than the id."""
         self._at_once = at_once
-        self._tails: deque[str] = deque()
+        self._tails: list[str] = []
         self._last = 0
         self._head = (-1, "")
         self._lock = threading.Lock()
@@ -33,12 +32,14 @@ class OrderedIds:
     def __call__(self) -> str:
         with self._lock:
             if not self._tails:
-                self._tails.extend(_tails(self._at_once))
-            tail = self._tails.pop()
-            self._last = last = max(_ticks(), self._last + 1)
+                self._tails = _tails(self._at_once)
+            last = _ticks()
+            if last <= self._last:
+                last = self._last + 1
+            self._last = last
             if self._head[0] != (milliseconds := last >> 12):
                 self._head = milliseconds, f"{milliseconds >> 16:08x}-{milliseconds & 0xFFFF:04x}"
-            return self._head[1] + _PARTS[last & 0xFFF] + tail
+            return self._head[1] + _PARTS[last & 0xFFF] + self._tails.pop()
 
 
 def _tails(number: int) -> list[str]:

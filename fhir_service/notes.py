@@ -13,7 +13,7 @@ from fhir_service.store.view import StoredNote, View
 _placed = itemgetter(*map(indexed("QuestionnaireResponse").index, ("note", "patient")))
 
 
-def place(response: Any, columns: Sequence[Any], moment: Moment, view: View, changes: Changes) -> None:
+def place(response: Any, _: str, columns: Sequence[Any], view: View, changes: Changes, moment: Moment) -> None:
     """Make the data-import note of a stored response when it is new, at `authored` on the timeline."""
     note_id, patient = _placed(columns)
     if view.note(note_id):

@@ -11,7 +11,7 @@ from fhir_service.interface.outcomes import INVALID, MULTIPLE_MATCHES, FhirError
 from fhir_service.interface.resources.questionnaire_response import note_id_of
 from fhir_service.interface.resources.response_model import questionnaire_id
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import Moment, Problem, Resource
+from fhir_service.interface.vocabulary import Problem, Resource
 from fhir_service.store.tables import IDENTIFIERS, MAKERS
 from fhir_service.store.view import Needs, View
 from fhir_service.strangers import Stranger
@@ -85,16 +85,16 @@ class Create:
         if not is_sound(resource, self.model, self.site, view, self.named):
             for problem in rule_problems(resource, self.model, self.site, view):
                 raise problem.error()
-        moment = Moment(self.id or desk.new_id(), desk.now, view, self.site, desk.new_id)
-        made = MAKERS[resource.name](self.model, moment)
-        desk.changes.add_made(resource.name, moment.id, made, self.client, desk.now)
+        id, name, changes = self.id or desk.new_id(), resource.name, desk.changes
+        made = MAKERS[name](self.model, id, desk.moment)
+        changes.add_made(name, id, made, self.client, desk.now)
         if self.condition:
-            desk.changes.claim(resource.name, self.condition)
-        if effect := EFFECTS.get(resource.name):
-            effect(self.model, made.columns, moment, view, desk.changes)
-        if resource.name in view.identified:
-            view.identify(resource.name, moment.id, made.sides[IDENTIFIERS[resource.name]])
-        return Created(moment.id)
+            changes.claim(name, self.condition)
+        if effect := EFFECTS.get(name):
+            effect(self.model, id, made.columns, view, changes, desk.moment)
+        if name in view.identified:
+            view.identify(name, id, made.sides[IDENTIFIERS[name]])
+        return Created(id)
 
     def _existing(self, view: View, condition: Identifier) -> Created | None:
         found = view.identified[self.resource.name].get(condition)

@@ -11,7 +11,7 @@ from fhir_service.interface.datatypes import is_id
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import BUSINESS_RULE, CONFLICT, INVALID, TOO_LARGE, FhirError, unknown_resource
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import Moment, Problem, Resource
+from fhir_service.interface.vocabulary import Problem, Resource
 from fhir_service.store.view import Current, Needs
 from fhir_service.writing.entry import Desk
 
@@ -138,9 +138,8 @@ class Update:
         self._store(desk, current)
 
     def _store(self, desk: Desk, current: Current) -> None:
-        moment = Moment(self.id, desk.now, desk.view, self.site, desk.new_id)
         before = current.stored
-        stored = self.resource.merge(before, self.model, moment)
+        stored = self.resource.merge(before, self.model, desk.moment)
         body = dump_json(stored)
         if len(body) > LARGEST + self.size and stored.get("note") != before.get("note"):
             what = f"the resource has {LARGEST >> 20} MB with its notes, and takes no more: begin another one"

@@ -144,9 +144,8 @@ class Param:
 
 
 class Moment(NamedTuple):
-    """The parts of a stored resource that come from its making, not from the body: id, time, and the world it met."""
+    """What new resources have of their making, not of their bodies: the time, and the world that they met."""
 
-    id: str
     now: datetime
     state: State
     site: Site
@@ -196,12 +195,12 @@ class Resource:
     addition: bool = False
 
     @cached_property
-    def _make(self) -> Callable[[Any, Moment], Made]:
+    def _make(self) -> Callable[[Any, str, Moment], Made]:
         return maker(self.stored) if self.stored else _not_offered
 
-    def prepare(self, body: Any, moment: Moment) -> dict[str, Any]:
+    def prepare(self, body: Any, id: str, moment: Moment) -> dict[str, Any]:
         """Return a new resource as it is stored."""
-        found: dict[str, Any] = parse_json(self._make(body, moment).text)
+        found: dict[str, Any] = parse_json(self._make(body, id, moment).text)
         return found
 
     def param(self, name: str) -> Param | None:

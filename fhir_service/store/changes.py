@@ -78,9 +78,10 @@ class Changes:
 
     def add_made(self, name: str, id: str, made: Made, client: str, now: datetime) -> None:
         """A new resource as it was made: its row and those of its side tables."""
+        text, columns, sides = made
         seq = self.next_seq()
-        self._added[BODIES[name]].append((seq, id, 1, now, client, *made.columns, made.text))
-        add_side_rows(name, seq, made.sides, self._added)
+        self._added[BODIES[name]].append((seq, id, 1, now, client, *columns, text))
+        add_side_rows(name, seq, sides, self._added)
         self._last = (name, id, 1, now)
 
     def claim(self, name: str, identifier: Code) -> None:

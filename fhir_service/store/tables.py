@@ -242,7 +242,7 @@ def index_row(resource: Resource, stored: dict[str, Any]) -> list[Any]:
 _NO_PERIOD = (None, None)
 
 
-def _maker(resource: Resource) -> Callable[[Any, Moment], Made]:
+def _maker(resource: Resource) -> Callable[[Any, str, Moment], Made]:
     """Return the function that makes a new resource, with the values of its columns and side tables.
 
     They are those that `index_row` and `sides_of` draw from the resource as stored.
@@ -299,12 +299,15 @@ def add_side_rows(name: str, seq: int, sides: Sequence[list[Any]], added: Mappin
     for (_, exact, table, digested), drawn in zip(_sides(name), sides, strict=True):
         if not drawn:
             continue
+        rows = added[table]
         if exact:
-            added[table] += [(seq, None, value) for value in dict.fromkeys(drawn)]
+            rows += [(seq, None, value) for value in dict.fromkeys(drawn)]
         elif digested:
-            added[table] += [(seq, system, code, digest(code or "")) for system, code in drawn]
+            for system, code in drawn:
+                rows.append((seq, system, code, digest(code or "")))
         else:
-            added[table] += [(seq, system, code) for system, code in drawn]
+            for system, code in drawn:
+                rows.append((seq, system, code))
 
 
 @cache

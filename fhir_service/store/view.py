@@ -219,6 +219,7 @@ class View:
         kept.accounts.update((patient, Account(fresh=True)) for patient in patients)
         kept.add_accounts(accounts)
         self.records, self.accounts, self.charges = kept.records, kept.accounts, kept.charges
+        self.exists: Callable[[str], bool] = kept.records.__contains__
         kept.questionnaires |= {row[0]: parsed.parse(*row) for row in questionnaires}
         self.questionnaires = kept.questionnaires
         current = dict(zip(sorted(needs.current), others, strict=False))
@@ -257,9 +258,6 @@ class View:
     def questionnaire(self, questionnaire_id: str) -> Questionnaire | None:
         return self.questionnaires.get(questionnaire_id)
 
-    def exists(self, reference: str) -> bool:
-        return reference in self.records
-
     def patient_of(self, reference: str) -> str | None:
         found = self.records.get(reference)
         return found.patient if found else None
@@ -282,4 +280,5 @@ class View:
         return found
 
     def balance(self, patient_id: str) -> int:
-        return self.account(patient_id).balance
+        found = self.accounts.get(patient_id)
+        return found.charged - found.paid if found else 0

@@ -1,24 +1,23 @@
 """An entry: one write of a request, and the tools that it is carried out with."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
 from fhir_service.interface.site import Site
+from fhir_service.interface.vocabulary import Moment
 from fhir_service.store.changes import Changes
 from fhir_service.store.view import Needs, View
 
 
-@dataclass(frozen=True, slots=True)
 class Desk:
-    """The tools of an entry: the view, the changes, and the moment."""
+    """The tools of the entries of a commit: the view, the changes, and the moment."""
 
-    view: View
-    changes: Changes
-    site: Site
-    now: datetime
-    new_id: Callable[[], str]
+    __slots__ = ("changes", "moment", "new_id", "now", "view")
+
+    def __init__(self, view: View, changes: Changes, site: Site, now: datetime, new_id: Callable[[], str]) -> None:
+        self.view, self.changes, self.now, self.new_id = view, changes, now, new_id
+        self.moment = Moment(now, view, site, new_id)
 
 
 class Entry(Protocol):

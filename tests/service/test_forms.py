@@ -90,7 +90,7 @@ def by_hand(body: SimpleNamespace) -> dict[str, Any]:
 @given(bodies)
 def test_the_text_is_what_the_form_says_and_what_is_drawn_stands_in_it(body: SimpleNamespace) -> None:
     state: Any = None
-    made = maker(FORM, COLUMNS, SIDES)(body, Moment("t1", NOW, state, state, str))
+    made = maker(FORM, COLUMNS, SIDES)(body, "t1", Moment(NOW, state, state, str))
     stored = parse_json(made.text)
     assert stored == by_hand(body)
     assert list(stored) == [name for name in FORM if name in stored]

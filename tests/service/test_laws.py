@@ -65,7 +65,7 @@ bodies = st.fixed_dictionaries(
 
 def moment(minute: int) -> Moment:
     state: Any = NoState()
-    return Moment("t1", datetime(2026, 1, 1, 12, minute, tzinfo=UTC), state, SITE, lambda: "n1")
+    return Moment(datetime(2026, 1, 1, 12, minute, tzinfo=UTC), state, SITE, lambda: "n1")
 
 
 def group(stored: dict[str, Any]) -> list[Any]:
@@ -75,9 +75,9 @@ def group(stored: dict[str, Any]) -> list[Any]:
 @given(bodies, bodies)
 def test_an_update_keeps_adds_and_removes_what_the_interface_says(old: dict[str, Any], new: dict[str, Any]) -> None:
     """TASK-UPDATE-02 to TASK-UPDATE-13: whatever either body holds."""
-    stored = TASK.prepare(Task.model_validate(old), moment(0))
+    stored = TASK.prepare(Task.model_validate(old), "t1", moment(0))
     merged = TASK.merge(stored, Task.model_validate(new), moment(1))
-    alone = TASK.prepare(Task.model_validate(new), moment(1))
+    alone = TASK.prepare(Task.model_validate(new), "t1", moment(1))
     for element in ("description", "owner", "restriction", "input", "status", "requester"):
         assert merged.get(element) == alone.get(element)
     assert merged.get("for") == (alone.get("for") or stored.get("for"))

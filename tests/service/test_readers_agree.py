@@ -184,8 +184,8 @@ class World:
 def prepared(name: str, body: Any) -> bytes:
     """The text that is stored of a body, whose columns are made with it as they are drawn from it."""
     world: Any = World()
-    moment = Moment("new", datetime(2026, 1, 1, tzinfo=UTC), world, SITE, counted_ids())
-    made = MAKERS[name](body, moment)
+    moment = Moment(datetime(2026, 1, 1, tzinfo=UTC), world, SITE, counted_ids())
+    made = MAKERS[name](body, "new", moment)
     stored = parse_json(made.text)
     assert list(made.columns) == index_row(RESOURCES[name], stored)
     assert list(made.sides) == sides_of(RESOURCES[name], stored)

@@ -9,6 +9,7 @@ search columns from the body. Making a dict first, writing it and drawing from i
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
@@ -78,11 +79,14 @@ class Value:
     of: str = ""
 
 
-class _Id:
-    """The id of the new resource."""
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A text that is given with the body: `id` or `now`, the time of storing."""
+
+    name: str
 
 
-ID = _Id()
+ID, NOW = _Given("id"), _Given("now")
 
 
 class Drawn:
@@ -148,21 +152,28 @@ class Column(NamedTuple):
     is_date: bool = False
 
 
-def maker(form: Form, columns: Sequence[Column] = (), sides: Sequence[Drawn] = ()) -> Callable[[Any, Any], Made]:
-    """Return the function that makes a new resource of a body and its moment."""
+def maker(form: Form, columns: Sequence[Column] = (), sides: Sequence[Drawn] = ()) -> Callable[[Any, str, Any], Made]:
+    """Return the function that makes a new resource of a body, its id, and the moment of its making."""
     source = _Source()
     pieces = source.object(form, "body", ())
     drawn = [one for column in columns for one in source.column(column)]
     lists = [source.many(draw) for draw in sides]
     source.lines.append(f"return Made({_joined(pieces)}, ({_commas(drawn)}), ({_commas(lists)}))")
     namespace = dict(source.names)
-    lines = "def make(body, moment):\n    " + "\n    ".join(source.lines)
+    lines = "def make(body, id, moment):\n    " + "\n    ".join(source.lines)
     exec(compile(lines, f"<form of {form['resourceType']}>", "exec"), namespace)  # noqa: S102 - made of forms alone
-    made: Callable[[Any, Any], Made] = namespace["make"]
+    made: Callable[[Any, str, Any], Made] = namespace["make"]
     return made
 
 
-NO_PERIOD, NO_PARTS = (None, None), (None, None, None)
+@lru_cache(maxsize=1 << 14)
+def shown(reference: str) -> tuple[str, str]:
+    """A reference `Type/id` as it is stored, and its id. They are kept: most bodies name what others have named."""
+    kind, _, id = reference.partition("/")
+    return f'{{"reference":{encode_basestring(reference)},"type":{encode_basestring(kind)}}}', id
+
+
+NO_PERIOD, NO_REFERENCE = (None, None), (None, None)
 _GIVEN = {
     "Made": Made,
     "quoted": encode_basestring,
@@ -171,7 +182,8 @@ _GIVEN = {
     "instant_text": instant_text,
     "period_of": period_of,
     "NO_PERIOD": NO_PERIOD,
-    "NO_PARTS": NO_PARTS,
+    "NO_REFERENCE": NO_REFERENCE,
+    "shown": shown,
 }
 
 
@@ -251,10 +263,10 @@ class _Source:
         if isinstance(node, Text | Number | Reference | Value):
             return self._leaf(node, of, path)
         if isinstance(node, Address):
-            return "", [_Static(_static(node.beginning)[:-1]), "moment.id", _Static('"')]
+            return "", [_Static(_static(node.beginning)[:-1]), "id", _Static('"')]
         if isinstance(node, Mapping | list):
             return "", self.object(node, of, path) if isinstance(node, Mapping) else self.array(node, of, path)
-        return "", [_Static('"'), "moment.id", _Static('"')] if node is ID else [_static(node)]
+        return "", [_Static('"'), node.name, _Static('"')] if isinstance(node, _Given) else [_static(node)]
 
     def _when(self, node: When, of: str, path: Path) -> tuple[str, list[str]]:
         there = self._kept(f"{of}.{node.source}")
@@ -299,26 +311,11 @@ class _Source:
         element = f"{found}.reference" if isinstance(node.source, str) and node.source else found
         if of == "each":
             self.leaves[*path, "reference"] = element
-            kind = f'{element}.partition("/")[0]'
-            return "", [
-                _Static('{"reference":'),
-                f"quoted({element})",
-                _Static(',"type":'),
-                f"quoted({kind})",
-                _Static("}"),
-            ]
+            return "", [f"shown({element})[0]"]
         there = self._kept(found)
-        text = element.replace(found, there, 1)
-        parts = self._kept(f'NO_PARTS if {there} is None else {text}.partition("/")')
-        self.leaves[*path, "id"] = f"{parts}[2]"
-        written = [
-            _Static('{"reference":'),
-            f"quoted({text})",
-            _Static(',"type":'),
-            f"quoted({parts}[0])",
-            _Static("}"),
-        ]
-        return f"{there} is None", written
+        of_it = self._kept(f"NO_REFERENCE if {there} is None else shown({element.replace(found, there, 1)})")
+        self.leaves[*path, "id"] = f"{of_it}[1]"
+        return f"{there} is None", [f"{of_it}[0]"]
 
     def _expression(self, source: Source, of: str) -> str:
         if isinstance(source, str):

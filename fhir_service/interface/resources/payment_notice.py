@@ -24,10 +24,10 @@ from fhir_service.interface.fast.forms import Drawn, Each, Reference
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
 from fhir_service.interface.resources.common import ID, IDENTIFIER, IDENTIFIERS, records_exist, reference_id
 from fhir_service.interface.site import STORED, Site
-from fhir_service.interface.times import instant_text
 from fhir_service.interface.vocabulary import Found, Param, Resource, World, rule
 
 MOST = Decimal("9999999.99")
+LEAST = -MOST
 CENT = Decimal("0.01")
 PAID = {"coding": [{"system": "http://terminology.hl7.org/CodeSystem/paymentstatus", "code": "paid"}]}
 
@@ -108,7 +108,7 @@ def amount_is_positive(notice: PaymentNotice, _: Site) -> Found:
 def amount_is_in_cents(notice: PaymentNotice, _: Site) -> Found:
     """An amount has at most two decimals, counted on the value."""
     value = notice.amount.value
-    if -MOST <= value <= MOST and value != value.quantize(CENT):
+    if LEAST <= value <= MOST and value != value.quantize(CENT):
         yield "PaymentNotice.amount.value", "the amount has more than two decimals"
 
 
@@ -158,7 +158,7 @@ def balance_stays_positive(notice: PaymentNotice, world: World) -> Found:
     patient = notice.request.reference
     if notice.extension or not world.known.exists(patient):
         return
-    if notice.amount.value > Decimal(world.known.balance(id_of(patient))).scaleb(-2):
+    if notice.amount.value > CENT * world.known.balance(id_of(patient)):
         yield "PaymentNotice.amount.value", "the payment is above the balance owed"
 
 
@@ -172,7 +172,7 @@ FORM = {
     ),
     "status": "active",
     "request": Reference("request"),
-    "created": forms.Text(lambda _, moment: instant_text(moment.now)),
+    "created": forms.NOW,
     "payment": {"display": "Unused"},
     "recipient": {"display": "Unused"},
     "amount": {"value": forms.Number("amount.value"), "currency": "USD"},
@@ -182,7 +182,7 @@ FORM = {
 
 
 def _cents(value: Decimal) -> int:
-    return int(value * 100)
+    return int(value.scaleb(2))
 
 
 PAYMENT_NOTICE = Resource(

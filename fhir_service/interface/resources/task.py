@@ -167,7 +167,7 @@ FORM = {
 
 def merge(stored: dict[str, Any], task: Task, moment: Moment) -> dict[str, Any]:
     """An update: notes are added, group, `authoredOn`, patient and identifier keep when left out, the rest goes."""
-    shown = TASK.prepare(task, moment)
+    shown = TASK.prepare(task, stored["id"], moment)
     for name, sent in (("identifier", task.identifier), ("for", task.for_), ("authoredOn", task.authoredOn)):
         if sent is None and stored.get(name):
             shown[name] = stored[name]
