@@ -48,6 +48,11 @@ def shown(name: str | Path) -> str:
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
+def control_of(file: Path) -> Path:
+    """The place of the control totals of a file."""
+    return file.with_name(file.name + CONTROL)
+
+
 def is_control(file_name: str) -> bool:
     """True if a file, by its name, holds the control totals of another file."""
     return file_name.endswith(CONTROL)

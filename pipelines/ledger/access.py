@@ -40,7 +40,7 @@ LAST_LINE = "SELECT coalesce(max(number), 0), (SELECT min(version) FROM schema_v
 Query = Select[*tuple[Any, ...]]
 R = TypeVar("R")
 JOURNAL = "journal.ndjson"
-VALUES_A_QUERY = 400
+VALUES_A_QUERY, KEYS_A_QUERY = 400, 1_000
 LOOK_MILLISECONDS = 2_000
 """Milliseconds that an opening process waits for a writer, before it takes the tables as they are."""
 
@@ -321,6 +321,13 @@ class LedgerAccess:
         """Return the rows of a query with `?`."""
         with self.reading() as connection:
             return list(connection.exec_driver_sql(self._native(query), values))
+
+    def rows_of_keys(self, query: str, values: tuple[Any, ...], keys: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query with `{keys}` behind its `?`, of which so many are asked for at once."""
+        every = list(keys)
+        for start in range(0, len(every), KEYS_A_QUERY):
+            some = every[start : start + KEYS_A_QUERY]
+            yield from self.plain_rows(query.format(keys=", ".join("?" * len(some))), (*values, *some))
 
     def plain_rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """Return the rows of a query with `?` as the driver gives them: to wrap each takes as long as to find it."""

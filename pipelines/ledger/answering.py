@@ -10,15 +10,13 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, and_, exists, func, or_, select
+from sqlalchemy import Row, and_, exists, func, or_, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.heard import TOLD
 from pipelines.ledger.states import LANDED, UNDECIDED
 
-Of = tuple[str, str, str]
-"""Target, source and resource type."""
 OPEN = ("open", "resubmitted")
 DONE_WITH = ("closed", "resubmitted", "discarded")
 """What becomes of a reject, in the order in which it is told: its record is there, or is on its way, or a person is
@@ -57,7 +55,7 @@ class Answer(NamedTuple):
 
 
 def fates(
-    ledger: LedgerAccess, of: Of, batch_id: str, claims: Sequence[Claim], here: Collection[str] = ()
+    ledger: LedgerAccess, of: t.Of, batch_id: str, claims: Sequence[Claim], here: Collection[str] = ()
 ) -> list[Fate]:
     """Return what has become of the rejects that rows of a batch stand for: those they name, else those of their keys.
 
@@ -118,7 +116,7 @@ class Rejects:
     what there was of the batch loaded again.
     """
 
-    def __init__(self, ledger: LedgerAccess, of: Of, found: Iterable[Row[Any]]) -> None:
+    def __init__(self, ledger: LedgerAccess, of: t.Of, found: Iterable[Row[Any]]) -> None:
         self.by_id = {each.reject_id: each for each in found}
         self._by_key = defaultdict[str | None, list[Row[Any]]](list)
         for each in self.by_id.values():
@@ -131,7 +129,7 @@ class Rejects:
 
     @classmethod
     def ended(
-        cls, ledger: LedgerAccess, of: Of, batch_id: str, keys: Collection[str | None], here: Collection[str]
+        cls, ledger: LedgerAccess, of: t.Of, batch_id: str, keys: Collection[str | None], here: Collection[str]
     ) -> "Rejects":
         """Those of these keys that are done with, or waited for, or are to be answered here; also open ones of which
         a part was put in. One that is done with says nothing while another of its key and file is open.
@@ -147,8 +145,8 @@ class Rejects:
         found = cls(ledger, of, rows)
         found._leave_out(name for name, each in found.by_id.items() if each.state == "open" and name not in here)
         former, decision = t.former.c, t.decision.c
-        past = select(former.key, former.finished_at).where(former.state.in_(LANDED)).order_by(former.version)
-        past = past.where(former.target == of[0], former.source == of[1], former.resource_type == of[2])
+        past = select(former.key, former.finished_at).where(t.of_stream(former, of), former.state.in_(LANDED))
+        past = past.order_by(former.version)
         found.loaded_at.update(map(tuple, ledger.read_of(past, former.key, sorted(found._by_key))))
         discards = select(decision.subject, decision.at).where(decision.command == DISCARD)
         ids = [name for name, each in found.by_id.items() if each.state == "discarded"]
@@ -197,7 +195,7 @@ class Rejects:
         return "discarded" if reject.state == "discarded" else "open"
 
 
-def states_of(ledger: LedgerAccess, of: Of, batch_id: str, ids: Collection[str]) -> dict[str, str]:
+def states_of(ledger: LedgerAccess, of: t.Of, batch_id: str, ids: Collection[str]) -> dict[str, str]:
     """Return what has become of rejects by records of other batches, by id.
 
     One that is open stays so beside a record of its key that was loaded before it came: that is not its answer.
@@ -207,18 +205,15 @@ def states_of(ledger: LedgerAccess, of: Of, batch_id: str, ids: Collection[str])
     return {name: rejects.state(each, Claim(None), batch_id) for name, each in rejects.by_id.items()}
 
 
-def answers_to(ledger: LedgerAccess, of: Of, rejects: Mapping[str, Row[Any]]) -> Mapping[str, Sequence[Answer]]:
+def answers_to(ledger: LedgerAccess, of: t.Of, rejects: Mapping[str, Row[Any]]) -> Mapping[str, Sequence[Answer]]:
     """Return the answers to rejects, by id."""
-    target, source, resource_type = of
     record, again = t.record.c, t.resubmission.c
-    places = ledger.read_of(
-        select(again.reject_id, again.batch_id, again.line).where(again.target == target), again.reject_id, rejects
-    )
-    keys = on_lines(ledger, target, places, "key")
+    put_in = select(again.reject_id, again.batch_id, again.line).where(again.target == of[0])
+    places = ledger.read_of(put_in, again.reject_id, rejects)
+    keys = on_lines(ledger, of[0], places, "key")
     wanted = {each.source_key for each in rejects.values() if each.source_key} | {k for ks in keys.values() for k in ks}
-    query = select(record.key, record.batch_id, record.state, record.first_attempt_at)
-    ours = (record.target == target, record.source == source, record.resource_type == resource_type)
-    known = {each.key: each for each in ledger.read_of(query.where(*ours), record.key, sorted(wanted))}
+    query = select(record.key, record.batch_id, record.state, record.first_attempt_at).where(t.of_stream(record, of))
+    known = {each.key: each for each in ledger.read_of(query, record.key, sorted(wanted))}
     found = defaultdict[str, list[Answer]](list)
     for name, reject in rejects.items():
         if own := known.get(reject.source_key):
@@ -246,13 +241,7 @@ def on_lines(ledger: LedgerAccess, target: str, at: Iterable[Any], column: str) 
     return found
 
 
-def _rejects(of: Of) -> Any:
-    target, source, resource_type = of
+def _rejects(of: t.Of) -> Any:
     reject = t.reject.c
-    ours: tuple[ColumnElement[bool], ...] = (
-        reject.target == target,
-        reject.source == source,
-        reject.resource_type == resource_type,
-    )
     columns = (reject.reject_id, reject.source_key, reject.state, reject.batch_id, reject.last_seen_at)
-    return select(*columns, reject.closed_by_batch.label("closed_by")).where(*ours)
+    return select(*columns, reject.closed_by_batch.label("closed_by")).where(t.of_stream(reject, of))

@@ -154,12 +154,8 @@ def earlier_versions(
 ) -> list[Former]:
     """Earlier versions whose resource is still to be taken back (or has another fate), of these keys or of all."""
     former = t.former.c
-    query = select(*(former[name] for name in Former._fields)).where(
-        former.target == target,
-        former.source == source,
-        former.resource_type == resource_type,
-        former.fate == fate,
-    )
+    of = t.of_stream(former, (target, source, resource_type))
+    query = select(*(former[name] for name in Former._fields)).where(of, former.fate == fate)
     if keys is None:
         return list(map(Former._make, ledger.read(query.order_by(former.key, former.version))))
     return list(map(Former._make, ledger.read_of(query, former.key, sorted(keys))))

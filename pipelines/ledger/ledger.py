@@ -20,8 +20,6 @@ from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reject, Repeat, 
 from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.verbs import verb
 
-KEYS_A_QUERY = 1000
-
 KNOWN = """
 SELECT key, generation, batch.batch_id, line, content_hash, feed_version.feed_hash, record.state, resource_id,
   patient_id, source_at, amount_cents, attempts, http_status, first_attempt_at, record.finished_at
@@ -97,13 +95,8 @@ class Ledger(BatchLedger):
 
     def known(self, target: str, source: str, resource_type: str, keys: Iterable[str]) -> dict[str, KnownRecord]:
         """The newest generation of each of these keys that the ledger has, by key."""
-        every, found = list(keys), dict[str, KnownRecord]()
-        for start in range(0, len(every), KEYS_A_QUERY):
-            some = every[start : start + KEYS_A_QUERY]
-            query = KNOWN.format(keys=", ".join("?" * len(some)))
-            rows = self.rows(query, (target, source, resource_type, *some))
-            found.update((row[0], KnownRecord._make(row)) for row in rows)
-        return found
+        rows = self.rows_of_keys(KNOWN, (target, source, resource_type), keys)
+        return {row[0]: KnownRecord._make(row) for row in rows}
 
     def unsettled(self, target: str, batch_id: str | None = None) -> list[KnownRecord]:
         """Records that are planned, sending or in doubt, of the target or one batch, in file order."""
@@ -231,8 +224,8 @@ class Ledger(BatchLedger):
     def sending(self, target: str, source: str, resource_type: str) -> dict[str, int]:
         """The keys of the records that are being sent, each with its generation."""
         record = t.record.c
-        of = (record.target == target, record.source == source, record.resource_type == resource_type)
-        query = select(record.key, record.generation).where(*of, record.state == "sending")
+        of = t.of_stream(record, (target, source, resource_type))
+        query = select(record.key, record.generation).where(of, record.state == "sending")
         return {str(key): int(generation) for key, generation in self.read(query)}
 
     @verb
@@ -329,9 +322,5 @@ class Ledger(BatchLedger):
 def _open_rejects(target: str, source: str, resource_type: str) -> Select[Any]:
     """Id, key, content and first batch of the rejects of a source that are not done with."""
     reject = t.reject.c
-    return select(reject.reject_id, reject.source_key, reject.content_hash, reject.batch_id).where(
-        reject.target == target,
-        reject.source == source,
-        reject.resource_type == resource_type,
-        reject.state.in_(OPEN),
-    )
+    query = select(reject.reject_id, reject.source_key, reject.content_hash, reject.batch_id)
+    return query.where(t.of_stream(reject, (target, source, resource_type)), reject.state.in_(OPEN))

@@ -179,7 +179,7 @@ def shown_loader(ledger: LedgerAccess, target: str) -> str | None:
 
 def _holders_of(ledger: LedgerAccess, target: str) -> list[Holder]:
     query = select(*(t.lease.c[name] for name in Holder._fields)).where(t.lease.c.target == target)
-    return [Holder(*found) for found in ledger.read(query)]
+    return list(map(Holder._make, ledger.read(query)))
 
 
 def _begin(ledger: LedgerAccess) -> AbstractContextManager[Connection]:

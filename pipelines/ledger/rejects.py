@@ -11,7 +11,7 @@ from sqlalchemy import Row, and_, bindparam, delete, func, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import VALUES_A_QUERY, LedgerAccess
-from pipelines.ledger.answering import DISCARD, OPEN, Of, on_lines, states_of
+from pipelines.ledger.answering import DISCARD, OPEN, on_lines, states_of
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.heard import marked
 from pipelines.ledger.inserting import insert_new, keep_others_out
@@ -60,8 +60,9 @@ def named_rejects(
 ) -> dict[str, Reject]:
     """The rejects by id: the ids they answer where these are open, else their own. Reasons under one id add up."""
     answers = {reject.line: reject.answers for reject in rejects if reject.answers}
-    valid = _answerable(ledger, target, source, resource_type, batch_id, answers)
-    _note(ledger, (target, source, resource_type), batch_id, valid)
+    of = (target, source, resource_type)
+    valid = _answerable(ledger, of, batch_id, answers)
+    _note(ledger, of, batch_id, valid)
     named: dict[str, Reject] = {}
     for reject in rejects:
         own = (reject_id(target, batch_id, reject.line, reject.source_key),)
@@ -82,8 +83,9 @@ def resubmit(
 ) -> None:
     """Note that these records, by line, are on their way to answer these rejects."""
     keep_others_out(ledger)
-    valid = _answerable(ledger, target, source, resource_type, batch_id, answers)
-    _note(ledger, (target, source, resource_type), batch_id, valid)
+    of = (target, source, resource_type)
+    valid = _answerable(ledger, of, batch_id, answers)
+    _note(ledger, of, batch_id, valid)
     wait_on(ledger, target, (name for names in valid.values() for name in names))
 
 
@@ -99,16 +101,11 @@ def note_answers(
     """Note that these records, by line, answer rejects that stay open: others of the batch are wrong for them."""
     keep_others_out(ledger)
     of = (target, source, resource_type)
-    _note(ledger, of, batch_id, _answerable(ledger, *of, batch_id, answers))
+    _note(ledger, of, batch_id, _answerable(ledger, of, batch_id, answers))
 
 
 def _answerable(
-    ledger: LedgerAccess,
-    target: str,
-    source: str,
-    resource_type: str,
-    batch_id: str,
-    answers: Mapping[int, Sequence[str]],
+    ledger: LedgerAccess, of: t.Of, batch_id: str, answers: Mapping[int, Sequence[str]]
 ) -> dict[int, list[str]]:
     """The answers that count: to a reject of this source that is open, or that the same line has answered before.
 
@@ -118,10 +115,10 @@ def _answerable(
         return {}
     reject, again = t.reject.c, t.resubmission.c
     wanted = sorted({name for names in answers.values() for name in names})
-    states = states_of(ledger, (target, source, resource_type), batch_id, wanted)
-    resubmitted = select(again.line, again.reject_id).where(again.target == target, again.batch_id == batch_id)
+    states = states_of(ledger, of, batch_id, wanted)
+    resubmitted = select(again.line, again.reject_id).where(again.target == of[0], again.batch_id == batch_id)
     before = {(line, name) for line, name in ledger.read_of(resubmitted, again.reject_id, wanted)}
-    own = select(reject.line, reject.reject_id).where(reject.target == target, reject.batch_id == batch_id)
+    own = select(reject.line, reject.reject_id).where(reject.target == of[0], reject.batch_id == batch_id)
     before |= {(line, name) for line, name in ledger.read_of(own, reject.reject_id, wanted)}
     valid = {
         line: [
@@ -134,7 +131,7 @@ def _answerable(
     return {line: names for line, names in valid.items() if names}
 
 
-def waiting_elsewhere(ledger: LedgerAccess, of: Of, batch_id: str, ids: Iterable[str]) -> set[str]:
+def waiting_elsewhere(ledger: LedgerAccess, of: t.Of, batch_id: str, ids: Iterable[str]) -> set[str]:
     """Those of these rejects that another batch's record decides, whatever becomes of this batch's."""
     reject = t.reject.c
     query = select(reject.reject_id).where(reject.target == of[0], reject.state == "resubmitted")
@@ -151,7 +148,7 @@ def wait_on(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> None:
         ledger.execute(update(t.reject).where(*where).values(state="resubmitted"))
 
 
-def _note(ledger: LedgerAccess, of: Of, batch_id: str, answers: Mapping[int, Sequence[str]]) -> None:
+def _note(ledger: LedgerAccess, of: t.Of, batch_id: str, answers: Mapping[int, Sequence[str]]) -> None:
     """Note appearances in files other than the reject's own."""
     reject, target, names = t.reject.c, of[0], sorted({name for each in answers.values() for name in each})
     of_batch = select(reject.reject_id).where(reject.target == target, reject.batch_id == batch_id)
@@ -165,13 +162,12 @@ def _note(ledger: LedgerAccess, of: Of, batch_id: str, answers: Mapping[int, Seq
     insert_new(ledger, t.resubmission, rows)
 
 
-def open_unanswered(ledger: LedgerAccess, of: Of, keys: Collection[str]) -> None:
+def open_unanswered(ledger: LedgerAccess, of: t.Of, keys: Collection[str]) -> None:
     """Open closed rejects that records of these keys have answered, where nothing that is there answers them now."""
     keep_others_out(ledger)
-    target, source, resource_type = of
-    former, lines = t.former.c, defaultdict[str, set[int]](set)
-    stood = select(former.batch_id, former.line).where(former.target == target, former.source == source)
-    for batch_id, line in ledger.read_of(stood.where(former.resource_type == resource_type), former.key, keys):
+    target, former, lines = of[0], t.former.c, defaultdict[str, set[int]](set)
+    stood = select(former.batch_id, former.line).where(t.of_stream(former, of))
+    for batch_id, line in ledger.read_of(stood, former.key, keys):
         lines[batch_id].add(line)
     names = set[str]()
     for batch_id, some in lines.items():
@@ -180,17 +176,11 @@ def open_unanswered(ledger: LedgerAccess, of: Of, keys: Collection[str]) -> None
     stream = ledger.stream(*of)
     repeated = REPEATED.where(_again.target == target, t.versions.c.stream_id == stream)
     names.update(name for (name,) in ledger.read_of(repeated, t.versions.c.key, keys))
-    closed = select(_reject.reject_id).where(_reject.target == target, _reject.state == "closed")
-    closed = closed.where(_reject.source == source, _reject.resource_type == resource_type)
-    found = (
-        *ledger.read_of(closed, _reject.reject_id, sorted(names)),
-        *ledger.read_of(closed, _reject.source_key, keys),
-    )
-    answered = {name for (name,) in found}
-    opened = (
-        [name for name, state in states_of(ledger, of, "", answered).items() if state == "open"] if answered else ()
-    )
-    for part in _parts(opened):
+    closed = select(_reject.reject_id).where(t.of_stream(_reject, of), _reject.state == "closed")
+    answered = {name for (name,) in ledger.read_of(closed, _reject.reject_id, sorted(names))}
+    answered |= {name for (name,) in ledger.read_of(closed, _reject.source_key, keys)}
+    states = states_of(ledger, of, "", answered) if answered else {}
+    for part in _parts(name for name, state in states.items() if state == "open"):
         values = {"state": "open", "closed_by_batch": None}
         ledger.execute(update(t.reject).where(_reject.target == target, _reject.reject_id.in_(part)).values(**values))
 
@@ -198,7 +188,7 @@ def open_unanswered(ledger: LedgerAccess, of: Of, keys: Collection[str]) -> None
 @verb
 def open_all_unanswered(ledger: LedgerAccess) -> None:
     """Open the closed rejects whose answers have been taken back: versions before schema 13 left them closed."""
-    record, keys = t.record.c, defaultdict[Of, list[str]](list)
+    record, keys = t.record.c, defaultdict[t.Of, list[str]](list)
     gone = select(record.target, record.source, record.resource_type, record.key).where(record.state == "undone")
     for *of, key in ledger.read(gone):
         target, source, resource_type = of

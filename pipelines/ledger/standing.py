@@ -42,7 +42,6 @@ OF_STATE = {
 }
 """By the state of a record; in every other state it is there."""
 STATES_THERE = tuple(state for state in ROW_STATES if OF_STATE.get(state, Standing.THERE) is Standing.THERE)
-KEYS_A_QUERY = 1_000
 OF_KEYS = f"""
 SELECT key, CASE WHEN state IN ({", ".join(f"'{state}'" for state in STATES_THERE)}) AND COALESCE(finished_at, '') < ?
     THEN content_hash END,
@@ -74,15 +73,12 @@ class Content(NamedTuple):
 def contents_of(
     ledger: LedgerAccess, of: tuple[str, str, str], batch_id: str, keys: Sequence[str], before: str = EVER
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the `Content` of each record of these keys `of` a target, source and type, as a plain tuple.
+    """Return the `Content` of each record of these keys `of` a target, source and type, as a plain tuple.
 
     A record that is there has the standing `THERE`, by the same table as `standing_of`.
     before: records that had their outcomes then, or later, count as not there.
     """
-    for start in range(0, len(keys), KEYS_A_QUERY):
-        some = keys[start : start + KEYS_A_QUERY]
-        query = OF_KEYS.format(keys=", ".join("?" * len(some)))
-        yield from ledger.plain_rows(query, (before, of[0], batch_id, *of, *some))
+    return ledger.rows_of_keys(OF_KEYS, (before, of[0], batch_id, *of), keys)
 
 
 def undone_at(ledger: LedgerAccess, target: str, batches: Collection[str]) -> dict[str, str]:

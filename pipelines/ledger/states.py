@@ -27,16 +27,7 @@ MADE: tuple[RowState, ...] = ("created", "adopted", "updated", "superseded")
 """It made or changed the resource that stands for it."""
 LANDED: tuple[RowState, ...] = (*MADE, "unchanged", "skipped")
 """Nothing more is to be done with it: the target has its record."""
-OUTCOMES: tuple[RowState, ...] = (
-    "created",
-    "adopted",
-    "unchanged",
-    "updated",
-    "superseded",
-    "skipped",
-    "refused",
-    "in_doubt",
-)
+OUTCOMES: tuple[RowState, ...] = tuple(each for each in ROW_STATES if each not in ("planned", "sending", "undone"))
 """The outcomes that a batch and a run count."""
 
 NOT_LOADED = ("stopped", "failed")

@@ -4,9 +4,12 @@ Ids, keys, codes, line numbers and cents only: no name and no text of a record e
 fixed width (`2026-11-21T08:47:16.000000Z`), which sorts and compares alike in every database.
 """
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnCollection,
     ColumnElement,
     FromClause,
     Index,
@@ -14,6 +17,7 @@ from sqlalchemy import (
     Subquery,
     Table,
     UniqueConstraint,
+    and_,
     literal_column,
     select,
     text,
@@ -31,6 +35,9 @@ from pipelines.ledger.columns import (
 )
 
 SCHEMA_VERSION = 13
+OF_STREAM = ("target", "source", "resource_type")
+Of = tuple[str, str, str]
+"""Target, source and resource type."""
 
 
 schema_version = Table("schema_version", metadata, Column("version", Integer, primary_key=True))
@@ -97,8 +104,8 @@ stream = Table(
     "stream",
     metadata,
     Column("stream_id", Integer, primary_key=True),
-    *text_columns("target", "source", "resource_type", nullable=False),
-    UniqueConstraint("target", "source", "resource_type"),
+    *text_columns(*OF_STREAM, nullable=False),
+    UniqueConstraint(*OF_STREAM),
 )
 """Records of one type, from one source, at one target: within a stream a key names one record."""
 
@@ -186,11 +193,15 @@ def of_batch(lines: Table, target: str, batch_id: str) -> ColumnElement[bool]:
     return lines.c.batch_no == number.scalar_subquery()
 
 
+def of_stream(columns: ColumnCollection[str, Any], of: Of) -> ColumnElement[bool]:
+    """True of the rows of a target, source and type."""
+    return and_(*(columns[name] == value for name, value in zip(OF_STREAM, of, strict=True)))
+
+
 def _named(kept: Table, name: str, columns: str, *where: ColumnElement[bool]) -> Subquery:
     """Return records or versions as a table of these columns, with the names of their stream, batch and feed."""
     tables = kept.join(stream, kept.c.stream_id == stream.c.stream_id).join(batch, kept.c.batch_no == batch.c.batch_no)
-    names = {"target": stream.c.target, "source": stream.c.source, "resource_type": stream.c.resource_type}
-    names["batch_id"] = batch.c.batch_id
+    names: dict[str, Any] = {**{name: stream.c[name] for name in OF_STREAM}, "batch_id": batch.c.batch_id}
     if "feed_hash" in (wanted := columns.split()):
         tables = tables.join(feed_version, kept.c.feed_no == feed_version.c.feed_no)
         names["feed_hash"] = feed_version.c.feed_hash
@@ -229,7 +240,7 @@ reject = Table(
     text_column("content_hash"),
 )
 """content_hash: of a record that was mapped; where that content is at the target, the reject is closed."""
-Index("reject_by_key", reject.c.target, reject.c.source, reject.c.resource_type, reject.c.source_key)
+Index("reject_by_key", *(reject.c[name] for name in (*OF_STREAM, "source_key")))
 
 reject_reason = Table(
     "reject_reason",

@@ -18,13 +18,12 @@ from sqlalchemy import func, select
 from pipelines.home.batch_files import ACCEPTED, MANIFESTS
 from pipelines.home.spill import batches, is_whole
 from pipelines.ledger import tables as t
-from pipelines.ledger.access import LedgerAccess
+from pipelines.ledger.access import KEYS_A_QUERY, LedgerAccess
 from pipelines.ledger.answering import OPEN
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.manifests import is_of_another, number_of
 from pipelines.ledger.states import NOT_LOADED
 
-KEYS_A_QUERY = 1_000
 OUTCOMES_A_QUERY = 20_000
 STREAM = "(SELECT stream_id FROM stream WHERE target = ? AND source = ? AND resource_type = ?)"
 IS_LATER = "(batch.received_at >= ? OR batch.batch_id = ?)"
@@ -94,12 +93,12 @@ def _unknown_of(
     """
     lines, keys, contents = (page.column(name).to_pylist() for name in ("line", "key", "content_hash"))
     left, content_of = dict(zip(keys, lines, strict=True)), dict(zip(keys, contents, strict=True))
-    known = _asked(ledger, RECORDS, (*later, *_of(batch)), left)
+    known = list(ledger.rows_of_keys(RECORDS, (*later, *_of(batch)), left))
     for key, content, is_later in known:
         # A lost ledger may have got back the beginning of a hash alone.
         if is_later or (content and content_of[key].startswith(content)):
             del left[key]
-    for (key,) in _asked(ledger, REJECTS, (*_of(batch), *later), left):
+    for (key,) in ledger.rows_of_keys(REJECTS, (*_of(batch), *later), left):
         left.pop(key, None)
     changed.update({key: left.pop(key) for key, *_ in known if key in left})
     return list(left.values())
@@ -133,7 +132,3 @@ def _came_last(ledger: LedgerAccess, batch: Mapping[str, Any]) -> str:
     ended = select(func.min(run.finished_at)).where(*here, run.state.in_(NOT_LOADED)).scalar_subquery()
     again = ledger.value(select(func.max(run.started_at)).where(*here, run.started_at > ended))
     return str(again or batch["received_at"])
-
-
-def _asked(ledger: LedgerAccess, query: str, given: tuple[str, ...], keys: Mapping[str, str]) -> list[tuple[Any, ...]]:
-    return ledger.plain_rows(query.format(keys=", ".join("?" * len(keys))), (*given, *keys)) if keys else []

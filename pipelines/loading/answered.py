@@ -11,14 +11,16 @@ from pipelines.client.replies import NoResult, Reply
 
 Bodies = dict[str, dict[str, Any] | None]
 TOO_LARGE = 413
-KEY_TAKEN = {
-    "code": "KEY-TAKEN",
-    "text": "the target has another resource under this key",
-    "diagnostics": None,
-    "expression": None,
-}
-SEVERAL_THERE = {**KEY_TAKEN, "text": "the target has several resources under this key"}
 PLACE = re.compile(r"Bundle\.entry\[\d+\](?:\.resource)?\.?")
+
+
+def outcome_of(code: str, text: str, expression: str | None = None) -> dict[str, Any]:
+    """The first issue of a refusal that we say ourselves."""
+    return {"code": code, "text": text, "diagnostics": None, "expression": expression}
+
+
+KEY_TAKEN = outcome_of("KEY-TAKEN", "the target has another resource under this key")
+SEVERAL_THERE = outcome_of("KEY-TAKEN", "the target has several resources under this key")
 
 
 class Result(NamedTuple):

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.answering import Claim, Fate, Of, fates
+from pipelines.ledger.answering import Claim, Fate, fates
 from pipelines.ledger.rows import Reason
 from pipelines.loading.row import Row
 from pipelines.session.answers import Answers
@@ -35,13 +35,11 @@ SENTENCES = {
 class Ended:
     """The rejects `of` a target, source and resource type that are done with, asked for by a load of a batch."""
 
-    def __init__(self, ledger: LedgerAccess, of: Of, batch_id: str, answers: Answers) -> None:
+    def __init__(self, ledger: LedgerAccess, of: t.Of, batch_id: str, answers: Answers) -> None:
         self._ledger, self._of, self._batch_id, self._answers = ledger, of, batch_id, answers
         self._here = answers.going()
-        reject, (target, source, resource_type) = t.reject.c, of
-        ours = (reject.target == target, reject.source == source, reject.resource_type == resource_type)
-        query = select(reject.reject_id).where(*ours)
-        self._none = ledger.value(query.limit(1)) is None and not answers
+        some = select(t.reject.c.reject_id).where(t.of_stream(t.reject.c, of)).limit(1)
+        self._none = ledger.value(some) is None and not answers
 
     def reasons(self, rows: Sequence[Row]) -> dict[str, Reason]:
         """By key, why rows that are about to be sent are set aside instead."""

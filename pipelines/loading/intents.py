@@ -9,6 +9,9 @@ from pipelines.loading.load import Load
 from pipelines.loading.row import Row
 from pipelines.loading.shared_notes import SharedNotes
 
+UPDATES = ("first", "again")
+"""The changes of rows that update a resource: one that is new, and one whose outcome is not known."""
+
 
 class Intents:
     """Writes the intents of one load. notes: of rows that share a note with others."""
@@ -23,35 +26,28 @@ class Intents:
             self._notes.keep(lease, rows)
         new = [self.intent(row) for row in rows if not row.known]
         known = [self.intent(row) for row in rows if row.known and row.change not in ("first", "anew")]
-        changes = [(row.generation - 1, self.intent(row)) for row in rows if row.change == "first"]
-        anew = [(row.generation - 1, self.intent(row)) for row in rows if row.change == "anew"]
         if new or sightings:
             ledger.intend(lease, *of, new, sightings)
         if known:
             ledger.intend_again(lease, *of, known)
-        if changes:
-            intend_change(ledger, lease, *of, changes)
-        if anew:
-            intend_change(ledger, lease, *of, anew, "withdrawn")
+        for change, fate in (("first", "standing"), ("anew", "withdrawn")):
+            if changes := [(self._known_as(row), self.intent(row)) for row in rows if row.change == change]:
+                intend_change(ledger, lease, *of, changes, fate)
 
     def write_updates(self, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Row]:
         """Commit that resources are about to be updated; return their rows as rows of a change."""
-        ledger, lease, of = self._load.ledger, self._load.lease, (self._load.source, self._load.resource)
+        again = [record.state in UNDECIDED for _, record in updates]
         rows = [
-            row._replace(
-                generation=record.generation,
-                known=True,
-                intended=record.state in UNDECIDED,
-                change="again" if record.state in UNDECIDED else "first",
-            )
-            for row, record in updates
+            row._replace(generation=record.generation, known=True, intended=is_begun, change=UPDATES[is_begun])
+            for (row, record), is_begun in zip(updates, again, strict=True)
         ]
-        changes = [(row.generation, self.intent(row)) for row in rows if row.change == "first"]
-        if changes:
-            intend_change(ledger, lease, *of, changes)
-        if known := [self.intent(row) for row in rows if row.change == "again"]:
-            ledger.intend_again(lease, *of, known)
+        self.write(rows)
         return rows
+
+    def _known_as(self, row: Row) -> int:
+        """The generation that the record of a change has: an update, which is of a task, keeps it."""
+        is_update = row.change == UPDATES[False] and self._load.resource == "Task"
+        return row.generation if is_update else row.generation - 1
 
     def intent(self, row: Row) -> Intent:
         """Return a row as it is written before it is sent."""

@@ -6,7 +6,7 @@ from pipelines.feeds.mapping.origins import Origins
 from pipelines.ledger.former import restore
 from pipelines.ledger.rows import KnownRecord, Outcome, Reason, Reject, SoFar
 from pipelines.ledger.states import LANDED, UNDECIDED
-from pipelines.loading.answered import Result
+from pipelines.loading.answered import Result, outcome_of
 from pipelines.loading.load import Load
 from pipelines.loading.loaded import Loaded
 from pipelines.loading.repeats import Repeats, as_repeat
@@ -70,8 +70,7 @@ def of_changes(results: Results) -> Results:
 
 def refused_for(reason: Reason) -> Result:
     """Return the result of a row that we refuse ourselves."""
-    outcome = {"code": reason.rule_id, "text": reason.message, "diagnostics": None, "expression": reason.expression}
-    return Result("refused", outcome=outcome)
+    return Result("refused", outcome=outcome_of(reason.rule_id, reason.message, reason.expression))
 
 
 def _tells(row: Row, result: Result, record: KnownRecord) -> bool:

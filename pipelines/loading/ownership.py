@@ -10,18 +10,14 @@ from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import patient_of
 from pipelines.client.identifiers import identifier_value, values_of
+from pipelines.loading.answered import outcome_of
 from pipelines.loading.identity import Identity
 
 VALUES_A_SEARCH = 25
-GONE = {
-    "code": "not-found",
-    "text": "the target has no such resource any more",
-    "diagnostics": None,
-    "expression": None,
-}
-NOT_NAMED = {**GONE, "code": "NOT-OURS", "text": "what is there does not have its identifier"}
-GIVEN_AGAIN = {**NOT_NAMED, "text": "what is there does not have its identifier, but another of its source"}
-OF_ANOTHER = {**NOT_NAMED, "text": "what is there is another patient's"}
+GONE = outcome_of("not-found", "the target has no such resource any more")
+NOT_NAMED = outcome_of("NOT-OURS", "what is there does not have its identifier")
+GIVEN_AGAIN = outcome_of("NOT-OURS", "what is there does not have its identifier, but another of its source")
+OF_ANOTHER = outcome_of("NOT-OURS", "what is there is another patient's")
 """Outcomes of changes that were not sent, since the resource is not there, or is another's."""
 NOT_OURS = (NOT_NAMED, GIVEN_AGAIN, OF_ANOTHER)
 

@@ -144,9 +144,7 @@ class Verdicts:
         return {state for (state,) in self._ledger.read(select(t.reject.c.state).where(*self._of_rejects()).distinct())}
 
     def _of_rejects(self) -> tuple[ColumnElement[bool], ...]:
-        reject, (target, source, resource) = t.reject.c, self._of
-        of = (reject.target == target, reject.source == source, reject.resource_type == resource)
-        return *of, reject.batch_id.in_(self._same_file(self.batch.batch_id))
+        return t.of_stream(t.reject.c, self._of), t.reject.c.batch_id.in_(self._same_file(self.batch.batch_id))
 
     def _appearances(self, batch_id: str) -> Select[Any]:
         """Select when rows of a batch's file had their first outcomes, in the order of time."""
@@ -156,14 +154,13 @@ class Verdicts:
     def _same_file(self, batch_id: str) -> set[str]:
         """Return the batches of a batch's file: of another name, where its feed had another one, or it came packed."""
         if batch_id not in self._batches:
-            batch, (target, source, resource) = t.batch.c, self._of
-            here = (batch.target == target, batch.source == source, batch.resource_type == resource)
+            batch, target = t.batch.c, self._of[0]
             # By its own bytes, too: of a packed file that an earlier version received, the content is not on record.
             alike = [
                 content == select(content).where(batch.target == target, batch.batch_id == batch_id).scalar_subquery()
                 for content in (func.coalesce(batch.content_sha256, batch.file_sha256), batch.file_sha256)
             ]
-            query = select(batch.batch_id).where(*here, or_(*alike))
+            query = select(batch.batch_id).where(t.of_stream(batch, self._of), or_(*alike))
             self._batches[batch_id] = {batch_id, *(name for (name,) in self._ledger.read(query))}
         return self._batches[batch_id]
 

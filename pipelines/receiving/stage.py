@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home import disk, traces
-from pipelines.home.batch import BESIDE_FILE, CONTROL, SOURCE, Received, Unreadable, batch_name, is_control, shown
+from pipelines.home.batch import BESIDE_FILE, SOURCE, Received, Unreadable, batch_name, control_of, is_control, shown
 from pipelines.home.files import replace_whole, sha256_of, to_disk
 from pipelines.home.inbox import Inbox
 from pipelines.home.scratch import throwaway_folder
@@ -59,7 +59,7 @@ def receive(
             control = _copy_control(path, scratch / "control", folder / "source", inbox)
             target = _place(folder, sha256, name)
             if control:
-                (scratch / "control").replace(_control_of(target))
+                (scratch / "control").replace(control_of(target))
             incoming.replace(target)
             _remove_others(target)
         if moving:
@@ -69,7 +69,7 @@ def receive(
         raise Unreadable(f"{name}: cannot be taken in: {_why(error, home)}") from None
     if moving:
         _remove_unless_replaced(path, read)
-        _remove_unless_replaced(_control_of(path), control)
+        _remove_unless_replaced(control_of(path), control)
     traces.past("receive", batch_id, began)
     return Received(batch_id, sha256, target, name, read.st_size, now)
 
@@ -78,7 +78,7 @@ def _outlast_power_failure(target: Path, home: Path, with_control: bool) -> None
     """Return when the batch's copy is on the disk under its name. The inbox may be on another disk, which could forget
     the file there before this one knows where the copy is."""
     if with_control:
-        to_disk(_control_of(target))
+        to_disk(control_of(target))
     for folder in (target.parent, target.parent.parent, home / "batches", home):
         to_disk(folder)
 
@@ -160,8 +160,8 @@ def _place(folder: Path, sha256: str, name: str) -> Path:
         raise OSError(0, f"the batch {folder.name} belongs to another file")
     target = source / name
     for older in list(source.iterdir()):
-        if is_control(older.name) and older != _control_of(target):
-            older.replace(_control_of(target))  # it stays until others come
+        if is_control(older.name) and older != control_of(target):
+            older.replace(control_of(target))  # it stays until others come
     return target
 
 
@@ -190,11 +190,7 @@ def _copy_control(path: Path, to: Path, source: Path, inbox: Inbox) -> os.stat_r
     """Copy the control totals beside the file, if there are any. They are placed before it, so that no batch begins
     without the totals it came with; and copied before anything is placed: another importer may take them just now.
     """
-    control = _control_of(path)
+    control = control_of(path)
     if not control.is_file() or control.resolve().parent == source.resolve():
         return None
     return _copy(control, to, inbox)[1]
-
-
-def _control_of(path: Path) -> Path:
-    return path.with_name(path.name + CONTROL)

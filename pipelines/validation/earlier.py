@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.record import Around
 from pipelines.home import arrow, spill
-from pipelines.home.batch import CONTROL, Received
+from pipelines.home.batch import Received, control_of
 from pipelines.home.files import sha256_of, write_whole
 from pipelines.validation.content import sha
 from pipelines.validation.outcome import Validated, read_from, told_as
@@ -59,7 +59,7 @@ class Basis(NamedTuple):
         if program is None:
             return None
         file = received.path_in_batch
-        control = file.with_name(file.name + CONTROL)
+        control = control_of(file)
         decides = [
             program,
             [received.batch_id, received.sha256, received.size, received.file_name, file.name, sha256_of(file)],

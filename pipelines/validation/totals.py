@@ -3,11 +3,10 @@
 import codecs
 from decimal import Decimal
 from difflib import get_close_matches
-from pathlib import Path
 
 from fhir_service.interface.json_text import Malformed, parse_json
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home.batch import CONTROL, Received
+from pipelines.home.batch import Received, control_of
 from pipelines.validation.outcome import Validated
 from pipelines.validation.sums import total_said
 
@@ -22,7 +21,7 @@ def control_mismatch(received: Received, found: Validated) -> str | None:
 
     The sentence goes to logs and alerts, and the difference may be what a person paid.
     """
-    control = _control(received)
+    control = control_of(received.path_in_batch)
     if not control.exists():
         return None
     try:
@@ -46,13 +45,12 @@ def control_mismatch(received: Received, found: Validated) -> str | None:
 def has_amount_total(received: Received) -> bool:
     """True if a control file gives an amount, so that a different sum stops the file."""
     try:
-        return parse_json(_control(received).read_bytes().removeprefix(codecs.BOM_UTF8)).get("amount") is not None
+        return (
+            parse_json(control_of(received.path_in_batch).read_bytes().removeprefix(codecs.BOM_UTF8)).get("amount")
+            is not None
+        )
     except (OSError, Malformed, AttributeError, ArithmeticError):
         return False
-
-
-def _control(received: Received) -> Path:
-    return received.path_in_batch.with_name(received.path_in_batch.name + CONTROL)
 
 
 def _meant(name: str) -> str | None:

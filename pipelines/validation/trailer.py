@@ -5,9 +5,10 @@ from decimal import Decimal
 from typing import Any
 
 from pipelines.feeds.mapping.mapping import Mapper
+from pipelines.feeds.mapping.values import all_true
 from pipelines.feeds.reading.chunks import Chunk
 from pipelines.feeds.terms.columns import cents
-from pipelines.feeds.terms.values import Trailer, Value
+from pipelines.feeds.terms.values import Trailer
 from pipelines.validation.outcome import Validated
 
 
@@ -40,16 +41,14 @@ class Trailers:
     def _places(self, rows: Sequence[Any]) -> list[int]:
         if not rows or self._says is None:
             return []
-        return [int(place) for place in self.mapper.holds(self.mapper.rows(rows), self._says.when).nonzero()[0]]
+        return [int(place) for place in all_true(self.mapper.rows(rows), self._says.when).nonzero()[0]]
 
     def _note(self, row: Any, line: int) -> None:
         """Keep the totals of a trailer row if it is the last one so far."""
         if self._says and line > (self._line or 0):
             self._line = line
-            self._totals = {name: self._amount(value, row) for name, value in self._says.totals.items()}
-
-    def _amount(self, value: Value, row: Any) -> object:
-        return self.mapper.amounts(value, self.mapper.rows([row]))[0]
+            rows = self.mapper.rows([row])
+            self._totals = {name: self.mapper.amounts(value, rows)[0] for name, value in self._says.totals.items()}
 
     def mismatch(self, found: Validated) -> str | None:
         """Return a sentence, without an amount, on how the file differs from its trailer, or None."""

@@ -150,9 +150,8 @@ def _feeds_of_other_keys(session: Session, feed: Feed) -> list[int]:
 
 def _done_with(session: Session, feed: Feed, keys: Collection[str]) -> set[str]:
     """Return those of these keys whose rows do not go by themselves: a reject of theirs is done with, or waited for."""
-    reject = t.reject.c
-    same = (reject.target == session.target, reject.source == feed.source, reject.resource_type == feed.resource)
-    query = select(reject.source_key).where(*same, reject.state.in_(DONE_WITH))
+    reject, of = t.reject.c, (session.target, feed.source, feed.resource)
+    query = select(reject.source_key).where(t.of_stream(reject, of), reject.state.in_(DONE_WITH))
     return {key for (key,) in session.ledger.read_of(query, reject.source_key, sorted(keys))}
 
 
@@ -160,9 +159,8 @@ def _with_other_keys(session: Session, feed: Feed, batch_id: str, feeds: Sequenc
     """Return how many records other batches have made with equal content, each for one of these. feeds: as these feeds
     read it, and no other.
     """
-    record, stream = t.records.c, t.stream.c
-    same = (stream.target == session.target, stream.source == feed.source, stream.resource_type == feed.resource)
-    here = record.stream_id == select(stream.stream_id).where(*same).scalar_subquery()
+    record, of = t.records.c, (session.target, feed.source, feed.resource)
+    here = record.stream_id == select(t.stream.c.stream_id).where(t.of_stream(t.stream.c, of)).scalar_subquery()
     hashes = {each for _, contents in new.values() for each in contents}
     query = select(record.content_hash).where(here, record.state.in_(THERE), record.content_hash.in_(hashes))
     batch = t.batch.c

@@ -1,13 +1,13 @@
 """The beginning of an export of any form, for a draft."""
 
 import codecs
-import json
 import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pipelines.feeds.drafting.entries import as_toml
 from pipelines.feeds.drafting.joining import joined_of
 from pipelines.feeds.drafting.sniffing import Export, look_at_text, of_rows
 from pipelines.feeds.drafting.tables import ROWS
@@ -56,11 +56,11 @@ def _look_at_content(content: Content) -> Export:
 
 def _others_inside(export: Export) -> Iterator[str]:
     """What a person has to decide of an archive that has files of other names beside the one that was looked at."""
-    looked_at = Path(export.file_name).name
-    if others := sorted(export.beside):
+    looked_at = as_toml(Path(export.file_name).name)
+    if others := ", ".join(map(as_toml, sorted(export.beside)[:_NAMED])):
         yield (
-            f"# DECIDE: drafted from {_text(looked_at)}; the archive also has {', '.join(map(_text, others[:_NAMED]))}."
-            " If they belong together, draft from each, and put the second into the first by [join]"
+            f"# DECIDE: drafted from {looked_at}; the archive also has {others}. If they belong together, draft from"
+            " each, and put the second into the first by [join]"
         )
 
 
@@ -79,8 +79,8 @@ def _records_inside(export: Export) -> Iterator[str]:
     for name, found in only.items():
         if isinstance(found, list) and len(found) > 1 and all(isinstance(each, dict) for each in found):
             yield (
-                f"# DECIDE: the file is one object, and {_text(name)} in it a list of {len(found):,}. If those are the"
-                " records, write each on a line of its own and draft again"
+                f"# DECIDE: the file is one object, and {as_toml(name)} in it a list of {len(found):,}. If those are"
+                " the records, write each on a line of its own and draft again"
             )
 
 
@@ -93,7 +93,7 @@ def _look_at_workbook(path: Path) -> Export:
     book = Workbook(path, path.name)
     shown = [sheet.name for sheet in book.sheets if sheet.is_shown]
     keys: dict[str, Any] = {"sheet": shown[0]} if len(shown) > 1 else {}
-    said = [f"sheet = {_text(shown[0])}  # DECIDE: it also has {', '.join(map(_text, shown[1:]))}"] if keys else []
+    said = [f"sheet = {as_toml(shown[0])}  # DECIDE: it also has {', '.join(map(as_toml, shown[1:]))}"] if keys else []
     if book.is_1904:
         keys["dates_since"] = 1904
         said.append("dates_since = 1904  # DECIDE: the dates count from 1904; are they right in the workbook?")
@@ -131,8 +131,3 @@ def _look_at_array(content: Content) -> Export:
         if not chunk.rows and chunk.bad:
             raise Unreadable(f"{content.file_name}: object {chunk.bad[0].line}: {chunk.bad[0].fault.message}")
         return Export("json", objects=chunk.rows[:ROWS])
-
-
-def _text(text: str) -> str:
-    """A text as TOML has it."""
-    return json.dumps(text, ensure_ascii=False)

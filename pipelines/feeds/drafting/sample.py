@@ -16,6 +16,7 @@ from fhir_service.interface.vocabulary import Needs
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.mapping.origins import Origins
+from pipelines.feeds.mapping.values import all_true
 from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk
 from pipelines.feeds.reading.readers import reader_of, tables_of
@@ -66,7 +67,7 @@ def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, around: Seen) ->
     rows = chunk.rows[:most]
     taken = mapper.taken(mapper.rows(rows)) if rows else None
     trailer = mapper.feed.file.trailer
-    last = mapper.holds(mapper.rows(rows), trailer.when) if rows and trailer else [False] * len(rows)
+    last = all_true(mapper.rows(rows), trailer.when) if rows and trailer else [False] * len(rows)
     left_out: Sequence[bool] = mapper.left_out(mapper.rows(rows)).tolist() if rows else []
     wanted = []
     for place, row in enumerate(rows):
@@ -91,20 +92,12 @@ def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, around: Seen) ->
 
 def _bad(mapper: Mapper, row: BadRow, width: int) -> str:
     """What becomes of a row that could not be read."""
-    if _ends(mapper, row.cells, width):
-        return "trailer"
+    trailer = mapper.feed.file.trailer
+    if trailer and row.cells and all_true(mapper.rows([row.padded(width)]), trailer.when)[0]:
+        return "trailer"  # as an import takes it
     if row.is_ragged and mapper.left_out(mapper.rows([row.padded(width)]))[0]:
         return "left out"
     return f"rejected: {row.fault.message}"
-
-
-def _ends(mapper: Mapper, cells: list[str] | None, width: int) -> bool:
-    """True if a row of too few or too many fields is the trailer, as an import takes it."""
-    trailer = mapper.feed.file.trailer
-    if not cells or trailer is None:
-        return False
-    padded = cells + [""] * (width - len(cells))
-    return bool(mapper.holds(mapper.rows([padded]), trailer.when)[0])
 
 
 def _mapped(mapper: Mapper, rows: list[Any], lines: list[int], around: Seen) -> Iterator[tuple[int, list[str]]]:

@@ -165,9 +165,14 @@ class RowReader(ABC):
         """The beginning of a file of text, read anew; nothing of any other."""
         return ()
 
-    @abstractmethod
     def chunks(self) -> Iterator[Chunk]:
         """The rows, some thousand at a time."""
+        chunk = Chunk()
+        return filled(self.fill(chunk), chunk)
+
+    def fill(self, chunk: Chunk) -> Iterator[None]:
+        """Put the rows into a chunk, one at each step."""
+        raise NotImplementedError
 
     @abstractmethod
     def __enter__(self) -> Self: ...

@@ -54,7 +54,7 @@ class CsvReader(TextReader):
     def is_answer(self) -> bool:
         return bool(self._marks)
 
-    def rows(self, chunk: Chunk) -> Iterator[None]:
+    def fill(self, chunk: Chunk) -> Iterator[None]:
         takes_blocks = not (self._marks or is_single_byte(self.feed.encoding) or self._width is None)
         while True:
             if takes_blocks and self.counted.lines >= self._one_by_one:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from fhir_service.interface.json_text import NOT_READABLE, Malformed, parse_bounded
 from pipelines.feeds.reading.broken import OUT_OF_RANGE, BadRow, unfit, unreadable
-from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader, filled
+from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader
 from pipelines.feeds.reading.marks import BAD_ID, DAMAGED, unmarked_line
 from pipelines.feeds.reading.opening import NAME_THE_ENCODING, open_text
 from pipelines.feeds.reading.packed import Content
@@ -34,6 +34,18 @@ def read_object(raw: str) -> tuple[Any, Fault | None]:
     return found, fault or unfit(found, raw)
 
 
+def _add(reader: RowReader, chunk: Chunk, line: int, lines: int, text: str) -> None:
+    """Put the object that a row's text is into a chunk, as a bad row if it is none."""
+    answered, raw = unmarked_line(text)
+    if answered:
+        reader.answers[line] = answered
+    found, fault = read_object(raw) if answered != DAMAGED else (None, BAD_ID)
+    if fault:
+        chunk.bad.append(BadRow(line, lines, raw, fault))
+    else:
+        chunk.add(found, line, lines, raw)
+
+
 class ArrayReader(RowReader):
     """Reads a JSON array. A reject goes back as a line of NDJSON."""
 
@@ -49,22 +61,10 @@ class ArrayReader(RowReader):
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def chunks(self) -> Iterator[Chunk]:
-        chunk = Chunk()
-        return filled(self._rows(chunk), chunk)
-
-    def _rows(self, chunk: Chunk) -> Iterator[None]:
-        counted = self.counted
+    def fill(self, chunk: Chunk) -> Iterator[None]:
         for text in self._elements():
-            counted.lines += 1
-            answered, raw = unmarked_line(text.replace("\r", " ").replace("\n", " ") + "\n")
-            if answered:
-                self.answers[counted.lines] = answered
-            found, fault = read_object(raw) if answered != DAMAGED else (None, BAD_ID)
-            if fault:
-                chunk.bad.append(BadRow(counted.lines, 1, raw, fault))
-            else:
-                chunk.add(found, counted.lines, 1, raw)
+            self.counted.lines += 1
+            _add(self, chunk, self.counted.lines, 1, text.replace("\r", " ").replace("\n", " ") + "\n")
             yield
 
     def _elements(self) -> Iterator[str]:
@@ -127,7 +127,7 @@ class ArrayReader(RowReader):
 class ObjectLinesReader(TextReader):
     """Reads a file of NDJSON."""
 
-    def rows(self, chunk: Chunk) -> Iterator[None]:
+    def fill(self, chunk: Chunk) -> Iterator[None]:
         seen = False
         for text in self._lines.read():
             line, lines, raw = self._lines.take()
@@ -139,14 +139,7 @@ class ObjectLinesReader(TextReader):
                     f"{self.name}: one JSON document over several lines; NDJSON has one object on each line"
                 )
             seen = True
-            answered, raw = unmarked_line(raw)
-            if answered:
-                self.answers[line] = answered
-            found, fault = read_object(raw) if answered != DAMAGED else (None, BAD_ID)
-            if fault:
-                chunk.bad.append(BadRow(line, lines, raw, fault))
-            else:
-                chunk.add(found, line, lines, raw)
+            _add(self, chunk, line, lines, raw)
             yield
         if not seen:
             raise Unreadable(f"{self.name}: the file is empty; export it again")

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple, Self
 
 from pipelines.feeds.reading.broken import BadRow
-from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader, filled
+from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader
 from pipelines.feeds.reading.dialect import dialect
 from pipelines.feeds.reading.marks import REJECT_ID, csv_text
 from pipelines.feeds.terms.columns import Fault
@@ -75,11 +75,7 @@ class TableReader(RowReader):
     def text_of(self, cells: Sequence[str]) -> str:
         return csv_text(cells, self._dialect) + "\r\n"
 
-    def chunks(self) -> Iterator[Chunk]:
-        chunk = Chunk()
-        return filled(self._filling(chunk), chunk)
-
-    def _filling(self, chunk: Chunk) -> Iterator[None]:
+    def fill(self, chunk: Chunk) -> Iterator[None]:
         for line, cells, fault in self.rows():
             text = self.text_of(cells)
             if len(text) > LONGEST_ROW:

@@ -1,11 +1,10 @@
 """A file of text, read line by line."""
 
 import codecs
-from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Self
 
-from pipelines.feeds.reading.chunks import Chunk, RowReader, filled
+from pipelines.feeds.reading.chunks import RowReader
 from pipelines.feeds.reading.lines import Lines
 from pipelines.feeds.reading.opening import first_lines
 from pipelines.feeds.reading.packed import Content
@@ -18,10 +17,6 @@ class TextReader(RowReader):
     def __init__(self, content: Content, feed: FeedFile) -> None:
         super().__init__(content.name, feed)
         self._content = content
-
-    @abstractmethod
-    def rows(self, chunk: Chunk) -> Iterator[None]:
-        """Put the rows into a chunk, one at each step."""
 
     def begin(self) -> None:
         """Go to the first row."""
@@ -45,7 +40,3 @@ class TextReader(RowReader):
 
     def first_lines(self) -> Sequence[str]:
         return first_lines(self._content, self.feed)
-
-    def chunks(self) -> Iterator[Chunk]:
-        chunk = Chunk()
-        return filled(self.rows(chunk), chunk)
