@@ -143,7 +143,9 @@ class Rejects:
         query = _rejects(of).where(or_(ended, reject.state.in_(OPEN)))
         rows = ledger.read_of(query, reject.source_key, sorted(map(str, keys)))
         found = cls(ledger, of, rows)
-        found._leave_out(name for name, each in found.by_id.items() if each.state == "open" and name not in here)
+        for name, each in found.by_id.items():
+            if each.state == "open" and name not in here:
+                found._answers[name] = [answer for answer in found._answers.get(name, ()) if answer.is_put_in]
         former, decision = t.former.c, t.decision.c
         past = select(former.key, former.finished_at).where(t.of_stream(former, of), former.state.in_(LANDED))
         past = past.order_by(former.version)
@@ -154,11 +156,6 @@ class Rejects:
         again = select(func.max(decision.at)).where(decision.target == of[0], decision.command == AGAIN)
         found.again_at = ledger.value(again.where(decision.subject == batch_id)) or "" if ids else ""
         return found
-
-    def _leave_out(self, opened: Iterable[str]) -> None:
-        """Count of these open rejects only the answers that were put in."""
-        for name in opened:
-            self._answers[name] = [each for each in self._answers.get(name, ()) if each.is_put_in]
 
     def leave_out_earlier(self, ledger: LedgerAccess, target: str) -> None:
         """Leave out what answers open rejects by its key alone, and came before them."""

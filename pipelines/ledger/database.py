@@ -275,7 +275,8 @@ def _begin_sqlite(connection: Connection) -> None:
 def _create(engine: Engine) -> None:
     """Create missing tables. Take no write lock if the schema is current, so that a reader waits for no writer."""
     with engine.connect() as connection:
-        if _is_of_today(connection):
+        there = _names(connection)
+        if there >= set(metadata.tables) and _version(connection, there) == SCHEMA_VERSION:
             return
     with engine.execution_options(writes=True).begin() as connection:
         if engine.dialect.name == "postgresql":
@@ -299,11 +300,6 @@ def _making(dialect: Dialect) -> list[str]:
     for table in metadata.sorted_tables:
         made += [CreateTable(table), *map(CreateIndex, sorted(table.indexes, key=lambda index: str(index.name)))]
     return [str(each.compile(dialect=dialect)) for each in made]
-
-
-def _is_of_today(connection: Connection) -> bool:
-    there = _names(connection)
-    return there >= set(metadata.tables) and _version(connection, there) == SCHEMA_VERSION
 
 
 def _names(connection: Connection) -> set[str]:

@@ -2,10 +2,9 @@
 
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import ColumnElement, Connection, Dialect, Text, select
+from sqlalchemy import Connection, Dialect, Text, select
 
 from pipelines.home import arrow
 from pipelines.ledger import tables as t
@@ -23,8 +22,8 @@ class Snapshot:
 
     def reader(self, name: str, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         """A table, or some columns of it, a chunk at a time."""
-        columns = tuple(columns or t.readable[name].c.keys())
-        schema = pa.schema([(column, _arrow_type(t.readable[name].c[column])) for column in columns])
+        of, columns = t.readable[name].c, tuple(columns or t.readable[name].c.keys())
+        schema = pa.schema([(each, pa.string() if isinstance(of[each].type, Text) else pa.int64()) for each in columns])
         query = _query(self._connection.dialect, name, columns)
         return pa.RecordBatchReader.from_batches(schema, self._chunks(schema, query))
 
@@ -44,7 +43,3 @@ def _query(dialect: Dialect, name: str, columns: tuple[str, ...]) -> str:
     if known not in _known:
         _known[known] = str(select(*(t.readable[name].c[column] for column in columns)).compile(dialect=dialect))
     return _known[known]
-
-
-def _arrow_type(column: ColumnElement[Any]) -> pa.DataType:
-    return pa.string() if isinstance(column.type, Text) else pa.int64()

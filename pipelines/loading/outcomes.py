@@ -40,7 +40,9 @@ class Outcomes:
         refused = [(row, r) for row, r in results if r.state == "refused"]
         self.set_aside([(row, reasons_of(r, row.body, self._origins)) for row, r in refused], "load")
         known_now = [(row, r) for row, r in results if row.elsewhere and r.state not in UNDECIDED and not row.change]
-        self._repeats.note([as_repeat(row, _elsewhere(r.state), r.resource_id) for row, r in known_now])
+        there = (*LANDED, "undone")  # reported of a row whose record belongs to another batch as unchanged
+        states = [(row, "unchanged" if r.state in there else r.state, r.resource_id) for row, r in known_now]
+        self._repeats.note([as_repeat(*each) for each in states])
 
     def set_aside(self, rows: Sequence[tuple[Row, Sequence[Reason]]], stage: str) -> None:
         """Write rows down as rejects of a stage, each with its reasons."""
@@ -78,8 +80,3 @@ def _tells(row: Row, result: Result, record: KnownRecord) -> bool:
     same = (record.generation, record.content_hash) == (row.generation, row.content_hash)
     fact = result.state not in UNDECIDED and not (row.replaces and result.state == "refused")
     return same and fact and record.state in UNDECIDED
-
-
-def _elsewhere(state: str) -> str:
-    """Return the state to report for a row whose record belongs to another batch, given that record's state."""
-    return "unchanged" if state in (*LANDED, "undone") else state

@@ -54,8 +54,12 @@ def take_back_superseded(book: Book) -> None:
     old = {version: Made.of(version) for version in standing if _is_superseded(version, known.get(version.key))}
     refused = _take_back(book, old)
     there = _there(book, list(refused), old)
-    moved = {each: old[each]._replace(resource_id=ids[0]) for each, ids in there.items() if _moved(each, ids)}
-    gone = [each for each, ids in there.items() if refused[each] in NOT_THERE and not _elsewhere(each, ids)]
+    moved = {
+        each: old[each]._replace(resource_id=ids[0])
+        for each, ids in there.items()
+        if len(ids) == 1 and ids[0] != each.resource_id
+    }
+    gone = [each for each, ids in there.items() if refused[each] in NOT_THERE and {*ids} <= {each.resource_id}]
     withdrawn(book.load.ledger, book.load.batch.target, gone, "gone")
     left = len(refused) - len(gone) - len(moved) + len(_take_back(book, moved))
     if left:
@@ -88,15 +92,6 @@ def _there(book: Book, versions: Sequence[Former], old: Mapping[Former, Made]) -
     except NoResult:
         return {}  # the next run takes them back
     return {version: found[old[version].value] for version in versions}
-
-
-def _elsewhere(version: Former, ids: Sequence[str]) -> bool:
-    """True if the target has a version's identifier under another id than the ledger knows."""
-    return any(each != version.resource_id for each in ids)
-
-
-def _moved(version: Former, ids: Sequence[str]) -> bool:
-    return len(ids) == 1 and ids[0] != version.resource_id
 
 
 def _changes(book: Book) -> Changes:

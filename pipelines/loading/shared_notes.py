@@ -129,7 +129,7 @@ class _InTurns:
             except TargetUnusable as error:
                 sent.unusable = str(error)
         for at, row in enumerate(rows):
-            sent.results.setdefault(at, _unsent(row))
+            sent.results.setdefault(at, Result("in_doubt" if row.intended else "planned"))
         return sent
 
     def _turn(self, rows: Sequence[Row], groups: Sequence[Group | None], left: list[int], sent: Sent) -> list[int]:
@@ -163,16 +163,12 @@ def _heads(
     return set(heads.values())
 
 
-def _unsent(row: Row) -> Result:
-    return Result("in_doubt" if row.intended else "planned")
-
-
 # -- rows and their notes
 
 
 def group_of(row: Row, zone: ZoneInfo) -> Group | None:
     """Patient and local day of a response; None when it names an encounter or a note of its own."""
-    if row.patient_id is None or _names_its_note(row.body):
+    if row.patient_id is None or '"encounter":' in row.body or any(map(_is_note_id, _extensions(row.body))):
         return None
     at = row.source_at or row.first_attempt_at
     if f'"authored":"{at[:10]}"' in row.body:  # a date, which is that day everywhere
@@ -187,10 +183,6 @@ def in_note(row: Row, note: str | None) -> Row:
     if _extensions(row.body):
         return row._replace(body=row.body.replace('"extension":[', f'"extension":[{note},', 1))
     return row._replace(body=f'{row.body[:-1]},"extension":[{note}]}}')
-
-
-def _names_its_note(body: str) -> bool:
-    return '"encounter":' in body or any(_is_note_id(each) for each in _extensions(body))
 
 
 def _extensions(body: str) -> list[dict[str, Any]]:

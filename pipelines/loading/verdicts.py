@@ -74,11 +74,8 @@ class Verdicts:
 
     def _is_of_another_feed(self, row: Row, record: KnownRecord) -> bool:
         other = not self.batch.remap and self.own(row, record) and record.feed_hash != self.batch.feed.hash
-        return other and not self._is_set_aside(row)
-
-    def _is_set_aside(self, row: Row) -> bool:
-        """True if a row is a reject that waits for a person. It is judged by the policy again."""
-        return self._has_reject(row, *OPEN)
+        # A reject that waits for a person is judged by the policy again.
+        return other and not self._has_reject(row, *OPEN)
 
     def _policy(self, row: Row, record: KnownRecord) -> str:
         """Return what the feed does with other content under a known key. An older file takes nothing back that a newer
@@ -108,7 +105,7 @@ class Verdicts:
         """True if this very row came before, and what came later has changed its record or closed its reject since."""
         if self.own(row, record):
             return False
-        return self._was_changed_since(row, record) or self._reject_is_closed(row)
+        return self._was_changed_since(row, record) or self._has_reject(row, "closed")
 
     def _was_changed_since(self, row: Row, record: KnownRecord) -> bool:
         if not self._came_before:
@@ -121,9 +118,6 @@ class Verdicts:
         """Return when a row of a batch's file had its first outcome, where its record was, or is, from another line."""
         query = self._appearances(batch_id).where(t.repeat.c.line == line, t.repeat.c.key == key)
         return next((str(at) for (at,) in self._ledger.read(query.limit(1))), None)
-
-    def _reject_is_closed(self, row: Row) -> bool:
-        return self._has_reject(row, "closed")
 
     def _has_reject(self, row: Row, *states: str) -> bool:
         """True if this very row has a reject in one of these states."""
@@ -179,15 +173,13 @@ class Verdicts:
         """A known record as a row to send: with its generation and its first moment."""
         doubtful = record.state not in NOT_THERE
         stays = doubtful or record.state == "planned"
+        # An earlier version that still stands is to be taken back once this one is there.
+        supersedes = record.generation > 1 and earlier_versions(self._ledger, *self._of, [record.key])
         return row._replace(
             generation=record.generation,
             first_attempt_at=record.first_attempt_at or row.first_attempt_at,
             known=True,
             intended=doubtful,
             elsewhere=stays and not self.own(row, record),
-            change="again" if record.generation > 1 and self._supersedes(record.key) else "",
+            change="again" if supersedes else "",
         )
-
-    def _supersedes(self, key: str) -> bool:
-        """True if an earlier version still stands, to be taken back once this one is there."""
-        return bool(earlier_versions(self._ledger, *self._of, [key]))

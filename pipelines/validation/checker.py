@@ -40,13 +40,9 @@ class Checker:
         every = [*records(chunk, self._kind)]
         self._bodies.look_at(every)
         for rows in every:
-            self._take(rows)
+            if not (self._take_sound(rows[0]) if len(rows) == 1 else self._take_together(rows)):
+                self._take_any(rows)
         return self._sorted.checked(dict(self._inspected.warnings))
-
-    def _take(self, rows: list[Row]) -> None:
-        """Take a record: one row, or several of a grouped kind, which may be in the file more than once as a whole."""
-        if not (self._take_sound(rows[0]) if len(rows) == 1 else self._take_together(rows)):
-            self._take_any(rows)
 
     def _take_sound(self, row: Row) -> bool:
         """Accept the record of a single row. False, and nothing is done, if there is anything to say about it."""
@@ -73,6 +69,7 @@ class Checker:
         return True
 
     def _take_any(self, rows: list[Row]) -> None:
+        """Take a record of one row, or of several, which may be in the file more than once as a whole."""
         first, (rows, *repeats) = rows[0], repeated(rows)
         every = [row for part in (rows, *repeats) for row in part]
         values = [self._bodies.values(row) for row in rows if row.record]

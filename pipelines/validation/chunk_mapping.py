@@ -137,7 +137,7 @@ def _write_rows(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
     hashes = [sha(record) for record in records]
     faults: list[str | None] = [None] * len(records)
     for row, found in wrong.items():
-        faults[row] = dump([_reason("map", fault) for fault in found])
+        faults[row] = dump([("map", f.fault.rule, f.element, f.column, f.fault.message) for f in found])
         hashes[row] = sha(chunk.raw[row])
     sound, formerly = [False] * len(records), [former.get(row) for row in range(len(records))]
     out.add_columns(chunk.line, chunk.lines, keys, times, records, hashes, faults, chunk.raw, sound, formerly)
@@ -207,10 +207,6 @@ def _hashes_by(former: Mapper, rows: Sequence[Any]) -> list[str]:
     of_rows = enumerate(zip(*every, strict=True))
     none = " ".join([NO_HASH] * len(every))
     return [none if place in mapped.faults else " ".join(map(sha, records)) for place, records in of_rows]
-
-
-def _reason(stage: str, found: Found) -> tuple[Any, ...]:
-    return stage, found.fault.rule, found.element, found.column, found.fault.message
 
 
 def _write_resources(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:

@@ -160,7 +160,8 @@ def _as_they_stand(mapped: Path, repeats: Path, shown: Sequence[str] = SHOWN) ->
     """The rows of an ungrouped kind in the order of the file: only of keys that come more than once is more asked.
     Rows are told by their places: in a joined file their lines, which are those of the second, are in no order.
     """
-    found_again = (row for batch in spill.batches(repeats, BATCH, REPEATS.names) for row in _rows_of(batch))
+    columns = (batch.columns for batch in spill.batches(repeats, BATCH, REPEATS.names))
+    found_again = (row for some in columns for row in zip(*(column.to_pylist() for column in some), strict=True))
     ahead, begin = next(found_again, None), 0
     for batch in spill.batches(mapped, ROWS, shown):
         found = dict[int, tuple[Any, ...]]()
@@ -172,10 +173,6 @@ def _as_they_stand(mapped: Path, repeats: Path, shown: Sequence[str] = SHOWN) ->
         yield pa.record_batch([*batch.columns, *more.columns], names=[*shown, *FOUND.names])
         begin += batch.num_rows
     repeats.unlink()
-
-
-def _rows_of(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    return zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def chunks(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:

@@ -45,9 +45,10 @@ class SoundCells:
     def note(self, cells: Sequence[Any]) -> None:
         """Remember the cells of a sound record, and which columns it fills."""
         there = [place for place, cell in enumerate(cells) if cell is not None]
-        if not all(_is_judged_alone(self._columns[place]) for place in there):
+        shapes = {place: self._columns[place].shape for place in there}
+        if not all(isinstance(shape, tuple) or shape in ALONE for shape in shapes.values()):
             return
-        compared = tuple(place for place in there if self._columns[place].shape in COMPARED)
+        compared = tuple(place for place, shape in shapes.items() if shape in COMPARED)
         self._compared[tuple(map(type, cells))] = compared
         for place in compared:
             if len(self._seen[place]) >= self.MOST:
@@ -168,10 +169,6 @@ def are_plain(records: Sequence[str]) -> bool:
     """True if no cell of some records, as JSON arrays, can be empty or hold a control character."""
     together = "\n".join(records)
     return '[""' not in together and ',""' not in together and not is_unplain(together.encode())
-
-
-def _is_judged_alone(column: Column) -> bool:
-    return isinstance(column.shape, tuple) or column.shape in ALONE
 
 
 def _with_items(body: Mapping[str, Any], texts: list[bytes]) -> bytes:

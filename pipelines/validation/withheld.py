@@ -194,7 +194,8 @@ def _unconfirmed(session: Session, feed: Feed, batch_id: str, validated: Validat
     payments = validated.records - validated.skipped
     if not validated.copayments or validated.without_claim[0] or payments < FEWEST:
         return None
-    if _was_sent(session, batch_id) or _has_had_some(session, feed, batch_id):
+    # Rows of it are in the ledger if an earlier version began to load it.
+    if session.ledger.row_counts(session.target, batch_id) or _has_had_some(session, feed, batch_id):
         return None
     if is_confirmed(session.ledger, session.target, batch_id, COPAYMENTS, feed):
         return None
@@ -203,11 +204,6 @@ def _unconfirmed(session: Session, feed: Feed, batch_id: str, validated: Validat
         f"feed {feed.name} never had any: nothing was sent. If they are copayments: chartferry {COPAYMENTS} {batch_id}"
         ', or copayments = "all" in the feed file. If not, map claim_id with when, or not at all'
     )
-
-
-def _was_sent(session: Session, batch_id: str) -> bool:
-    """True if rows of the batch are in the ledger, as of one that an earlier version began to load."""
-    return bool(session.ledger.row_counts(session.target, batch_id))
 
 
 def _has_had_some(session: Session, feed: Feed, batch_id: str) -> bool:

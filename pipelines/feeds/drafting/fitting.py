@@ -44,15 +44,6 @@ def _person(seen: Seen) -> bool:
     return seen.look == "text" or (seen.look == "number" and named)
 
 
-def _patient(seen: Seen) -> bool:
-    """Ids, no names of persons: those are in a column of their own."""
-    return _reference(seen) and not set(seen.words) & NEVER
-
-
-def _time(seen: Seen) -> bool:
-    return seen.is_time or seen.is_unix or (seen.days and bool(set(seen.words) & TIME_WORDS))
-
-
 def _amount(seen: Seen) -> bool:
     """Numbers, unless they are days or moments by name and value."""
     is_time = seen.days or seen.is_unix
@@ -69,10 +60,6 @@ def _is_id_of_comment(seen: Seen) -> bool:
     return bool(words & ID_WORDS) and words - ID_WORDS <= {"comment", "comments", "note", "notes"}
 
 
-def _code(seen: Seen) -> bool:
-    return seen.look in ("text", "number") and seen.distinct <= FEW
-
-
 def _status(seen: Seen) -> bool:
     return seen.look == "text" and seen.distinct <= FEW
 
@@ -84,7 +71,7 @@ def _response(seen: Seen) -> bool:
 
 
 _BY_NAME: Mapping[str, Callable[[Seen], bool]] = {
-    "patient_id": _patient,
+    "patient_id": lambda seen: _reference(seen) and not set(seen.words) & NEVER,  # no names: those have a column
     "response_id": _response,
     "requester_id": _person,
     "owner_id": _person,
@@ -103,10 +90,10 @@ _BY_NAME: Mapping[str, Callable[[Seen], bool]] = {
 _BY_SHAPE: Mapping[str, Callable[[Seen], bool]] = {
     "key": _key,
     "reference": _reference,
-    "time": _time,
+    "time": lambda seen: seen.is_time or seen.is_unix or (seen.days and bool(set(seen.words) & TIME_WORDS)),
     "amount": _amount,
     "number": _amount,
     "text": _text,
     "labels": lambda seen: seen.look == "text",
-    "code": _code,
+    "code": lambda seen: seen.look in ("text", "number") and seen.distinct <= FEW,
 }

@@ -44,7 +44,7 @@ def _unlike(path: Path) -> list[Content]:
     """The file, or the files of an archive: one of those whose names differ in their figures alone."""
     found: dict[str, Content] = {}
     for content in contents(path, path.name).files:
-        found.setdefault(_without_figures(Path(content.file_name).name), content)
+        found.setdefault(re.sub(r"[\d_\-]+", "", Path(content.file_name).name).lower(), content)
     return list(found.values())
 
 
@@ -65,10 +65,6 @@ def _others_inside(export: Export) -> Iterator[str]:
 
 
 _NAMED = 5
-
-
-def _without_figures(name: str) -> str:
-    return re.sub(r"[\d_\-]+", "", name).lower()
 
 
 def _records_inside(export: Export) -> Iterator[str]:

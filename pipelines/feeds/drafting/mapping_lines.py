@@ -48,7 +48,7 @@ def column_lines(
                 yield Entry(column.name, as_toml(ASKED), f"required; {hint}", is_active=False, section="columns")
         elif column.name == "claim_id":
             yield from _claim(choice, columns, export)
-        elif column.name == "group_id" and choice.seen.codes and not _has_ids(choice.seen):
+        elif column.name == "group_id" and choice.seen.codes and not any(map(str.isdigit, "".join(choice.seen.codes))):
             note = "names, no Group ids: with a crosswalk they can be taken"
             source = source_of(choice.seen, export)
             yield Entry(column.name, source, "", note, (choice.seen,), is_active=False, section="columns")
@@ -60,10 +60,6 @@ def column_lines(
             yield Entry(column.name, source_of(seen, export), doubt, "", (seen,), is_active=False, section="columns")
         else:
             yield _line(column, choice, columns, export, clocks.get(column.name))
-
-
-def _has_ids(seen: Seen) -> bool:
-    return any(sign.isdigit() for code in seen.codes for sign in code)
 
 
 def _panel(columns: Sequence[Seen]) -> Entry | None:
@@ -289,15 +285,10 @@ def answer_maps(lines: Sequence[Entry]) -> Iterator[Entry]:
 
 def may_be_question(seen: Seen) -> bool:
     """True if a column may hold answers: no times, links, addresses or facts of the survey itself."""
-    if seen.look in ("nothing", "time", "clock", "link") or seen.is_constant or _looks_like_a_key(seen):
+    if seen.look in ("nothing", "time", "clock", "link") or seen.is_constant or is_survey_fact(seen.words):
         return False
-    if any("@" in cell for cell in seen.cells):
-        return False
-    return not is_survey_fact(seen.words)
-
-
-def _looks_like_a_key(seen: Seen) -> bool:
-    return seen.is_key and seen.rows >= _ENOUGH and not any(" " in cell for cell in seen.cells)
+    looks_like_a_key = seen.is_key and seen.rows >= _ENOUGH and not any(" " in cell for cell in seen.cells)
+    return not looks_like_a_key and not any("@" in cell for cell in seen.cells)
 
 
 _ENOUGH = 8

@@ -45,11 +45,9 @@ def _form(cell: str) -> str:
     if _NUMBER.fullmatch(cell):
         return "9"
     prefix = _PREFIX.match(cell)
-    return (prefix[0] if prefix else "") + _RUN.sub(_sign, cell[prefix.end() if prefix else 0 :])
-
-
-def _sign(run: re.Match[str]) -> str:
-    return "9" if run[0].isdigit() else "a"
+    return (prefix[0] if prefix else "") + _RUN.sub(
+        lambda run: "9" if run[0].isdigit() else "a", cell[prefix.end() if prefix else 0 :]
+    )
 
 
 _NUMBER = re.compile(r"[^\w.,]*(?:\d{1,3}(?:[., '\u00a0\u2019]\d{3})+|\d+)(?:[.,]\d*)?[^\w.,]*")

@@ -44,7 +44,9 @@ class Lines:
         try:
             while line := again.popleft() if again else readline(limit):
                 if len(line) >= limit:
-                    raise Unreadable(f"{self._name}: line {self._counted.lines + 1} {_endless(line)}")
+                    endless = line.endswith("\0" * FEW_ZEROS)
+                    said = f"has {ZEROS}" if endless else f"is longer than 2 MiB; {NOT_ROWS}"
+                    raise Unreadable(f"{self._name}: line {self._counted.lines + 1} {said}")
                 self._counted.lines += 1
                 if self._counted.lines == 1:
                     line = line.removeprefix("\ufeff")
@@ -100,8 +102,3 @@ class Lines:
         """Put back the last lines that were read: `read` begins with them."""
         self._again.extendleft(reversed(lines))
         self._counted.lines -= len(lines)
-
-
-def _endless(line: str) -> str:
-    """Return the fault of a line without an end: zero bytes, or more than 2 MiB."""
-    return f"has {ZEROS}" if line.endswith("\0" * FEW_ZEROS) else f"is longer than 2 MiB; {NOT_ROWS}"

@@ -69,7 +69,7 @@ class Columns:
         answered = ids_of(cells[place]) if place < len(cells) else None
         own = [cell for place, cell in enumerate(cells) if place not in self.places.values()]
         cut = self._lead.match(raw) if self._lead else None
-        return answered, own, raw[cut.end() :] if cut else self._written(own, raw)
+        return answered, own, raw[cut.end() :] if cut else csv_text(own, self._dialect) + raw[len(raw.rstrip("\r\n")) :]
 
     def off_text(self, raw: str) -> tuple[str | None, str]:
         """Take the marks off a row whose fields cannot be told apart: only leading marks can be taken off it."""
@@ -77,9 +77,6 @@ class Columns:
         if cut is None:
             return None, raw
         return ids_of(cut[1 + self.places[REJECT_ID]].strip(self._dialect["quotechar"] or " ")), raw[cut.end() :]
-
-    def _written(self, cells: list[str], raw: str) -> str:
-        return csv_text(cells, self._dialect) + raw[len(raw.rstrip("\r\n")) :]
 
 
 def _leading_fields(number: int, feed: FeedFile) -> re.Pattern[str]:

@@ -179,10 +179,6 @@ _EXACT = 1e16
 """Python writes floats from here on without a decimal."""
 
 
-def _flag(value: bool) -> str:
-    return "true" if value else "false"
-
-
 def _decoded(value: bytes) -> str | None:
     try:
         return value.decode()
@@ -193,6 +189,6 @@ def _decoded(value: bytes) -> str | None:
 _WRITERS: dict[str, Callable[[Any], str | None]] = {
     **dict.fromkeys(("string", "large_string", "string_view"), str),
     **dict.fromkeys(("binary", "large_binary", "binary_view"), _decoded),
-    "bool": _flag,
+    "bool": lambda value: "true" if value else "false",
 }
 """The writers of values, by the name of their type in Arrow."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
 from fhir_service.interface.times import instant_text, normal_time
@@ -69,7 +69,8 @@ class Times:
         self._readers: list[tuple[Callable[[str], date | None], int, int]] = [(_iso_time, *years)]
         for form in conventions.dates:
             of_form = (conventions.years or UNIX_YEARS) if form == UNIX else years
-            numbered = _since_1904 if form == EXCEL and conventions.days_since == 1904 else _NUMBERED.get(form)
+            since_1904 = form == EXCEL and conventions.days_since == 1904
+            numbered = partial(_day_count, begins=FROM_1904) if since_1904 else _NUMBERED.get(form)
             self._readers.append((numbered or reader_of_form(form), *of_form))
         self._day = lru_cache(DAYS_REMEMBERED)(_look_at)
         # To know it takes as long as to read many times, and only those without an offset ask for it.
@@ -170,10 +171,6 @@ def _iso_time(text: str) -> date | None:
     micros = f".{(fraction + '00000')[:6]}" if fraction and second else ""
     offset = "" if not offset else "+00:00" if offset in "Zz" else offset
     return datetime.fromisoformat(f"{day}T{minute}{second or ':00'}{micros}{offset}")
-
-
-def _since_1904(text: str) -> date | None:
-    return _day_count(text, FROM_1904)
 
 
 def _day_count(text: str, begins: int = 0) -> date | None:
