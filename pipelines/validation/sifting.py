@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 
-from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.header import path_heads, unnamed_columns
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.reading.chunks import Chunk, Notice, RowReader
@@ -13,6 +12,8 @@ from pipelines.validation.outcome import Validated
 from pipelines.validation.totals import has_amount_total
 from pipelines.validation.trailer import Trailers
 
+MOST_HEADS = 1_000
+
 
 class Sifter:
     """Sifts the chunks of one file. trailers: to be asked when all amounts are known."""
@@ -20,7 +21,7 @@ class Sifter:
     def __init__(self, mapper: Mapper, reader: RowReader, received: Received) -> None:
         file, header = mapper.feed.file, reader.header
         self._mapper, self._reader = mapper, reader
-        self.trailers, self._heads = Trailers(mapper, header), Heads(mapper.feed, header)
+        self.trailers, self._heads = Trailers(mapper), set[str]()
         is_proved = file.trailer is not None or has_amount_total(received)
         is_own = header is not None and not reader.is_answer
         self._last = LastLine(mapper, file.numbers, is_proved) if is_own else None
@@ -36,7 +37,7 @@ class Sifter:
             if self._tables:
                 self._tables.take(chunk)
             found.rows += len(chunk.rows) + len(chunk.bad)
-            self._heads.note(chunk)
+            self._note_heads(chunk)
             yield chunk
 
     def count(self, found: Validated) -> None:
@@ -47,30 +48,17 @@ class Sifter:
         found.noticed += [Notice(line, REPEATED_HEADER, REPEATS) for line in counted.repeats]
         found.noticed += [*(self._tables.notices() if self._tables else ()), *reader.noticed]
         found.places = reader.places
-        found.unnamed_columns = self._heads.unnamed()
+        feed = self._mapper.feed
+        if reader.header is not None:
+            found.unnamed_columns = unnamed_columns(feed, reader.header)
+        elif feed.file.columns:
+            found.unnamed_columns = sorted(self._heads - path_heads(feed))
 
-
-class Heads:
-    """Gathers the columns that the feed does not name: of a CSV by its header, else what its objects begin with.
-
-    Whole resources are left aside; names are gathered up to a number that can still be listed.
-    """
-
-    MOST = 1000
-
-    def __init__(self, feed: Feed, header: list[str] | None) -> None:
-        self._feed, self._header = feed, header
-        self._names: set[str] = set()
-
-    def note(self, chunk: Chunk) -> None:
-        if self._header is None and len(self._names) < self.MOST:
-            resources = self._feed.file.resources
-            self._names.update(*(row for row in chunk.rows if not (resources and "resourceType" in row)))
-
-    def unnamed(self) -> list[str]:
-        if self._header is not None:
-            return unnamed_columns(self._feed, self._header)
-        return sorted(self._names - path_heads(self._feed)) if self._feed.file.columns else []
+    def _note_heads(self, chunk: Chunk) -> None:
+        """Gather what objects begin with, up to a number that can still be listed. Whole resources are left aside."""
+        if self._reader.header is None and len(self._heads) < MOST_HEADS:
+            resources = self._mapper.feed.file.resources
+            self._heads.update(*(row for row in chunk.rows if not (resources and "resourceType" in row)))
 
 
 def leave_out(chunk: Chunk, mapper: Mapper, found: Validated) -> None:

@@ -15,10 +15,9 @@ from pipelines.validation.outcome import Validated
 class Trailers:
     """Takes the trailer rows of a file out of its chunks, and compares what the last of them says."""
 
-    def __init__(self, mapper: Mapper, header: Sequence[str] | None) -> None:
+    def __init__(self, mapper: Mapper) -> None:
         self._says: Trailer | None = mapper.feed.file.trailer
         self.mapper = mapper
-        self._width = None if header is None else len(header)
         self._line: int | None = None
         self._last_row = 0
         self._totals: dict[str, Any] = {}
@@ -31,9 +30,10 @@ class Trailers:
             self._note(chunk.rows[place], chunk.line[place])
             found.not_taken += chunk.drop(place)
         ragged = [row for row in chunk.bad if row.cells]
-        for place in reversed(self._places([row.padded(self._width or 0) for row in ragged])):
+        padded = [row.padded(self.mapper.width) for row in ragged]
+        for place in reversed(self._places(padded)):
             row = ragged[place]
-            self._note(row.padded(self._width or 0), row.line)
+            self._note(padded[place], row.line)
             found.not_taken += row.lines
             chunk.drop_bad(row)
         self._last_row = max([self._last_row, *chunk.line, *(row.line for row in chunk.bad)])

@@ -37,13 +37,7 @@ def head(path: Path, guess: Guess, export: Export) -> Iterator[Line]:
     if export.form != "csv" or not export.file_name.lower().endswith(".csv"):
         yield Entry("format", as_toml(export.form))
     yield from _encoding(export)
-    for line in export.keys:
-        if line.startswith("#"):
-            yield line
-            continue
-        key, _, value = line.partition(" = ")
-        value, _, doubt = value.partition("  # DECIDE: ")
-        yield Entry(key, value, doubt)
+    yield from export.keys
     if not export.is_objects:
         yield from _written(export)
 

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipelines.feeds.drafting.entries import as_toml
+from pipelines.feeds.drafting.entries import Entry, Line, as_toml
 from pipelines.feeds.drafting.joining import joined_of
 from pipelines.feeds.drafting.sniffing import Export, look_at_text, of_rows
 from pipelines.feeds.drafting.tables import ROWS
@@ -89,10 +89,12 @@ def _look_at_workbook(path: Path) -> Export:
     book = Workbook(path, path.name)
     shown = [sheet.name for sheet in book.sheets if sheet.is_shown]
     keys: dict[str, Any] = {"sheet": shown[0]} if len(shown) > 1 else {}
-    said = [f"sheet = {as_toml(shown[0])}  # DECIDE: it also has {', '.join(map(as_toml, shown[1:]))}"] if keys else []
+    said = list[Line]()
+    if keys:
+        said.append(Entry("sheet", as_toml(shown[0]), f"it also has {', '.join(map(as_toml, shown[1:]))}"))
     if book.is_1904:
         keys["dates_since"] = 1904
-        said.append("dates_since = 1904  # DECIDE: the dates count from 1904; are they right in the workbook?")
+        said.append(Entry("dates_since", "1904", "the dates count from 1904; are they right in the workbook?"))
     with WorkbookReader(path, path.name, _feed(header=0, **keys)) as reader:
         found = [(line, _without_title(cells)) for line, cells, _ in islice(reader.rows(), ROWS)]
         if not found:

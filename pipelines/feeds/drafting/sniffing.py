@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 from fhir_service.interface.json_text import Malformed, parse_json
 from pipelines.feeds.drafting.encodings import decoded
@@ -25,8 +26,8 @@ class Export:
     the rows. extras: rows of totals and lines below a table, each with its line. again: lines where the table seems to
     begin again. titles: lines of titles above the header that comes again; between: above rows.
     file_name: of the file whose rows these are, without endings of compression. beside: names of the other files of
-    its archive. keys: further lines of the feed file. second: a table of the archive that belongs to this one, and on:
-    the column of each by which they are joined.
+    its archive. keys: further lines of the draft. second: a table of the archive that belongs to this one, and on: the
+    column of each by which they are joined.
     """
 
     form: str
@@ -47,7 +48,7 @@ class Export:
     between: list[int] = field(default_factory=list)
     file_name: str = ""
     beside: list[str] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
+    keys: list[Any] = field(default_factory=list)
     second: "Export | None" = None
     on: tuple[str, str] = ("", "")
 

@@ -5,8 +5,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 
 from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.reading.dialect import mending_key
 from pipelines.feeds.reading.marks import MARKS
-from pipelines.feeds.reading.mending import mending_key
 from pipelines.feeds.terms.names import named_columns
 from pipelines.feeds.terms.paths import Path, parse_path
 from pipelines.home.batch import Unreadable, shown

@@ -21,11 +21,9 @@ from pipelines.feeds.reading.broken import (
     unreadable,
 )
 from pipelines.feeds.reading.chunks import CHUNK_SIZE, Chunk
-from pipelines.feeds.reading.dialect import dialect, mended
-from pipelines.feeds.reading.lines import LONGEST_LINE, NOT_ROWS
+from pipelines.feeds.reading.dialect import dialect, mended, mending_key
+from pipelines.feeds.reading.lines import LONGEST_LINE, NOT_ROWS, TextReader
 from pipelines.feeds.reading.marks import BAD_ID, DAMAGED, REJECT_ID, Columns
-from pipelines.feeds.reading.mending import mending_key
-from pipelines.feeds.reading.text_reader import TextReader
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.names import named_columns, position_header
 from pipelines.feeds.terms.texts import composed

@@ -1,11 +1,16 @@
-"""The row format of a feed, as Python's `csv` takes it."""
+"""The row format of a feed, as Python's `csv` takes it, and others that would mend a row or a header.
+
+Nothing of a line is repeated: a supposed header may be a row.
+"""
 
 import csv
 import json
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.texts import composed
 
 WAYS: tuple[dict[str, Any], ...] = (
     {"skip_spaces": True},
@@ -14,6 +19,8 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"quote": "'", "skip_spaces": True},
 )
 """Other ways to write rows, which a row may show: the feed file takes each by these keys."""
+DELIMITERS = (",", ";", "\t", "|", "^", " ")
+QUOTES = ("'", '"')
 
 
 def dialect(feed: FeedFile) -> dict[str, Any]:
@@ -56,3 +63,40 @@ def _width(raw: str, feed: FeedFile) -> int:
     except csv.Error:
         return 0
     return len(rows[0]) if len(rows) == 1 else 0
+
+
+# -- a header that lacks names
+
+
+def mending_key(lines: Sequence[str], feed: FeedFile, names: Collection[str]) -> str | None:
+    """Return the keys to set, as TOML, or None where no other way to read the lines has all the names."""
+    wanted = {name.casefold() for name in names}
+    for changes in _ways(feed):
+        other = feed.model_copy(update=changes)
+        if not can_be_read(other):
+            continue
+        how = dialect(other)
+        for number, line in enumerate(lines, 1):
+            if wanted <= _cells(line, how):
+                said = {**changes, **({"header": number} if number != feed.header else {})}
+                if not said:
+                    return None  # the names differ in their spelling alone
+                return " and ".join(f"{key} = {json.dumps(value)}" for key, value in said.items())
+    return None
+
+
+def _ways(feed: FeedFile) -> list[dict[str, Any]]:
+    """Changes of delimiter, quotes and the spaces before these, the smallest first."""
+    spaces: list[dict[str, Any]] = [] if feed.skip_spaces else [{"skip_spaces": True}]
+    quotes = [{"quote": quote} for quote in QUOTES if quote != feed.quote]
+    delimiters = [{"delimiter": sign} for sign in DELIMITERS if sign != feed.delimiter]
+    return [{}, *spaces, *quotes, *delimiters, *({**sign, **more} for sign in delimiters for more in spaces)]
+
+
+def _cells(line: str, how: dict[str, Any]) -> set[str]:
+    try:
+        return {
+            composed(cell.strip().removeprefix("\ufeff")).casefold() for cell in next(csv.reader([line], **how), [])
+        }
+    except csv.Error:
+        return set()

@@ -1,11 +1,13 @@
-"""The physical lines of a text, each kept until the row that it is in is whole."""
+"""A file of text, read line by line: each line is kept until the row that it is in is whole."""
 
+import codecs
 from collections import deque
 from collections.abc import Iterator, Sequence
 from io import StringIO
+from typing import Self
 
-from pipelines.feeds.reading.chunks import LONGEST_ROW, Counted
-from pipelines.feeds.reading.opening import FEW_ZEROS, NAME_THE_ENCODING, ZEROS, open_text
+from pipelines.feeds.reading.chunks import LONGEST_ROW, Counted, RowReader
+from pipelines.feeds.reading.opening import FEW_ZEROS, NAME_THE_ENCODING, ZEROS, first_lines, open_text
 from pipelines.feeds.reading.packed import Content
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
@@ -102,3 +104,34 @@ class Lines:
         """Put back the last lines that were read: `read` begins with them."""
         self._again.extendleft(reversed(lines))
         self._counted.lines -= len(lines)
+
+
+class TextReader(RowReader):
+    """Reads the rows of a text."""
+
+    def __init__(self, content: Content, feed: FeedFile) -> None:
+        super().__init__(content.name, feed)
+        self._content = content
+
+    def begin(self) -> None:
+        """Go to the first row."""
+
+    def __enter__(self) -> Self:
+        self._lines = Lines(self._content, self.feed, self.counted)
+        try:
+            self.begin()
+        except BaseException:
+            self._lines.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lines.close()
+
+    @property
+    def has_mark(self) -> bool:
+        with self._content.open() as file:
+            return file.read(3) == codecs.BOM_UTF8
+
+    def first_lines(self) -> Sequence[str]:
+        return first_lines(self._content, self.feed)

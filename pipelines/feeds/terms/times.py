@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from functools import lru_cache, partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from fhir_service.interface.times import instant_text, normal_time
 from pipelines.feeds.terms.columns import Fault
@@ -54,13 +54,6 @@ def time(text: str, conventions: Conventions) -> object:
     return times_of(conventions)(text)
 
 
-class _Day(NamedTuple):
-    """What is known of a day. is_odd: programs write it for none."""
-
-    year: int
-    is_odd: bool
-
-
 class Times:
     """Reads the times of a feed."""
 
@@ -72,7 +65,6 @@ class Times:
             since_1904 = form == EXCEL and conventions.days_since == 1904
             numbered = partial(_day_count, begins=FROM_1904) if since_1904 else _NUMBERED.get(form)
             self._readers.append((numbered or reader_of_form(form), *of_form))
-        self._day = lru_cache(DAYS_REMEMBERED)(_look_at)
         # To know it takes as long as to read many times, and only those without an offset ask for it.
         self._shift = lru_cache(DAYS_REMEMBERED)(lambda ordinal: _shift_on(ordinal, conventions.zone))
 
@@ -83,16 +75,15 @@ class Times:
                 found = read(text)
                 if found is None:
                     continue
-                day = self._day(found.toordinal())
-                if first <= day.year <= last or self._conventions.takes_any_day:
-                    return self._made(found, day)
+                if first <= found.year <= last or self._conventions.takes_any_day:
+                    return self._made(found)
             except (ValueError, OverflowError):
                 continue
             beyond = beyond or (first, last)
         return self._beyond(beyond) if beyond else self._no_time()
 
-    def _made(self, found: date, day: _Day) -> object:
-        if day.is_odd and not self._conventions.takes_any_day:
+    def _made(self, found: date) -> object:
+        if found.toordinal() in _ODD_DAYS and not self._conventions.takes_any_day:
             return self._made_of_odd(found)
         if not isinstance(found, datetime):
             return found.isoformat()
@@ -126,7 +117,7 @@ times_of = lru_cache(64)(Times)
 DAYS_REMEMBERED = 4096
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BEGINNING = "1970-01-01T00:00:00+00:00"
-_ODD_DAYS = (date(1900, 1, 1), date(1969, 12, 31), _EPOCH.date())
+_ODD_DAYS = {day.toordinal() for day in (date(1900, 1, 1), date(1969, 12, 31), _EPOCH)}
 """Days by which programs write none."""
 NO_DAY = Fault(
     "FEED-FILE-09",
@@ -134,11 +125,6 @@ NO_DAY = Fault(
     "empty cell, name its text in the feed file: empty = [...]; what was loaded with it before then stays unchanged",
 )
 """The fault of a time that is hardly meant: a typing error, another calendar, or a day in place of none."""
-
-
-def _look_at(ordinal: int) -> _Day:
-    day = date.fromordinal(ordinal)
-    return _Day(day.year, day in _ODD_DAYS)
 
 
 def _shift_on(ordinal: int, zone: tzinfo) -> timedelta | None:
