@@ -25,7 +25,7 @@ class Sifter:
         is_proved = file.trailer is not None or has_amount_total(received)
         is_own = header is not None and not reader.is_answer
         self._last = LastLine(mapper, file.numbers, is_proved) if is_own else None
-        self._tables = SecondTables(reader) if is_own else None
+        self._tables = SecondTables(reader)
 
     def sifted(self, chunks: Iterable[Chunk], found: Validated) -> Iterator[Chunk]:
         """The chunks without trailers and other rows that are no records; a row that may be cut off is a bad one."""
@@ -34,8 +34,7 @@ class Sifter:
             self.trailers.take(chunk, found)
             if self._last:
                 self._last.take(chunk, found)
-            if self._tables:
-                self._tables.take(chunk)
+            self._tables.take(chunk)
             found.rows += len(chunk.rows) + len(chunk.bad)
             self._note_heads(chunk)
             yield chunk
@@ -46,7 +45,7 @@ class Sifter:
         found.header, found.lines = counted.header, counted.lines
         found.not_taken += counted.blank + counted.of_repeats
         found.noticed += [Notice(line, REPEATED_HEADER, REPEATS) for line in counted.repeats]
-        found.noticed += [*(self._tables.notices() if self._tables else ()), *reader.noticed]
+        found.noticed += [*self._tables.notices(), *reader.noticed]
         found.places = reader.places
         feed = self._mapper.feed
         if reader.header is not None:

@@ -19,7 +19,8 @@ from pipelines.feeds.mapping.origins import Origins
 from pipelines.feeds.mapping.values import all_true
 from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk
-from pipelines.feeds.reading.readers import reader_of, tables_of
+from pipelines.feeds.reading.readers import reader_of
+from pipelines.feeds.reading.second_tables import SecondTables, left_out_by
 from pipelines.feeds.terms.columns import cents
 from pipelines.feeds.terms.record import Around
 
@@ -44,9 +45,9 @@ def sample_lines(feed: Feed, path: Path, rows: int, known: Any = None) -> Iterat
         mapper = Mapper(feed, reader.header, reader.name, first_lines=reader.first_lines)
         shown: Counter[str] = Counter()
         paid: Paid = {True: [], False: []}
-        width, tables = len(reader.header or ()), tables_of(reader, feed.file)
+        width, tables = len(reader.header or ()), SecondTables(reader, left_out_by(feed.file, reader.header))
         for chunk in reader.chunks():
-            if tables:
+            if not feed.file.join:  # whose reader looks by itself
                 tables.take(chunk)
             for line, lines in sorted(_chunk(mapper, chunk, rows - shown.total(), width, Seen(paid, known))):
                 yield f"{path.name}: {reader.places.of(line)}: {lines[0]}"

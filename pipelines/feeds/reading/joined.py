@@ -104,11 +104,9 @@ class JoinedReader(RowReader):
 
     def chunks(self) -> Iterator[Chunk]:
         before, alone = self._second.counted.lines, 0
-        is_own = self._first.header is not None and not self._first.is_answer
-        tables = SecondTables(self._first, left_out_by(self.feed, self._first.header)) if is_own else None
+        tables = SecondTables(self._first, left_out_by(self.feed, self._first.header))
         for chunk in self._first.chunks():
-            if tables:
-                tables.take(chunk)
+            tables.take(chunk)
             out = Chunk()
             for row, line, lines, raw in zip(chunk.rows, chunk.line, chunk.lines, chunk.raw, strict=True):
                 alone += self._join_row(out, row, line + before, lines, raw)
@@ -123,7 +121,7 @@ class JoinedReader(RowReader):
         self.counted.lines = before + counted.lines
         self.counted.header += counted.header
         self.counted.blank += counted.blank + counted.of_repeats
-        noticed = [*(tables.notices() if tables else ()), *self._first.noticed]
+        noticed = (*tables.notices(), *self._first.noticed)
         self.noticed += [each._replace(line=each.line and each.line + before) for each in noticed]
         self._note_repeats(counted.repeats, before)
         yield self._without_partner(alone)

@@ -46,11 +46,9 @@ class Partners:
 
         Raises Unreadable.
         """
-        held = 0
-        tables = SecondTables(second, is_left_out, self._name) if second.header is not None else None
+        held, tables = 0, SecondTables(second, is_left_out, self._name)
         for chunk in second.chunks():
-            if tables:
-                tables.take(chunk)
+            tables.take(chunk)
             held += chunk.size
             if held > MOST_HELD:
                 raise Unreadable(
@@ -61,7 +59,7 @@ class Partners:
                 self._add(Partner(row, line, lines, raw), key_of, alone)
             for bad in chunk.bad:
                 self._add(Partner(bad.cells, bad.line, bad.lines, bad.raw, bad.fault, bad.is_doubtful), key_of, alone)
-        self.noticed += tables.notices() if tables else ()
+        self.noticed += tables.notices()
 
     def _add(self, partner: Partner, key_of: "KeyOf", alone: "Twice | None") -> None:
         key = key_of(partner.row)

@@ -9,7 +9,6 @@ from pipelines.feeds.reading.marks import marked_form
 from pipelines.feeds.reading.packed import contents
 from pipelines.feeds.reading.parquet import ParquetReader
 from pipelines.feeds.reading.queried import QueriedReader
-from pipelines.feeds.reading.second_tables import SecondTables, left_out_by
 from pipelines.feeds.reading.tables import TableReader
 from pipelines.feeds.reading.text_files import text_reader
 from pipelines.feeds.reading.workbook import WorkbookReader
@@ -30,13 +29,6 @@ def form_of(path: Path, file_name: str, feed: Feed) -> str:
     if (form := form_by_name(file_name)) in TABLES:
         return form
     return form_by_name(contents(path, file_name, feed.file.files).files[0].file_name)
-
-
-def tables_of(reader: RowReader, file: FeedFile) -> SecondTables | None:
-    """The look for second tables in what a reader gives; None where it looks by itself, or where nobody is to."""
-    if reader.header is None or reader.is_answer or file.join:
-        return None
-    return SecondTables(reader, left_out_by(file, reader.header))
 
 
 def reader_of(path: Path, file_name: str, feed: Feed) -> RowReader:

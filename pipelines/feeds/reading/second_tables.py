@@ -47,13 +47,16 @@ class SecondTables:
     They are below a header that comes again behind a title, below a row that names other columns or another order, and,
     among payments, below a title: only a person knows that `Downtown` is a place and `Bounced checks` are no payments.
     A page number, a total or a line that `[skip]` leaves out is no title. Of other texts between rows the first is
-    noted. With `one_table` in the feed nothing is looked for. In an archive, each file begins anew.
+    noted. Nothing is looked for with `one_table` in the feed, among objects, and in a file that answers rejects. In an
+    archive, each file begins anew.
 
     joined: the name of a second file, whose rows are joined to payments and are none.
     """
 
     def __init__(self, reader: RowReader, is_left_out: IsLeftOut | None = None, joined: str = "") -> None:
         self._reader, self._is_left_out, self._joined = reader, is_left_out, joined
+        answers = reader.is_answer and not joined
+        self._is_off = reader.feed.one_table or reader.header is None or answers
         self._files, self._headers = 0, 0
         """How many files came before this one, and how many headers that came again."""
         self._are_payments = reader.feed.kind == "payments" and not joined
@@ -67,7 +70,7 @@ class SecondTables:
 
     def take(self, chunk: Chunk) -> None:
         """Look at the next rows; those of a second table become bad ones."""
-        if self._reader.feed.one_table:
+        if self._is_off:
             return
         hidden = _taken_out(chunk, self._is_left_out) if self._is_left_out else None
         self._take(chunk)
