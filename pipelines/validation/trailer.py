@@ -5,7 +5,6 @@ from decimal import Decimal
 from typing import Any
 
 from pipelines.feeds.mapping.mapping import Mapper
-from pipelines.feeds.mapping.values import all_true
 from pipelines.feeds.reading.chunks import Chunk
 from pipelines.feeds.terms.columns import cents
 from pipelines.feeds.terms.values import Trailer
@@ -41,7 +40,7 @@ class Trailers:
     def _places(self, rows: Sequence[Any]) -> list[int]:
         if not rows or self._says is None:
             return []
-        return [int(place) for place in all_true(self.mapper.rows(rows), self._says.when).nonzero()[0]]
+        return [int(place) for place in self.mapper.holds(self.mapper.rows(rows), self._says.when).nonzero()[0]]
 
     def _note(self, row: Any, line: int) -> None:
         """Keep the totals of a trailer row if it is the last one so far."""

@@ -9,11 +9,10 @@ from typing import Any
 
 from pipelines.feeds.drafting.entries import Entry, Line, as_toml
 from pipelines.feeds.drafting.joining import joined_of
-from pipelines.feeds.drafting.sniffing import Export, look_at_text, of_rows
+from pipelines.feeds.drafting.sniffing import HEAD, Export, look_at_text, of_rows
 from pipelines.feeds.drafting.tables import ROWS
 from pipelines.feeds.files.catalog import form_by_name
 from pipelines.feeds.reading.objects import ArrayReader
-from pipelines.feeds.reading.opening import BEGINNING
 from pipelines.feeds.reading.packed import Content, contents
 from pipelines.feeds.reading.parquet import ParquetReader
 from pipelines.feeds.reading.workbook import WorkbookReader
@@ -120,7 +119,7 @@ def _look_at_parquet(path: Path) -> Export:
 
 def _begins_an_array(content: Content) -> bool:
     with content.open() as file:
-        return file.read(BEGINNING).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
+        return file.read(HEAD).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
 
 
 def _look_at_array(content: Content) -> Export:

@@ -16,11 +16,9 @@ from fhir_service.interface.vocabulary import Needs
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.mapping.origins import Origins
-from pipelines.feeds.mapping.values import all_true
 from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk
-from pipelines.feeds.reading.readers import reader_of
-from pipelines.feeds.reading.second_tables import SecondTables, left_out_by
+from pipelines.feeds.reading.readers import chunks_apart, reader_of
 from pipelines.feeds.terms.columns import cents
 from pipelines.feeds.terms.record import Around
 
@@ -45,10 +43,8 @@ def sample_lines(feed: Feed, path: Path, rows: int, known: Any = None) -> Iterat
         mapper = Mapper(feed, reader.header, reader.name, first_lines=reader.first_lines)
         shown: Counter[str] = Counter()
         paid: Paid = {True: [], False: []}
-        width, tables = len(reader.header or ()), SecondTables(reader, left_out_by(feed.file, reader.header))
-        for chunk in reader.chunks():
-            if not feed.file.join:  # whose reader looks by itself
-                tables.take(chunk)
+        width = len(reader.header or ())
+        for chunk in chunks_apart(reader, feed.file):
             for line, lines in sorted(_chunk(mapper, chunk, rows - shown.total(), width, Seen(paid, known))):
                 yield f"{path.name}: {reader.places.of(line)}: {lines[0]}"
                 yield from (f"  {text}" for text in lines[1:])
@@ -68,7 +64,7 @@ def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, around: Seen) ->
     rows = chunk.rows[:most]
     taken = mapper.taken(mapper.rows(rows)) if rows else None
     trailer = mapper.feed.file.trailer
-    last = all_true(mapper.rows(rows), trailer.when) if rows and trailer else [False] * len(rows)
+    last = mapper.holds(mapper.rows(rows), trailer.when) if rows and trailer else [False] * len(rows)
     left_out: Sequence[bool] = mapper.left_out(mapper.rows(rows)).tolist() if rows else []
     wanted = []
     for place, row in enumerate(rows):
@@ -94,7 +90,7 @@ def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, around: Seen) ->
 def _bad(mapper: Mapper, row: BadRow, width: int) -> str:
     """What becomes of a row that could not be read."""
     trailer = mapper.feed.file.trailer
-    if trailer and row.cells and all_true(mapper.rows([row.padded(width)]), trailer.when)[0]:
+    if trailer and row.cells and mapper.holds(mapper.rows([row.padded(width)]), trailer.when)[0]:
         return "trailer"  # as an import takes it
     if row.is_ragged and mapper.left_out(mapper.rows([row.padded(width)]))[0]:
         return "left out"

@@ -22,7 +22,7 @@ from pipelines.feeds.terms.columns import MISSING, Column, Fault, amount, key, l
 from pipelines.feeds.terms.converting import converter, days_for_none
 from pipelines.feeds.terms.names import named_by, source_label
 from pipelines.feeds.terms.record import Found
-from pipelines.feeds.terms.values import Crosswalk, Value
+from pipelines.feeds.terms.values import Crosswalk, Test, Value
 from pipelines.home.batch import Unreadable
 
 Crosswalks = Mapping[Crosswalk, Mapping[str, str | Fault]]
@@ -114,6 +114,10 @@ class Mapper:
         for name, test in self.feed.file.skip.items():
             found |= all_true(rows, {name: test})
         return found
+
+    def holds(self, rows: Rows, tests: Mapping[str, Test]) -> NDArray[np.bool_]:
+        """For which rows all of these conditions hold."""
+        return all_true(rows, tests)
 
     def amounts(self, value: Value, rows: Rows) -> Cells:
         """A value as amounts, row by row."""

@@ -174,7 +174,6 @@ def _listed(parts: Sequence[Any]) -> object:
 
 
 def all_true(rows: Rows, tests: Mapping[str, Test]) -> NDArray[np.bool_]:
-    """For which rows all of these conditions hold."""
     found = np.ones(len(rows), dtype=bool)
     for name, test in tests.items():
         holds = each_distinct(rows.cells(name), test.holds, test.holds(None))

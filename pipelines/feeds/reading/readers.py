@@ -1,14 +1,15 @@
 """The reader of a received file, by its form and by what is in it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pipelines.feeds.files.catalog import Feed, form_by_name
-from pipelines.feeds.reading.chunks import RowReader
+from pipelines.feeds.reading.chunks import Chunk, RowReader
 from pipelines.feeds.reading.marks import marked_form
 from pipelines.feeds.reading.packed import contents
 from pipelines.feeds.reading.parquet import ParquetReader
 from pipelines.feeds.reading.queried import QueriedReader
+from pipelines.feeds.reading.second_tables import SecondTables, left_out_by
 from pipelines.feeds.reading.tables import TableReader
 from pipelines.feeds.reading.text_files import text_reader
 from pipelines.feeds.reading.workbook import WorkbookReader
@@ -29,6 +30,15 @@ def form_of(path: Path, file_name: str, feed: Feed) -> str:
     if (form := form_by_name(file_name)) in TABLES:
         return form
     return form_by_name(contents(path, file_name, feed.file.files).files[0].file_name)
+
+
+def chunks_apart(reader: RowReader, file: FeedFile) -> Iterator[Chunk]:
+    """The chunks of a reader, with rows of second tables rejected. The reader of a join looks for these itself."""
+    tables = SecondTables(reader, left_out_by(file, reader.header))
+    for chunk in reader.chunks():
+        if not file.join:
+            tables.take(chunk)
+        yield chunk
 
 
 def reader_of(path: Path, file_name: str, feed: Feed) -> RowReader:
