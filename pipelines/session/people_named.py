@@ -20,7 +20,7 @@ def people_named(received: Received, feed: Feed) -> dict[Crosswalk, set[str]]:
         for chunk in reader.chunks():
             rows = [*_rows(feed, chunk)]
             taken = mapper.taken(mapper.rows(rows))
-            mapper.map(mapper.rows(rows if taken is None else [rows[at] for at in taken.nonzero()[0]]))
+            mapper.map(mapper.rows([rows[at] for at in taken.nonzero()[0]]))
     return {walk: table.missed for walk, table in asked.items()}
 
 

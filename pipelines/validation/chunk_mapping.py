@@ -103,7 +103,7 @@ def _write_chunk(chunk: Chunk, mapper: Mapper, out: Gathered) -> int:
     """Return how many lines the feed does not take."""
     file = mapper.feed.file
     taken, not_taken = mapper.taken(mapper.rows(chunk.rows)), 0
-    if taken is not None and not taken.all():
+    if not taken.all():
         not_taken = sum(lines for lines, wanted in zip(chunk.lines, taken, strict=True) if not wanted)
         chunk = _pick(chunk, [int(place) for place in taken.nonzero()[0]])
     resources = [type(row) is dict and "resourceType" in row for row in chunk.rows] if file.resources else ()

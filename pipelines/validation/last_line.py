@@ -33,17 +33,15 @@ class LastLine:
         before, self._before = self._before, [row[-1] for row in chunk.rows]
         if any(row.raw[-1:] not in _ENDS for row in chunk.bad[-1:]):
             found.noticed.append(Notice(chunk.bad[-1].line, NO_END, OPEN))
-        if not chunk.raw or chunk.raw[-1][-1:] in _ENDS or not self._is_taken(chunk.rows[-1]):
+        if not chunk.raw or chunk.raw[-1][-1:] in _ENDS:
+            return
+        if not self._mapper.taken(self._mapper.rows(chunk.rows[-1:]))[0]:
             return
         found.noticed.append(Notice(chunk.line[-1], NO_END, OPEN))
         *others, last = [*before, *self._before]
         if not self._is_proved and may_be_cut(last, others, self._numbers):
             row, raw = chunk.rows.pop(), chunk.raw.pop()
             chunk.bad.append(BadRow(chunk.line.pop(), chunk.lines.pop(), raw, CUT_OFF, row, is_doubtful=True))
-
-    def _is_taken(self, row: Sequence[str]) -> bool:
-        taken = self._mapper.taken(self._mapper.rows([row]))
-        return taken is None or bool(taken[0])
 
 
 _ENDS = ("\n", "\r")

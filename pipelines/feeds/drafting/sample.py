@@ -62,17 +62,17 @@ def sample_lines(feed: Feed, path: Path, rows: int, known: Any = None) -> Iterat
 def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, around: Seen) -> list[tuple[int, list[str]]]:
     found = [(row.line, [_bad(mapper, row, width)]) for row in sorted(chunk.bad, key=attrgetter("line"))[:most]]
     rows = chunk.rows[:most]
-    taken = mapper.taken(mapper.rows(rows)) if rows else None
+    taken = mapper.taken(mapper.rows(rows))
     trailer = mapper.feed.file.trailer
-    last = mapper.holds(mapper.rows(rows), trailer.when) if rows and trailer else [False] * len(rows)
-    left_out: Sequence[bool] = mapper.left_out(mapper.rows(rows)).tolist() if rows else []
+    last = mapper.holds(mapper.rows(rows), trailer.when) if trailer else [False] * len(rows)
+    left_out = mapper.left_out(mapper.rows(rows))
     wanted = []
     for place, row in enumerate(rows):
         if last[place]:
             said = "trailer"
         elif left_out[place]:
             said = "left out"
-        elif taken is not None and not taken[place]:
+        elif not taken[place]:
             said = "not taken"
         elif mapper.feed.file.resources and "resourceType" in row:
             said = f"taken, a whole resource ({row['resourceType']})"

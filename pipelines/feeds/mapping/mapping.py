@@ -104,9 +104,9 @@ class Mapper:
     def rows(self, rows: Sequence[Any]) -> Rows:
         return Rows(rows, self._form)
 
-    def taken(self, rows: Rows) -> NDArray[np.bool_] | None:
-        """Return a filter of the rows that the feed takes; None for all."""
-        return all_true(rows, self.feed.file.take) if self.feed.file.take else None
+    def taken(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which rows the feed takes."""
+        return all_true(rows, self.feed.file.take)
 
     def left_out(self, rows: Rows) -> NDArray[np.bool_]:
         """For which rows one of the feed's conditions of rows that are no records holds."""
