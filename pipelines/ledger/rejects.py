@@ -113,13 +113,12 @@ def _answerable(
     """
     if not answers:
         return {}
-    reject, again = t.reject.c, t.resubmission.c
     wanted = sorted({name for names in answers.values() for name in names})
     states = states_of(ledger, of, batch_id, wanted)
-    resubmitted = select(again.line, again.reject_id).where(again.target == of[0], again.batch_id == batch_id)
-    before = {(line, name) for line, name in ledger.read_of(resubmitted, again.reject_id, wanted)}
-    own = select(reject.line, reject.reject_id).where(reject.target == of[0], reject.batch_id == batch_id)
-    before |= {(line, name) for line, name in ledger.read_of(own, reject.reject_id, wanted)}
+    resubmitted = select(_again.line, _again.reject_id).where(_again.target == of[0], _again.batch_id == batch_id)
+    before = {(line, name) for line, name in ledger.read_of(resubmitted, _again.reject_id, wanted)}
+    own = select(_reject.line, _reject.reject_id).where(_reject.target == of[0], _reject.batch_id == batch_id)
+    before |= {(line, name) for line, name in ledger.read_of(own, _reject.reject_id, wanted)}
     valid = {
         line: [
             name
@@ -133,26 +132,24 @@ def _answerable(
 
 def waiting_elsewhere(ledger: LedgerAccess, of: t.Of, batch_id: str, ids: Iterable[str]) -> set[str]:
     """Those of these rejects that another batch's record decides, whatever becomes of this batch's."""
-    reject = t.reject.c
-    query = select(reject.reject_id).where(reject.target == of[0], reject.state == "resubmitted")
-    waiting = [name for (name,) in ledger.read_of(query, reject.reject_id, ids)]
+    query = select(_reject.reject_id).where(_reject.target == of[0], _reject.state == "resubmitted")
+    waiting = [name for (name,) in ledger.read_of(query, _reject.reject_id, ids)]
     states = states_of(ledger, of, batch_id, waiting) if waiting else {}
     return {name for name, state in states.items() if state != "open"}
 
 
 def wait_on(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> None:
     """Note of open rejects that a record is on its way for them."""
-    reject = t.reject.c
     for some in _parts(ids):
-        where = (reject.target == target, reject.reject_id.in_(some), reject.state == "open")
+        where = (_reject.target == target, _reject.reject_id.in_(some), _reject.state == "open")
         ledger.execute(update(t.reject).where(*where).values(state="resubmitted"))
 
 
 def _note(ledger: LedgerAccess, of: t.Of, batch_id: str, answers: Mapping[int, Sequence[str]]) -> None:
     """Note appearances in files other than the reject's own."""
-    reject, target, names = t.reject.c, of[0], sorted({name for each in answers.values() for name in each})
-    of_batch = select(reject.reject_id).where(reject.target == target, reject.batch_id == batch_id)
-    own = {name for (name,) in ledger.read_of(of_batch, reject.reject_id, names)}
+    target, names = of[0], sorted({name for each in answers.values() for name in each})
+    of_batch = select(_reject.reject_id).where(_reject.target == target, _reject.batch_id == batch_id)
+    own = {name for (name,) in ledger.read_of(of_batch, _reject.reject_id, names)}
     rows = [
         {"target": target, "batch_id": batch_id, "line": line, "reject_id": name, "seen_at": ledger.now()}
         for line, each in answers.items()
@@ -278,33 +275,30 @@ def exported_ids(ledger: LedgerAccess, target: str, reasons: Mapping[str, Sequen
 
 def feeds_answered(ledger: LedgerAccess, ids: Iterable[str]) -> set[tuple[str, str, str]]:
     """The feeds whose rejects have these ids, with source and type; what is no reject's id is passed over."""
-    reject, batch = t.reject.c, t.batch.c
-    same = and_(batch.target == reject.target, batch.batch_id == reject.batch_id)
-    query = select(batch.feed, reject.source, reject.resource_type).join(t.reject, same).distinct()
-    return {(name, source, kind) for name, source, kind in ledger.read_of(query, reject.reject_id, ids)}
+    batch = t.batch.c
+    same = and_(batch.target == _reject.target, batch.batch_id == _reject.batch_id)
+    query = select(batch.feed, _reject.source, _reject.resource_type).join(t.reject, same).distinct()
+    return {(name, source, kind) for name, source, kind in ledger.read_of(query, _reject.reject_id, ids)}
 
 
 def open_by_batch(ledger: LedgerAccess) -> dict[tuple[str, str], int]:
     """Count the rejects that wait for somebody, by target and the batch that they came with."""
-    reject = t.reject.c
-    query = select(reject.target, reject.batch_id, func.count()).where(reject.state.in_(OPEN))
-    rows = ledger.read(query.group_by(reject.target, reject.batch_id))
+    query = select(_reject.target, _reject.batch_id, func.count()).where(_reject.state.in_(OPEN))
+    rows = ledger.read(query.group_by(_reject.target, _reject.batch_id))
     return {(target, batch): int(number) for target, batch, number in rows}
 
 
 def closed_of(ledger: LedgerAccess, target: str) -> set[str]:
     """Return the batches with a reject that a later try or a correction has closed."""
-    reject = t.reject.c
-    query = select(reject.batch_id).distinct().where(reject.target == target, reject.state == "closed")
+    query = select(_reject.batch_id).distinct().where(_reject.target == target, _reject.state == "closed")
     return {str(batch) for (batch,) in ledger.read(query)}
 
 
 def open_in_batch(ledger: LedgerAccess, target: str, batch_id: str) -> list[Row[Any]]:
     """The rejects that came with a batch and are not done with, by line: id, line, key, stage, state and attempts."""
-    reject = t.reject.c
-    query = select(reject.reject_id, reject.line, reject.source_key, reject.stage, reject.state, reject.attempts)
-    query = query.where(reject.target == target, reject.batch_id == batch_id, reject.state.in_(OPEN))
-    return ledger.read(query.order_by(reject.line, reject.reject_id))
+    query = select(_reject.reject_id, _reject.line, _reject.source_key, _reject.stage, _reject.state, _reject.attempts)
+    query = query.where(_reject.target == target, _reject.batch_id == batch_id, _reject.state.in_(OPEN))
+    return ledger.read(query.order_by(_reject.line, _reject.reject_id))
 
 
 def targets_with_rejects(ledger: LedgerAccess) -> list[str]:
@@ -321,9 +315,8 @@ def discard(ledger: BatchLedger, ids: Sequence[str], user: str, why: str) -> dic
     Gives what stands in the way: the state by id, `unknown` where there is no such reject.
     """
     keep_others_out(ledger)
-    reject = t.reject.c
-    query = select(reject.reject_id, reject.target, reject.state)
-    rows = ledger.read_of(query, reject.reject_id, sorted(ids))
+    query = select(_reject.reject_id, _reject.target, _reject.state)
+    rows = ledger.read_of(query, _reject.reject_id, sorted(ids))
     found = {name: (target, state) for name, target, state in rows}
     wrong = {
         name: found[name][1] if name in found else "unknown"
@@ -338,7 +331,7 @@ def discard(ledger: BatchLedger, ids: Sequence[str], user: str, why: str) -> dic
             by_target.setdefault(target, []).append(name)
     for target, names in by_target.items():
         for some in _parts(names):
-            where = (reject.target == target, reject.reject_id.in_(some))
+            where = (_reject.target == target, _reject.reject_id.in_(some))
             ledger.execute(update(t.reject).where(*where).values(state="discarded"))
         ledger.note_decisions(target, user, DISCARD, names, why)
     return {}
