@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from unicodedata import category
 
+from pipelines.feeds.terms.times import DAY_0
+
 Shown = Callable[[str], str | None]
 """The text that a number is shown as, where its value does not say it."""
 
@@ -18,8 +20,6 @@ _DIGITS = 15
 DOLLARS = ("$", "USD", "US$")
 _CURRENCY = re.compile(r"[A-Z]{3}|[A-Z]{0,3}\$")
 _LONGEST = 40
-DAY_0, DAY_0_OF_1904 = datetime(1899, 12, 30), datetime(1904, 1, 1)  # noqa: DTZ001 - a cell has no zone
-"""The days that are 0 where a workbook counts from 1900, and where it counts from 1904."""
 
 
 def plain_number(text: str) -> Decimal:

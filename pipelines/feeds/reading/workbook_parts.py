@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 from xml.parsers import expat
 
 from pipelines.feeds.reading.chunks import LONGEST_ROW
-from pipelines.feeds.reading.formats import DAY_0, DAY_0_OF_1904, Shown, is_duration, is_of_time, shown_by
+from pipelines.feeds.reading.formats import Shown, is_duration, is_of_time, shown_by
 from pipelines.feeds.reading.packed import ALWAYS_TAKEN, MOST_TIMES
+from pipelines.feeds.terms.times import DAY_0, DAY_0_OF_1904
 from pipelines.home.batch import Unreadable
 
 MOST_CELLS = 6_000_000

@@ -19,8 +19,8 @@ from pipelines.feeds.terms.numbers import PLAIN, Numbers
 Ambiguous = Literal["reject", "earlier", "later"]
 EXCEL = "excel"
 """A format of dates: a number, the days since the end of 1899, or since 1904, as a spreadsheet counts them."""
-FROM_1904 = 1_462
-"""The day that is 0 where days count from 1904, in the usual count."""
+DAY_0, DAY_0_OF_1904 = datetime(1899, 12, 30), datetime(1904, 1, 1)  # noqa: DTZ001 - made aware in the feed's zone
+"""The days that are 0 where a spreadsheet counts from 1900, and where it counts from 1904."""
 UNIX = "unix"
 """A format of dates: a number, the seconds since 1970, or thousandths or millionths of them."""
 EXCEL_DAYS = 73_051
@@ -63,7 +63,7 @@ class Times:
         for form in conventions.dates:
             of_form = (conventions.years or UNIX_YEARS) if form == UNIX else years
             since_1904 = form == EXCEL and conventions.days_since == 1904
-            numbered = partial(_day_count, begins=FROM_1904) if since_1904 else _NUMBERED.get(form)
+            numbered = partial(_day_count, begins=(DAY_0_OF_1904 - DAY_0).days) if since_1904 else _NUMBERED.get(form)
             self._readers.append((numbered or reader_of_form(form), *of_form))
         # To know it takes as long as to read many times, and only those without an offset ask for it.
         self._shift = lru_cache(DAYS_REMEMBERED)(lambda ordinal: _shift_on(ordinal, conventions.zone))
@@ -166,11 +166,10 @@ def _day_count(text: str, begins: int = 0) -> date | None:
     days = Decimal(text) + begins
     if not 61 <= days < EXCEL_DAYS:  # before March 1900 its days are one off
         return None
-    found = _EXCEL_BEGINS + timedelta(seconds=int((days * 86_400).to_integral_value()))
+    found = DAY_0 + timedelta(seconds=int((days * 86_400).to_integral_value()))
     return found if "." in text else found.date()
 
 
-_EXCEL_BEGINS = datetime(1899, 12, 30)  # noqa: DTZ001 - made aware in the feed's zone
 _DAY_COUNT = re.compile(r"[0-9]{2,5}(?:[.][0-9]{1,15})?")
 
 
