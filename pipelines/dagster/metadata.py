@@ -58,7 +58,7 @@ def of_validated(file_name: str, validated: Validated, seconds: float, money: bo
 def of_loaded(result: Result, target: str, money: bool, taken_back: int = 0) -> Metadata:
     """Return the metadata of a loaded batch. Its row count is the number of its records at the target.
 
-    taken_back: how many of these somebody has taken back since.
+    target: as the ledger and the published tables name it. taken_back: how many of these somebody has taken back since.
     """
     count = result.count
     landed = sum(count(name) for name in LANDED)

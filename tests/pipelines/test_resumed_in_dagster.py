@@ -51,6 +51,7 @@ def test_a_run_that_goes_on_after_a_kill_ends_green(home, target, monkeypatch, a
     assert [[run[name] for name in counts] for run in runs] == [[batch[name] for name in counts]]
     told = outcome.done[received.batch_id]
     assert (told["created"] + told["adopted"], told["unchanged"]) == (300, 0)
+    assert told["target"] == batch["target"], "as the tables and other runs name it"
 
 
 def test_what_was_noticed_of_a_file_comes_along_to_its_load(home, target):

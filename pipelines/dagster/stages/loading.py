@@ -45,9 +45,8 @@ def load_all(
             outcome.fail(batch_id, NO_FILE)
             continue
         if result.state == FINISHED:
-            outcome.done[batch_id] = metadata.of_loaded(
-                result, session.connection.label, metadata.tells_sums(feed, result.run)
-            )
+            tells_sums = metadata.tells_sums(feed, result.run)
+            outcome.done[batch_id] = metadata.of_loaded(result, session.target, tells_sums)
         else:
             outcome.fail(batch_id, _why(result), retryable=result.unusable)
         if result.state in (FINISHED, UNDER_WAY) and not result.unusable:
