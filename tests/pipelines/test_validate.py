@@ -75,6 +75,10 @@ UNREADABLE = {
     "XML": (b'<?xml version="1.0"?>\n<rows/>\n', "the file is XML"),
     "a NUL in the header": (HEADER.replace("amount", "am\0ount").encode(), "the header has a NUL character in it"),
     "an endless line": (HEADER.encode() + b"x" * (3 << 20), "longer than 2 MiB"),
+    "endless columns": (
+        HEADER.strip().encode() + b",c" * 100_000 + b"\n",
+        "the header has 100,005 columns, more than 100,000; check that it is the export it is named for",
+    ),
     "cut gzip": (gzip.compress(HEADER.encode() * 10_000)[:-20], "gzip"),
     "damaged gzip": (b"\x1f\x8b\x08\x00" + b"x" * 40, "gzip"),
 }

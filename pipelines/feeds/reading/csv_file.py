@@ -30,6 +30,8 @@ from pipelines.feeds.terms.texts import composed
 from pipelines.home.batch import Unreadable
 
 MOST_READ_AGAIN = 32 * LONGEST_LINE
+MOST_COLUMNS = 100_000
+"""A sheet has 16,384 at most."""
 TELLING = 4
 """Fields that tell a row from a text with commas."""
 csv.field_size_limit(LONGEST_LINE)
@@ -106,6 +108,11 @@ class CsvReader(TextReader):
                 self.counted.header = before + lines
                 if fault := unreadable(raw):
                     raise Unreadable(f"{self.name}: the header has {fault.message}")
+                if len(cells) > MOST_COLUMNS:
+                    raise Unreadable(
+                        f"{self.name}: the header has {len(cells):,} columns, more than {MOST_COLUMNS:,}; "
+                        "check that it is the export it is named for"
+                    )
                 self._headers = cells, [f"\ufeff{cells[0]}", *cells[1:]]
                 return self._own_header([composed(cell.strip()) for cell in cells], raw)
         except csv.Error:

@@ -19,6 +19,7 @@ from xml.parsers import expat
 from pipelines.feeds.reading.chunks import LONGEST_ROW
 from pipelines.feeds.reading.formats import Shown, is_duration, is_of_time, shown_by
 from pipelines.feeds.reading.packed import ALWAYS_TAKEN, MOST_TIMES
+from pipelines.feeds.reading.xml_parts import LongTag, parse
 from pipelines.feeds.terms.times import DAY_0, DAY_0_OF_1904
 from pipelines.home.batch import Unreadable
 
@@ -30,14 +31,12 @@ MOST_STYLES, LONGEST_CODE = 100_000, 10_000
 """A spreadsheet program has 65,490 formats of cells at most, with a code of 255 signs each."""
 ROWS, COLUMNS = 1 << 20, 1 << 14
 """Rows and columns that a sheet can have."""
-BLOCK = 1 << 18
 DAMAGED = "the workbook is damaged or of another make; save it as .xlsx once more"
 ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 OLD_OFFICE = b"\xd0\xcf\x11\xe0"
 _AT = re.compile(r"([A-Z]{1,3})([1-9]\d{0,6})\Z", re.ASCII)
 _DAMAGED = (expat.ExpatError, ValueError, KeyError, IndexError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError)
 
-Start = Callable[[str, dict[str, str]], None]
 Place = tuple[int, int]
 """Line and column of a cell, from 1."""
 
@@ -115,6 +114,13 @@ class Workbook:
                 if size > max(ALWAYS_TAKEN, MOST_TIMES * self._path.stat().st_size) or size > _MOST_XML:
                     raise self._too_large()
                 return read(archive)
+        except LongTag as error:
+            raise Unreadable(f"{self._name}: {error}; save the workbook as .xlsx once more") from None
+        except _TooManyTexts:
+            raise Unreadable(
+                f"{self._name}: the cells share more than {MOST_CELLS:,} texts, or {MOST_TEXT >> 20} MiB of them; "
+                "export the sheet as CSV"
+            ) from None
         except (*_DAMAGED, NotImplementedError):
             raise Unreadable(f"{self._name}: {DAMAGED}") from None
 
@@ -139,8 +145,8 @@ class Workbook:
             elif tag == "workbookPr":
                 self.is_1904 = given.get("date1904", "0") in ("1", "true")
 
-        _parse(archive, "xl/_rels/workbook.xml.rels", link)
-        _parse(archive, "xl/workbook.xml", sheet)
+        parse(archive, "xl/_rels/workbook.xml.rels", link)
+        parse(archive, "xl/workbook.xml", sheet)
         self.sheets = [SheetPart(name, targets[linked], is_shown) for name, linked, is_shown in found]
 
     def _look_at(self, archive: zipfile.ZipFile, sheet: SheetPart) -> Looked:
@@ -148,7 +154,7 @@ class Workbook:
         styles = _formats(archive, self.is_1904) if "xl/styles.xml" in names else Styles({}, frozenset(), frozenset())
         lengths = _lengths(archive) if "xl/sharedStrings.xml" in names else array("L")
         cells = _Cells(styles, lengths)
-        _parse(archive, sheet.part, cells.start, cells.end, cells.text)
+        parse(archive, sheet.part, cells.start, cells.end, cells.text)
         if cells.is_too_large:
             raise self._too_large()
         return cells.found
@@ -160,36 +166,6 @@ _MOST_XML = 4 << 30
 def _part(target: str) -> str:
     """The name of a part that the workbook links to."""
     return target.removeprefix("/") if target.startswith("/") else str(PurePosixPath("xl") / target)
-
-
-def _parse(
-    archive: zipfile.ZipFile,
-    part: str,
-    start: Start,
-    end: Start | None = None,
-    text: Callable[[str], None] | None = None,
-) -> None:
-    """Hand the elements of a part to functions, by their names without a namespace."""
-    parser = expat.ParserCreate(namespace_separator="}")
-    parser.buffer_text = True
-    names: dict[str, str] = {}
-
-    def local(name: str) -> str:
-        return names.get(name) or names.setdefault(name, name.rpartition("}")[2])
-
-    def no_doctype(*_: object) -> None:
-        raise ValueError
-
-    parser.StartElementHandler = lambda name, given: start(local(name), given)
-    if end:
-        parser.EndElementHandler = lambda name: end(local(name), {})
-    if text:
-        parser.CharacterDataHandler = text
-    parser.StartDoctypeDeclHandler = no_doctype
-    with archive.open(part) as file:
-        while block := file.read(BLOCK):
-            parser.Parse(block)
-        parser.Parse(b"", True)
 
 
 def _formats(archive: zipfile.ZipFile, is_1904: bool) -> Styles:
@@ -210,7 +186,7 @@ def _formats(archive: zipfile.ZipFile, is_1904: bool) -> Styles:
     def end(*_: object) -> None:
         inside.pop()
 
-    _parse(archive, "xl/styles.xml", start, end)
+    parse(archive, "xl/styles.xml", start, end)
     day_0 = DAY_0_OF_1904 if is_1904 else DAY_0
     by_id = {each: shown_by(each, codes.get(each), day_0) for each in set(styles)}
     shown = {place: shown for place, each in enumerate(styles) if (shown := by_id[each])}
@@ -221,19 +197,29 @@ def _formats(archive: zipfile.ZipFile, is_1904: bool) -> Styles:
     return Styles(shown, placed[0], placed[1])
 
 
+class _TooManyTexts(Exception):
+    """The cells share more text than is read of a workbook."""
+
+
 def _lengths(archive: zipfile.ZipFile) -> "array[int]":
-    """The lengths of the texts that cells share."""
-    found = array("L")
+    """The lengths of the texts that cells share. Raises `_TooManyTexts`."""
+    found, whole = array("L"), 0
 
     def start(tag: str, _: object) -> None:
         if tag == "si":
             found.append(0)
+            if len(found) > MOST_CELLS:
+                raise _TooManyTexts
 
     def text(part: str) -> None:
+        nonlocal whole
         if found:
             found[-1] += len(part)
+            whole += len(part)
+            if whole > MOST_TEXT:
+                raise _TooManyTexts
 
-    _parse(archive, "xl/sharedStrings.xml", start, None, text)
+    parse(archive, "xl/sharedStrings.xml", start, None, text)
     return found
 
 

@@ -267,6 +267,10 @@ ODD = {
         workbook({"P": sheet([HEADER, row("a")])}, parts={"xl/styles.xml": LONG_FORMAT}),
         "the workbook is damaged or of another make",
     ),
+    "an endless tag": (
+        workbook({"P": sheet([HEADER, row("a")])}, parts={"xl/sharedStrings.xml": f"<sst a='{'x' * (6 << 20)}'/>"}),
+        "xl/sharedStrings.xml has a tag of more than 4 MiB; save the workbook as .xlsx once more",
+    ),
     "a password": (encrypted(), "the workbook has a password; save it without one"),
     "an older workbook": (encrypted().replace(b"E\0n", b"O\0n"), "the workbook is damaged or of another make"),
     "a text": (b"Receipt,Patient\n", "the workbook is damaged or of another make; save it as .xlsx once more"),
@@ -291,6 +295,19 @@ def test_an_odd_workbook_ends_with_one_sentence(case: str, tmp_path: Path) -> No
     assert fragment in str(error.value)
     assert "\n" not in str(error.value)
     assert not list((tmp_path / "run-1").glob("*.parquet"))
+
+
+@pytest.mark.parametrize(("bound", "most"), [("MOST_CELLS", 20), ("MOST_TEXT", 200)])
+def test_a_workbook_with_more_shared_texts_than_cells_is_refused(
+    bound: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FEED-FILE-02: ten million texts took a minute and 700 MB."""
+    texts = {"xl/sharedStrings.xml": f"<sst>{'<si><t>a shared text</t></si>' * 21}</sst>"}
+    content = workbook({"P": sheet([HEADER, row("a")])}, parts=texts)
+    assert accepted(read(content, tmp_path)) == [(2, "a")]
+    monkeypatch.setattr(workbook_parts, bound, most)
+    with pytest.raises(Unreadable, match=r"till.xlsx: the cells share more than .*; export the sheet as CSV"):
+        read(content, tmp_path)
 
 
 @pytest.mark.parametrize(

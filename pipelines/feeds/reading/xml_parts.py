@@ -1,0 +1,52 @@
+"""The XML parts of a workbook, read as a stream."""
+
+import zipfile
+from collections.abc import Callable
+from xml.parsers import expat
+
+BLOCK = 1 << 18
+LONGEST_TAG = 4 << 20
+"""Bytes of one tag with its attributes: spreadsheet programs write some thousand, and expat reads long ones slowly."""
+
+Start = Callable[[str, dict[str, str]], None]
+
+
+class LongTag(ValueError):
+    """The sentence that says in which part a tag is too long."""
+
+
+def parse(
+    archive: zipfile.ZipFile,
+    part: str,
+    start: Start,
+    end: Start | None = None,
+    text: Callable[[str], None] | None = None,
+) -> None:
+    """Hand the elements of a part to functions, by their names without a namespace.
+
+    Raises as `zipfile` and expat do, and `ValueError`, of which `LongTag` is one, for what no spreadsheet writes.
+    """
+    parser = expat.ParserCreate(namespace_separator="}")
+    parser.buffer_text = True
+    names: dict[str, str] = {}
+
+    def local(name: str) -> str:
+        return names.get(name) or names.setdefault(name, name.rpartition("}")[2])
+
+    def no_doctype(*_: object) -> None:
+        raise ValueError
+
+    parser.StartElementHandler = lambda name, given: start(local(name), given)
+    if end:
+        parser.EndElementHandler = lambda name: end(local(name), {})
+    if text:
+        parser.CharacterDataHandler = text
+    parser.StartDoctypeDeclHandler = no_doctype
+    taken = 0
+    with archive.open(part) as file:
+        while block := file.read(BLOCK):
+            parser.Parse(block)
+            taken += len(block)
+            if taken - parser.CurrentByteIndex > LONGEST_TAG:
+                raise LongTag(f"{part} has a tag of more than {LONGEST_TAG >> 20} MiB")
+        parser.Parse(b"", True)
