@@ -25,6 +25,8 @@ from pipelines.ledger.manifests import is_of_another, number_of
 from pipelines.ledger.states import NOT_LOADED
 
 OUTCOMES_A_QUERY = 20_000
+MOST_CHANGED = 500_000
+"""Changed records that are held at once, in 85 MB. The outcomes of later files are read anew for further ones."""
 STREAM = "(SELECT stream_id FROM stream WHERE target = ? AND source = ? AND resource_type = ?)"
 IS_LATER = "(batch.received_at >= ? OR batch.batch_id = ?)"
 """Later files, and the file itself, of which an earlier run may have sent rows."""
@@ -63,6 +65,9 @@ def unanswered(ledger: LedgerAccess, kept: Batches, batch: Mapping[str, Any]) ->
     for page in batches(reading, KEYS_A_QUERY, ["line", "key", "content_hash"]):
         number += page.num_rows
         yield from _unknown_of(ledger, batch, later, page, changed)
+        if len(changed) >= MOST_CHANGED:
+            yield from _unmet(ledger, batch, later, changed)
+            changed.clear()
     yield from _unmet(ledger, batch, later, changed)
     if not number:
         yield None
@@ -109,7 +114,7 @@ def _unmet(
 ) -> list[int]:
     """Return the lines of those changed records that no later file has.
 
-    The outcomes of lines have no index by key, and are read once for all of them.
+    The outcomes of lines have no index by key, and are read once for many of them.
     """
     files = ledger.plain_rows(LATER, (str(batch["target"]), *later)) if changed else ()
     for (number,) in files:
