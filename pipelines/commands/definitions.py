@@ -1,23 +1,21 @@
 """The definitions that Dagster's processes share under `chartferry up`: their code server, and when it reloads them."""
 
+import json
 import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import httpx
 import yaml
 
 from pipelines.home.files import write_whole
 
 DEFINITIONS = "pipelines.definitions"
-RELOAD = """mutation ($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) { __typename
-    ... on WorkspaceLocationEntry { locationOrLoadError { ... on PythonError { message causes { message } } } }
-    ... on PythonError { message causes { message } } ... on RepositoryLocationNotFound { message }
-    ... on ReloadNotSupported { message } ... on UnauthorizedError { message } } }"""
+RELOAD = (sys.executable, "-m", "pipelines.dagster.reload")
 CLASS_OF_OURS = re.compile(r"^pipelines\.[\w.]+: ")
 RELOADED_WITHIN_SECONDS = 120
 
@@ -62,7 +60,7 @@ class Reloading:
     """Reloads the definitions when their files have changed and two looks in a row found them the same.
 
     stamp: returns the stamp now. reload: reloads in a thread of its own, and returns a sentence for the user. It raises
-    httpx.HTTPError or OSError if nobody answers, and is tried again.
+    OSError if nobody answers, and is tried again.
     """
 
     stamp: Callable[[], Stamp]
@@ -86,28 +84,23 @@ class Reloading:
     def _reload(self, now: Stamp) -> None:
         try:
             said = self.reload()
-        except (httpx.HTTPError, OSError):
+        except OSError:
             return
         self.loaded = now
         self.say(said)
 
 
-def reload(pages: str, location: str) -> str:
-    """Have Dagster's pages at this address reload a code location. Return a sentence that tells the result."""
-    body = {"query": RELOAD, "variables": {"name": location}}
-    answer = httpx.post(f"{pages}/graphql", json=body, timeout=RELOADED_WITHIN_SECONDS, trust_env=False)
-    return told(answer.raise_for_status().json())
+def reload_at(address: str, environ: Mapping[str, str]) -> str:
+    """Have a code server of this host read its definitions anew; pages and daemon see it by themselves.
 
-
-def told(answer: Mapping[str, Any]) -> str:
-    """Return a sentence for the answer to a reload."""
-    found = (answer.get("data") or {}).get("reloadRepositoryLocation") or {}
-    error = found if "message" in found else found.get("locationOrLoadError") or {}
-    return sentence_of([] if found and "message" not in error else [error.get("message", "no answer"), *_causes(error)])
-
-
-def _causes(error: Mapping[str, Any]) -> list[str]:
-    return [each["message"] for each in error.get("causes") or []]
+    address: the path of its socket, or `HOST:PORT`. Return a sentence that tells the result. Raises OSError if the code
+    server does not answer.
+    """
+    command = (*RELOAD, address, str(RELOADED_WITHIN_SECONDS))
+    asked = subprocess.run(command, env=dict(environ), capture_output=True, check=False)  # noqa: S603 - no shell
+    if asked.returncode:
+        raise ConnectionError("the code server does not answer")
+    return sentence_of(json.loads(asked.stdout))
 
 
 def sentence_of(reasons: Sequence[str]) -> str:

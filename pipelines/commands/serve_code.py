@@ -3,14 +3,11 @@
 The runs of the home are processes of its code server, so that its target, its secrets and its files stay on this host.
 """
 
-import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from pipelines.commands.definitions import DEFINITIONS, RELOADED_WITHIN_SECONDS, Reloading, sentence_of, stamp_of
+from pipelines.commands.definitions import DEFINITIONS, Reloading, reload_at, stamp_of
 from pipelines.commands.supervising import CannotStart, Child, Say, alone, check_own, free, signals
 from pipelines.commands.up import ATTENDED, REFERENCE, service
 from pipelines.commands.wards import Ward, start, stop, watch
@@ -20,8 +17,6 @@ from pipelines.home.preparing import prepare_home
 from pipelines.session.clinics import Clinic
 from pipelines.session.code_servers import CODE_SERVER, EVERY, host_and_port
 from pipelines.session.named import NAMES, named_target
-
-RELOAD = (sys.executable, "-m", "pipelines.dagster.reload")
 
 
 def serve(home: Path, environ: Mapping[str, str], address: str, service_port: int, say: Say) -> None:
@@ -70,14 +65,6 @@ def serve(home: Path, environ: Mapping[str, str], address: str, service_port: in
 
 
 def reload(host: str, port: int, environ: Mapping[str, str]) -> str:
-    """Have the code server at an address of this host read its definitions anew; pages and daemon see it by themselves.
-
-    Return a sentence that tells the result. Raises OSError if the code server does not answer.
-    """
+    """Have the code server that listens at an address read its definitions anew: see `reload_at`."""
     host = EVERY.get(host, host)
-    command = (*RELOAD, f"{host}:{port}", str(RELOADED_WITHIN_SECONDS))
-    own = {**environ, "no_grpc_proxy": host.strip("[]")}
-    asked = subprocess.run(command, env=own, capture_output=True, check=False)  # noqa: S603 - our own, no shell
-    if asked.returncode:
-        raise ConnectionError("the code server does not answer")
-    return sentence_of(json.loads(asked.stdout))
+    return reload_at(f"{host}:{port}", {**environ, "no_grpc_proxy": host.strip("[]")})

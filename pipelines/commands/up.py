@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipelines.commands.definitions import DEFINITIONS, Reloading, reload, stamp_of, write_workspace
+from pipelines.commands.definitions import DEFINITIONS, Reloading, reload_at, stamp_of, write_workspace
 from pipelines.commands.supervising import LOOPBACK, Child, Say, alone, check_web_host, free, signals
 from pipelines.commands.wards import Ward, start, stop, watch
 from pipelines.home.dagster_folder import INSECURE, dagster_environment, is_set, lacking, prepare_dagster_home
@@ -41,10 +41,9 @@ def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int,
             (home / REFERENCE).mkdir(mode=0o700, exist_ok=True)
             children.append(service(home, free(service_port, "--port", "CHARTFERRY_SERVICE_PORT")))
         runtime = Path(stack.enter_context(TemporaryDirectory(prefix="chartferry-")))
-        children += _dagster(folder, runtime, port := free(web_port, "--web-port", "CHARTFERRY_WEB_PORT"))
-        reloading = Reloading(
-            lambda: stamp_of(home, environ), lambda: reload(f"http://{LOOPBACK}:{port}", DEFINITIONS), say
-        )
+        code, *others = _dagster(folder, runtime, free(web_port, "--web-port", "CHARTFERRY_WEB_PORT"))
+        children += [code, *others]
+        reloading = Reloading(lambda: stamp_of(home, environ), lambda: reload_at(str(code.socket), environ), say)
         wakes = stack.enter_context(signals())
         wards = [Ward(child, environ) for child in children]
         stack.callback(stop, [wards])

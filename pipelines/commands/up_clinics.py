@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipelines.commands.code_servers import Watched, environment_for, environment_of_pages, workspace_of
-from pipelines.commands.definitions import Reloading, reload, stamp_of
+from pipelines.commands.definitions import Reloading, reload_at, stamp_of
 from pipelines.commands.supervising import LOOPBACK, Say, alone, check_web_host, free, signals
 from pipelines.commands.up import REFERENCE, code_server, pages_and_daemon, service
 from pipelines.commands.wards import Ward, start, stop, watch
@@ -56,7 +56,7 @@ def up_clinics(home: Path, file: Path, environ: Mapping[str, str], web_port: int
         web, daemon = pages_and_daemon(folder, {**sockets, **workspace_of(elsewhere)}, port)
         for_all = [Ward(web, environment_of_pages(elsewhere, common)), Ward(daemon, common)]
         pages = f"http://{LOOPBACK}:{port}"
-        looks = [_reloading(clinic, pages, say).look for clinic in clinics]
+        looks = [_reloading(clinic, sockets[clinic.name], say).look for clinic in clinics]
         looks += [Watched(each, say).look for each in elsewhere]
         wakes = stack.enter_context(signals())
         stack.callback(stop, of_clinics)
@@ -103,10 +103,10 @@ def _of_clinic(clinic: Clinic, socket: Path, home: Path, taken: set[int]) -> lis
     return [Ward(child, environ, clinic) for child in children]
 
 
-def _reloading(clinic: Clinic, pages: str, say: Say) -> Reloading:
+def _reloading(clinic: Clinic, socket: Path, say: Say) -> Reloading:
     return Reloading(
         lambda: stamp_of(clinic.home, clinic.environ),
-        lambda: reload(pages, clinic.name),
+        lambda: reload_at(str(socket), clinic.environ),
         lambda said: say(f"{clinic.name}: {said}"),
     )
 

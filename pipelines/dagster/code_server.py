@@ -60,15 +60,8 @@ def serve(module: str, address: str, seconds: float = SECONDS_BETWEEN_LOOKS) -> 
 
 def _where(address: str) -> tuple[str, ...]:
     """Return the options for an address."""
-    if found := _host_and_port(address):
-        return ("--host", found[0], "--port", str(found[1]))
-    return ("--socket", address)
-
-
-def _host_and_port(address: str) -> tuple[str, int] | None:
-    """Return host and port, or None for the path of a socket."""
     host, _, port = address.rpartition(":")
-    return (host, int(port)) if host and port.isdecimal() else None
+    return ("--host", host, "--port", port) if host and port.isdecimal() else ("--socket", address)
 
 
 def end_with_runs() -> None:

@@ -1,7 +1,7 @@
-"""Asks a code server on a port to read its definitions anew: run as a program with `HOST:PORT` and a number of seconds.
+"""Asks a code server to read its definitions anew: run as a program with its address and a number of seconds.
 
-It prints the reasons for which the new definitions cannot be used as JSON, an empty list where they can. It ends with 1
-if the code server does not answer.
+The address is the path of a socket, or `HOST:PORT`. It prints the reasons for which the new definitions cannot be used
+as JSON, an empty list where they can. It ends with 1 if the code server does not answer.
 """
 
 import json
@@ -17,7 +17,10 @@ from dagster_shared.error import SerializableErrorInfo
 def reload(address: str, seconds: int) -> list[str]:
     """Reload the definitions; return why they cannot be used, from the outermost error to its cause."""
     host, _, port = address.rpartition(":")
-    client = DagsterGrpcClient(port=int(port), host=host)
+    if host and port.isdecimal():
+        client = DagsterGrpcClient(port=int(port), host=host)
+    else:
+        client = DagsterGrpcClient(socket=address)
     client.reload_code(timeout=seconds)
     found = deserialize_value(client.list_repositories())
     return list(_reasons(found)) if isinstance(found, SerializableErrorInfo) else []

@@ -4,15 +4,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import httpx
 import psutil
 import pytest
 import yaml
 
 from pipelines.commands import up as running
-from pipelines.commands.definitions import DEFINITIONS, Reloading, stamp_of, told
+from pipelines.commands.definitions import DEFINITIONS, Reloading, sentence_of, stamp_of
 from tests.support.alive import lives
 from tests.support.commands import load
 from tests.support.payers import practice
@@ -46,7 +44,7 @@ def test_definitions_are_reloaded_once_their_files_have_changed_and_are_still(tm
     def reload() -> str:
         reloads.append("asked")
         if len(reloads) == 1:
-            raise httpx.ConnectError("not yet")
+            raise ConnectionError("not yet")
         return f"reload {len(reloads)}"
 
     said: list[str] = []
@@ -69,27 +67,17 @@ def test_definitions_are_reloaded_once_their_files_have_changed_and_are_still(tm
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("reasons", "said"),
     [
-        ({"__typename": "WorkspaceLocationEntry", "locationOrLoadError": {}}, "feeds and views were read anew"),
+        ([], "feeds and views were read anew"),
         (
-            {
-                "locationOrLoadError": {
-                    "message": "m",
-                    "causes": [{"message": "pipelines.feeds.x.FeedError: a.toml: no\n"}],
-                }
-            },
+            ["m", "pipelines.feeds.x.FeedError: a.toml: no\n"],
             "feeds and views cannot be used, and nothing is imported until they are mended: a.toml: no",
         ),
-        (
-            {"message": "no such location"},
-            "feeds and views cannot be used, and nothing is imported until they are mended: no such location",
-        ),
-        (None, "feeds and views cannot be used, and nothing is imported until they are mended: no answer"),
     ],
 )
-def test_the_result_of_a_reload_is_one_sentence(answer: dict[str, Any] | None, said: str) -> None:
-    assert told({"data": {"reloadRepositoryLocation": answer}}) == said
+def test_the_result_of_a_reload_is_one_sentence(reasons: list[str], said: str) -> None:
+    assert sentence_of(reasons) == said
 
 
 def test_dagsters_processes_find_the_code_server_by_a_socket_of_the_owner(tmp_path: Path) -> None:
