@@ -4,16 +4,15 @@ Included resources are in no total, so nobody could tell whether all of them cam
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from pipelines.home import arrow
 from pipelines.home.scratch import throwaway_folder
-from pipelines.reports.pages import SWEPT, PageReader, Row, SweepIncomplete
+from pipelines.home.spill import Writer
+from pipelines.reports.pages import SWEPT, PageReader, SweepIncomplete
 from pipelines.reports.results import RESULT, SearchesById
 from pipelines.reports.sweep import Sweep, now, sweep
 
@@ -38,7 +37,7 @@ class WithResults:
 
     def __init__(self, client: SearchesById, file: Path) -> None:
         self._client, self.file = client, file
-        self.readings, self._seen = 0, set[str]()
+        self.readings, self._read = 0, PageReader(RESULT)
 
     def pages(self, resource_type: str) -> Iterable[dict[str, Any]]:
         """Yield the bundles of a search."""
@@ -47,16 +46,12 @@ class WithResults:
         return self._included(resource_type) if self.readings == 1 else self._client.pages(resource_type)
 
     def _included(self, resource_type: str) -> Iterator[dict[str, Any]]:
-        with pq.ParquetWriter(self.file, SWEPT, compression="zstd", compression_level=1) as writer:
+        with Writer(self.file, SWEPT) as out:
             for page in self._client.pages(resource_type, {"_include": INCLUDE}):
-                if rows := [row for row in _results_on(page) if self._is_new(row[0])]:
-                    writer.write_batch(arrow.batch_of_rows(rows, SWEPT))
+                with suppress(SweepIncomplete):  # one of them is odd: those of the page are asked for by id
+                    entries = {"resourceType": "Bundle", "total": 0, "entry": page.get("entry")}
+                    out.add_batch(arrow.batch_of_rows(self._read.new_rows(entries), SWEPT))
                 yield page
-
-    def _is_new(self, result_id: str) -> bool:
-        before = len(self._seen)
-        self._seen.add(result_id)
-        return len(self._seen) > before
 
 
 def sweep_including(including: WithResults, home: Path, target: str, clock: Callable[[], datetime] = now) -> Sweep:
@@ -70,14 +65,3 @@ def sweep_including(including: WithResults, home: Path, target: str, clock: Call
         except SweepIncomplete:
             if including.readings > 1:
                 raise
-
-
-def _results_on(page: dict[str, Any]) -> list[Row]:
-    """The results on a page of reports; none if one of them is odd, so that they are asked for by id."""
-    entries = page.get("entry")
-    if not isinstance(entries, list):
-        return []
-    try:
-        return PageReader(RESULT).new_rows({"resourceType": "Bundle", "total": 0, "entry": entries})
-    except SweepIncomplete:
-        return []

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import duckdb
-import pyarrow.parquet as pq
 
 from pipelines.client.replies import NoResult, NotSent, Refused, next_link
 from pipelines.client.threads import result_of, threads
 from pipelines.client.whole import Incomplete
 from pipelines.home import arrow
 from pipelines.home.files import locked, session
+from pipelines.home.spill import Writer
 from pipelines.reports.pages import SWEPT, PageReader, Row, SweepIncomplete
 from pipelines.reports.sweep import FILES, TRIES, folder_of, keep, kept, now
 
@@ -31,7 +31,7 @@ LEAST = 10
 """Ids in a request where the target's pages hold fewer."""
 LONGEST, COMMA = 4_000, len("%2C")
 """Characters of the ids in an address: some servers and proxies stop at 8,000 for it and all headers."""
-ROWS_A_GROUP = 4_000
+ROWS_AT_ONCE = 4_000
 NAMED = """
     CREATE TEMP TABLE named AS
     SELECT split_part(reference, '/', 1) AS id, bool_or(contains(reference, '/')) AS is_versioned FROM (
@@ -73,21 +73,15 @@ def sweep_results(
     reports, folder = kept(home, target).path, folder_of(home, target)
     final, part = folder / FILES[RESULT][0], folder / "results.part"
     with locked(folder / ".results.lock"), session(folder / ".results.spill") as db:
-        started, found = clock(), 0
+        started = clock()
         db.execute(NAMED, [str(reports)])
-        with pq.ParquetWriter(part, SWEPT, compression="zstd", compression_level=1) as writer:
-            rows: list[Row] = []
+        with Writer(part, SWEPT) as out:
             for some in _all_of(client, db, included):
-                rows += some
-                if len(rows) >= ROWS_A_GROUP:
-                    writer.write_batch(arrow.batch_of_rows(rows, SWEPT))
-                    found += len(rows)
-                    rows.clear()
-            writer.write_batch(arrow.batch_of_rows(rows, SWEPT))
+                out.add_batch(arrow.batch_of_rows(some, SWEPT))
         with locked(folder / ".kept.lock"):
             keep(final, part, started)
         part.unlink()
-        return found + len(rows)
+        return out.count
 
 
 def _all_of(client: SearchesById, db: duckdb.DuckDBPyConnection, included: Path | None) -> Iterator[list[Row]]:
@@ -96,7 +90,7 @@ def _all_of(client: SearchesById, db: duckdb.DuckDBPyConnection, included: Path 
         yield from _read_ahead(client, Groups(db.execute(OTHERS)))
         return
     there = db.execute(INCLUDED, [str(included)])
-    while some := there.fetchmany(ROWS_A_GROUP):
+    while some := there.fetchmany(ROWS_AT_ONCE):
         yield some
     yield from _read_ahead(client, Groups(db.execute(NOT_INCLUDED, [str(included)])))
 

@@ -16,13 +16,13 @@ from typing import Any, Protocol
 
 import duckdb
 import orjson
-import pyarrow.parquet as pq
 
 from pipelines.client.replies import NoResult
 from pipelines.client.whole import Incomplete
 from pipelines.home import arrow
 from pipelines.home.files import locked, replace_whole, session, write_whole
-from pipelines.reports.pages import RESOURCE, SWEPT, PageReader, Row, SweepIncomplete
+from pipelines.home.spill import Writer
+from pipelines.reports.pages import RESOURCE, SWEPT, PageReader, SweepIncomplete
 
 FILES = {
     RESOURCE: ("reports.parquet", "sweep.json"),
@@ -161,23 +161,14 @@ def read_whole(
 def _read_all(pages: Iterable[dict[str, Any]], part: Path, resource_type: str) -> PageReader:
     """Write the resources of all pages to `part`, each id once; return the reader. Raises `SweepIncomplete`."""
     read = PageReader(resource_type)
-    with pq.ParquetWriter(part, SWEPT, compression="zstd", compression_level=1) as writer:
-        rows: list[Row] = []
-        size = 0
+    with Writer(part, SWEPT) as out:
         try:
             for page in pages:
-                new = read.new_rows(page)
-                rows += new
-                size += sum(len(body) for _, _, body in new)
-                if len(rows) >= ROWS_A_GROUP or size >= MEGABYTES_A_GROUP << 20:
-                    writer.write_batch(arrow.batch_of_rows(rows, SWEPT))
-                    rows.clear()
-                    size = 0
+                out.add_batch(arrow.batch_of_rows(read.new_rows(page), SWEPT))
         except Incomplete:
             read.moved()
         except NoResult as error:
             raise SweepIncomplete(f"page {read.pages + 1}: {error}") from None
-        writer.write_batch(arrow.batch_of_rows(rows, SWEPT))
     return read
 
 
