@@ -102,16 +102,16 @@ class Told:
         gone = [(key, text) for key, text in self.last.items() if key not in held]
         return [Event(f"{WELL}{key}", "well_again", f"It is over: {text}", {}) for key, text in gone]
 
-    def keep(self, addressed: Mapping[str, Event], of_event: Mapping[str, str]) -> None:
+    def keep(self, addressed: Mapping[str, Event]) -> None:
         """Note the events that were sent and end, and forget those of which the end was sent to everybody.
 
-        addressed: by way and key, the events of this look. of_event: the event's own key, by way and key.
+        addressed: by way and key, the events of this look.
         """
         for key, event in addressed.items():
             if key in self.keys and event.kind in ENDS:
-                self.last[of_event[key]] = event.text[:LONGEST_TEXT]
-        ended = {of_event[key] for key, event in addressed.items() if event.kind == "well_again"}
-        waiting = {of_event[key] for key, event in addressed.items() if key not in self.keys}
+                self.last[event.key] = event.text[:LONGEST_TEXT]
+        ended = {event.key for event in addressed.values() if event.kind == "well_again"}
+        waiting = {event.key for key, event in addressed.items() if key not in self.keys}
         for key in ended - waiting:
             self.last.pop(key.removeprefix(WELL), None)
 
@@ -145,7 +145,7 @@ def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed] =
             [replace(event, key=key) for key, (event, _) in addressed.items()],
             lambda event: give(event.as_json(home, now, names.clinic), addressed[event.key][1], context.log.warning),
         )
-        told.keep(*_apart(addressed))
+        told.keep({key: event for key, (event, _) in addressed.items()})
         told.keys |= before if unseen else set()  # nothing that was not read counts as over
         return dg.SensorResult(cursor=told.cursor(), skip_reason=f"{given} alerts were given.")
 
@@ -166,12 +166,6 @@ def by_way(events: Iterable[Event], environ: Mapping[str, str]) -> dict[str, tup
         alone = {name: value for name, value in environ.items() if name == way or name not in (COMMAND, WEBHOOK)}
         found |= {f"{way} {event.key}" if at else event.key: (event, alone) for event in events}
     return found
-
-
-def _apart(addressed: Mapping[str, tuple[Event, dict[str, str]]]) -> tuple[dict[str, Event], dict[str, str]]:
-    """Return the events by way and key, and their own keys by way and key."""
-    events = {key: event for key, (event, _) in addressed.items()}
-    return events, {key: event.key for key, event in events.items()}
 
 
 def without_echoes(events: Iterable[Event]) -> list[Event]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from pipelines.dagster.imports import imports_of
 from pipelines.dagster.names import Names
 from pipelines.dagster.publishing import publication_job
 from pipelines.dagster.queries import query_job
@@ -15,7 +16,6 @@ from pipelines.dagster.reports.assets import report_assets
 from pipelines.dagster.reports.schedule import SCHEDULE, cron_of, reports_job
 from pipelines.dagster.retention import retention_job
 from pipelines.dagster.sensors import sensors_of
-from pipelines.dagster.spread import imports_of
 from pipelines.dagster.standing.check import standing_check
 from pipelines.dagster.workplace import RESOURCE_KEY, workplace_resource
 from pipelines.feeds.files.catalog import home_catalog

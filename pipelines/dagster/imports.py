@@ -3,12 +3,13 @@
 If a file fails, the other files of the run continue, and the run ends as failed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
 from pipelines.dagster.checks import AFTER_VALIDATE
+from pipelines.dagster.executors import executor_of
 from pipelines.dagster.loaded import loaded_by_one_step, loaded_by_several
 from pipelines.dagster.names import AGAIN, Job, Names
 from pipelines.dagster.results import ended, specs_of
@@ -20,15 +21,18 @@ from pipelines.dagster.workplace import Workplace, batches_in
 from pipelines.feeds.files.catalog import Feed
 
 
-def import_assets(
-    names: Names, feed: Feed, before: Sequence[dg.AssetKey] = (), spread: bool = False
-) -> list[dg.AssetsDefinition]:
-    """Return the three assets of a feed.
+def imports_of(
+    names: Names, feeds: Sequence[Feed], environ: Mapping[str, str], before: Sequence[dg.AssetKey]
+) -> tuple[list[dg.AssetsDefinition], list[Job]]:
+    """Return the assets of feeds, and the jobs that import them, by the executor that the environment asks for.
 
-    before: assets with the data that its rules look up. spread: load the parts of a batch by several steps.
+    That one loads the parts of a batch by several steps. before: assets with the data that rules look up.
     """
-    loaded = loaded_by_several if spread else loaded_by_one_step
-    return [_received(names, feed), _validated(names, feed, before), loaded(names, feed)]
+    executor, assets = executor_of(environ), list[dg.AssetsDefinition]()
+    loaded = loaded_by_several if executor else loaded_by_one_step
+    for feed in feeds:
+        assets += [_received(names, feed), _validated(names, feed, before), loaded(names, feed)]
+    return assets, [_job(names, feed, executor) for feed in feeds]
 
 
 def _received(names: Names, feed: Feed) -> dg.AssetsDefinition:
@@ -72,7 +76,7 @@ def _validated(names: Names, feed: Feed, before: Sequence[dg.AssetKey]) -> dg.As
     return validated
 
 
-def import_job(names: Names, feed: Feed, executor: dg.ExecutorDefinition | None = None) -> Job:
+def _job(names: Names, feed: Feed, executor: dg.ExecutorDefinition | None) -> Job:
     """Return the job that imports batches of a feed. executor: of its steps, if not that of all jobs."""
     return dg.define_asset_job(
         names.job_of(feed),

@@ -5,7 +5,6 @@ loaded once. If the store is replaced or restored from an older copy, the labels
 """
 
 import json
-import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -62,17 +61,14 @@ def reference_files(home: Path) -> list[Path]:
 
 def looks_new(home: Path) -> list[Path]:
     """Return the files whose size or time of modification differs from the loaded one. Reads no content."""
-    noted = _noted(home)
-    return [path for path in reference_files(home) if _looks_new(path.stat(), noted.get(path.name))]
+    noted = {name: (each.size, each.modified) for name, each in _noted(home).items()}
+    found = ((path, path.stat()) for path in reference_files(home))
+    return [path for path, about in found if (about.st_size, about.st_mtime_ns) != noted.get(path.name)]
 
 
 def named(files: Sequence[Path]) -> str:
     """Return the names of the first files, as text."""
     return ", ".join(shown(path.name) for path in files[:NAMED])
-
-
-def _looks_new(about: os.stat_result, loaded: Loaded | None) -> bool:
-    return loaded is None or (about.st_size, about.st_mtime_ns) != (loaded.size, loaded.modified)
 
 
 def _noted(home: Path) -> dict[str, Loaded]:
@@ -115,7 +111,7 @@ def reference_asset(names: Names) -> dg.AssetsDefinition:
     def loaded(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
         with workplace_of(context) as place:
             counts, files = load_waiting(place.home, place.environ)
-            where = refused_at(place.home / REFUSED) if _anything_refused(place.home) else []
+            where = refused_at(place.home / REFUSED) if _refused(place.home, _noted(place.home)) else []
             refused = sum(row["refused"] for row in counts) if counts else len(where)
             yield dg.MaterializeResult(
                 metadata=_about(place.home, counts, files, refused), check_results=[_taken_in(refused, where)]
@@ -141,10 +137,11 @@ def load_waiting(home: Path, environ: Mapping[str, str]) -> tuple[list[dict[str,
     is not loaded. Raises TargetUnusable.
     """
     before, seen = _noted(home), {path: _as_it_is(path) for path in looks_new(home)}
-    touched = {path.name for path, each in seen.items() if each.sha256 and each.sha256 == _hash_noted(before, path)}
+    hashes = {name: each.sha256 for name, each in before.items()}
+    touched = {path.name for path, each in seen.items() if each.sha256 and each.sha256 == hashes.get(path.name)}
     files = [path for path in seen if path.name not in touched]
     if files:
-        again = [path for path in reference_files(home) if path not in files and _was_refused(before, path)]
+        again = [path for path in _refused(home, before) if path not in files]
         seen |= {path: _as_it_is(path) for path in again}
         files += again
     label, counts = label_of(home / STORE), list[dict[str, Any]]()
@@ -168,18 +165,9 @@ def _as_it_is(path: Path) -> Loaded:
         return Loaded(about.st_size, about.st_mtime_ns, "")
 
 
-def _hash_noted(noted: Mapping[str, Loaded], path: Path) -> str | None:
-    return noted[path.name].sha256 if path.name in noted else None
-
-
-def _anything_refused(home: Path) -> bool:
-    """True if the store lacks records of a file, of this load or an earlier one."""
-    noted = _noted(home)
-    return any(_was_refused(noted, path) for path in reference_files(home))
-
-
-def _was_refused(noted: Mapping[str, Loaded], path: Path) -> bool:
-    return path.name in noted and noted[path.name].refused
+def _refused(home: Path, noted: Mapping[str, Loaded]) -> list[Path]:
+    """Return the files of which the store lacks records."""
+    return [path for path in reference_files(home) if path.name in noted and noted[path.name].refused]
 
 
 def refused_at(path: Path) -> list[tuple[str, int]]:

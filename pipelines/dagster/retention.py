@@ -32,7 +32,8 @@ def retention_job(environ: Mapping[str, str]) -> dg.JobDefinition:
     )
     def delete_old_runs(context: dg.OpExecutionContext) -> None:
         before = datetime.now(UTC) - timedelta(days=days)
-        done = delete_old(context.instance, before, _assets(context), context.run_id, names)
+        assets = list(context.instance.all_asset_keys())
+        done = delete_old(context.instance, before, assets, context.run_id, names)
         context.log.info("%s runs were deleted", f"{done:,}")
         context.add_output_metadata({"runs_deleted": done})
 
@@ -47,10 +48,6 @@ def retention_job(environ: Mapping[str, str]) -> dg.JobDefinition:
     return retention
 
 
-def _assets(context: dg.OpExecutionContext) -> list[dg.AssetKey]:
-    return list(context.instance.all_asset_keys())
-
-
 def delete_old(
     instance: dg.DagsterInstance,
     before: datetime,
@@ -62,10 +59,8 @@ def delete_old(
 
     own: a run to keep. names: of the home whose runs these are.
     """
-    kept, ours = (
-        _last_words(instance, assets) | {own},
-        dg.RunsFilter(statuses=FINISHED_STATUSES, tags=names.own_runs),
-    )
+    kept = _last_words(instance, assets) | {own}
+    ours = dg.RunsFilter(statuses=FINISHED_STATUSES, tags=names.own_runs)
     seen: set[str] = set()
     done, cursor = 0, None
     while page := instance.get_run_records(ours, limit=RUNS_A_PAGE, cursor=cursor):

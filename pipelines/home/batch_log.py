@@ -116,7 +116,7 @@ class BatchLog:
                         raise StoreUnusable(f"{self._key(number)} is not there any more: restore it")
                     break
                 content = held.content
-                self._keep_copy(number, content)
+                self._write_copy(f"{number}.json", content)
             self._add(number, content)
         return self.history
 
@@ -152,7 +152,7 @@ class BatchLog:
             except SomebodyElse:
                 self.read()
                 continue
-            self._keep_copy(number, content)
+            self._write_copy(f"{number}.json", content)
             self._add(number, content)
             return True
         raise StoreUnusable(f"the log of {self._batch_id} changed at each of {TRIES} tries")
@@ -206,11 +206,8 @@ class BatchLog:
             return None
         return content if content.endswith(b"}") else None
 
-    def _keep_copy(self, number: int, content: bytes) -> None:
-        """Keep an entry, which never changes; on a full disk it is read again the next time."""
-        self._write_copy(f"{number}.json", content)
-
     def _write_copy(self, name: str, content: bytes) -> None:
+        """Keep an entry, which never changes, or a note; on a full disk it is asked for again the next time."""
         with suppress(OSError):
             self._copies.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = self._copies / name

@@ -86,7 +86,8 @@ def read_clinics(file: Path, environ: Mapping[str, str], only: str | None = None
     if named:
         raise BadSetting(f"{named[0]} is set, and each clinic of {file.name} has its own target: unset it")
     for at, clinic in enumerate(said, 1):
-        _check_keys(f"{file.name}: clinic {clinic.get('name', at)}", clinic)
+        for problem in _problems(clinic):
+            raise BadSetting(f"{file.name}: clinic {clinic.get('name', at)}: {problem}")
     _check_apart(file, said)
     common = without_clinics(environ, prefixes)
     here = [clinic for clinic in said if only or "code_server" not in clinic]
@@ -125,12 +126,6 @@ def _said(file: Path) -> list[dict[str, Any]]:
     if not isinstance(found, list) or not found or not all(isinstance(each, dict) for each in found):
         raise BadSetting(f"{file.name}: names no clinic: each is a [[clinic]] with name and home")
     return found
-
-
-def _check_keys(where: str, said: Mapping[str, Any]) -> None:
-    """Raise BadSetting for the first thing that a clinic says wrongly."""
-    for problem in _problems(said):
-        raise BadSetting(f"{where}: {problem}")
 
 
 def _problems(said: Mapping[str, Any]) -> Iterator[str]:

@@ -88,7 +88,8 @@ def connect(
 def _connected(
     base_url: str, credentials: Credentials, home: Path, environ: Mapping[str, str], bundled: bool
 ) -> Iterator[Connection]:
-    capabilities = _capabilities(base_url, credentials)
+    with closing(FhirClient(base_url, credentials)) as asked:
+        capabilities = asked.capabilities()
     profile = as_declared(profile_for(capabilities.name, home / TARGETS), capabilities)
     pace = pace_of(environ)
     pace = replace(pace, per_second=pace.per_second or profile.per_second)
@@ -97,12 +98,6 @@ def _connected(
         customer = environ.get("FHIR_SERVICE_CUSTOMER") or Site.customer
         site = Site((capabilities.url or base_url).rstrip("/"), vendor, customer)
         yield Connection(client, capabilities, client.base_url, site, bundled, credentials=credentials)
-
-
-def _capabilities(base_url: str, credentials: Credentials) -> Capabilities:
-    """What the target says of itself. Raises `TargetUnusable`."""
-    with closing(FhirClient(base_url, credentials)) as client:
-        return client.capabilities()
 
 
 LOOK_SECONDS = 10.0

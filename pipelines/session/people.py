@@ -122,17 +122,17 @@ def _by_value(walk: Crosswalk, values: Sequence[str], bodies: Iterable[Mapping[s
     today = datetime.now(UTC).date().isoformat()
     asked = {value.casefold() for value in values}
     for body in bodies:
-        shown = {folded(composed(value.strip())) for value in values_of(walk.system, body) if isinstance(value, str)}
+        shown = _read(values_of(walk.system, body))
         if asked.isdisjoint(value.casefold() for value in shown):
             raise TargetUnusable(f"the target does not search a {walk.type} by identifier: it gave others")
-        in_use = {
-            folded(composed(value.strip()))
-            for value in values_in_use(walk.system, body, today)
-            if isinstance(value, str)
-        }
-        for value in in_use.intersection(values):
+        for value in _read(values_in_use(walk.system, body, today)).intersection(values):
             found[value][str(body["id"])] = _is_merged(body)
     return {value: _entry(walk, ids) for value, ids in found.items()}
+
+
+def _read(values: Iterable[Any]) -> set[str]:
+    """Return the values of identifiers as those of a file are read."""
+    return {folded(composed(value.strip())) for value in values if isinstance(value, str)}
 
 
 def _entry(walk: Crosswalk, ids: Mapping[str, bool]) -> Entry:
