@@ -14,7 +14,7 @@ from pipelines.ledger.manifests import is_of_another
 from pipelines.reports.former_forms import checked_by, forms_in
 from pipelines.reports.results import RESULT
 from pipelines.reports.scores import scores_of_home
-from pipelines.reports.sweep import FILES, OVERLAP, QUESTIONNAIRE, Sweep, whole_readings
+from pipelines.reports.sweep import FILES, NOTHING_KNOWN, OVERLAP, QUESTIONNAIRE, Sweep, whole_readings
 from pipelines.reports.tables import staging_selects
 from pipelines.reports.told import CHARGES, stage_told
 from pipelines.reports.words import named_in, rows_of
@@ -57,10 +57,6 @@ SENDING_TIMES = {
     False: "CREATE TEMP MACRO sending_time(sent_at) AS NULL::TIMESTAMPTZ",
 }
 """The macro that puts the time of sending in the place of a record's own time, which is missing; or does not."""
-
-
-NO_SWEEP = """SELECT NULL::VARCHAR AS report_id, NULL::JSON AS body, now() AS first_seen_at, now() AS changed_at,
-    0::BIGINT AS changes, now() AS gone_at WHERE false"""
 
 
 OTHERS = {
@@ -130,7 +126,7 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_pa
     Raises `BrokenTable` for a rule of a score.
     """
     batches = home / "batches"
-    db.register("sweep", db.read_parquet(str(sweep.path)) if sweep.path.exists() else db.sql(NO_SWEEP))
+    db.register("sweep", db.read_parquet(str(sweep.path)) if sweep.path.exists() else db.sql(NOTHING_KNOWN))
     for name, ids, of_files, nothing in (
         ("sent", OF_TARGET, SENT, NOTHING_SENT),
         ("ready", WITHOUT_AN_END, READY, NOTHING_READY),
@@ -142,7 +138,7 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_pa
     db.register("warned", db.sql(WARNED, params=[warned]) if warned else db.sql(NOTHING_WARNED))
     for name, resource_type in OTHERS.items():
         read = sweep.path.with_name(FILES[resource_type][0])
-        db.register(name, db.read_parquet(str(read)) if read.exists() else db.sql(NO_SWEEP))
+        db.register(name, db.read_parquet(str(read)) if read.exists() else db.sql(NOTHING_KNOWN))
     db.execute("CREATE TEMP TABLE whole_reading (resource_type VARCHAR, began_at TIMESTAMPTZ, shows_until TIMESTAMPTZ)")
     for resource_type, began_at in whole_readings(sweep.path.parent):
         # As a text: a moment that is bound has DuckDB look for pandas.
@@ -168,7 +164,7 @@ def _stage_words(db: duckdb.DuckDBPyConnection, folder: Path, home: Path) -> lis
     Returns what readers of scores must know.
     """
     swept = folder / FILES[QUESTIONNAIRE][0]
-    known = db.read_parquet(str(swept)) if swept.exists() else db.sql(NO_SWEEP)
+    known = db.read_parquet(str(swept)) if swept.exists() else db.sql(NOTHING_KNOWN)
     forms = forms_in(db, folder, known, home)
     questionnaires, questions, options = rows_of(forms.bodies)
     db.register("swept", forms.known)

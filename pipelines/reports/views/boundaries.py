@@ -27,9 +27,14 @@ def _number(value: Value, v: str, high: bool) -> str:
     return f"TRY({as_number(value, v)} {'+' if high else '-'} (0.5 / pow(10, {digits}))::{DECIMAL})"
 
 
+def first_day(v: str) -> str:
+    """Return the SQL of a date or time with the first day of a year or month that stands alone."""
+    return f"CASE length({v}) WHEN 4 THEN {v} || '-01-01' WHEN 7 THEN {v} || '-01' ELSE {v} END"
+
+
 def _date(v: str, high: bool) -> str:
     if not high:
-        return f"CASE length({v}) WHEN 4 THEN {v} || '-01-01' WHEN 7 THEN {v} || '-01' ELSE {v} END"
+        return first_day(v)
     last = f"last_day(try_cast({v} || '-01' AS DATE))::VARCHAR"
     return f"CASE length({v}) WHEN 4 THEN {v} || '-12-31' WHEN 7 THEN {last} ELSE {v} END"
 

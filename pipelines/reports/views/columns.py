@@ -2,6 +2,7 @@
 
 import re
 
+from pipelines.reports.views.boundaries import first_day
 from pipelines.reports.views.definition import Column
 from pipelines.reports.views.fhir_types import PRIMITIVES
 from pipelines.reports.views.fhirpath import BadPath
@@ -84,14 +85,9 @@ def _cast(value: Value, sql: str, kind: str) -> str:
     return f"try_cast({text if value.family == 'moment' or value.is_json else sql} AS {kind})"
 
 
-def _whole_day(v: str) -> str:
-    """Return the SQL of a date or time with the first day of a year or month that stands alone."""
-    return f"CASE length({v}) WHEN 4 THEN {v} || '-01-01' WHEN 7 THEN {v} || '-01' ELSE {v} END"
-
-
 def _readable(v: str, kind: str) -> str:
     """Return the SQL of a date or moment. One whose year has not four digits, or `infinity`, would break readers."""
     first, last = _FIRST[kind]
-    said = f"left({_whole_day(v)}, 10)" if kind == "DATE" else _whole_day(v)
+    said = f"left({first_day(v)}, 10)" if kind == "DATE" else first_day(v)
     cast = f"CASE WHEN regexp_matches({v}, '^[0-9]{{4}}(-|$)') THEN try_cast({said} AS {kind}) END"
     return let(cast, lambda w: f"CASE WHEN {w} BETWEEN {kind} '{first}' AND {kind} '{last}' THEN {w} END")

@@ -212,14 +212,8 @@ class Expressions:
         sql = present(each(reference.sql, key)) if reference.many else key(reference.sql)
         return Value(sql, "id", reference.many)
 
-    def _low(self, node: Call, context: Context) -> Value:
-        return self._boundary(node, context, high=False)
-
-    def _high(self, node: Call, context: Context) -> Value:
-        return self._boundary(node, context, high=True)
-
-    def _boundary(self, node: Call, context: Context, high: bool) -> Value:
-        found = boundary(self.value(node.base, context), high)
+    def _boundary(self, node: Call, context: Context) -> Value:
+        found = boundary(self.value(node.base, context), node.name == "highBoundary")
         if found is None:
             raise BadPath(f"`{node.name}` takes a decimal, date, dateTime or time; `ofType` names the type of a choice")
         return found
@@ -235,8 +229,8 @@ class Expressions:
         "join": (0, 1, _join),
         "getResourceKey": (0, 0, _resource_key),
         "getReferenceKey": (0, 1, _reference_key),
-        "lowBoundary": (0, 0, _low),
-        "highBoundary": (0, 0, _high),
+        "lowBoundary": (0, 0, _boundary),
+        "highBoundary": (0, 0, _boundary),
     }
     """The functions of the profile: fewest and most arguments, and how each is compiled."""
 

@@ -23,8 +23,8 @@ class Shape:
     whole: if its JSON itself is needed; then its elements are read from that JSON, each by itself.
     """
 
-    def __init__(self, type_name: str | None, whole: bool = False) -> None:
-        self.type, self.whole = type_name, whole
+    def __init__(self, type_name: str | None) -> None:
+        self.type, self.whole = type_name, False
         self.members: dict[str, tuple[Element, Shape | None]] = {}
 
     def member(self, name: str) -> tuple[Element, "Shape | None"]:
