@@ -1,6 +1,6 @@
 """The verdict of each standing check, as the arguments of its result in Dagster."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,16 @@ from pipelines.dagster.inbox.files import LAIN_TOO_LONG, lain_for
 from pipelines.dagster.names import Names
 from pipelines.dagster.standing.found import broken_in, unexpected_in
 from pipelines.dagster.standing.specs import (
+    BROKEN,
+    EXPECTED,
     INBOX_CHECK,
+    REJECTS,
     WAITING_CHECK,
-    check_of,
-    expectation_of,
-    expecting,
-    rejects_check_of,
+    checked,
     specs_of,
 )
 from pipelines.dagster.unread import UNREAD, unread
-from pipelines.dagster.waiting import Waiting, waiting_now
+from pipelines.dagster.waiting import waiting_now
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import shown
 from pipelines.importing.broken import NAMED, Broken
@@ -31,13 +31,17 @@ from pipelines.importing.expected import Unexpected
 def verdicts_of(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dict[str, dict[str, Any]]:
     """Return the arguments of each check's result by the name of the check."""
     broken = broken_in(home, environ)
-    by_feed = {check_of(feed): _broken_verdict(feed, broken) for feed in feeds}
-    by_feed |= {rejects_check_of(feed): _rejects_verdict(feed, broken) for feed in feeds}
     now = datetime.now(UTC)
     lain, held = lain_for(home / "inbox", now, LAIN_TOO_LONG), waiting_now(home, environ, now)
     unexpected = unexpected_in(home, environ, feeds)
-    by_feed |= {expectation_of(feed): _as_expected(feed, unexpected) for feed in expecting(feeds)}
-    found = {**by_feed, INBOX_CHECK: _inbox_verdict(lain), WAITING_CHECK: _waiting_verdict(held)}
+    of_feeds: dict[str, Callable[[str], dict[str, Any]]] = {
+        BROKEN: lambda name: _broken_verdict(broken.get(name, Broken())),
+        REJECTS: lambda name: _rejects_verdict(broken.get(name, Broken())),
+        EXPECTED: lambda name: _as_expected(unexpected.get(name, Unexpected())),
+    }
+    found = {name: of(feed.name) for check, of in of_feeds.items() for name, feed in checked(check, feeds).items()}
+    found[INBOX_CHECK] = _inbox_verdict(lain)
+    found[WAITING_CHECK] = _verdict(held.sentence if held else None, {"files": len(held.files) if held else 0})
     published = Names.of(environ).published
     return {name: {"asset_key": published, "check_name": name, **verdict} for name, verdict in found.items()}
 
@@ -57,29 +61,28 @@ def verdicts_now(
         return {key.name: {"asset_key": key.asset_key, "check_name": key.name, **verdict} for key in keys}, False
 
 
-def _waiting_verdict(held: Waiting | None) -> dict[str, Any]:
-    return _verdict(held.sentence if held else None, {"files": len(held.files) if held else 0})
-
-
 def _inbox_verdict(lain: Mapping[str, datetime]) -> dict[str, Any]:
     named = sorted(lain.items(), key=lambda each: each[1])[:NAMED]
     said = [f"{shown(name)} has lain in the inbox since {at:%Y-%m-%d %H:%M} UTC" for name, at in named]
     return _verdict("; ".join(said), {"files": len(lain)})
 
 
-def _broken_verdict(feed: Feed, broken: Mapping[str, Broken]) -> dict[str, Any]:
-    found = broken.get(feed.name, Broken())
-    return _verdict("; ".join(found.sentences()), _numbers(found))
+def _broken_verdict(found: Broken) -> dict[str, Any]:
+    numbers = {
+        "batches_failed": len(found.failed),
+        "batches_with_nothing_taken": len(found.nothing_taken),
+        "batches_unfinished": len(found.unfinished),
+        "rows_in_doubt": sum(found.doubts.values()),
+    }
+    return _verdict("; ".join(found.sentences()), numbers)
 
 
-def _as_expected(feed: Feed, unexpected: Mapping[str, Unexpected]) -> dict[str, Any]:
-    found = unexpected.get(feed.name, Unexpected())
+def _as_expected(found: Unexpected) -> dict[str, Any]:
     numbers = {"is_late": bool(found.late), "files_unusual": len(found.unusual)}
     return _verdict("; ".join(found.sentences()), numbers, dg.AssetCheckSeverity.WARN)
 
 
-def _rejects_verdict(feed: Feed, broken: Mapping[str, Broken]) -> dict[str, Any]:
-    found = broken.get(feed.name, Broken())
+def _rejects_verdict(found: Broken) -> dict[str, Any]:
     columns = [("age", "string", "Since the record was first set aside."), ("rejects", "int", "Open rejects.")]
     by_age = metadata.table(columns, list(found.rejects.items()))
     numbers = {"rejects_open": found.rejects.total(), "rejects_by_age": by_age}
@@ -91,12 +94,3 @@ def _verdict(
 ) -> dict[str, Any]:
     """Return a verdict: that all is well if nothing is said against it."""
     return {"passed": not said, "severity": severity, "description": said or None, "metadata": dict(numbers)}
-
-
-def _numbers(found: Broken) -> metadata.Metadata:
-    return {
-        "batches_failed": len(found.failed),
-        "batches_with_nothing_taken": len(found.nothing_taken),
-        "batches_unfinished": len(found.unfinished),
-        "rows_in_doubt": sum(found.doubts.values()),
-    }
