@@ -4,6 +4,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines.evidence.exported import rows_of
 from pipelines.feeds.terms.rulebook import rules
 from pipelines.session.session import Session
 
@@ -44,14 +45,6 @@ def set_aside(db: duckdb.DuckDBPyConnection, session: Session) -> dict[str, Any]
         | {"sentence": sentences[rule_id].sentence if rule_id in sentences else None}
         for feed, rule_id, state, number, cents in db.execute(_BY_RULE).fetchall()
     ]
-    found = db.execute(_LISTED)
-    names = [column[0] for column in found.description]
-    listed = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
     [[total]] = db.execute(f"SELECT count(*) FROM {_OF_SCOPE}").fetchall()
-    return {"total": total, "by_rule": by_rule, "listed": listed, "decisions": _decisions(db)}
-
-
-def _decisions(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    found = db.execute(_DECIDED)
-    names = [column[0] for column in found.description]
-    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    listed, decisions = (rows_of(db.execute(query)) for query in (_LISTED, _DECIDED))
+    return {"total": total, "by_rule": by_rule, "listed": listed, "decisions": decisions}

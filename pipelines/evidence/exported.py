@@ -34,6 +34,12 @@ _BATCHES = """CREATE OR REPLACE TABLE in_scope (batch_id TEXT, feed TEXT, source
 _COLUMNS = "batch_id feed source resource_type state file_name received_at".split()
 
 
+def rows_of(found: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """Return the rows of a query that was run, by the names of its columns."""
+    names = [column[0] for column in found.description]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
 def stage_exported(db: duckdb.DuckDBPyConnection, session: Session, batches: Iterable[Batch]) -> None:
     """Fill `in_scope` with these batches, and `exported` with every record that a run of theirs read."""
     db.execute(_BATCHES)

@@ -8,6 +8,7 @@ import duckdb
 import orjson
 
 from fhir_service.interface.site import Site
+from pipelines.evidence.exported import rows_of
 from pipelines.home.spill import is_whole
 from pipelines.ledger.manifests import runs_in
 from pipelines.session.questionnaires import Snapshot
@@ -29,9 +30,7 @@ _CHOSEN = """
 
 def sample(db: duckdb.DuckDBPyConnection, size: int, seed: str) -> list[dict[str, Any]]:
     """Return `size` records of each feed, chosen by hashes of the seed and their keys. of: how many there are."""
-    found = db.execute(_CHOSEN, {"seed": seed, "size": size})
-    names = [column[0] for column in found.description]
-    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    return rows_of(db.execute(_CHOSEN, {"seed": seed, "size": size}))
 
 
 def add_both_sides(session: Session, chosen: list[dict[str, Any]], chart: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines.evidence.exported import rows_of
 from pipelines.ledger.states import ASKED, MADE
 from pipelines.session.session import Session
 
@@ -165,12 +166,12 @@ def _agrees(made: dict[str, Any]) -> bool:
 def without_rows(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     """Return the ledger's records of these batches whose rows no file holds any more, by feed: their sums alone."""
     query = f"""
-        SELECT feed, count(*), count(found.resource_id), coalesce(sum(ours.amount_cents), 0)::HUGEINT,
-            coalesce(sum(found.cents), 0)::HUGEINT
+        SELECT feed, count(*) AS ledger_records, count(found.resource_id) AS target_records,
+            coalesce(sum(ours.amount_cents), 0)::HUGEINT AS ledger_cents,
+            coalesce(sum(found.cents), 0)::HUGEINT AS target_cents
         FROM all_ours AS ours
         JOIN in_scope ON in_scope.batch_id = ours.batch_id
         ANTI JOIN record ON record.source = ours.source AND record.kind = ours.resource_type AND record.key = ours.key
         LEFT JOIN {_FOUND} AS found ON found.kind = ours.resource_type AND found.resource_id = ours.resource_id
         WHERE ours.state IN ({_listed(MADE)}) GROUP BY feed ORDER BY feed"""
-    names = ("feed", "ledger_records", "target_records", "ledger_cents", "target_cents")
-    return [dict(zip(names, row, strict=True)) for row in db.execute(query).fetchall()]
+    return rows_of(db.execute(query))
