@@ -12,13 +12,14 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.rulebook import rules
 from pipelines.home.batch import Received
 from pipelines.home.small_sums import may_be_told
-from pipelines.ledger.states import OUTCOMES
+from pipelines.ledger.states import MADE, OUTCOMES
 from pipelines.runs.run import Result
 from pipelines.validation.outcome import Validated
 
 Metadata = dict[str, Any]
 ROWS = "dagster/row_count"
-LANDED = ("created", "adopted", "unchanged", "updated", "superseded")
+AT_TARGET = (*MADE, "unchanged")
+"""Outcomes of records that the target has: a repeat within a file is none of its own."""
 ROWS_OF_TABLE = 50
 
 
@@ -61,7 +62,7 @@ def of_loaded(result: Result, target: str, money: bool, taken_back: int = 0) -> 
     target: as the ledger and the published tables name it. taken_back: how many of these somebody has taken back since.
     """
     count = result.count
-    landed = sum(count(name) for name in LANDED)
+    landed = sum(count(name) for name in AT_TARGET)
     return {
         "file": result.file,
         "target": target,

@@ -19,7 +19,6 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.standing import UNDO, undone_by_batch
-from pipelines.ledger.states import LANDED
 
 LONGEST = timedelta(days=1)
 """How long after its decision an undo is watched: it may take back more of a batch while the sensor looks."""
@@ -58,7 +57,7 @@ def tell_taken_back(
         batch = ledger.batch(target, batch_id)
         feed = catalog.named(batch["feed"]) if batch else None
         if batch and feed and number > before.get(each, 0):
-            landed = sum(int(batch[name] or 0) for name in LANDED)
+            landed = sum(int(batch[name] or 0) for name in metadata.AT_TARGET)
             about = metadata.of_taken_back(landed, number)
             file = shown(batch["file_name"] or batch_id)
             yield dg.AssetMaterialization(

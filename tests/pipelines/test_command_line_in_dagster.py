@@ -89,8 +89,9 @@ def test_a_ledger_with_more_runs_than_a_look_takes_is_told_bit_by_bit(
 
 def test_what_undo_took_back_is_the_newest_state_of_its_partition(practice: Practice) -> None:
     """Dagster has no state of a partition for it: it stays green, and says how many rows are left."""
+    row = "UNDONE1,p123,call,requested,dr-07\n"
     (practice.home / "inbox" / "tasks-undone.csv").write_text(
-        "task_id,patient_id,description,status,requester_id\nUNDONE1,p123,call,requested,dr-07\n"
+        f"task_id,patient_id,description,status,requester_id\n{row}{row}"
     )
     done = practice.command("import", "--json")
     [request] = [each for each in practice.tick("command_line").run_requests or () if each.job_name == "import_tasks"]
