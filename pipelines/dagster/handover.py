@@ -11,6 +11,7 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received, received_before
 from pipelines.home.files import write_whole
 from pipelines.ledger.kept import Batches
+from pipelines.ledger.manifests import is_of, manifest_in
 from pipelines.runs.beginning import begin
 from pipelines.runs.lost import refuse_lost
 from pipelines.runs.plan import is_first
@@ -19,7 +20,7 @@ from pipelines.session.session import Session
 from pipelines.validation.outcome import Validated, read_from, told_as
 
 NEVER = datetime.min.replace(tzinfo=UTC)
-HANDED_OVER, MANIFEST, SIGNED = "validated.json", "manifest.json", "dagster"
+HANDED_OVER, SIGNED = "validated.json", "dagster"
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,10 @@ def is_signed(batches: Batches, target: str, batch_id: str, run: int) -> bool:
     return any(path.read_bytes() == target.encode() for path in found)
 
 
-def was_spread(batches: Batches, batch_id: str, run: int) -> bool:
-    """True if a run of the batch, which is here, was loaded in parts by several steps, once and from its beginning."""
+def was_spread(batches: Batches, batch_id: str) -> bool:
+    """True if the first run of a batch was loaded in parts by several steps, once and from its beginning."""
     folder = batches.path / batch_id
-    return any(map(is_first, [*folder.glob(f"run-{run}"), *folder.glob(f"run-{run}-*")]))
+    return any(map(is_first, [*folder.glob("run-1"), *folder.glob("run-1-*")]))
 
 
 def newest(session: Session, feed: Feed, batch_id: str) -> Newest:
@@ -83,9 +84,9 @@ def newest(session: Session, feed: Feed, batch_id: str) -> Newest:
     """
     found: list[tuple[int, Path, dict[str, Any]]] = []
     for folder in session.batches.renew(batch_id).glob("run-*"):
-        manifest = _said(folder / MANIFEST)
+        manifest = manifest_in(folder)
         about = manifest if manifest and manifest["ended_at"] else _said(folder / HANDED_OVER)
-        if about and about["target"] == session.target:
+        if about and is_of(about, session.target):
             found.append((about["run"], folder, about))
     if not found:
         return Newest()

@@ -1,6 +1,5 @@
 """The stages of a Dagster run that only shows what the command line did: their results, read from the ledger."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -12,12 +11,12 @@ from typing import Any
 
 from pipelines.dagster import metadata
 from pipelines.dagster.checks import LoadedBatch, counted_in
-from pipelines.dagster.handover import MANIFEST
 from pipelines.dagster.stages.outcome import FINISHED, NOTHING_SENT, Outcome
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import received_before
 from pipelines.ledger.columns import COPAYMENTS, COUNTS
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.manifests import KeptRun, runs_in
 from pipelines.ledger.standing import undone_by_batch
 from pipelines.runs.run import Result
 from pipelines.session.ledger import open_ledger
@@ -37,19 +36,17 @@ class Known:
     @cached_property
     def first(self) -> tuple[Path, dict[str, Any]]:
         """Return folder and manifest of the first run that sent to the target, of all records; empty if lost."""
-        here = [(folder, of) for folder, of in self.manifests if of["state"] not in NOTHING_SENT]
-        return min(here, key=lambda each: each[1]["run"], default=(self.folder, {}))
+        here = ((folder, of) for _, folder, of in self.runs_kept if of.get("state") not in NOTHING_SENT)
+        return next(here, (self.folder, {}))
 
     @cached_property
-    def manifests(self) -> list[tuple[Path, dict[str, Any]]]:
-        """Return folders and manifests of the batch's runs at the target."""
-        found = [(path.parent, json.loads(path.read_bytes())) for path in self.folder.glob(f"run-*/{MANIFEST}")]
-        return [each for each in found if each[1]["target"] == self.row["target"]]
+    def runs_kept(self) -> list[KeptRun]:
+        return runs_in(self.folder, self.row["target"])
 
     @property
     def found_in(self) -> str | None:
         """Return the folder of the run whose findings the newest one took over; None if it checked the file."""
-        newest = (of for _, of in self.manifests if of["run"] == self.run["run"])
+        newest = (of for number, _, of in self.runs_kept if number == self.run["run"])
         return next(newest, {}).get("found_in")
 
     @property

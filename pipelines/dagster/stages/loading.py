@@ -50,7 +50,7 @@ def load_all(
         else:
             outcome.fail(batch_id, _why(result), retryable=result.unusable)
         if result.state in (FINISHED, UNDER_WAY) and not result.unusable:
-            first = result.run == 1 and (is_new or (is_kept and was_spread(session.batches, batch_id, 1)))
+            first = result.run == 1 and (is_new or (is_kept and was_spread(session.batches, batch_id)))
             outcome.facts[batch_id] = LoadedBatch(result, session.ledger.row_counts(session.target, batch_id), first)
     return outcome
 
