@@ -6,6 +6,7 @@ It is done under the target's lease and stays on the record, as every decision b
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from pipelines.client.comparison import TAKEN_BACK
@@ -30,7 +31,6 @@ from pipelines.ledger.lease import Lease
 from pipelines.loading.changes import Changes
 from pipelines.loading.ownership import NOT_OURS, Made
 from pipelines.runs.leasing import lease_of
-from pipelines.runs.lines import first_of
 from pipelines.session.session import Session
 
 ROWS_A_COMMIT = 64
@@ -79,13 +79,19 @@ class Undone:
 
     def lines(self) -> Iterator[str]:
         word = "would be taken back" if self.dry_run else "taken back"
-        for rows, total, said in ((self.taken_back, self.taken, word), (self.left, self.not_taken, "not taken back")):
-            yield from first_of((f"{name}: {said}: {what}" for name, what in rows.items()), SHOWN, total, said)
+        yield from _first(self.taken_back, self.taken, word)
+        yield from _first(self.left, self.not_taken, "not taken back")
         yield f"{self.taken:,} {word}, {self.not_taken:,} not"
         if self.replaced:
             yield f"{self.replaced:,} superseded or loaded anew by later files before: what these made stays"
         if self.unusable:
             yield f"error: {self.unusable}"
+
+
+def _first(rows: dict[str, str], total: int, word: str) -> Iterator[str]:
+    yield from (f"{name}: {word}: {what}" for name, what in islice(rows.items(), SHOWN))
+    if total > SHOWN:
+        yield f"and {total - SHOWN:,} more {word}"
 
 
 def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
