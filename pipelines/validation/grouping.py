@@ -39,6 +39,8 @@ REPEATED_KEYS = """
     and not is_doubtful group by key"""
 """Hashes are compared for keys that come more than once alone: held for every key, they would be most of the memory."""
 KEYS_AT_ONCE = 200_000
+BYTES_AT_HAND = 1 << 20
+"""Size of a file up to which its repeated keys are found in Python: a database takes longer to open."""
 BYTES_SORTED_AT_ONCE = 12 << 20
 MOST_STRETCHES = 500
 """Files that are open at once. Beyond some twenty million payments a stretch is longer."""
@@ -47,6 +49,8 @@ LOOKED_AT = 200
 WITHOUT_TIME = 2**63 - 1
 Place = tuple[int, int]
 """A row's place in the order of sending: its time and its line."""
+Repeat = tuple[int, int, bool | None]
+"""A row of `REPEATS`."""
 APART = """
     select 1 from (select key, max(file_row_number) - min(file_row_number) + 1 as span, count(*) as row_count
         from numbered where key is not null group by key)
@@ -93,14 +97,33 @@ def _places(batch: pa.RecordBatch) -> Iterator[Place]:
 
 def _bounds(mapped: Path) -> list[Place]:
     """Return the first place of each stretch but the earliest. The stretches are of about equal size."""
-    about = pq.read_metadata(mapped)
-    size = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
-    stretches = min(1 + size // BYTES_SORTED_AT_ONCE, MOST_STRETCHES)
+    stretches = min(1 + _size(mapped) // BYTES_SORTED_AT_ONCE, MOST_STRETCHES)
     if stretches == 1:
         return []
-    dice, share = random.Random(0), stretches * LOOKED_AT / about.num_rows  # noqa: S311 - no secret
+    share = stretches * LOOKED_AT / pq.read_metadata(mapped).num_rows
+    dice = random.Random(0)  # noqa: S311 - no secret
     every = (place for batch in spill.batches(mapped, BATCH, ["at", "line"]) for place in _places(batch))
     return sorted(place for place in every if dice.random() < share)[LOOKED_AT::LOOKED_AT]
+
+
+def _size(mapped: Path) -> int:
+    """Return the bytes of a file's rows before they were compressed."""
+    about = pq.read_metadata(mapped)
+    return sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+
+
+def _repeats_at_hand(mapped: Path) -> Iterator[Repeat]:
+    """The rows of a small file whose keys come more than once, in its order, as `REPEATED_KEYS` finds them."""
+    asked = ["key", "line", "hash", "is_doubtful"]
+    rows = [row for batch in spill.batches(mapped, BATCH, asked) for row in _rows_of(batch)]
+    of_key = defaultdict[str, list[tuple[int, str | None]]](list)
+    for key, line, content, is_doubtful in rows:
+        if key is not None and is_doubtful is False:
+            of_key[key].append((line, content))
+    for place, (key, *_) in enumerate(rows):
+        if len(some := of_key.get(key, ())) > 1:
+            contents = {content for _, content in some if content is not None}
+            yield place, min(line for line, _ in some), len(contents) > 1 if contents else None
 
 
 def _find_repeated_keys(database: Any, mapped: Path) -> None:
@@ -156,12 +179,19 @@ def _repeats(database: Any, mapped: Path) -> Path:
     return repeats
 
 
-def _as_they_stand(mapped: Path, repeats: Path, shown: Sequence[str] = SHOWN) -> Iterator[pa.RecordBatch]:
+def _read_once(repeats: Path) -> Iterator[Repeat]:
+    """The rows of a file of repeats, which is removed after the last."""
+    for batch in spill.batches(repeats, BATCH, REPEATS.names):
+        yield from _rows_of(batch)
+    repeats.unlink()
+
+
+def _as_they_stand(
+    mapped: Path, found_again: Iterator[Repeat], shown: Sequence[str] = SHOWN
+) -> Iterator[pa.RecordBatch]:
     """The rows of an ungrouped kind in the order of the file: only of keys that come more than once is more asked.
     Rows are told by their places: in a joined file their lines, which are those of the second, are in no order.
     """
-    columns = (batch.columns for batch in spill.batches(repeats, BATCH, REPEATS.names))
-    found_again = (row for some in columns for row in zip(*(column.to_pylist() for column in some), strict=True))
     ahead, begin = next(found_again, None), 0
     for batch in spill.batches(mapped, ROWS, shown):
         found = dict[int, tuple[Any, ...]]()
@@ -172,7 +202,10 @@ def _as_they_stand(mapped: Path, repeats: Path, shown: Sequence[str] = SHOWN) ->
         more = arrow.batch_of_rows([found.get(place, (None, None)) for place in places], FOUND)
         yield pa.record_batch([*batch.columns, *more.columns], names=[*shown, *FOUND.names])
         begin += batch.num_rows
-    repeats.unlink()
+
+
+def _rows_of(batch: pa.RecordBatch) -> Iterator[Any]:
+    return zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def chunks(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
@@ -187,6 +220,9 @@ def chunks(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
 
 def _in_order(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
     """The rows in the order of sending. Unless DuckDB sorts them, they come once it has given back its memory."""
+    if not kind.grouped and _size(mapped) <= BYTES_AT_HAND:
+        yield from _ungrouped(mapped, kind, _repeats_at_hand(mapped))
+        return
     with spill.sorter(mapped.parent) as database:
         source = str(mapped).replace("'", "''")
         for view, numbered in (("mapped", "false"), ("numbered", "true")):
@@ -197,7 +233,13 @@ def _in_order(mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
         repeats = None if kind.grouped else _repeats(database, mapped)
     if repeats is None:
         yield from _records_as_they_stand(mapped)
-    elif kind.sort:
+    else:
+        yield from _ungrouped(mapped, kind, _read_once(repeats))
+
+
+def _ungrouped(mapped: Path, kind: Kind, repeats: Iterator[Repeat]) -> Iterator[pa.RecordBatch]:
+    """The rows of an ungrouped kind in the order of sending."""
+    if kind.sort:
         yield from _by_time(_dealt(_as_they_stand(mapped, repeats, [*SHOWN, "at"]), mapped))
     else:
         yield from _as_they_stand(mapped, repeats)

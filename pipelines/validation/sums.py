@@ -19,7 +19,7 @@ AMOUNTS = ("accepted", "skipped", "rejects")
 
 def notice_totals(scratch: Path, found: Validated) -> None:
     """Note the rows that look like a total. The files of the folder are whole. scratch: where sorting may spill."""
-    if not found.amount_received:
+    if not found.amount_received or not (found.rejected or found.accepted > SURE):
         return
     with spill.sorter(scratch) as database:
         if found.rejected:
