@@ -65,6 +65,17 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """The lock of `locked`, on a folder itself: it leaves no file."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def lock_now(path: Path) -> Iterator[bool]:
     """Yield True with the lock of `locked`, or False without waiting if another process has it."""
     with path.open("a") as file:

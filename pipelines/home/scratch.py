@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pipelines.home.files import locked_folder
+
 SCRATCH = "scratch"
 FORMERLY = (".rehearsal-*", ".dry-run-*", ".rejects-*", "batches/.incoming-*")
 """The places of such folders and files in earlier versions."""
@@ -23,7 +25,7 @@ PAUSE_SECONDS = 0.1
 @contextmanager
 def throwaway_folder(home: Path) -> Iterator[Path]:
     """A folder for the owner only, under the home, where copies of patient data may lie. It is gone at the end."""
-    with _one_at_a_time(home):
+    with locked_folder(home):
         _remove_leftovers(home)
         (home / SCRATCH).mkdir(mode=0o700, exist_ok=True)
         folder = Path(tempfile.mkdtemp(dir=home / SCRATCH))
@@ -34,14 +36,14 @@ def throwaway_folder(home: Path) -> Iterator[Path]:
     finally:
         _remove(folder)
         os.close(held)
-        with _one_at_a_time(home), suppress(OSError):
+        with locked_folder(home), suppress(OSError):
             (home / SCRATCH).rmdir()  # unless others are at work
 
 
 def remove_leftovers(home: Path) -> None:
     """Remove what processes that have ended left in scratch, whatever its name."""
     if any(_leftovers(home)):
-        with _one_at_a_time(home):
+        with locked_folder(home):
             _remove_leftovers(home)
 
 
@@ -83,17 +85,6 @@ def _is_held(place: Path) -> bool:
     return False
 
 
-@contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """A lock on a folder itself: it leaves no file, and ends with the process."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 # -- the workspace of a run
 
 WORKSPACE = ".spill"
@@ -102,7 +93,7 @@ WORKSPACE = ".spill"
 @contextmanager
 def workspace(folder: Path) -> Iterator[Path]:
     """A folder within this one, for what is gone at the end: `remove_abandoned` removes what a killed process left."""
-    with _one_at_a_time(folder):
+    with locked_folder(folder):
         inner = folder / WORKSPACE
         inner.mkdir(mode=0o700, exist_ok=True)
         try:

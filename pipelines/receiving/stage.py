@@ -12,10 +12,20 @@ from stat import S_ISREG
 from typing import IO
 from uuid import uuid4
 
-from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.files.catalog import Feed, form_by_name, plain_name
 from pipelines.home import disk, traces
-from pipelines.home.batch import BESIDE_FILE, SOURCE, Received, Unreadable, batch_name, control_of, is_control, shown
-from pipelines.home.files import replace_whole, sha256_of, to_disk
+from pipelines.home.batch import (
+    BESIDE_FILE,
+    SOURCE,
+    Received,
+    Unreadable,
+    batch_name,
+    control_of,
+    is_control,
+    received_before,
+    shown,
+)
+from pipelines.home.files import locked_folder, replace_whole, sha256_of, to_disk
 from pipelines.home.inbox import Inbox
 from pipelines.home.scratch import throwaway_folder
 from pipelines.ledger.kept import Batches
@@ -57,11 +67,13 @@ def receive(
             batch_id = batch_name(feed.name, sha256)
             folder = batches.renew(batch_id, *BESIDE_FILE)
             control = _copy_control(path, scratch / "control", folder / "source", inbox)
-            target = _place(folder, sha256, name)
-            if control:
-                (scratch / "control").replace(control_of(target))
-            incoming.replace(target)
-            _remove_others(target)
+            (folder / "source").mkdir(mode=0o700, parents=True, exist_ok=True)
+            with locked_folder(folder):  # of importers of equal bytes, the later one finds what the earlier one placed
+                target = _place(folder, sha256, name, batches)
+                if control:
+                    (scratch / "control").replace(control_of(target))
+                incoming.replace(target)
+                _remove_others(target)
         if moving:
             _outlast_power_failure(target, home, control is not None)
         batches.keep(batch_id, *SOURCE)
@@ -152,17 +164,26 @@ def _settle(target: IO[bytes]) -> None:
     os.fsync(target.fileno())
 
 
-def _place(folder: Path, sha256: str, name: str) -> Path:
-    """Return the file's place in its batch. Of two files whose hashes begin alike, the second is refused."""
+def _place(folder: Path, sha256: str, name: str, batches: Batches) -> Path:
+    """Return the file's place in its batch. Of two files whose hashes begin alike, the second is refused.
+
+    A copy that is there keeps its name, by which another importer may read it just now. Where the new name tells of
+    another format, it takes the place: the file was renamed, to be read as what it is.
+    """
     source = folder / "source"
-    source.mkdir(mode=0o700, parents=True, exist_ok=True)
     if _hash_of(folder, sha256) != sha256:
         raise OSError(0, f"the batch {folder.name} belongs to another file")
-    target = source / name
+    there = received_before(folder) or batches.received(folder.name)
+    stays = there is not None and _format(there.path_in_batch.name) == _format(name)
+    target = source / (there.path_in_batch.name if there and stays else name)
     for older in list(source.iterdir()):
         if is_control(older.name) and older != control_of(target):
             older.replace(control_of(target))  # it stays until others come
     return target
+
+
+def _format(name: str) -> str:
+    return form_by_name(plain_name(name))
 
 
 def _remove_others(target: Path) -> None:

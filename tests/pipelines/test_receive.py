@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from datetime import UTC, datetime
+from fcntl import LOCK_EX, LOCK_NB, flock
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -90,23 +91,66 @@ def test_a_file_elsewhere_stays_and_the_same_bytes_are_the_same_batch(feed: Feed
 
 def test_the_control_totals_of_a_file_stay_when_it_comes_again_without_them(feed: Feed, tmp_path: Path) -> None:
     """STATE-HOME-07: a copy under another name does not pass what they have stopped; others replace them."""
-    first, copy = tmp_path / "payments.csv", tmp_path / "payments-copy.csv"
-    for file in (first, copy):
+    first, copy, renamed = (tmp_path / name for name in ("payments.csv", "payments-copy.csv", "payments.ndjson"))
+    for file in (first, copy, renamed):
         file.write_bytes(b"content")
-    control = tmp_path / "payments.csv.control.json"
-    control.write_text('{"rows": 7}')
-    receive(first, feed, tmp_path / "home", NOW)
-    source = receive(copy, feed, tmp_path / "home", NOW).path_in_batch.parent
-    assert {path.name: path.read_text() for path in source.iterdir()} == {
-        "payments-copy.csv": "content",
-        "payments-copy.csv.control.json": '{"rows": 7}',
-    }
-    control.write_text('{"rows": 1}')
-    receive(first, feed, tmp_path / "home", NOW)
-    assert {path.name: path.read_text() for path in source.iterdir()} == {
-        "payments.csv": "content",
-        "payments.csv.control.json": '{"rows": 1}',
-    }
+    Path(f"{first}.control.json").write_text('{"rows": 7}')
+    source = receive(first, feed, tmp_path / "home", NOW).path_in_batch.parent
+    receive(copy, feed, tmp_path / "home", NOW)
+    assert read(source) == {"payments.csv": "content", "payments.csv.control.json": '{"rows": 7}'}
+    Path(f"{copy}.control.json").write_text('{"rows": 1}')
+    receive(copy, feed, tmp_path / "home", NOW)
+    assert read(source) == {"payments.csv": "content", "payments.csv.control.json": '{"rows": 1}'}
+    receive(renamed, feed, tmp_path / "home", NOW)
+    assert read(source) == {"payments.ndjson": "content", "payments.ndjson.control.json": '{"rows": 1}'}
+
+
+def read(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_the_copy_of_a_file_keeps_its_name_unless_the_new_one_tells_of_another_format(
+    feed: Feed, tmp_path: Path
+) -> None:
+    """STATE-HOME-07: another importer may read it just now by that name, of which it was told that it is gone."""
+    names = ["payments.csv", "payments-copy.csv", "payments.csv.gz", "payments-1.ndjson", "payments-2.jsonl.gz"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"content")
+    received = [receive(tmp_path / name, feed, tmp_path / "home", NOW) for name in names]
+    assert [each.file_name for each in received] == names
+    assert [each.path_in_batch.name for each in received] == ["payments.csv"] * 3 + ["payments-1.ndjson"] * 2
+    [copy] = received[0].path_in_batch.parent.iterdir()
+    assert (copy, copy.read_bytes()) == (received[-1].path_in_batch, b"content")
+
+
+def test_a_changed_copy_is_made_good_by_the_file_under_another_name(feed: Feed, tmp_path: Path) -> None:
+    """STATE-HOME-07."""
+    for name in ("payments.csv", "payments-copy.csv"):
+        (tmp_path / name).write_bytes(b"content")
+    first = receive(tmp_path / "payments.csv", feed, tmp_path / "home", NOW)
+    first.path_in_batch.write_bytes(b"changed")
+    stage.check_copy(receive(tmp_path / "payments-copy.csv", feed, tmp_path / "home", NOW))
+
+
+def test_importers_of_equal_bytes_place_them_one_after_another(
+    feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """STATE-HOME-07: two that both found no copy would each remove that of the other."""
+    (tmp_path / "payments.csv").write_bytes(b"content")
+    moves, others = Path.replace, list[bool]()
+
+    def moved(path: Path, to: Path) -> Path:
+        if path.name == "incoming":
+            held = os.open(to.parent.parent, os.O_RDONLY)
+            with pytest.raises(BlockingIOError):
+                flock(held, LOCK_EX | LOCK_NB)
+            os.close(held)
+            others.append(True)
+        return moves(path, to)
+
+    monkeypatch.setattr(Path, "replace", moved)
+    receive(tmp_path / "payments.csv", feed, tmp_path / "home", NOW)
+    assert others
 
 
 def test_a_file_that_another_importer_takes_meanwhile_stays_in_its_batch_with_its_control_totals(

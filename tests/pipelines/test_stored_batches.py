@@ -143,7 +143,7 @@ def test_two_machines_that_take_in_the_same_bytes_have_one_batch(machines, targe
     machines.loses("two")
     assert machines.asked("three", "rejects", "retry")["totals"]["rejected"] == 1
     [batch] = machines.home("three").glob("batches/payments-*")
-    assert [path.name for path in (batch / "source").iterdir()] == ["payments-2.csv"]
+    assert [path.name for path in (batch / "source").iterdir()] == ["payments-1.csv"]
     assert amounts(target) == [1.0, 2.0]
 
 
