@@ -42,10 +42,12 @@ def allocate(cents: int, charges: list[Charge], claim: str | None = None) -> lis
 
     Gives each charge that it reaches, and the cents. What is left over waits for later charges.
     """
-    ordered = sorted(charges, key=lambda charge: charge.claim != claim) if claim else charges
+    if claim and charges and charges[0].claim != claim:
+        charges = sorted(charges, key=lambda charge: charge.claim != claim)
     rows = []
-    for charge in ordered:
-        if (part := min(cents, charge.open)) > 0:
+    for charge in charges:
+        left = charge.cents - charge.paid
+        if (part := min(left, cents)) > 0:
             charge.paid += part
             cents -= part
             rows.append((charge, part))

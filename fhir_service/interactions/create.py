@@ -82,18 +82,18 @@ class Create:
         self._known = view.exists(self._patient)
         if self.condition and (found := self._existing(view, self.condition)):
             return found
-        if not is_sound(resource, self.model, self.site, view, self.named):
+        if not is_sound(resource, self.model, desk.world, self.named):
             for problem in rule_problems(resource, self.model, self.site, view):
                 raise problem.error()
         id, name, changes = self.id or desk.new_id(), resource.name, desk.changes
-        made = MAKERS[name](self.model, id, desk.moment)
-        changes.add_made(name, id, made, self.client, desk.now)
+        made = MAKERS[name](self.model, id, changes.next_seq(), self.client, desk.moment)
+        changes.add_made(name, made)
         if self.condition:
             changes.claim(name, self.condition)
         if effect := EFFECTS.get(name):
-            effect(self.model, id, made.columns, view, changes, desk.moment)
+            effect(self.model, made.row, view, changes, desk.moment)
         if name in view.identified:
-            view.identify(name, id, made.sides[IDENTIFIERS[name]])
+            view.identify(name, id, [one[1:3] for one in made.sides[IDENTIFIERS[name]]])
         return Created(id)
 
     def _existing(self, view: View, condition: Identifier) -> Created | None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID, Outcome
 from fhir_service.interface.shape import shape
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import EVERYTHING, Lookup, Needs, Problem, Resource, State, World
+from fhir_service.interface.vocabulary import EVERYTHING, Lookup, Needs, Problem, Resource, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +77,20 @@ def rule_problems(
         yield from sorted(found, key=resource.order) if resource.order and len(found) > 1 else found
 
 
-def is_sound(resource: Resource, parsed: Any, site: Site, known: State, named: Collection[str]) -> bool:
+def is_sound(resource: Resource, parsed: Any, world: World, named: Collection[str]) -> bool:
     """True if `rule_problems` finds nothing: no rule is asked further than that.
 
-    named: the references that the resource names.
+    world: what its memo holds is of another body, and goes. named: the references that the resource names.
     """
-    if not all(map(known.exists, named)):
+    if not all(map(world.known.exists, named)):
         return False
-    world = World(site, known, {})
-    for needed, functions in resource.meaning:
+    world.memo.clear()
+    for needed, hold, functions in resource.meaning:
         if needed == "reference" and resource.settled(parsed, world):
             continue
-        seen = site if needed == "payload" else world
+        seen = world.site if needed == "payload" else world
+        if not hold(parsed, seen):
+            return False
         for function in functions:
             for _ in function(parsed, seen):
                 return False

@@ -33,7 +33,6 @@ def parse_date(text: str) -> date:
 
 
 @lru_cache(maxsize=64)
-@lru_cache(maxsize=16)
 def instant_text(instant: datetime) -> str:
     """An instant as responses show it: UTC with `+00:00`."""
     return instant.astimezone(UTC).isoformat()

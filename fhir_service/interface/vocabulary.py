@@ -2,10 +2,11 @@
 
 A rule is a small generator that yields `(expression, text)` or `(expression, text, message)` for each thing that
 is wrong, and never raises: `expression` is the FHIRPath of the element, `text` says what is wrong in codes, ids and
-paths, `message` is the interface's own wording where it has one.
+paths, `message` is the interface's own wording where it has one. A rule that finds one thing at one place, always with
+the same text, is a condition: a function that tells whether it holds, which is asked in a third of the time.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -13,7 +14,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
 from pydantic import BaseModel
 
-from fhir_service.interface.fast.forms import Form, Made, maker
+from fhir_service.interface.fast.forms import Form, Maker, maker
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID, FhirError, Outcome
 from fhir_service.interface.site import Site
@@ -86,7 +87,7 @@ class Rule:
     """A rule of the interface: what must be true, as a function that yields what is not.
 
     named: gives the records that the rule asks for, each as `(expression, Type/id)`, if it is about their existence
-    alone.
+    alone. holds: tells whether `function` finds nothing, if the rule is a condition.
     """
 
     id: str
@@ -95,6 +96,7 @@ class Rule:
     given: bool
     function: Callable[[Any, Any], Found]
     named: Callable[[Any], Iterable[tuple[str, str]]] | None = None
+    holds: Callable[[Any, Any], bool] | None = None
 
     @property
     def sentence(self) -> str:
@@ -115,6 +117,22 @@ def rule(
 ) -> Callable[[Callable[[Any, Any], Found]], Rule]:
     """Make a rule of a generator over `(body, site)`, or `(body, world)` when it needs more than the body."""
     return lambda function: Rule(id, outcome, needs, given, function)
+
+
+def condition(
+    id: str, outcome: Outcome, expression: str, text: str, needs: Needs = "payload", given: bool = True
+) -> Callable[[Callable[[Any, Any], bool]], Rule]:
+    """Make a rule of a function over the same that tells whether all is well, and of what is wrong if not."""
+
+    def made(holds: Callable[[Any, Any], bool]) -> Rule:
+        def breaches(body: Any, seen: Any) -> Found:
+            if not holds(body, seen):
+                yield expression, text
+
+        breaches.__doc__ = holds.__doc__
+        return Rule(id, outcome, needs, given, breaches, holds=holds)
+
+    return made
 
 
 ParamKind = Literal["id", "token", "codes", "reference", "date", "contains", "starts", "exact", "uri"]
@@ -160,6 +178,22 @@ class World(NamedTuple):
     memo: dict[str, Any]
 
 
+class Meaning(NamedTuple):
+    """Rules that need the same: whether all hold that are conditions, and the functions of the others."""
+
+    needs: Needs
+    hold: Callable[[Any, Any], bool]
+    functions: tuple[Callable[[Any, Any], Found], ...]
+
+
+def _conjunction(rules: Sequence[Rule]) -> Callable[[Any, Any], bool]:
+    """One function that asks conditions in turn. Python calls each of them faster from a place of its own."""
+    named = {f"holds{number}": rule.holds for number, rule in enumerate(rules)}
+    asked = " and ".join(f"{name}(body, seen)" for name in named) or "True"
+    made: Callable[[Any, Any], bool] = eval(f"lambda body, seen: {asked}", dict(named))  # noqa: S307 - of these names
+    return made
+
+
 def _not_offered(*_: Any) -> NoReturn:
     raise NotImplementedError
 
@@ -195,12 +229,12 @@ class Resource:
     addition: bool = False
 
     @cached_property
-    def _make(self) -> Callable[[Any, str, Moment], Made]:
+    def _make(self) -> Maker:
         return maker(self.stored) if self.stored else _not_offered
 
     def prepare(self, body: Any, id: str, moment: Moment) -> dict[str, Any]:
         """Return a new resource as it is stored."""
-        found: dict[str, Any] = parse_json(self._make(body, id, moment).text)
+        found: dict[str, Any] = parse_json(self._make(body, id, 0, "", moment).row[-1])
         return found
 
     def param(self, name: str) -> Param | None:
@@ -230,10 +264,14 @@ class Resource:
         return tuple(rule.named for rule in self.rules if rule.named)
 
     @cached_property
-    def meaning(self) -> list[tuple[Needs, tuple[Callable[[Any, Any], Found], ...]]]:
-        """The functions of the rules about what a body means, by what they need; not of those about existence alone."""
+    def meaning(self) -> "list[Meaning]":
+        """The rules about what a body means, by what they need; without those about existence alone."""
         return [
-            (needs, tuple(rule.function for rule in rules if not rule.named))
+            Meaning(
+                needs,
+                _conjunction([rule for rule in rules if rule.holds]),
+                tuple(rule.function for rule in rules if not rule.holds and not rule.named),
+            )
             for needs, rules in self.ordered_rules[BUSINESS_RULE.code]
         ]
 

@@ -1,7 +1,7 @@
 """What a batch changes: the rows that it adds and those that it alters, until they go into the tables together."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -22,12 +22,12 @@ from fhir_service.store.tables import (
     HISTORY,
     SIDES,
     STORE,
-    add_side_rows,
     columns_of,
     guard_of,
     index_row,
     index_values,
-    sides_of,
+    side_rows,
+    side_tables,
 )
 from fhir_service.store.view import Code, Current
 
@@ -53,7 +53,7 @@ class Changes:
         self._said: dict[str, str] = {}
         self._claimed: dict[Table, set[Code]] = defaultdict(set)
         self._versions: dict[tuple[str, str], int] = {}
-        self._last: tuple[str, str, int, datetime] | None = None
+        self._last: tuple[str, Row] | None = None
 
     def __bool__(self) -> bool:
         return bool(self._added or self._accounts or self._replaced or self._said)
@@ -61,7 +61,10 @@ class Changes:
     @property
     def witness(self) -> Witness | None:
         """The version that was stored last."""
-        return Witness(*self._last) if self._last else None
+        if self._last is None:
+            return None
+        name, (_, id, version, updated_at, *_) = self._last
+        return Witness(name, id, version, updated_at)
 
     def say(self, name: str, value: str) -> None:
         """Replace what the store says of itself under a name that it has."""
@@ -73,23 +76,25 @@ class Changes:
 
     def add_resource(self, resource: Resource, stored: dict[str, Any], body: str, client: str, now: datetime) -> None:
         """A new resource: its row and those of its side tables."""
-        made = Made(body, tuple(index_row(resource, stored)), tuple(sides_of(resource, stored)))
-        self.add_made(resource.name, stored["id"], made, client, now)
+        number = self.next_seq()
+        row = (number, stored["id"], 1, now, client, *index_row(resource, stored), body)
+        self.add_made(resource.name, Made(row, tuple(side_rows(resource, number, stored))))
 
-    def add_made(self, name: str, id: str, made: Made, client: str, now: datetime) -> None:
-        """A new resource as it was made: its row and those of its side tables."""
-        text, columns, sides = made
-        seq = self.next_seq()
-        self._added[BODIES[name]].append((seq, id, 1, now, client, *columns, text))
-        add_side_rows(name, seq, sides, self._added)
-        self._last = (name, id, 1, now)
+    def add_made(self, name: str, made: Made) -> None:
+        """A new resource as it was made."""
+        row, sides = made
+        self._added[BODIES[name]].append(row)
+        self._add_sides(name, sides)
+        self._last = (name, row)
+
+    def _add_sides(self, name: str, sides: Sequence[list[Row]]) -> None:
+        for table, rows in zip(side_tables(name), sides, strict=True):
+            if rows:
+                self._added[table] += rows
 
     def claim(self, name: str, identifier: Code) -> None:
         """Note that a create was conditional on an identifier which none had."""
         self._claimed[SIDES[name, "identifier"]].add(identifier)
-
-    def _add_sides(self, resource: Resource, seq: int, stored: dict[str, Any]) -> None:
-        add_side_rows(resource.name, seq, sides_of(resource, stored), self._added)
 
     def replace_resource(self, name: str, old: Current, stored: dict[str, Any], new: Current) -> None:
         """A new version of a resource; the old one goes to the history."""
@@ -100,7 +105,7 @@ class Changes:
         values = head | index_values(RESOURCES[name], stored) | {"body": new.body}
         self._replaced[name][stored["id"]] = (new.seq, values | {"__stored": stored})
         self._versions.setdefault((name, stored["id"]), old.version)
-        self._last = (name, stored["id"], new.version, new.updated_at)
+        self._last = (name, (new.seq, stored["id"], new.version, new.updated_at))
 
     def replaced(self) -> list[tuple[str, str]]:
         """Return type and id of the resources that have a new version."""
@@ -165,7 +170,7 @@ class Changes:
             if key[0] == name:
                 connection.execute(table.delete().where(table.c.seq.in_(seqs)))
         for seq, values in replaced.values():
-            self._add_sides(RESOURCES[name], seq, values.pop("__stored"))
+            self._add_sides(name, side_rows(RESOURCES[name], seq, values.pop("__stored")))
             rows.append(tuple(values.values()))
         dialect.change(connection, BODIES[name], rows, tuple(next(iter(replaced.values()))[1]))
 
@@ -209,7 +214,7 @@ class Changes:
             if kind == name:
                 dialect.remove(connection, table, [seq for seq, _ in stored])
         for seq, body in stored:
-            self._add_sides(RESOURCES[name], seq, body)
+            self._add_sides(name, side_rows(RESOURCES[name], seq, body))
 
 
 def _guarded(table: Table, rows: list[Row], claimed: set[Code]) -> tuple[list[Row], tuple[str, ...]]:

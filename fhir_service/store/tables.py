@@ -5,7 +5,7 @@ side table per parameter that repeats, and the tables behind charts, balances, c
 Money is an integer of cents.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from functools import cache, lru_cache
 from hashlib import blake2b
@@ -16,10 +16,10 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateColumn
 
 from fhir_service.interface.fast.forms import Column as Drawing
-from fhir_service.interface.fast.forms import Drawn, Made, maker
+from fhir_service.interface.fast.forms import Drawn, Maker, Side, maker
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.times import period_of
-from fhir_service.interface.vocabulary import Moment, Param, Resource
+from fhir_service.interface.vocabulary import Param, Resource
 
 SCHEMA_VERSION = 4
 
@@ -242,14 +242,17 @@ def index_row(resource: Resource, stored: dict[str, Any]) -> list[Any]:
 _NO_PERIOD = (None, None)
 
 
-def _maker(resource: Resource) -> Callable[[Any, str, Moment], Made]:
-    """Return the function that makes a new resource, with the values of its columns and side tables.
+def _maker(resource: Resource) -> Maker:
+    """Return the function that makes a new resource: its row, and those of its side tables.
 
-    They are those that `index_row` and `sides_of` draw from the resource as stored.
+    They have the values that `index_row` and `side_rows` draw from the resource as stored.
     """
     columns = [Drawing(_declared(param.values), param.kind == "date") for param in single(resource)]
     columns += [Drawing(_declared(draw)) for _, draw in resource.kept.values()]
-    return maker(resource.stored or {}, columns, [_declared(draw) for draw, *_ in _sides(resource.name)])
+    sides = [
+        Side(_declared(draw), exact, digest if digested else None) for draw, exact, _, digested in _sides(resource.name)
+    ]
+    return maker(resource.stored or {}, columns, sides)
 
 
 def _declared(draw: Draw) -> Drawn:
@@ -289,25 +292,23 @@ def side_values(resource: Resource, stored: dict[str, Any]) -> dict[str, list[tu
     }
 
 
-def sides_of(resource: Resource, stored: dict[str, Any]) -> list[list[Any]]:
-    """The values of the side tables of a stored resource, each table's in the order of `add_side_rows`."""
-    return [draw(stored) for draw, *_ in _sides(resource.name)]
-
-
-def add_side_rows(name: str, seq: int, sides: Sequence[list[Any]], added: Mapping[Table, list[Row]]) -> None:
-    """Add the rows of the side tables of a resource to those of each table. sides: as `sides_of` gives them."""
-    for (_, exact, table, digested), drawn in zip(_sides(name), sides, strict=True):
-        if not drawn:
-            continue
-        rows = added[table]
+def side_rows(resource: Resource, number: int, stored: dict[str, Any]) -> list[list[Row]]:
+    """The rows of each side table of a stored resource."""
+    found: list[list[Row]] = []
+    for draw, exact, _, digested in _sides(resource.name):
         if exact:
-            rows += [(seq, None, value) for value in dict.fromkeys(drawn)]
+            found.append([(number, None, value) for value in dict.fromkeys(draw(stored))])
         elif digested:
-            for system, code in drawn:
-                rows.append((seq, system, code, digest(code or "")))
+            found.append([(number, system, code, digest(code or "")) for system, code in draw(stored)])
         else:
-            for system, code in drawn:
-                rows.append((seq, system, code))
+            found.append([(number, system, code) for system, code in draw(stored)])
+    return found
+
+
+@cache
+def side_tables(name: str) -> list[Table]:
+    """The side tables of a resource, in the order of `side_rows`."""
+    return [table for _, _, table, _ in _sides(name)]
 
 
 @cache

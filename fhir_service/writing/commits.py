@@ -339,14 +339,10 @@ def _outcomes(entries: list[Entry], desk: Desk, whole: bool) -> list[Any]:
     """Carry out entries in order. whole: end with the first that is refused."""
     results = []
     for entry in entries:
-        results.append(_outcome(entry, desk))
-        if whole and isinstance(results[-1], FhirError):
-            break
+        try:
+            results.append(entry.act(desk))
+        except FhirError as error:
+            results.append(error.with_traceback(None))
+            if whole:
+                break
     return results
-
-
-def _outcome(entry: Entry, desk: Desk) -> Any:
-    try:
-        return entry.act(desk)
-    except FhirError as error:
-        return error.with_traceback(None)

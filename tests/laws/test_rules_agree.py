@@ -12,6 +12,7 @@ from fhir_service.interface.checking import is_sound, parse, rule_problems
 from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.vocabulary import World
 from tests.service.test_readers_agree import KNOWN, SITE, SOUND, Spoiler
 
 
@@ -97,6 +98,8 @@ def test_a_body_is_sound_just_where_no_rule_finds_anything(name: str) -> None:
         chart = Chart(dice)
         for body in bodies:
             found = list(rule_problems(resource, body, SITE, chart))
-            assert is_sound(resource, body, SITE, chart, resource.named(body)) is not bool(found), json.dumps(text)
+            assert is_sound(resource, body, World(SITE, chart, {}), resource.named(body)) is not bool(found), (
+                json.dumps(text)
+            )
             counts[not found] += 1
     assert min(counts.values()) > 100

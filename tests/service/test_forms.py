@@ -17,6 +17,7 @@ from fhir_service.interface.fast.forms import (
     Each,
     Number,
     Reference,
+    Side,
     Text,
     Value,
     When,
@@ -32,9 +33,9 @@ FORM = {
     "name": Text("name"),
     "part": [Value(lambda body, _: body.extra, of="extra"), {"url": Address('http://x/"/')}],
     "owner": Reference("owner"),
-    "period": When("period", {"end": Text("period.end")}),
+    "period": When("period", {"start": Text("period.start"), "end": Text("period.end")}),
     "amount": Number("amount"),
-    "note": Each("notes", {"text": Text("text"), "by": Reference("by")}),
+    "note": Each("notes", {"text": Text("text"), "at": Text("at"), "by": Reference("by")}),
     "tag": Each("tags", {"name": Text("")}, distinct="name"),
     "at": Text("at", or_now=True),
 }
@@ -45,7 +46,11 @@ COLUMNS = [
     Column(Drawn("note[]", "text")),
     Column(Drawn("amount", convert=str)),
 ]
-SIDES = [Drawn("tag[]", "name", many=True), Drawn("note[]", many=True, members=("text",))]
+SIDES = [
+    Side(Drawn("tag[]", "name", many=True), exact=True),
+    Side(Drawn("note[]", many=True, members=("text", "at")), digest=len),
+    Side(Drawn("period", many=True, members=("start", "end"))),
+]
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
@@ -58,9 +63,9 @@ bodies = st.builds(
     name=st.none() | texts,
     extra=st.none() | st.dictionaries(texts, texts, max_size=2),
     owner=st.none() | references,
-    period=st.none() | st.builds(SimpleNamespace, end=dates),
+    period=st.none() | st.builds(SimpleNamespace, start=dates, end=dates),
     amount=st.none() | st.decimals(allow_nan=False, allow_infinity=False, places=2),
-    notes=st.none() | st.lists(st.builds(SimpleNamespace, text=texts, by=references), min_size=1, max_size=3),
+    notes=st.none() | st.lists(st.builds(SimpleNamespace, text=texts, at=dates, by=references), min_size=1, max_size=3),
     tags=st.none() | st.lists(st.builds(SimpleNamespace, name=st.sampled_from('a"\\')), min_size=1, max_size=4),
     at=st.none() | dates,
 )
@@ -78,9 +83,9 @@ def by_hand(body: SimpleNamespace) -> dict[str, Any]:
         "name": body.name,
         "part": [*parts, {"url": 'http://x/"/t1'}],
         "owner": body.owner and shown(body.owner),
-        "period": body.period and {"end": body.period.end},
+        "period": body.period and {"start": body.period.start, "end": body.period.end},
         "amount": body.amount,
-        "note": body.notes and [{"text": note.text, "by": shown(note.by)} for note in body.notes],
+        "note": body.notes and [{"text": note.text, "at": note.at, "by": shown(note.by)} for note in body.notes],
         "tag": body.tags and [{"name": name} for name in dict.fromkeys(tag.name for tag in body.tags)],
         "at": body.at or "2026-05-01T00:00:00+00:00",
     }
@@ -90,14 +95,21 @@ def by_hand(body: SimpleNamespace) -> dict[str, Any]:
 @given(bodies)
 def test_the_text_is_what_the_form_says_and_what_is_drawn_stands_in_it(body: SimpleNamespace) -> None:
     state: Any = None
-    made = maker(FORM, COLUMNS, SIDES)(body, "t1", Moment(NOW, state, state, str))
-    stored = parse_json(made.text)
+    row, sides = maker(FORM, COLUMNS, SIDES)(body, "t1", 7, "importer", Moment(NOW, state, state, str))
+    *columns, text = row[5:]
+    assert row[:5] == (7, "t1", 1, NOW, "importer")
+    stored = parse_json(text)
     assert stored == by_hand(body)
     assert list(stored) == [name for name in FORM if name in stored]
     name, owner, end, note, amount = (column.draw(stored) for column in COLUMNS)
-    assert (*made.columns[:2], *made.columns[4:]) == (name, owner, note, amount)
-    assert (made.columns[2] is None) == (end is None)
-    assert list(made.sides) == [draw(stored) for draw in SIDES]
+    assert (*columns[:2], *columns[4:]) == (name, owner, note, amount)
+    assert (columns[2] is None) == (end is None)
+    tags, notes, periods = (side.draw(stored) for side in SIDES)
+    assert sides == (
+        [(7, None, tag) for tag in dict.fromkeys(tags)],
+        [(7, text, at, len(at)) for text, at in notes],
+        [(7, start, end) for start, end in periods],
+    )
 
 
 def test_what_is_required_and_absent_is_told() -> None:

@@ -19,7 +19,7 @@ from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Moment
-from fhir_service.store.tables import MAKERS, index_row, sides_of
+from fhir_service.store.tables import MAKERS, index_row, side_rows
 from fhir_service.store.view import StoredNote
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.soundness import SoundByItem, Soundness
@@ -185,12 +185,13 @@ def prepared(name: str, body: Any) -> bytes:
     """The text that is stored of a body, whose columns are made with it as they are drawn from it."""
     world: Any = World()
     moment = Moment(datetime(2026, 1, 1, tzinfo=UTC), world, SITE, counted_ids())
-    made = MAKERS[name](body, "new", moment)
-    stored = parse_json(made.text)
-    assert list(made.columns) == index_row(RESOURCES[name], stored)
-    assert list(made.sides) == sides_of(RESOURCES[name], stored)
-    assert made.text.encode() == dump_json(stored)
-    return made.text.encode()
+    (*head, text), sides = MAKERS[name](body, "new", 7, "importer", moment)
+    stored = parse_json(text)
+    assert head == [7, "new", 1, moment.now, "importer", *index_row(RESOURCES[name], stored)]
+    assert list(sides) == side_rows(RESOURCES[name], 7, stored)
+    made: bytes = text.encode()
+    assert made == dump_json(stored)
+    return made
 
 
 def by_models(name: str, text: str) -> bytes | None:

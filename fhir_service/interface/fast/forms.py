@@ -138,11 +138,10 @@ class Drawn:
 
 
 class Made(NamedTuple):
-    """A new resource: its text, the values of its columns (two for a date), and those of each of its side tables."""
+    """A new resource: its row, which ends with its text, and the rows of each of its side tables."""
 
-    text: str
-    columns: tuple[Any, ...]
-    sides: tuple[list[Any], ...]
+    row: tuple[Any, ...]
+    sides: tuple[list[tuple[Any, ...]], ...]
 
 
 class Column(NamedTuple):
@@ -152,17 +151,33 @@ class Column(NamedTuple):
     is_date: bool = False
 
 
-def maker(form: Form, columns: Sequence[Column] = (), sides: Sequence[Drawn] = ()) -> Callable[[Any, str, Any], Made]:
-    """Return the function that makes a new resource of a body, its id, and the moment of its making."""
+class Side(NamedTuple):
+    """A side table: its rows are the resource's number, a system and a code. exact: the values drawn are codes alone.
+
+    digest: of the code; it is a further column.
+    """
+
+    draw: Drawn
+    exact: bool = False
+    digest: Callable[[str], int] | None = None
+
+
+Maker = Callable[[Any, str, int, str, Any], Made]
+"""Makes a new resource of a body, its id, its number, the client that sent it, and the moment of its making."""
+
+
+def maker(form: Form, columns: Sequence[Column] = (), sides: Sequence[Side] = ()) -> Maker:
+    """Return the function that makes new resources with these columns (two for a date) and side tables."""
     source = _Source()
     pieces = source.object(form, "body", ())
     drawn = [one for column in columns for one in source.column(column)]
-    lists = [source.many(draw) for draw in sides]
-    source.lines.append(f"return Made({_joined(pieces)}, ({_commas(drawn)}), ({_commas(lists)}))")
+    lists = [source.side(side) for side in sides]
+    row = f"number, id, 1, moment.now, client, {_commas(drawn)}{_joined(pieces)}"
+    source.lines.append(f"return Made(({row}), ({_commas(lists)}))")
     namespace = dict(source.names)
-    lines = "def make(body, id, moment):\n    " + "\n    ".join(source.lines)
+    lines = "def make(body, id, number, client, moment):\n    " + "\n    ".join(source.lines)
     exec(compile(lines, f"<form of {form['resourceType']}>", "exec"), namespace)  # noqa: S102 - made of forms alone
-    made: Callable[[Any, str, Any], Made] = namespace["make"]
+    made: Maker = namespace["make"]
     return made
 
 
@@ -350,31 +365,37 @@ class _Source:
         return [f"{span}[0]", f"{span}[1]"]
 
     def _first(self, path: Path) -> str:
-        values, expression = self._within(path)
+        values, expression = self._around(path), self._within(path)
         return self._kept(f"next(iter([{expression} for each in {values}]), None) if {values} else None")
 
-    def many(self, draw: Drawn) -> str:
-        """The expression of the values of a side table."""
-        if draw.path in self.lists or draw.path not in self._whole:
-            values, expression = self._within(draw.path, draw.members)
-            return f"[{expression} for each in {values}] if {values} else []"
-        members = [self.leaves[*draw.path, name] for name in draw.members]
-        return f"[] if {members[0]} is None else [({_commas(members)})]"
+    def side(self, side: Side) -> str:
+        """The expression of the rows of a side table."""
+        draw = side.draw
+        if draw.path not in self.lists and any(path[:-1] == draw.path for path in self.leaves):
+            members = [self.leaves[*draw.path, name] for name in draw.members]
+            return f"[] if {members[0]} is None else [{self._side_row(members, side)}]"
+        rows = values = self._around(draw.path)
+        if side.exact:
+            members = ["None", "each"]
+            rows = f"dict.fromkeys([{self._within(draw.path)} for each in {values}])"
+        else:
+            members = [self._within((*draw.path, name)) for name in draw.members]
+        return f"[{self._side_row(members, side)} for each in {rows}] if {values} else []"
 
-    @property
-    def _whole(self) -> set[Path]:
-        """The paths of objects that stand alone."""
-        return {path[:-1] for path in self.leaves}
+    def _side_row(self, members: Sequence[str], side: Side) -> str:
+        digest = [f"{self._named(side.digest)}({members[1]})"] if side.digest else []
+        return f"(number, {_commas([*members, *digest])})"
 
-    def _within(self, path: Path, members: Sequence[str] = ()) -> tuple[str, str]:
-        """A list, and the expression of what stands at a path in each of its values."""
-        for end in range(len(path), 0, -1):
-            if path[:end] in self.lists:
-                values, form = self.lists[path[:end]]
-                inner = _Source(True, [], self.names)
-                inner.object(form, "each", ())
-                rest = path[end:]
-                if members:
-                    return values, f"({_commas(inner.leaves[*rest, name] for name in members)})"
-                return values, inner.leaves[rest]
-        raise KeyError(path)
+    def _around(self, path: Path) -> str:
+        """The list in whose values a path ends."""
+        return self.lists[self._list_of(path)][0]
+
+    def _within(self, path: Path) -> str:
+        """The expression of what stands at a path in each value of that list."""
+        around = self._list_of(path)
+        inner = _Source(True, [], self.names)
+        inner.object(self.lists[around][1], "each", ())
+        return inner.leaves[path[len(around) :]]
+
+    def _list_of(self, path: Path) -> Path:
+        return next(path[:end] for end in range(len(path), 0, -1) if path[:end] in self.lists)

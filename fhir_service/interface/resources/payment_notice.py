@@ -24,7 +24,7 @@ from fhir_service.interface.fast.forms import Drawn, Each, Reference
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
 from fhir_service.interface.resources.common import ID, IDENTIFIER, IDENTIFIERS, records_exist, reference_id
 from fhir_service.interface.site import STORED, Site
-from fhir_service.interface.vocabulary import Found, Param, Resource, World, rule
+from fhir_service.interface.vocabulary import Found, Param, Resource, World, condition, rule
 
 MOST = Decimal("9999999.99")
 LEAST = -MOST
@@ -90,47 +90,45 @@ def extension_is_the_copayment(notice: PaymentNotice, site: Site) -> Found:
                 yield f"{at}.extension[{number}].url", "the extension is not known here"
 
 
-@rule("PAY-12", BUSINESS_RULE, given=True)
-def status_is_active(notice: PaymentNotice, _: Site) -> Found:
+_AMOUNT = "PaymentNotice.amount.value"
+_ONE_CLAIM = "a copayment names exactly one Claim"
+
+
+@condition("PAY-12", BUSINESS_RULE, "PaymentNotice.status", "the status is not supported")
+def status_is_active(notice: PaymentNotice, _: Site) -> bool:
     """A payment has the status `active`."""
-    if notice.status != "active":
-        yield "PaymentNotice.status", "the status is not supported"
+    return notice.status == "active"
 
 
-@rule("PAY-25", BUSINESS_RULE, given=False)
-def amount_is_positive(notice: PaymentNotice, _: Site) -> Found:
+@condition("PAY-25", BUSINESS_RULE, _AMOUNT, "the amount is not more than zero", given=False)
+def amount_is_positive(notice: PaymentNotice, _: Site) -> bool:
     """An amount is more than zero."""
-    if notice.amount.value <= 0:
-        yield "PaymentNotice.amount.value", "the amount is not more than zero"
+    return bool(notice.amount.value > 0)
 
 
-@rule("PAY-26", BUSINESS_RULE, given=False)
-def amount_is_in_cents(notice: PaymentNotice, _: Site) -> Found:
+@condition("PAY-26", BUSINESS_RULE, _AMOUNT, "the amount has more than two decimals", given=False)
+def amount_is_in_cents(notice: PaymentNotice, _: Site) -> bool:
     """An amount has at most two decimals, counted on the value."""
     value = notice.amount.value
-    if LEAST <= value <= MOST and value != value.quantize(CENT):
-        yield "PaymentNotice.amount.value", "the amount has more than two decimals"
+    return not LEAST <= value <= MOST or value == value.quantize(CENT)
 
 
-@rule("PAY-28", BUSINESS_RULE, given=False)
-def amount_is_within_the_limit(notice: PaymentNotice, _: Site) -> Found:
+@condition("PAY-28", BUSINESS_RULE, _AMOUNT, "the amount is above 9999999.99", given=False)
+def amount_is_within_the_limit(notice: PaymentNotice, _: Site) -> bool:
     """An amount is at most 9,999,999.99."""
-    if notice.amount.value > MOST:
-        yield "PaymentNotice.amount.value", "the amount is above 9999999.99"
+    return notice.amount.value <= MOST
 
 
-@rule("PAY-08", BUSINESS_RULE, given=False)
-def copayment_names_a_claim(notice: PaymentNotice, _: Site) -> Found:
+@condition("PAY-08", BUSINESS_RULE, "PaymentNotice.extension[0].extension", _ONE_CLAIM, given=False)
+def copayment_names_a_claim(notice: PaymentNotice, _: Site) -> bool:
     """A copayment names a Claim."""
-    if notice.extension and not notice.claims:
-        yield "PaymentNotice.extension[0].extension", "a copayment names exactly one Claim"
+    return not notice.extension or bool(notice.claims)
 
 
-@rule("PAY-07", BUSINESS_RULE, given=True)
-def copayment_names_one_claim(notice: PaymentNotice, _: Site) -> Found:
+@condition("PAY-07", BUSINESS_RULE, "PaymentNotice.extension[0].extension[1]", _ONE_CLAIM)
+def copayment_names_one_claim(notice: PaymentNotice, _: Site) -> bool:
     """A copayment names no second Claim."""
-    if len(notice.claims) > 1:
-        yield "PaymentNotice.extension[0].extension[1]", "a copayment names exactly one Claim"
+    return len(notice.claims) <= 1
 
 
 _CLAIM = "PaymentNotice.extension[0].extension[0].valueReference"
@@ -152,14 +150,13 @@ def claim_is_the_patients(notice: PaymentNotice, world: World) -> Found:
             yield _CLAIM, f"{claim} belongs to another patient"
 
 
-@rule("PAY-CREATE-04", BUSINESS_RULE, needs="state", given=True)
-def balance_stays_positive(notice: PaymentNotice, world: World) -> Found:
+@condition("PAY-CREATE-04", BUSINESS_RULE, _AMOUNT, "the payment is above the balance owed", needs="state")
+def balance_stays_positive(notice: PaymentNotice, world: World) -> bool:
     """An ordinary payment is at most the balance owed. No balance is known of a patient who is not known."""
     patient = notice.request.reference
     if notice.extension or not world.known.exists(patient):
-        return
-    if notice.amount.value > CENT * world.known.balance(id_of(patient)):
-        yield "PaymentNotice.amount.value", "the payment is above the balance owed"
+        return True
+    return bool(notice.amount.value <= CENT * world.known.balance(id_of(patient)))
 
 
 FORM = {

@@ -20,7 +20,7 @@ from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.resources.response_model import ROOT, Answer, Item, QuestionnaireResponse, questionnaire_id
 from fhir_service.interface.resources.shared_items import settle
 from fhir_service.interface.site import STORED, Site
-from fhir_service.interface.vocabulary import Found, Moment, Note, Param, Problem, Resource, World, rule
+from fhir_service.interface.vocabulary import Found, Moment, Note, Param, Problem, Resource, World, condition, rule
 
 AUTOMATION = "Practitioner/automation"
 STATUSES = ("completed", "entered-in-error")
@@ -61,11 +61,10 @@ def answers_hold_one_value(response: QuestionnaireResponse, _: Site) -> Found:
 # --- What the payload may say ---------------------------------------------------------------------
 
 
-@rule("QR-15", BUSINESS_RULE, given=True)
-def status_is_completed(response: QuestionnaireResponse, _: Site) -> Found:
+@condition("QR-15", BUSINESS_RULE, f"{ROOT}.status", "the status is not supported")
+def status_is_completed(response: QuestionnaireResponse, _: Site) -> bool:
     """A new response has the status `completed`."""
-    if response.status != "completed":
-        yield f"{ROOT}.status", "the status is not supported"
+    return response.status == "completed"
 
 
 @rule("QR-ITEM-03", BUSINESS_RULE, given=True)

@@ -30,7 +30,7 @@ from fhir_service.interface.resources.common import (
     reference_id,
 )
 from fhir_service.interface.site import STORED, Site
-from fhir_service.interface.vocabulary import Found, Moment, Param, Resource, rule
+from fhir_service.interface.vocabulary import Found, Moment, Param, Resource, condition, rule
 
 STATUSES = ("requested", "cancelled", "completed")
 
@@ -90,18 +90,16 @@ class NewTask(Task):
     description: Text
 
 
-@rule("TASK-08", BUSINESS_RULE, given=True)
-def status_is_supported(task: Task, _: Site) -> Found:
+@condition("TASK-08", BUSINESS_RULE, "Task.status", "the status is not supported")
+def status_is_supported(task: Task, _: Site) -> bool:
     """A task has the status `requested`, `cancelled` or `completed`."""
-    if task.status not in STATUSES:
-        yield "Task.status", "the status is not supported"
+    return task.status in STATUSES
 
 
-@rule("TASK-19", BUSINESS_RULE, given=True)
-def intent_is_unknown(task: Task, _: Site) -> Found:
+@condition("TASK-19", BUSINESS_RULE, "Task.intent", "the intent is not supported")
+def intent_is_unknown(task: Task, _: Site) -> bool:
     """A task has the intent `unknown`."""
-    if task.intent != "unknown":
-        yield "Task.intent", "the intent is not supported"
+    return task.intent == "unknown"
 
 
 @rule("TASK-30", BUSINESS_RULE, given=False)
