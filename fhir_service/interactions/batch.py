@@ -114,17 +114,18 @@ def understand_plain(raw: bytes, caller: Caller, site: Site) -> Bundle | None:
     found = plain.bundle(raw, site)
     if found is None:
         return None
-    if len(found.creates) > MOST_ENTRIES:
+    if len(found.entry) > MOST_ENTRIES:
         raise too_many()
-    size = len(raw) // max(len(found.creates), 1)
-    return Bundle(found.type, [_requested(one, caller, site, size) for one in found.creates])
+    size = len(raw) // max(len(found.entry), 1)
+    return Bundle(found.type, [_requested(one, caller, site, size) for one in found.entry])
 
 
-def _requested(one: plain.PlainCreate, caller: Caller, site: Site, size: int) -> Request:
+def _requested(one: plain.PlainEntry, caller: Caller, site: Site, size: int) -> Request:
+    name = one.request.url
     try:
-        caller.require(one.resource.name, "c")
-        condition = condition_in(one.condition)
-        return Request(create.Create(one.resource, one.model, caller.client, site, size, condition))
+        caller.require(name, "c")
+        condition = condition_in(one.request.ifNoneExist)
+        return Request(create.Create(RESOURCES[name], one.resource, caller.client, site, size, condition))
     except FhirError as error:
         return Request(None, error)
 

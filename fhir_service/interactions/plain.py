@@ -4,7 +4,7 @@ Any other body is read by `create.py`, any other batch by `batch.py`, entry by e
 which says what is wrong.
 """
 
-from typing import Any, Literal, NamedTuple, Union
+from typing import Any, Literal, Union
 
 import msgspec
 
@@ -16,21 +16,6 @@ from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Resource
 
 BundleType = Literal["batch", "transaction"]
-
-
-class PlainCreate(NamedTuple):
-    """A create whose body is of the right shape; `condition` is its `ifNoneExist` as sent."""
-
-    resource: Resource
-    model: Any
-    condition: str | None
-
-
-class PlainBundle(NamedTuple):
-    """A batch or a transaction that holds nothing but such creates, in the order sent."""
-
-    type: BundleType
-    creates: list[PlainCreate]
 
 
 # Rules whose breach is a bad request are about the shape, too.
@@ -48,16 +33,20 @@ class _Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, g
     ifNoneExist: str | None = None
 
 
-class _Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+class PlainEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """A create: the body of a resource, and the request to `POST` it to the address of its type."""
+
     resource: Union[tuple(_BODIES_OF_BATCHES.values())]  # type: ignore[valid-type] # noqa: UP007 - of the resources that there are
     request: _Request
     fullUrl: str | None = None
 
 
-class _Batch(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class PlainBundle(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A batch or a transaction that holds nothing but such creates, in the order sent."""
+
     resourceType: Literal["Bundle"]
     type: BundleType
-    entry: list[_Entry]
+    entry: list[PlainEntry]
 
 
 class _BatchInParts(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -70,7 +59,7 @@ LONG = 1 << 20
 """Bytes of a Bundle from which on it is read in parts. No other thread runs while one is read: some milliseconds."""
 PART = 500
 """Entries of a part."""
-_READER, _READER_IN_PARTS, _PART_READER = Reader(_Batch), Reader(_BatchInParts), Reader(list[_Entry])
+_READER, _READER_IN_PARTS, _PART_READER = Reader(PlainBundle), Reader(_BatchInParts), Reader(list[PlainEntry])
 _READERS = {name: Reader(body) for name, body in _BODIES.items()}
 
 
@@ -82,11 +71,10 @@ def create(resource: Resource, raw: bytes, site: Site) -> Any | None:
 
 def bundle(raw: bytes, site: Site) -> PlainBundle | None:
     """Return such a Bundle; None for any other."""
-    batch = _batch(raw)
-    if batch is None or (batch.type == "transaction" and _names_one_twice(batch.entry)):
+    found = _bundle(raw)
+    if found is None or (found.type == "transaction" and _names_one_twice(found.entry)):
         return None
-    found = []
-    for entry in batch.entry:
+    for entry in found.entry:
         name, model = entry.request.url, entry.resource
         if type(model) is not _BODIES_OF_BATCHES.get(name):
             return None
@@ -94,28 +82,27 @@ def bundle(raw: bytes, site: Site) -> PlainBundle | None:
             return None
         if _breaks_a_rule(name, model, site):
             return None
-        found.append(PlainCreate(RESOURCES[name], model, entry.request.ifNoneExist))
-    return PlainBundle(batch.type, found)
+    return found
 
 
-def _batch(raw: bytes) -> _Batch | None:
+def _bundle(raw: bytes) -> PlainBundle | None:
     """Return the batch of a text; None where something in it is not plain."""
     if len(raw) < LONG:
-        whole: _Batch | None = _READER.read(raw)
+        whole: PlainBundle | None = _READER.read(raw)
         return whole
     batch: _BatchInParts | None = _READER_IN_PARTS.read(raw)
     if batch is None:
         return None
-    found: list[_Entry] = []
+    found: list[PlainEntry] = []
     for start in range(0, len(batch.entry), PART):
         part = _PART_READER.read(b"[" + b",".join(batch.entry[start : start + PART]) + b"]")
         if part is None:
             return None
         found += part
-    return _Batch("Bundle", batch.type, found)
+    return PlainBundle("Bundle", batch.type, found)
 
 
-def _names_one_twice(entries: list[_Entry]) -> bool:
+def _names_one_twice(entries: list[PlainEntry]) -> bool:
     names = [entry.fullUrl for entry in entries if entry.fullUrl]
     return len(set(names)) < len(names)
 

@@ -261,7 +261,7 @@ def test_a_batch_of_plain_creates_is_read_at_once() -> None:
     """EXTRA-BATCH-01."""
     found = plain.bundle(bundle(posted(TASK, ifNoneExist="identifier=urn:x|T 1"), posted(PAYMENT)), SITE)
     assert found is not None
-    assert [(one.resource.name, one.condition) for one in found.creates] == [
+    assert [(one.request.url, one.request.ifNoneExist) for one in found.entry] == [
         ("Task", "identifier=urn:x|T 1"),
         ("PaymentNotice", None),
     ]

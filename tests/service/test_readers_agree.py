@@ -214,7 +214,7 @@ def of_batch(name: str, text: str) -> bytes | None:
     entry = f'{{"resource":{text},"request":{{"method":"POST","url":"{name}"}}}}'
     raw = f'{{"resourceType":"Bundle","type":"batch","entry":[{kept},{entry}]}}'
     found = plain.bundle(raw.encode("utf-8", "replace"), SITE)
-    return None if found is None else prepared(name, found.creates[1].model)
+    return None if found is None else prepared(name, found.entry[1].resource)
 
 
 def of_long_batch(name: str, text: str) -> bytes | None:

@@ -105,7 +105,7 @@ def test_an_item_is_read_once_and_shared() -> None:
     body = response("q-intake", [short, long], site.base_url)
     found = plain.bundle(json.dumps(bundle([body, body])).encode(), site)
     assert found is not None
-    (one, mine), (other, theirs) = (created.model.item for created in found.creates)
+    (one, mine), (other, theirs) = (created.resource.item for created in found.entry)
     assert one is other
     assert mine is not theirs
     assert mine == theirs
@@ -122,7 +122,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         body = response("q", [item(f"link {number}", coded("a"))], Site().base_url)
         created = plain.bundle(json.dumps(bundle([body])).encode(), Site())
         assert created
-        shared_items.settle(questionnaire, created.creates[0].model.item[0], {"linkId": f"link {number}"})  # type: ignore[arg-type]
+        shared_items.settle(questionnaire, created.entry[0].resource.item[0], {"linkId": f"link {number}"})  # type: ignore[arg-type]
         assert len(shared_items._read) <= 10
         assert len(questionnaire.settled) <= 10  # type: ignore[attr-defined]
 
@@ -142,6 +142,6 @@ def test_the_own_words_of_a_person_are_not_remembered(monkeypatch: pytest.Monkey
     questionnaire = RESOURCES["Questionnaire"].model.model_validate(
         {"resourceType": "Questionnaire", "id": "q", "status": "active", "item": []}
     )
-    for each, stored in zip(created.creates[0].model.item, body["item"], strict=True):
+    for each, stored in zip(created.entry[0].resource.item, body["item"], strict=True):
         shared_items.settle(questionnaire, each, stored)  # type: ignore[arg-type]
     assert len(questionnaire.settled) == 1  # type: ignore[attr-defined]
