@@ -214,12 +214,12 @@ def status(result: Any) -> int:
 
 
 def _shown(request: Request, result: Any, dump: Callable[[Any], bytes], site: Site) -> bytes:
+    if isinstance(result, Created) and isinstance(request.entry, create.Create):
+        location = site.url(request.entry.resource.name, result.id)
+        return b'{"response":{"status":"%d","location":"%b"}}' % (200 if result.existed else 201, location.encode())
     if isinstance(result, FhirError):
         response = {"status": str(result.outcome.status), "outcome": outcome_of(result)}
         return dump({"response": response})
-    if isinstance(result, Created) and isinstance(request.entry, create.Create):
-        location = site.url(request.entry.resource.name, result.id)
-        return b'{"response":{"status":"%d","location":"%b"}}' % (status(result), location.encode())
     if isinstance(result, Fetched):
         return b'{"resource":%b,"response":%b}' % (result.body, dump({"status": "200"} | result.how))
     return b'{"response":{"status":"200"}}'

@@ -86,14 +86,14 @@ class Create:
             for problem in rule_problems(resource, self.model, self.site, view):
                 raise problem.error()
         id, name, changes = self.id or desk.new_id(), resource.name, desk.changes
-        made = MAKERS[name](self.model, id, changes.next_seq(), self.client, desk.moment)
+        row, sides = made = MAKERS[name](self.model, id, changes.next_seq(), self.client, desk.moment)
         changes.add_made(name, made)
         if self.condition:
             changes.claim(name, self.condition)
         if effect := EFFECTS.get(name):
-            effect(self.model, made.row, view, changes, desk.moment)
+            effect(self.model, row, view, changes, desk.moment)
         if name in view.identified:
-            view.identify(name, id, [one[1:3] for one in made.sides[IDENTIFIERS[name]]])
+            view.identify(name, id, [one[1:3] for one in sides[IDENTIFIERS[name]]])
         return Created(id)
 
     def _existing(self, view: View, condition: Identifier) -> Created | None:

@@ -234,7 +234,7 @@ class Resource:
 
     def prepare(self, body: Any, id: str, moment: Moment) -> dict[str, Any]:
         """Return a new resource as it is stored."""
-        found: dict[str, Any] = parse_json(self._make(body, id, 0, "", moment).row[-1])
+        found: dict[str, Any] = parse_json(self._make(body, id, 0, "", moment)[0][-1])
         return found
 
     def param(self, name: str) -> Param | None:

@@ -78,7 +78,7 @@ class Changes:
         """A new resource: its row and those of its side tables."""
         number = self.next_seq()
         row = (number, stored["id"], 1, now, client, *index_row(resource, stored), body)
-        self.add_made(resource.name, Made(row, tuple(side_rows(resource, number, stored))))
+        self.add_made(resource.name, (row, side_rows(resource, number, stored)))
 
     def add_made(self, name: str, made: Made) -> None:
         """A new resource as it was made."""

@@ -137,11 +137,8 @@ class Drawn:
         return None
 
 
-class Made(NamedTuple):
-    """A new resource: its row, which ends with its text, and the rows of each of its side tables."""
-
-    row: tuple[Any, ...]
-    sides: tuple[list[tuple[Any, ...]], ...]
+Made = tuple[tuple[Any, ...], Sequence[list[tuple[Any, ...]]]]
+"""A new resource: its row, which ends with its text, and the rows of each of its side tables."""
 
 
 class Column(NamedTuple):
@@ -173,7 +170,7 @@ def maker(form: Form, columns: Sequence[Column] = (), sides: Sequence[Side] = ()
     drawn = [one for column in columns for one in source.column(column)]
     lists = [source.side(side) for side in sides]
     row = f"number, id, 1, moment.now, client, {_commas(drawn)}{_joined(pieces)}"
-    source.lines.append(f"return Made(({row}), ({_commas(lists)}))")
+    source.lines.append(f"return ({row}), ({_commas(lists)})")
     namespace = dict(source.names)
     lines = "def make(body, id, number, client, moment):\n    " + "\n    ".join(source.lines)
     exec(compile(lines, f"<form of {form['resourceType']}>", "exec"), namespace)  # noqa: S102 - made of forms alone
@@ -190,7 +187,6 @@ def shown(reference: str) -> tuple[str, str]:
 
 NO_PERIOD, NO_REFERENCE = (None, None), (None, None)
 _GIVEN = {
-    "Made": Made,
     "quoted": encode_basestring,
     "dumped": lambda value: dump_json(value).decode(),
     "plain_number": plain_number,

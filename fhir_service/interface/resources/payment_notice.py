@@ -128,7 +128,7 @@ def copayment_names_a_claim(notice: PaymentNotice, _: Site) -> bool:
 @condition("PAY-07", BUSINESS_RULE, "PaymentNotice.extension[0].extension[1]", _ONE_CLAIM)
 def copayment_names_one_claim(notice: PaymentNotice, _: Site) -> bool:
     """A copayment names no second Claim."""
-    return len(notice.claims) <= 1
+    return not notice.extension or len(notice.claims) <= 1
 
 
 _CLAIM = "PaymentNotice.extension[0].extension[0].valueReference"
@@ -139,7 +139,7 @@ def _patient(notice: PaymentNotice) -> list[tuple[str, str]]:
 
 
 def _claims(notice: PaymentNotice) -> list[tuple[str, str]]:
-    return [(_CLAIM, claim) for claim in notice.claims[:1]]
+    return [(_CLAIM, claim) for claim in notice.claims[:1]] if notice.extension else []
 
 
 @rule("PAY-10", BUSINESS_RULE, needs="state", given=False)
