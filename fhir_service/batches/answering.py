@@ -46,7 +46,9 @@ async def answered(service: Service, request: Request, rendering: Rendering) -> 
         if bundle.type == "transaction":
             results += await _carried_out_whole(service, bundle.requests)
         else:
-            await _carry_out(service, [one.entry for one in bundle.requests if one.entry], rendering.fetched, results)
+            await _carry_out(
+                service, [one for one in bundle.requests if not isinstance(one, FhirError)], rendering.fetched, results
+            )
         told = await run_in_threadpool(_told, service, bundle, results, rendering.answer)
     except BaseException as error:
         # What has no answer, or was cancelled, may be stored all the same.
@@ -59,7 +61,7 @@ async def answered(service: Service, request: Request, rendering: Rendering) -> 
 async def _carried_out_whole(service: Service, requests: list[batch.Request]) -> list[Any]:
     """The results of the entries of a transaction, in the order sent. Raises the refusal of the first that failed."""
     order = transaction.in_order(requests)
-    done = await write(service, [cast("Entry", requests[index].entry) for index in order], whole=True)
+    done = await write(service, [cast("Entry", requests[index]) for index in order], whole=True)
     if done and isinstance(done[-1], FhirError):
         raise transaction.placed(done[-1], order[len(done) - 1])
     results = dict(zip(order, done, strict=True))
@@ -103,12 +105,12 @@ PLAIN = Rendering(fetched_plain, _answer)
 
 def _told(service: Service, bundle: batch.Bundle, results: list[Any], answer: Answerer) -> tuple[list[Touch], bytes]:
     """Return the acts of a Bundle's entries, for the audit, and the answer to it."""
+    results = bundle.results(results)
     return touches(bundle.requests, results), answer(service, bundle, results)
 
 
 def _unanswered(bundle: batch.Bundle, results: list[Any], error: BaseException) -> list[Touch]:
     """Return the acts of a Bundle that ended with an error, which each entry without a result has."""
     failed = error if isinstance(error, FhirError) else FhirError(EXCEPTION)
-    whole = bundle.type == "transaction"
-    requests = [one._replace(error=failed) for one in bundle.requests] if whole else bundle.requests
-    return touches(requests, results + [failed] * (len(requests) - len(results)))
+    refused = bundle.type == "transaction" and not results
+    return touches(bundle.requests, [failed] * len(bundle.requests) if refused else bundle.results(results, failed))

@@ -20,6 +20,6 @@ def understood(service: Service, raw: bytes, caller: Caller) -> batch.Bundle:
     size = len(raw) // max(len(entries), 1)
     requests = [batch.understand(entry, caller, service.site, size) for entry in entries]
     for one, given in zip(requests, ids, strict=True):
-        if isinstance(one.entry, create.Create):
-            one.entry.id = given
+        if isinstance(one, create.Create):
+            one.id = given
     return batch.Bundle(kind, requests)

@@ -9,23 +9,21 @@ from fhir_service.interface.outcomes import FhirError
 
 def touches(requests: list[batch.Request], results: list[Any]) -> list[Touch]:
     """Return the acts of a batch's entries, each with its own status. Entries that named no resource are one for each
-    status.
+    status. results: of each.
     """
-    done = iter(results)
     found, nameless = [], dict[int, None]()
-    for one in requests:
-        result = next(done) if one.entry else one.error
+    for one, result in zip(requests, results, strict=True):
         status = result.outcome.status if isinstance(result, FhirError) else batch.status(result)
-        if isinstance(one.entry, create.Create):
+        if isinstance(one, create.Create):
             made = result.id if isinstance(result, create.Created) else None
-            found.append(Touch("create", one.entry.resource.name, made, one.entry.patients, status))
-        elif isinstance(one.entry, update.Update):
+            found.append(Touch("create", one.resource.name, made, one.patients, status))
+        elif isinstance(one, update.Update):
             patients = result if isinstance(result, tuple) else ()
-            found.append(Touch("update", one.entry.resource.name, one.entry.id, patients, status))
-        elif isinstance(one.entry, batch.Fetch):
+            found.append(Touch("update", one.resource.name, one.id, patients, status))
+        elif isinstance(one, batch.Fetch):
             patients = result.patients if isinstance(result, batch.Fetched) else ()
-            kind = "read" if one.entry.id is not None else "search"
-            found.append(Touch(kind, one.entry.resource.name, one.entry.id, patients, status))
+            kind = "read" if one.id is not None else "search"
+            found.append(Touch(kind, one.resource.name, one.id, patients, status))
         else:
             nameless[status] = None
     return [*found, *(Touch("batch", "Bundle", status=status) for status in nameless)]

@@ -25,8 +25,7 @@ def rendering(caller: Caller, form: Asked, shows: bool) -> Rendering:
 def _answer(
     caller: Caller, form: Asked, shows: bool, service: Service, bundle: batch.Bundle, results: list[Any]
 ) -> bytes:
-    done = iter(results)
-    outcomes = [_outcome(one, next(done) if one.entry else one.error) for one in bundle.requests]
+    outcomes = [_outcome(one, result) for one, result in zip(bundle.requests, results, strict=True)]
     written = [one for one in outcomes if isinstance(one, Written)]
     # The version of what is new is known without a look at it.
     there = stored(service, [one for one in written if shows or one.status != NEW])
@@ -49,8 +48,8 @@ def _outcome(request: batch.Request, result: Any) -> Written | Shown:
         return {"response": {"status": str(result.outcome.status), "outcome": outcome_of(result)}}
     if isinstance(result, batch.Fetched):
         return {"resource": orjson.Fragment(result.body), "response": {"status": "200"} | result.how}
-    if isinstance(request.entry, update.Update):
-        return Written(request.entry.resource.name, request.entry.id, 200)
-    if isinstance(request.entry, create.Create):
-        return Written(request.entry.resource.name, result.id, batch.status(result))
+    if isinstance(request, update.Update):
+        return Written(request.resource.name, request.id, 200)
+    if isinstance(request, create.Create):
+        return Written(request.resource.name, result.id, batch.status(result))
     return {"response": {"status": "200"}}

@@ -4,7 +4,8 @@ They are done in the order sent, and each entry is answered as the single reques
 beyond that is in `transaction.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -55,18 +56,20 @@ class Fetched(NamedTuple):
     patients: tuple[str, ...]
 
 
+Request = Entry | Fetch | FhirError
+"""One entry of a batch that is understood: what shall be written or fetched, or why it is not done."""
+
+
 class Bundle(NamedTuple):
     """A Bundle whose entries are understood, in the order sent."""
 
     type: BundleType
-    requests: "list[Request]"
+    requests: list[Request]
 
-
-class Request(NamedTuple):
-    """One entry of a batch that is understood: what shall be written or fetched, or why it is not done."""
-
-    entry: Entry | Fetch | None
-    error: FhirError | None = None
+    def results(self, done: Iterable[Any], missing: FhirError | None = None) -> list[Any]:
+        """Return the result of each entry: of those that were done, in order, then `missing`; of others their error."""
+        given = chain(done, repeat(missing) if missing else ())
+        return [one if isinstance(one, FhirError) else next(given) for one in self.requests]
 
 
 def entries(body: Any) -> tuple[BundleType, list[dict[str, Any]]]:
@@ -125,17 +128,17 @@ def _requested(one: plain.PlainEntry, caller: Caller, site: Site, size: int) -> 
     try:
         caller.require(name, "c")
         condition = condition_in(one.request.ifNoneExist)
-        return Request(create.Create(RESOURCES[name], one.resource, caller.client, site, size, condition))
+        return create.Create(RESOURCES[name], one.resource, caller.client, site, size, condition)
     except FhirError as error:
-        return Request(None, error)
+        return error.with_traceback(None)
 
 
 def understand(entry: dict[str, Any], caller: Caller, site: Site, size: int) -> Request:
     """Return the request of one entry."""
     try:
-        return Request(_understand(entry, caller, site, size))
+        return _understand(entry, caller, site, size)
     except FhirError as error:
-        return Request(None, error)
+        return error.with_traceback(None)
 
 
 def _understand(entry: dict[str, Any], caller: Caller, site: Site, size: int) -> Entry | Fetch:
@@ -202,9 +205,8 @@ _METHODS: dict[tuple[str, bool], tuple[str, Callable[..., Entry] | None]] = {
 
 
 def answer(bundle: Bundle, results: list[Any], dump: Callable[[Any], bytes], site: Site) -> bytes:
-    """The Bundle of responses: one entry for each request, in order."""
-    done = iter(results)
-    shown = [_shown(request, next(done) if request.entry else request.error, dump, site) for request in bundle.requests]
+    """The Bundle of responses: one entry for each request, in order. results: of each."""
+    shown = [_shown(request, result, dump, site) for request, result in zip(bundle.requests, results, strict=True)]
     return _RESPONSE % bundle.type.encode() + b",".join(shown) + b"]}"
 
 
@@ -214,8 +216,8 @@ def status(result: Any) -> int:
 
 
 def _shown(request: Request, result: Any, dump: Callable[[Any], bytes], site: Site) -> bytes:
-    if isinstance(result, Created) and isinstance(request.entry, create.Create):
-        location = site.url(request.entry.resource.name, result.id)
+    if isinstance(result, Created) and isinstance(request, create.Create):
+        location = site.url(request.resource.name, result.id)
         return b'{"response":{"status":"%d","location":"%b"}}' % (200 if result.existed else 201, location.encode())
     if isinstance(result, FhirError):
         response = {"status": str(result.outcome.status), "outcome": outcome_of(result)}

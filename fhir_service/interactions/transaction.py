@@ -61,15 +61,15 @@ def in_order(requests: list[Request]) -> list[int]:
     """
     changed = set[tuple[str, str]]()
     for index, one in enumerate(requests):
-        if one.error:
-            raise placed(one.error, index)
-        if not isinstance(one.entry, Create | Update):
+        if isinstance(one, FhirError):
+            raise placed(one, index)
+        if not isinstance(one, Create | Update):
             raise placed(FhirError(BUSINESS_RULE, "a transaction holds creates and updates only"), index)
-        if isinstance(one.entry, Update):
-            if (key := (one.entry.resource.name, one.entry.id)) in changed:
+        if isinstance(one, Update):
+            if (key := (one.resource.name, one.id)) in changed:
                 raise placed(FhirError(INVALID, "another entry changes the same resource"), index)
             changed.add(key)
-    return sorted(range(len(requests)), key=lambda index: not isinstance(requests[index].entry, Create))
+    return sorted(range(len(requests)), key=lambda index: not isinstance(requests[index], Create))
 
 
 def placed(error: FhirError, index: int) -> FhirError:

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from fhir_service.interactions import batch, plain
 from fhir_service.interface.fast.structs import Reader, struct_of
 from fhir_service.interface.json_text import Malformed, parse_json
+from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.response_model import QuestionnaireResponse
 from fhir_service.interface.shape import shape
@@ -297,4 +298,4 @@ def test_a_client_without_the_right_is_told_so_of_each_entry() -> None:
     """EXTRA-BATCH-01, AUTH-03."""
     found = batch.understand_plain(bundle(posted(TASK)), Caller("c", "system/Task.r"), SITE)
     assert found is not None
-    assert [(one.entry, one.error.outcome.status if one.error else None) for one in found.requests] == [(None, 403)]
+    assert [one.outcome.status for one in found.requests if isinstance(one, FhirError)] == [403]
