@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.home import arrow
@@ -33,7 +33,6 @@ def assert_equal(made: pa.Array, values: list[Any], kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("kind", VALUES, ids=str)
-@settings(deadline=None)
 @given(data=st.data())
 def test_columns_are_those_of_pyarrow(kind: pa.DataType, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | VALUES[kind]))
@@ -41,7 +40,6 @@ def test_columns_are_those_of_pyarrow(kind: pa.DataType, data: st.DataObject) ->
     assert_equal(arrow.column(np.array([*values, None], dtype=object), kind), [*values, None], kind)
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.lists(st.none() | ROW)))
 def test_lists_of_structs_are_those_of_pyarrow(lists: list[list[tuple[Any, ...] | None] | None]) -> None:
     kind = pa.list_(STRUCT)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select, update
 
@@ -33,7 +33,6 @@ from tests.support.work import TARGET
 
 
 @pytest.mark.parametrize("number", [1, 2, 7])
-@settings(deadline=None)
 @given(lanes=st.lists(st.text(max_size=5)))
 def test_every_row_is_in_one_part_with_its_lane(number: int, lanes: list[str]) -> None:
     """SCALE-02, QR-CREATE-16"""

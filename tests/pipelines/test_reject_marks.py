@@ -65,7 +65,6 @@ ROW = st.fixed_dictionaries(
 
 @settings(
     max_examples=max(3, settings().max_examples // 7),
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(rows=st.lists(ROW, min_size=1, max_size=8), cut=st.integers(0, 4))

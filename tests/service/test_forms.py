@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fhir_service.interface.datatypes import id_of
@@ -92,7 +92,6 @@ def by_hand(body: SimpleNamespace) -> dict[str, Any]:
     return fixed | {name: value for name, value in found.items() if value is not None}
 
 
-@settings(deadline=None)
 @given(bodies)
 def test_the_text_is_what_the_form_says_and_what_is_drawn_stands_in_it(body: SimpleNamespace) -> None:
     state: Any = None

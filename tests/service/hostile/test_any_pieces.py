@@ -117,7 +117,7 @@ def answered_alone(line: Wire, forms: list[Form]) -> list[Answer]:
     return found
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(forms=st.lists(FORMS, min_size=1, max_size=5), cuts=CUTS | st.none(), turns=TURNS, ended=st.booleans())
 def test_requests_in_any_pieces_are_answered_as_each_alone(
     line: Wire, forms: list[Form], cuts: list[int] | None, turns: list[int], ended: bool
@@ -130,7 +130,7 @@ def test_requests_in_any_pieces_are_answered_as_each_alone(
     assert line.logged == []
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(forms=st.lists(FORMS, max_size=3), junk=JUNK, cuts=CUTS, turns=TURNS, ended=st.booleans())
 def test_junk_behind_requests_ends_the_connection_and_answers_none_of_them(
     line: Wire, forms: list[Form], junk: bytes, cuts: list[int], turns: list[int], ended: bool
@@ -152,7 +152,7 @@ def test_junk_behind_requests_ends_the_connection_and_answers_none_of_them(
 REFUSED_HEAD = Form("HEAD", "/read", "1.1", "", False, False, "chunks", FIRST, [1], b"", b"x-trailer: y\r\n", 0, 0, 0)
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @example(form=REFUSED_HEAD, place=92, less=0, more=b" !", turns=[2])
 @given(form=FORMS, place=st.integers(0, 10**6), less=st.integers(0, 3), more=st.binary(max_size=3), turns=TURNS)
 def test_a_request_that_was_spoiled_anywhere_spoils_none_before_it(
