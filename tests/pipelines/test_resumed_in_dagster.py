@@ -16,14 +16,15 @@ from pipelines.receiving.stage import receive
 from pipelines.session.opening import open_session
 
 
-@pytest.mark.parametrize(
-    "additions", [True, pytest.param(False, marks=pytest.mark.long)], ids=["with additions", "bare"]
-)
-def test_a_run_that_goes_on_after_a_kill_ends_green(home, target, monkeypatch, additions):
-    """LEDGER-26"""
+@pytest.mark.parametrize(("additions", "number"), [(True, 300), (False, 10)], ids=["with additions", "bare"])
+def test_a_run_that_goes_on_after_a_kill_ends_green(home, target, monkeypatch, additions, number):
+    """LEDGER-26. At the bare interface payments go one at a time here: of several under way, one may be intended and
+    not sent yet when the kill comes, and would wait for a person."""
     target.additions = additions
     monkeypatch.setattr("pipelines.client.profiles.ROWS_A_BUNDLE", 100)
-    rows = "".join(f"k{n},p{n},1.00,2026-03-01,\n" for n in range(300))
+    if not additions:
+        monkeypatch.setenv("CHARTFERRY_AT_ONCE", "1")
+    rows = "".join(f"k{n},p{n},1.00,2026-03-01,\n" for n in range(number))
     path = home / "inbox" / "payments.csv"
     path.write_text("payment_id,patient_id,amount,paid_on,claim_id\n" + rows)
     since = datetime.now(UTC)
@@ -32,7 +33,7 @@ def test_a_run_that_goes_on_after_a_kill_ends_green(home, target, monkeypatch, a
         assert feed
         received = receive(path, feed, home)
         of = (session, feed, [received.batch_id], since)
-        assert validate_all(*of).facts[received.batch_id].accepted == 300
+        assert validate_all(*of).facts[received.batch_id].accepted == number
         with monkeypatch.context() as patched:
             patched.setattr("pipelines.loading.book.Book._settle", dies_the_second_time())
             with pytest.raises(KeyboardInterrupt):
@@ -44,13 +45,13 @@ def test_a_run_that_goes_on_after_a_kill_ends_green(home, target, monkeypatch, a
     found = {each.name: list(each.violations(outcome.facts[received.batch_id])) for each in AFTER_LOAD}
     assert found == {each.name: [] for each in AFTER_LOAD}
     assert (outcome.failed, list(outcome.done)) == ({}, [received.batch_id])
-    assert len(target.of("PaymentNotice")) == 300
+    assert len(target.of("PaymentNotice")) == number
     settled = batch["created"] + batch["adopted"]
-    assert (batch["state"], settled, batch["accepted"]) == ("finished", 300, 300)
+    assert (batch["state"], settled, batch["accepted"]) == ("finished", number, number)
     counts = ("created", "adopted", "unchanged", "accepted", "amount_created")
     assert [[run[name] for name in counts] for run in runs] == [[batch[name] for name in counts]]
     told = outcome.done[received.batch_id]
-    assert (told["created"] + told["adopted"], told["unchanged"]) == (300, 0)
+    assert (told["created"] + told["adopted"], told["unchanged"]) == (number, 0)
     assert told["target"] == batch["target"], "as the tables and other runs name it"
 
 
