@@ -22,7 +22,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from bench.service import prepared, serving, task  # noqa: E402 - the project's own folder is not on a script's path
 from pipelines.client.client import FhirClient  # noqa: E402
-from pipelines.client.paging import AT_ONCE, every_page  # noqa: E402
+from pipelines.client.paging import AT_ONCE, LARGE  # noqa: E402
 from pipelines.client.replies import resources_of  # noqa: E402
 from pipelines.client.tokens import Credentials  # noqa: E402
 from pipelines.verifying.staging import Filling, workbench  # noqa: E402
@@ -54,7 +54,7 @@ def read(client: FhirClient, folder: Path, at_once: int) -> Reading:
     """Read every task into a table."""
     began, found, own, served = time.perf_counter(), 0, time.process_time(), of_service()
     with workbench(folder) as db, Filling(db, "there", THERE) as there:
-        for page in every_page(client, "Task", at_once=at_once):
+        for page in client.pages("Task", wishes=LARGE, at_once=at_once):
             for body in resources_of(page, "Task"):
                 there.add(there_of("Task", body))
                 found += 1

@@ -19,6 +19,7 @@ from pipelines.client.capabilities import Capabilities, capabilities_of
 from pipelines.client.connections import client_for
 from pipelines.client.identifiers import NOBODY, search_token
 from pipelines.client.pace import PATIENT, Attempts, Patience
+from pipelines.client.paging import NONE, Page, followed
 from pipelines.client.profiles import PLAIN, Profile
 from pipelines.client.replies import (
     AGAIN,
@@ -44,7 +45,6 @@ from pipelines.client.replies import (
 )
 from pipelines.client.threads import nobody_waits
 from pipelines.client.tokens import Credentials, Tokens
-from pipelines.client.whole import Turning
 from pipelines.home import traces
 
 CONFLICT = 412
@@ -237,27 +237,27 @@ class FhirClient:
         address = f"{self.base_url}/{resource_type}/$validate"
         return all_issues(body_of(self._patiently(address, "POST", JSON_BODY, body)))
 
-    def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
-        """The bundles of a search, by following `next` links only.
+    def pages(
+        self,
+        resource_type: str,
+        params: Mapping[str, str] | None = None,
+        wishes: Mapping[str, str] = NONE,
+        at_once: int = 0,
+    ) -> Iterator[Page]:
+        """Yield the bundles of a search, by following `next` links only.
 
-        Raises `Unknown` when they have no end, and `Incomplete` if a page moved up meanwhile.
+        wishes: further parameters, left away where the target refuses them. at_once: as in `followed`.
+        Raises as `get` does, `Unknown` when they have no end, and `Incomplete` if a page moved up meanwhile.
         """
         count = {"_count": str(PAGE)} | ({"_total": self.profile.total} if self.profile.total else {})
-        return self.pages_from(f"/{resource_type}?{urlencode({**count, **(params or {})})}")
-
-    def pages_from(self, first: str) -> Iterator[dict[str, Any]]:
-        """The bundles of a search whose address is given, as `pages` gives them."""
-        path: str | None = first
-        turning = Turning(self.profile.offset, first.strip("/").partition("?")[0])
-        while path:
-            try:
-                bundle = self.get(path)
-            except Refused:
-                if (given := turning.as_given()) is None:
-                    raise
-                bundle = self.get(given)
-            yield turning.new(bundle)
-            path = turning.turn(bundle)
+        usual = {**count, **(params or {})}
+        try:
+            first = self.get(f"/{resource_type}?{urlencode({**usual, **wishes})}")
+        except Refused:
+            if not wishes:
+                raise
+            first = self.get(f"/{resource_type}?{urlencode(usual)}")
+        yield from followed(self.get, first, resource_type, self.profile.offset, at_once)
 
     def named(self, resource_type: str, system: str, values: Sequence[str]) -> list[dict[str, Any]]:
         """Return what one search for these identifiers of a system gives, which may be what was not asked for.
@@ -265,7 +265,8 @@ class FhirClient:
         Raises as `pages` does. values: few enough for an address.
         """
         asked = ",".join(search_token(system, value) for value in values)
-        pages = self.pages_from(f"/{resource_type}?_count={PAGE}&identifier={asked}")
+        first = self.get(f"/{resource_type}?_count={PAGE}&identifier={asked}")
+        pages = followed(self.get, first, resource_type, self.profile.offset)
         return [body for page in pages for body in resources_of(page, resource_type)]
 
     def finds_nobody(self, resource_type: str) -> bool:

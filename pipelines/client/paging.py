@@ -1,82 +1,85 @@
-"""Read every page of a search: several at once where links name offsets and the target counts, else one ahead.
+"""Read the pages of a search by their `next` links: each when it is wanted, or ahead of whoever reads them.
 
-The pages come in the target's order. Whoever reads them counts what is in them, as `whole.py` says.
+Where links name offsets and the target counts, several are asked for at once. The pages come in the target's order.
+Whoever reads them counts what is in them, as `whole.py` says.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Any
-from urllib.parse import urlencode
 
-from pipelines.client.client import PAGE, FhirClient
 from pipelines.client.replies import Refused
 from pipelines.client.threads import result_of, threads
 from pipelines.client.whole import Turning
 
 Page = dict[str, Any]
 AT_ONCE = 4
-"""Pages under way at once: a target reads some while others are understood here."""
+"""Pages under way at once where a whole type is read: a target reads some while others are understood here."""
 NONE: Mapping[str, str] = {}
 LARGE = {"_count": "1000"}
-"""Asked for first; a target gives pages of its own largest size, or refuses, and is asked as always."""
+"""A wish: a target gives pages of its own largest size, or refuses."""
 
 
-def every_page(
-    client: FhirClient,
-    resource_type: str,
-    params: Mapping[str, str] = NONE,
-    wishes: Mapping[str, str] = NONE,
-    at_once: int = AT_ONCE,
+def followed(
+    get: Callable[[str], Page], page: Page, resource_type: str, offset: str, at_once: int = 0
 ) -> Iterator[Page]:
-    """Yield the pages of a search. Raises as `FhirClient.get` does, and `Incomplete` if a page moved up.
+    """Yield the first page of a search and those that its `next` links lead to.
 
-    wishes: further parameters, left away like the large page where the target refuses them.
+    offset: as in `Turning`. at_once: how many are asked for while one is understood; several by addresses that the
+    first page tells, as long as the links lead to these. Raises as `get` and `Turning.turn` do.
     """
-    try:
-        first = client.get(_path(resource_type, {**LARGE, **wishes, **params}))
-    except Refused:
-        first = client.get(_path(resource_type, {"_count": str(PAGE), **params}))
-    with threads(at_once, "page") as pool:
-        yield from _followed(pool, client.get, first, Turning(client.profile.offset, resource_type), at_once)
-
-
-def _path(resource_type: str, params: dict[str, str]) -> str:
-    return f"/{resource_type}?{urlencode(params)}"
-
-
-def _followed(
-    pool: ThreadPoolExecutor, get: Callable[[str], Page], page: Page, turning: Turning, at_once: int
-) -> Iterator[Page]:
-    """Yield a page and those that its `next` links lead to, asking for the next while one is understood.
-
-    Several are asked for ahead by addresses that the first page tells, as long as the links lead to these.
-    """
-    ahead = turning.others(page) if at_once > 1 else iter(())
-    coming = deque[tuple[str, Future[Page]]]()
-    try:
-        shown, link = turning.new(page), turning.turn(page)
-        while link:
-            coming.extend((each, pool.submit(get, each)) for each in islice(ahead, at_once - len(coming)))
-            if not coming or coming[0][0] != link:
-                _cancel(coming)
-                ahead, coming = iter(()), deque([(link, pool.submit(get, link))])
-            yield shown
+    turning = Turning(offset, resource_type)
+    with threads(max(at_once, 1), "page") as pool:
+        ahead = _Ahead(pool, get, turning.others(page) if at_once > 1 else iter(()), at_once)
+        while True:
+            shown = turning.new(page)
+            if not at_once:
+                yield shown
+            link = turning.turn(page)
+            if at_once:
+                ahead.ask(link)
+                yield shown
+            if not link:
+                return
             try:
-                page = result_of(coming.popleft()[1])
+                page = ahead.take() if at_once else get(link)
             except Refused:
                 if (given := turning.as_given()) is None:
                     raise
-                _cancel(coming)
-                ahead, page = iter(()), get(given)
-                coming.clear()
-            shown, link = turning.new(page), turning.turn(page)
-    finally:
-        _cancel(coming)
-    yield shown
+                ahead.drop()
+                page = get(given)
 
 
-def _cancel(coming: Iterable[tuple[str, Future[Page]]]) -> None:
-    for _, each in coming:
-        each.cancel()
+class _Ahead:
+    """Pages that are asked for before they are wanted. others: their addresses, as the first page tells them."""
+
+    def __init__(
+        self, pool: ThreadPoolExecutor, get: Callable[[str], Page], others: Iterator[str], at_once: int
+    ) -> None:
+        self._pool, self._get, self._others, self._at_once = pool, get, others, at_once
+        self._coming = deque[tuple[str, Future[Page]]]()
+
+    def ask(self, link: str | None) -> None:
+        """Ask for the page of a link, and for more. Where the link is another than was expected, it alone tells on."""
+        for each in islice(self._others, self._at_once - len(self._coming)) if link else ():
+            self._submit(each)
+        if not self._coming or self._coming[0][0] != link:
+            self.drop()
+            if link:
+                self._submit(link)
+
+    def take(self) -> Page:
+        """Return the page that was asked for first. Raises as its reading does."""
+        return result_of(self._coming.popleft()[1])
+
+    def drop(self) -> None:
+        """Wait for no page any more, and go by links alone from here on."""
+        for _, each in self._coming:
+            each.cancel()
+        self._coming.clear()
+        self._others = iter(())
+
+    def _submit(self, address: str) -> None:
+        self._coming.append((address, self._pool.submit(self._get, address)))

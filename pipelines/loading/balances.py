@@ -18,7 +18,7 @@ from sqlalchemy import select
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import referred
 from pipelines.client.identifiers import identifier_value, values_of
-from pipelines.client.paging import every_page
+from pipelines.client.paging import LARGE
 from pipelines.client.replies import NoResult
 from pipelines.client.threads import threads
 from pipelines.client.whole import whole
@@ -156,7 +156,7 @@ class Balances:
 
     def _all(self, kind: str, params: dict[str, str]) -> Iterator[Body]:
         try:
-            yield from whole(every_page(self._client, kind, params, at_once=1), kind)
+            yield from whole(self._client.pages(kind, params, LARGE, at_once=1), kind)
         except NoResult as error:
             raise BalancesUnknown(f"{kind} could not be read for the balances ({error})") from None
 

@@ -14,7 +14,7 @@ import duckdb
 
 from pipelines.client.comparison import OWN_TIME, fingerprints, referred
 from pipelines.client.identifiers import record_of
-from pipelines.client.paging import AT_ONCE, every_page
+from pipelines.client.paging import AT_ONCE, LARGE
 from pipelines.client.replies import Refused, Unknown, resources_of
 from pipelines.client.whole import Incomplete, Whole
 from pipelines.loading.changes import said
@@ -61,7 +61,7 @@ def stage_target(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> 
 
 def _read_whole(db: duckdb.DuckDBPyConnection, session: Session, kind: str, at_once: int) -> None:
     """Fill `there`. Raises `Incomplete`, and as the reading of pages does."""
-    pages = every_page(session.connection.client, kind, wishes=_wishes(session, kind), at_once=at_once)
+    pages = session.connection.client.pages(kind, wishes=_wishes(session, kind), at_once=at_once)
     read = Whole(pages, kind)
     with Filling(db, "there", THERE) as there:
         for number, resources in enumerate(read):
@@ -72,8 +72,8 @@ def _read_whole(db: duckdb.DuckDBPyConnection, session: Session, kind: str, at_o
 
 
 def _wishes(session: Session, kind: str) -> dict[str, str]:
-    """What a search of everything asks for beside the page's size: an exact count, where a target knows of that."""
-    return {"_total": "accurate"} if kind in session.connection.capabilities.dated else {}
+    """What a search of everything asks for: large pages, and an exact count where a target knows of that."""
+    return {**LARGE, **({"_total": "accurate"} if kind in session.connection.capabilities.dated else {})}
 
 
 def _add(there: Filling, session: Session, kind: str, resources: Sequence[dict[str, Any]]) -> None:
@@ -138,10 +138,9 @@ def stage_known(db: duckdb.DuckDBPyConnection, session: Session, kind: str, name
     with reading(kind), Filling(db, "there", THERE) as there:
         wishes = {"_elements": ELEMENTS[kind], **_wishes(session, kind)}
         try:
-            for bundle in (
-                page for each in searches for page in every_page(session.connection.client, kind, each, wishes)
-            ):
-                _add(there, session, kind, resources_of(bundle, kind))
+            for search in searches:
+                for page in session.connection.client.pages(kind, search, wishes, AT_ONCE):
+                    _add(there, session, kind, resources_of(page, kind))
         except (Refused, Incomplete):
             return _not_told(session)
     _each_once(db)

@@ -10,7 +10,8 @@ import pytest
 
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Patience
-from pipelines.client.paging import every_page
+from pipelines.client.paging import LARGE
+from pipelines.client.profiles import Profile
 from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown, next_link
 from pipelines.client.steps import BARE, step_for
 from pipelines.client.tokens import Credentials
@@ -229,8 +230,8 @@ INCLUDED = {"resource": {"resourceType": "Practitioner", "id": "p1"}, "search": 
     [[[]], [[1, 2]], [[1, 2], [3, 4], [5]], [[number] for number in range(200)], [[INCLUDED]]],
     ids=["empty", "one page", "three pages", "many pages", "included alone"],
 )
-@pytest.mark.parametrize("reading", [FhirClient.pages, every_page])
-def test_links_without_end_are_followed_until_pages_bring_nothing_new_any_more(reading, shown):
+@pytest.mark.parametrize("at_once", [0, 1, 4])
+def test_links_without_end_are_followed_until_pages_bring_nothing_new_any_more(at_once, shown):
     """CLI-CMD-17, LEDGER-04: a new link each time, to pages of before, or to empty ones."""
     asked = list[httpx.Request]()
 
@@ -243,8 +244,31 @@ def test_links_without_end_are_followed_until_pages_bring_nothing_new_any_more(r
 
     client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=httpx.MockTransport(answer))
     with pytest.raises(Unknown, match="50 pages in a row brought nothing new, and still there is a next one"):
-        list(reading(client, "Task"))
+        list(client.pages("Task", at_once=at_once))
     assert len(asked) <= len(shown) + 51
+    client.close()
+
+
+@pytest.mark.parametrize("takes_large", [True, False])
+def test_a_target_that_counts_when_asked_is_asked_whatever_else_is_wished(takes_large):
+    """TARGET-04: without a count nobody would notice that a page of the payments of a balance is missing."""
+    asked = list[httpx.QueryParams]()
+
+    def answer(request):
+        asked.append(request.url.params)
+        refuses = request.url.params["_count"] == "1000" and not takes_large
+        return httpx.Response(400 if refuses else 200, json={"resourceType": "OperationOutcome"})
+
+    client = FhirClient(
+        "http://127.0.0.1:1",
+        Credentials(token="t"),
+        transport=httpx.MockTransport(answer),
+        profile=Profile(total="accurate"),
+    )
+    assert len(list(client.pages("Claim", {"patient": "Patient/p"}, LARGE, at_once=1))) == 1
+    expected = {"_total": "accurate", "patient": "Patient/p"}
+    counts = ["1000"] if takes_large else ["1000", "100"]
+    assert [dict(each) for each in asked] == [{"_count": count} | expected for count in counts]
     client.close()
 
 
@@ -265,8 +289,8 @@ def test_links_without_end_are_followed_until_pages_bring_nothing_new_any_more(r
         ("", "?page=2", "/Task?page=2"),
     ],
 )
-@pytest.mark.parametrize("reading", [FhirClient.pages, every_page])
-def test_a_next_link_is_relative_to_the_page_that_has_it(reading, base, link, address):
+@pytest.mark.parametrize("at_once", [0, 1, 4])
+def test_a_next_link_is_relative_to_the_page_that_has_it(at_once, base, link, address):
     """LEDGER-04, BUNDLE-08"""
     asked = []
 
@@ -276,7 +300,7 @@ def test_a_next_link_is_relative_to_the_page_that_has_it(reading, base, link, ad
         return httpx.Response(200, json={"resourceType": "Bundle", "link": links, "entry": [_task(len(asked))]})
 
     client = FhirClient(f"https://t.example{base}", Credentials(token="t"), transport=httpx.MockTransport(answer))
-    assert len(list(reading(client, "Task"))) == 2
+    assert len(list(client.pages("Task", at_once=at_once))) == 2
     assert asked[1] == f"https://t.example{address}"
     client.close()
 

@@ -15,7 +15,6 @@ import pytest
 from pipelines.client import answers
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Patience
-from pipelines.client.paging import every_page
 from pipelines.client.replies import Late, NotSent, TargetUnusable, Unknown
 from pipelines.client.tokens import Credentials
 from tests.support.serving import serving_in_a_thread
@@ -186,9 +185,9 @@ def test_a_packed_answer_is_unpacked(server: Any) -> None:
     ],
     ids=["counted", "not counted", "a true count", "few pages"],
 )
-@pytest.mark.parametrize("reading", [FhirClient.pages, every_page])
+@pytest.mark.parametrize("at_once", [0, 1, 4])
 def test_pages_that_are_always_others_are_followed_as_far_as_a_count_allows(
-    monkeypatch: Any, reading: Any, total: int | None, pages: int | None, said: str | None
+    monkeypatch: Any, at_once: int, total: int | None, pages: int | None, said: str | None
 ) -> None:
     """CLI-CMD-17, LEDGER-04: a target that makes up resources without end."""
     monkeypatch.setattr("pipelines.client.whole.BEYOND", 85)
@@ -204,7 +203,7 @@ def test_pages_that_are_always_others_are_followed_as_far_as_a_count_allows(
 
     client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=httpx.MockTransport(answer))
     with pytest.raises(Unknown, match=said) if said else nullcontext():
-        assert len(list(reading(client, "Task"))) == pages
+        assert len(list(client.pages("Task", at_once=at_once))) == pages
     client.close()
 
 

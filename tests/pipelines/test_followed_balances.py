@@ -36,25 +36,23 @@ def target(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         }
         for number in (1, 2)
     ]
+    monkeypatch.setattr(balances, "payments_made", lambda *_: [])
+    return there
 
-    def found(_: object, kind: str, params: dict[str, str], at_once: int) -> Any:
+
+def followed(there: list[dict[str, Any]]) -> Balances:
+    def pages(kind: str, params: dict[str, str], *_: object, **__: object) -> Any:
         asked = (params.get("patient") or params["request"]).split(",")
         of = "patient" if kind == "Claim" else "request"
         entries = [{"resource": b} for b in there if b["resourceType"] == kind and b[of]["reference"] in asked]
         yield {"resourceType": "Bundle", "entry": entries}
 
-    monkeypatch.setattr(balances, "every_page", found)
-    monkeypatch.setattr(balances, "payments_made", lambda *_: [])
-    return there
-
-
-def followed() -> Balances:
-    return Balances(cast(Any, SimpleNamespace()), cast(Any, SimpleNamespace()), "t", SYSTEM)
+    return Balances(cast(Any, SimpleNamespace(pages=pages)), cast(Any, SimpleNamespace()), "t", SYSTEM)
 
 
 def test_a_refused_payment_is_given_back_though_a_later_read_shows_its_identifier(target: list[dict[str, Any]]) -> None:
     """PAY-CREATE-04"""
-    kept = followed()
+    kept = followed(target)
     assert not kept.judge([row("k1", 700)])
     target.append(notice("k1", 700, "p2"))  # the key of another patient's payment
     kept.judge([row("k2", 100, "p2")])
@@ -64,7 +62,7 @@ def test_a_refused_payment_is_given_back_though_a_later_read_shows_its_identifie
 
 def test_what_was_not_taken_off_is_not_given_back(target: list[dict[str, Any]]) -> None:
     """PAY-CREATE-04: neither what is above the balance, nor one payment twice."""
-    kept = followed()
+    kept = followed(target)
     assert kept.judge([row("k1", 1100)]) == {"k1": ABOVE}
     kept.answered(row("k1", 1100), refused=True)
     assert not kept.judge([row("k2", 600)])
@@ -79,7 +77,7 @@ def test_payments_that_were_taken_back_in_the_chart_pay_nothing_and_are_there(
 ) -> None:
     """PAY-CREATE-04"""
     target.append(notice("k1", 900, status=status))
-    kept = followed()
+    kept = followed(target)
     assert not kept.judge([row("k1", 900), row("k2", 1000)])
     kept.answered(row("k2", 1000), refused=False)
     assert kept.judge([row("k3", 1)]) == {"k3": ABOVE}
@@ -87,7 +85,7 @@ def test_payments_that_were_taken_back_in_the_chart_pay_nothing_and_are_there(
 
 def test_what_is_behind_a_waiting_payment_waits_too_and_other_patients_go_on(target: list[dict[str, Any]]) -> None:
     """PAY-CREATE-04: a copayment too, though it may go above."""
-    kept = followed()
+    kept = followed(target)
     copayment = row("k3", 100)._replace(body='{"extension":[{"url":"http://x/copayment-claims"}]}')
     rows = [row("k1", 600), row("k2", 500), copayment, row("k4", 1), row("q1", 1000, "p2")]
     assert kept.judge(rows) == {"k2": None, "k3": None, "k4": None}
@@ -104,7 +102,7 @@ def test_what_is_behind_a_waiting_payment_waits_too_and_other_patients_go_on(tar
 def test_payments_that_wait_are_bounded(target: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     """PAY-CREATE-04: further ones are rejects, which can be tried again."""
     monkeypatch.setattr(balances, "MOST_WAITING", 2)
-    kept = followed()
+    kept = followed(target)
     found = kept.judge([row("k1", 600), row("k2", 500), row("k3", 1), row("k4", 1)])
     assert found == {"k2": None, "k3": None, "k4": TOO_MANY}
     kept.answered(row("k1", 600), True)
@@ -126,7 +124,7 @@ def test_balances_decide_as_a_target_that_judges_each_payment_after_all_before_i
             expected.append(each.key)
             owed[each.patient_id or ""] -= 0 if each.key in refused else each.amount_cents or 0
 
-    kept, coming, under_way, sent = followed(), list(rows), list[Row](), list[str]()
+    kept, coming, under_way, sent = followed(target), list(rows), list[Row](), list[str]()
     while coming or under_way or kept.waiting:
         if coming and chance.random() < 0.5:
             size = chance.randint(1, 9)

@@ -17,7 +17,6 @@ import pytest
 from pipelines.client import threads as waits
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Patience
-from pipelines.client.paging import every_page
 from pipelines.client.replies import NotSent
 from pipelines.client.threads import nobody_waits, result_of, threads
 from pipelines.client.tokens import Credentials
@@ -186,7 +185,7 @@ def ended_by(read: Callable[[FhirClient], object], work: str) -> list[str]:
 
 def test_an_interrupt_ends_the_attempts_at_pages_under_way() -> None:
     """The target may be away for long: each page would be asked for seven times, with pauses."""
-    attempts = ended_by(lambda client: [*every_page(client, "Task", at_once=2)], "page")
+    attempts = ended_by(lambda client: [*client.pages("Task", at_once=2)], "page")
     assert len({*attempts}) == len(attempts)
     assert 1 <= len(attempts) <= 2
 
@@ -196,7 +195,7 @@ def test_an_interrupt_ends_attempts_and_begins_nothing_that_waits() -> None:
 
     def read(client: FhirClient) -> None:
         with threads(2, "outer") as pool:
-            list(pool.map(lambda _: [*every_page(client, "Task", at_once=1)], range(50)))
+            list(pool.map(lambda _: [*client.pages("Task", at_once=1)], range(50)))
 
     attempts = ended_by(read, "page")
     assert 1 <= len(attempts) <= 2

@@ -17,7 +17,7 @@ import pytest
 
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Patience
-from pipelines.client.paging import every_page
+from pipelines.client.paging import LARGE
 from pipelines.client.tokens import Credentials
 from pipelines.client.whole import Incomplete, Turning, whole
 from pipelines.reports.pages import SweepIncomplete
@@ -112,8 +112,7 @@ def read(target: Changing, at_once: int) -> set[str]:
 
 
 def pages_of(target: Changing, at_once: int) -> Iterator[dict[str, Any]]:
-    client = target.client()
-    return every_page(client, "DiagnosticReport", at_once=at_once) if at_once else client.pages("DiagnosticReport")
+    return target.client().pages("DiagnosticReport", wishes=LARGE if at_once else {}, at_once=at_once)
 
 
 @pytest.mark.parametrize("at_once", AT_ONCE)

@@ -25,6 +25,8 @@ CLAIM = {
     "total": {"value": 100},
 }
 
+ENTRIES = {"Claim": [{"resource": CLAIM}], "PaymentNotice": []}
+
 
 class Adopted(NamedTuple):
     """A row whose resource was found."""
@@ -56,7 +58,7 @@ class Book:
             batch=batch,
             resource="PaymentNotice",
             of=("t", "till", "PaymentNotice"),
-            client=None,
+            client=SimpleNamespace(pages=lambda kind, *_, **__: iter([{"entry": ENTRIES[kind]}])),
             identity=SimpleNamespace(system="till"),
             ledger=SimpleNamespace(now=str, known=lambda *_: self.known),
             progress=SimpleNamespace(advance=lambda _: None),
@@ -78,8 +80,6 @@ class Book:
 @pytest.fixture
 def book(monkeypatch: pytest.MonkeyPatch) -> Book:
     """A file for a patient who owes 100 dollars: 80, then 50, and 10 in another page."""
-    entries = {"Claim": [{"resource": CLAIM}], "PaymentNotice": []}
-    monkeypatch.setattr(balances, "every_page", lambda _, kind, *__, **___: iter([{"entry": entries[kind]}]))
     monkeypatch.setattr(balances, "payments_made", lambda *_: [])
     monkeypatch.setattr(intake, "Judge", Judge)
     monkeypatch.setattr(intake, "Held", lambda *_: [])
