@@ -45,12 +45,8 @@ class Broken:
     rejects: Counter[str] = field(default_factory=Counter)
     files: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def broken(self) -> bool:
-        """More than rejects, which are known to wait for a person."""
-        return bool(self.failed or self.nothing_taken or self.unfinished or self.doubts)
-
     def sentences(self) -> list[str]:
+        """Return the problems in words, but for rejects, which are known to wait for a person."""
         said = [f"{batch_id}: {why}" for batch_id, why in _first(self.failed)]
         said += [
             f"{batch_id}: none of its {number:,} records was taken" for batch_id, number in _first(self.nothing_taken)
