@@ -353,6 +353,48 @@ paid_on = "paid_on"
     assert [row["amount_cents"] for row in rows(found, "accepted")] == [1234, 500, 1500]
 
 
+@pytest.mark.parametrize(
+    ("amount", "taken"),
+    [
+        ('"amount"', {"number 12.340": 1234}),
+        ('{ column = "amount", scale = 10 }', {"number 12.340": 12_340}),
+        ('{ first = ["paid", "amount"] }', {"number 12.340": 1234}),
+        ('{ column = "amount", values = { "12.340" = "7" } }', {"number 12.340": 700, "text 12.340": 700}),
+        ('{ column = "in words", values = { twelve = "12.340" } }', {}),
+    ],
+)
+def test_a_number_of_json_has_no_thousands_where_a_text_may(amount: str, taken: dict[str, int], tmp_path: Path) -> None:
+    """FEED-FILE-09, FEED-PAY-03: as one of Parquet. A key has all digits, as records have that were loaded before."""
+    toml = f"""
+name = "till"
+kind = "payments"
+files = ["*.ndjson"]
+[columns]
+payment_id = {{ join = ["payment_id", "amount"] }}
+patient_id = "patient_id"
+amount = {amount}
+paid_on = "paid_on"
+"""
+    row = {"patient_id": "p1", "in words": "twelve", "paid_on": "2026-03-01"}
+    text = "".join(
+        json.dumps({"payment_id": name, "amount": "?", **row}).replace('"?"', number) + "\n"
+        for name, number in (("text", '"12.340"'), ("number", "12.340"))
+    )
+    found = validated(text, tmp_path, "till.ndjson", toml)
+    assert {row["key"]: row["amount_cents"] for row in rows(found, "accepted")} == taken
+
+
+def test_an_amount_is_the_same_content_however_a_number_is_written(tmp_path: Path) -> None:
+    """FEED-FILE-09: such a record is known by what it was before."""
+    text = "".join(
+        f'{{"payment_id": "k", "patient_id": "p1", "amount": {number}, "paid_on": "2026-03-01"}}\n'
+        for number in ("12.34", "12.340", "12.3400")
+    )
+    found = validated(text, tmp_path, "payments.ndjson")
+    assert [row["line"] for row in rows(found, "accepted")] == [1]
+    assert (found.rejected, found.records) == (0, 3)
+
+
 def test_a_decided_rule_only_warns_towards_a_target_that_is_not_ours(tmp_path: Path) -> None:
     """LEDGER-16."""
     text = HEADER + "a,p1,0,2024-01-01,\n"

@@ -1,6 +1,6 @@
 """The rows of a chunk, asked for by column: cells as texts, or None where nothing is."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -48,17 +48,22 @@ class Form:
 
 
 class Rows:
-    """The rows of a chunk. form: how they are written."""
+    """The rows of a chunk. form: how they are written. shortens: numbers of JSON are written as of Parquet."""
 
-    def __init__(self, rows: Sequence[Any], form: Form) -> None:
+    def __init__(self, rows: Sequence[Any], form: Form, shortens: bool = False) -> None:
         self._rows = rows
         self.form = form
+        self._written = form.numbers.of if shortens else form.numbers.written
         self._found: dict[str, Cells] = {}
         self.were_other: set[int] = set()
         """Places of rows with an empty cell that was none as versions before read it."""
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def shortened(self, places: Sequence[int]) -> "Rows":
+        """Return the rows in these places, with numbers of JSON written as of Parquet."""
+        return Rows([self._rows[place] for place in places], self.form, shortens=True)
 
     def cells(self, name: str) -> Cells:
         """A column of single values. An array or object in it is a fault."""
@@ -84,7 +89,7 @@ class Rows:
 
     def _texts(self, name: str) -> Iterable[object]:
         if self.form.places is None:
-            return (single(found, self.form.numbers) for found in self.raw(name))
+            return (single(found, self._written) for found in self.raw(name))
         place = self.form.places.get(name)
         if place is None:
             return [None] * len(self)
@@ -101,8 +106,8 @@ class Rows:
         return list(self.cells(name))
 
 
-def single(found: object, numbers: Numbers = PLAIN) -> object:
-    """A JSON value as the text that a CSV would have; a number as the feed writes numbers."""
+def single(found: object, written: Callable[[Decimal], str] = PLAIN.written) -> object:
+    """A JSON value as the text that a CSV would have. written: writes numbers as the feed does."""
     if found is None or found == "":
         return None
     if isinstance(found, str):
@@ -110,7 +115,7 @@ def single(found: object, numbers: Numbers = PLAIN) -> object:
     if isinstance(found, bool):
         return "true" if found else "false"
     if isinstance(found, Decimal):
-        return numbers.written(found) if abs(found.adjusted()) < 40 else str(found)
+        return written(found) if abs(found.adjusted()) < 40 else str(found)
     return Fault("FEED-FILE-09", "an array or object where one value is expected")
 
 

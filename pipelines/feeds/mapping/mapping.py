@@ -16,9 +16,9 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.files.crosswalks import BadCrosswalk
 from pipelines.feeds.mapping.chunk import Cells, Form, Rows, absent, array, single
 from pipelines.feeds.mapping.header import FirstLines, check_header
-from pipelines.feeds.mapping.values import Means, all_true, each_distinct, evaluate, evaluate_lists, objects
+from pipelines.feeds.mapping.values import Means, all_true, amounts, each_distinct, evaluate, evaluate_lists, objects
 from pipelines.feeds.reading.broken import BadRow, found_in
-from pipelines.feeds.terms.columns import MISSING, Column, Fault, amount, key, labels
+from pipelines.feeds.terms.columns import MISSING, Column, Fault, key, labels
 from pipelines.feeds.terms.converting import converter, days_for_none
 from pipelines.feeds.terms.names import named_by, source_label
 from pipelines.feeds.terms.record import Found
@@ -121,7 +121,7 @@ class Mapper:
 
     def amounts(self, value: Value, rows: Rows) -> Cells:
         """A value as amounts, row by row."""
-        return each_distinct(evaluate(value, rows, self._means), lambda text: amount(text, self._numbers))
+        return amounts(value, rows, self._means)
 
     def keys_of_broken(self, broken: Sequence[BadRow]) -> list[str | None]:
         """The keys of rows that could not be read, as far as they can be made out."""
@@ -158,6 +158,8 @@ class Mapper:
             cells = self._comments(value, rows)
         elif column.shape == "labels":
             cells = array(None if f is None else convert(f) for f in evaluate_lists(value, rows, self._means))
+        elif column.shape == "amount":
+            cells = self.amounts(value, rows)
         else:
             cells = each_distinct(evaluate(value, rows, self._means), convert)
         has_faults = Fault in set(map(type, cells))
@@ -177,7 +179,7 @@ class Mapper:
         found: list[list[tuple[str, str, str]]] = [[] for _ in range(len(rows))]
         for name, value in self.feed.file.questions.items():
             for row, cell in enumerate(evaluate_lists(value, rows, self._means)):
-                texts = cell if isinstance(cell, list) else [single(cell, self._numbers)]
+                texts = cell if isinstance(cell, list) else [single(cell, self._numbers.written)]
                 for text in texts:
                     if isinstance(text, Fault):
                         faults.setdefault(row, []).append(Found(text, self.feed.kind.member or "", source_label(value)))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.feeds.mapping.chunk import Cells, Rows, absent, array, single
-from pipelines.feeds.terms.columns import UNCLEAR, Fault
+from pipelines.feeds.terms.columns import UNCLEAR, Fault, amount
 from pipelines.feeds.terms.numbers import Numbers
 from pipelines.feeds.terms.texts import composed, folded
 from pipelines.feeds.terms.values import STEPS, Crosswalk, Test, Value
@@ -33,6 +33,18 @@ def evaluate(value: Value, rows: Rows, means: Means) -> Cells:
     if value.when:
         cells = _only(cells, all_true(rows, value.when))
     return _finished(value, cells, means)
+
+
+def amounts(value: Value, rows: Rows, means: Means) -> Cells:
+    """A value as amounts, row by row. What could mean a thousand times as much as a text does not as a number of JSON:
+    such rows are read once more. A number in a text, as in CSV, is a text.
+    """
+    convert = partial(amount, numbers=means.numbers)
+    found = each_distinct(evaluate(value, rows, means), convert)
+    unclear = [place for place, cell in enumerate(found) if cell is UNCLEAR] if rows.form.places is None else []
+    if unclear:
+        found[unclear] = each_distinct(evaluate(value, rows.shortened(unclear), means), convert)
+    return found
 
 
 def _finished(value: Value, cells: Cells, means: Means) -> Cells:
@@ -160,9 +172,9 @@ def _cut(found: Any, sign: str, rows: Rows) -> list[object] | Fault | None:
     """Return the content of a cell as a list: the parts of an array, or the pieces of a text."""
     empty = rows.form.empty
     if isinstance(found, list):
-        texts = [single(part, rows.form.numbers) for part in found]
+        texts = [single(part, rows.form.numbers.written) for part in found]
     else:
-        text = single(found, rows.form.numbers)
+        text = single(found, rows.form.numbers.written)
         texts = list(text.split(sign)) if isinstance(text, str) and sign else [text]
     wrong = next((text for text in texts if isinstance(text, Fault)), None)
     return wrong or [text for text in texts if isinstance(text, str) and text.strip() and text not in empty] or None
