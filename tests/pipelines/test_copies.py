@@ -1,13 +1,17 @@
 """Copies of a publication: all files of a version, then `latest.json`, at a folder and at object stores."""
 
 import hashlib
+import itertools
 import json
+import multiprocessing
 import os
+import signal
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -22,6 +26,8 @@ from tests.support.fake_s3 import FakeBucket
 
 pytest.importorskip("obstore", reason="the extra `cluster` is not installed")
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+CHILDREN = multiprocessing.get_context("forkserver")
+CHILDREN.set_forkserver_preload([__name__])
 
 
 def publication(home: Path, number: int) -> Publication:
@@ -223,6 +229,64 @@ def test_what_a_killed_copy_left_in_a_folder_goes_after_a_day(tmp_path: Path) ->
     os.utime(left, (0, 0))
     copy_publication(store, tmp_path, publication(tmp_path, 1))
     assert not left.parent.exists()
+
+
+def a_copy(place: str, home: str, environ: dict[str, str], number: int, step: int, after: bool) -> None:
+    """Copy a publication, and end by a kill at a write: before it or after it."""
+    os.environ.update(environ)
+    writes = 0
+
+    def dying(function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any) -> Any:
+            nonlocal writes
+            writes += 1
+            if writes == step and not after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            found = function(*arguments)
+            if writes == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return found
+
+        return counted
+
+    for kind in (stores.Folder, stores.Bucket):
+        for name in ("put", "swap", "remove"):
+            setattr(kind, name, dying(getattr(kind, name)))
+    copy_publication(store_at(place), Path(home), publication(Path(home), number))
+
+
+def whole(store: Store, number: int) -> bool:
+    """True if readers are led to all files of a publication."""
+    said = latest(store)
+    files = said["files"]
+    assert isinstance(files, dict)
+    held = {name: store.read(f"{said['version']}/{name}") for name in files}
+    return all(one and one.content == f"{name} {number}".encode() for name, one in held.items()) and len(held) == 5
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_readers_are_led_to_a_whole_version_at_whatever_write_a_copy_is_killed(
+    store: Store, bucket: FakeBucket, tmp_path: Path, after: bool
+) -> None:
+    """And the next publication is copied: nothing has to be removed first."""
+    place = str(tmp_path / "copies") if isinstance(store, stores.Folder) else "s3://bucket/pre/fix"
+    environ, number, led = bucket.environ(), 0, 0
+    copy_publication(store, tmp_path, publication(tmp_path, number))
+    for step in itertools.count(1):
+        number += 1
+        about = (place, str(tmp_path), environ, number, step, after)
+        (child := CHILDREN.Process(target=a_copy, args=about)).start()
+        child.join(120)
+        swapped = whole(store, number)
+        assert swapped or whole(store, led)
+        if child.exitcode == 0:
+            break
+        assert child.exitcode == -signal.SIGKILL
+        number += 1
+        assert copy_publication(store, tmp_path, publication(tmp_path, number))
+        assert whole(store, number)
+        led = number
+    assert (swapped, step > 6) == (True, True)
 
 
 def a_file_in(folder: Path) -> Path:
