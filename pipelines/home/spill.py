@@ -18,6 +18,8 @@ GROUP_SIZE = 8 << 20
 """Bytes of the rows that are written as one group: of each group that a file has, its writer and its readers keep 10 kB
 in memory.
 """
+BATCH_ITSELF = 16 << 10
+"""Bytes of the objects that a batch is made of, beside its values: up to 20 kB, whether it has rows or not."""
 MEMORY = "96MB"
 BATCH_SIZE = 16 << 20
 REPEATING = ["lane", "patient_id", "stage"]
@@ -79,8 +81,10 @@ class Writer:
             self._rows.clear()
 
     def _take(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
         self._batches.append(batch)
-        self._size += batch.nbytes
+        self._size += batch.nbytes + BATCH_ITSELF
         if self._size >= GROUP_SIZE:
             self._write()
 

@@ -1,10 +1,12 @@
 """Parquet in parts: a large file takes no more memory than a small one, written or read."""
 
 import os
+import weakref
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from pipelines.home import spill
 
@@ -38,3 +40,16 @@ def test_rows_are_written_in_groups_by_their_size_however_few_come_at_once(tmp_p
             out.add_batch(some)
     assert pq.read_metadata(path).num_row_groups == 3
     assert sum(batch.num_rows for batch in spill.batches(path, 1_000, ["line"])) == out.count
+
+
+@pytest.mark.parametrize(("rows", "most"), [(0, 0), (1, spill.GROUP_SIZE // spill.BATCH_ITSELF)])
+def test_batches_of_few_rows_are_not_held_until_their_values_are_a_group(rows: int, most: int, tmp_path: Path) -> None:
+    """A file without rejects has an empty batch of them for each chunk; of ten million rows these took 100 MB."""
+    some, held = pa.record_batch({"line": [1], "text": ["x"]}, schema=SCHEMA), list[weakref.ref[pa.RecordBatch]]()
+    with spill.Writer(tmp_path / "rows.parquet", SCHEMA) as out:
+        for _ in range(2 * spill.GROUP_SIZE // spill.BATCH_ITSELF):
+            batch = some.slice(0, rows)
+            held.append(weakref.ref(batch))
+            out.add_batch(batch)
+        del batch
+        assert sum(each() is not None for each in held) <= most
