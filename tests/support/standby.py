@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psycopg
 
-from tests.support.postgres import USER, NoPostgres, _binaries, _reachable, _run
+from tests.support.postgres import USER, NoPostgres, _binaries, _reachable, _run, cluster, copy_cluster
 
 OPTIONS = "-c fsync=off -c full_page_writes=off -c listen_addresses=127.0.0.1 -c max_connections=200"
 SYNCHRONOUS = "-c synchronous_standby_names=* -c synchronous_commit=remote_apply"
@@ -139,7 +139,7 @@ def running_pair(way: str = WAYS[0], synchronous: bool = True) -> Iterator[Pair]
 
     synchronous: the standby has applied each commit before the primary acknowledges it.
     """
-    command = [sys.executable, "-m", __name__, *(["synchronous"] if synchronous else [])]
+    command = [sys.executable, "-m", __name__, str(cluster()), *(["synchronous"] if synchronous else [])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         says = process.stdout.readline().split()
@@ -179,16 +179,17 @@ def _stop(programs: Path, data: Path) -> None:
         _run(programs / "pg_ctl", "stop", "-m", "immediate", "-D", data)
 
 
-def _keep(folder: Path, synchronous: bool) -> None:
+def _keep(folder: Path, files: str, synchronous: bool) -> None:
     if USER:
         shutil.chown(folder, USER)
-    programs, ports = _programs(folder), (_free_port(), _free_port())
-    asks = ("-U", "tests", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
-    _run(programs / "initdb", "-D", folder / "primary", *asks)
+    ports = (_free_port(), _free_port())
+    for name in ("primary", "standby"):
+        copy_cluster(files, folder / name)
+    (folder / "standby" / "standby.signal").touch()
+    with (folder / "standby" / "postgresql.auto.conf").open("a") as settings:
+        settings.write(f"primary_conninfo = 'host=127.0.0.1 port={ports[0]} user=tests'\n")
     with ExitStack() as stack:
         _start(folder, "primary", ports[0], stack, SYNCHRONOUS if synchronous else "")
-        copy = ("-h", "127.0.0.1", "-p", str(ports[0]), "-U", "tests", "-R", "-X", "stream", "-c", "fast", "--no-sync")
-        _run(programs / "pg_basebackup", "-D", folder / "standby", *copy)
         _start(folder, "standby", ports[1], stack)
         with closing(_connection(ports[0])) as primary:
             streams = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
@@ -201,7 +202,7 @@ def main() -> None:
     os.umask(0o022)
     folder = Path(tempfile.mkdtemp(prefix="standby-"))
     try:
-        _keep(folder, "synchronous" in sys.argv[1:])
+        _keep(folder, sys.argv[1], "synchronous" in sys.argv[2:])
     except (NoPostgres, OSError, LookupError) as error:
         print(f"no PostgreSQL: {error}", flush=True)
     finally:
