@@ -19,6 +19,7 @@ from redis import Redis
 
 from tests.support.brokers import redis_server
 
+pytestmark = pytest.mark.long  # what a worker does that loses its connection is in test_celery_steps.py, too
 SILENCE_SECONDS = 2
 """`visibility_timeout` of `tests.support.waiting_steps`."""
 

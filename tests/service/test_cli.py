@@ -93,7 +93,11 @@ def test_a_request_under_way_is_finished_before_the_end(store):
         assert process.wait(30) == 0
 
 
-@pytest.mark.parametrize("until_stdin_closes", [[], ["--until-stdin-closes"]])
+@pytest.mark.parametrize(
+    "until_stdin_closes",
+    [[], pytest.param(["--until-stdin-closes"], marks=pytest.mark.long)],
+    ids=["alone", "for a parent"],
+)
 def test_serve_ends_well_however_often_it_is_asked_to(store, until_stdin_closes):
     """CLI-SVC-03: also while it closes its store, without a word on objects that DuckDB's library takes for lost.
 

@@ -45,7 +45,11 @@ def test_the_page_has_an_example_of_each_client() -> None:
     assert [language for language, *_ in BLOCKS] == ["python", "python", "python", "java", "sh"]
 
 
-@pytest.mark.parametrize(("program", "printed"), of("python"), ids=["fhirpy", "fhirpy-async", "fhirclient"])
+@pytest.mark.parametrize(
+    ("program", "printed"),
+    [pytest.param(*each, marks=pytest.mark.long if "asyncio" in each[0] else ()) for each in of("python")],
+    ids=["fhirpy", "fhirpy-async", "fhirclient"],
+)
 def test_the_python_examples_print_what_the_page_says(environment: dict[str, str], program: str, printed: str) -> None:
     """EXTRA-R4-04"""
     assert printed_by([sys.executable, "-c", program], environment) == printed
