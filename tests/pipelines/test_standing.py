@@ -254,16 +254,22 @@ def test_a_nightly_full_export_does_not_revive_what_a_person_took_back(undone, h
 
 @pytest.mark.publishes("reject")
 @pytest.mark.parametrize("key", ["t1", "t2"], ids=["its key", "another key"])
-def test_a_reject_is_open_again_once_its_correction_was_taken_back(key, home, target, put, asked, chartferry):
+def test_a_reject_is_open_again_once_its_correction_was_taken_back(
+    key, home, target, put, asked, chartferry, monkeypatch
+):
     """LEDGER-17, LEDGER-18: the chart has nothing of it, and it may go once more, in one of its ways."""
-    put("tasks-1.csv", "t1,p1,call,odd,a")
-    asked("import")
-    (path,) = export(home, chartferry)
-    (home / "inbox" / "tasks-2.csv").write_text(path.read_text().replace("t1,p1,call,odd", f"{key},p1,call,requested"))
-    batch = asked("import")["batches"][0]["batch_id"]
+    with monkeypatch.context() as patch:
+        publish_nothing(patch)
+        put("tasks-1.csv", "t1,p1,call,odd,a")
+        asked("import")
+        (path,) = export(home, chartferry)
+        corrected = path.read_text().replace("t1,p1,call,odd", f"{key},p1,call,requested")
+        (home / "inbox" / "tasks-2.csv").write_text(corrected)
+        batch = asked("import")["batches"][0]["batch_id"]
     assert (there(target), rejects(home)) == (["call"], [("t1", "closed")])
     assert asked("undo", batch)["taken"] == 1
     assert published(home, "SELECT state, closed_by_batch FROM reject") == [("open", None)]
+    publish_nothing(monkeypatch)
     assert [each["open_rejects"] for each in json.loads(chartferry("status", "--json")[1])["batches"]] == [1, 0]
     for again in (["import", home / "batches" / batch / "source" / "tasks-2.csv"], ["rejects", "retry"]):
         assert asked(*map(str, again))["totals"]["skipped"] == 1

@@ -24,6 +24,8 @@ from tests.support.publishing import (
 
 TASK, RESPONSE = ("default", "Task"), ("default", "QuestionnaireResponse")
 LATER = "later-fedcba987654"
+ON_THE_WAY = ("sending", "in_doubt", "planned")
+"""States of changes that the target does not have yet, each of a record of that key. They are intended as the first."""
 OWNER, ANSWER = "SELECT resource_id, batch_id, owner_id FROM task", "SELECT response_id, number FROM answer"
 
 
@@ -52,44 +54,54 @@ def accepts(world: Unpublished, batch: str, folder: str, key: str, said: str, bo
 
 
 def intends(
-    world: Unpublished, of: tuple[str, str], generation: int, body: dict[str, Any], fate: str = "standing"
+    world: Unpublished,
+    of: tuple[str, str],
+    generation: int,
+    body: dict[str, Any],
+    fate: str = "standing",
+    keys: tuple[str, ...] = ("k1",),
 ) -> None:
-    """A later file changes the record k1, and is about to be sent."""
+    """A later file changes these records, and is about to be sent."""
     world.begin(LATER, of=of)
-    accepts(world, LATER, "run-1", "k1", "h-later", body)
+    path = world.home / "batches" / LATER / "run-1"
+    path.mkdir(parents=True)
+    lines = dict(enumerate(keys, 2))
+    write_accepted(path, {line: (key, "h-later", json.dumps(body)) for line, key in lines.items()})
     with world.ledger.lease(TARGET) as lease:
-        change = (1, Intent("k1", generation, LATER, 2, "h-later", "f1", "p1"))
-        intend_change(world.ledger, lease, *of, [change], fate)
+        changes = [(1, Intent(key, generation, LATER, line, "h-later", "f1", "p1")) for line, key in lines.items()]
+        intend_change(world.ledger, lease, *of, changes, fate)
 
 
-def settles(world: Unpublished, of: tuple[str, str], generation: int, state: str, name: str | None = None) -> None:
-    world.ledger.settle(TARGET, *of, [Outcome("k1", generation, state, name, None)])
+def settles(
+    world: Unpublished, of: tuple[str, str], generation: int, state: str, name: str | None = None, key: str = "k1"
+) -> None:
+    world.ledger.settle(TARGET, *of, [Outcome(key, generation, state, name, None)])
 
 
-@pytest.mark.parametrize("state", ["sending", "in_doubt", "planned"])
-def test_a_task_shows_its_change_once_the_target_has_it(world: Unpublished, state: str) -> None:
-    first = carry_over(world, "Task", {"k1": (START, task("d1"))})
-    intends(world, TASK, 1, task("d2"))
-    if state != "sending":
-        settles(world, TASK, 1, state)
+def test_a_task_shows_its_change_once_the_target_has_it(world: Unpublished) -> None:
+    first = carry_over(world, "Task", {key: (START, task("d1")) for key in ON_THE_WAY})
+    intends(world, TASK, 1, task("d2"), keys=ON_THE_WAY)
+    for state in ON_THE_WAY[1:]:
+        settles(world, TASK, 1, state, key=state)
     world.publish()
-    assert world.rows(OWNER) == [("id-k1", first, "d1")]
-    settles(world, TASK, 1, "updated", "id-k1")
+    assert world.rows(f"{OWNER} ORDER BY ALL") == [(f"id-{key}", first, "d1") for key in sorted(ON_THE_WAY)]
+    for key in ON_THE_WAY:
+        settles(world, TASK, 1, "updated", f"id-{key}", key)
     world.publish()
-    assert world.rows(OWNER) == [("id-k1", LATER, "d2")]
+    assert world.rows(f"{OWNER} ORDER BY ALL") == [(f"id-{key}", LATER, "d2") for key in sorted(ON_THE_WAY)]
 
 
-@pytest.mark.parametrize("state", ["sending", "in_doubt", "planned"])
-def test_a_response_is_there_until_the_target_has_the_one_that_supersedes_it(world: Unpublished, state: str) -> None:
-    carry_over(world, "QuestionnaireResponse", {"k1": (START, response(2.5))})
-    intends(world, RESPONSE, 2, response(3.5))
-    if state != "sending":
-        settles(world, RESPONSE, 2, state)
+def test_a_response_is_there_until_the_target_has_the_one_that_supersedes_it(world: Unpublished) -> None:
+    carry_over(world, "QuestionnaireResponse", {key: (START, response(2.5)) for key in ON_THE_WAY})
+    intends(world, RESPONSE, 2, response(3.5), keys=ON_THE_WAY)
+    for state in ON_THE_WAY[1:]:
+        settles(world, RESPONSE, 2, state, key=state)
     world.publish()
-    assert world.rows(ANSWER) == [("id-k1", 2.5)]
-    settles(world, RESPONSE, 2, "superseded", "id-new")
+    assert world.rows(f"{ANSWER} ORDER BY ALL") == [(f"id-{key}", 2.5) for key in sorted(ON_THE_WAY)]
+    for key in ON_THE_WAY:
+        settles(world, RESPONSE, 2, "superseded", f"new-{key}", key)
     world.publish()
-    assert world.rows(ANSWER) == [("id-new", 3.5)]
+    assert world.rows(f"{ANSWER} ORDER BY ALL") == [(f"new-{key}", 3.5) for key in sorted(ON_THE_WAY)]
 
 
 def test_what_was_taken_back_is_not_there_while_it_is_sent_anew(world: Unpublished) -> None:
