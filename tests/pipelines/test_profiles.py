@@ -260,6 +260,7 @@ def test_a_member_is_written_as_bodies_are():
     assert member("payment", {"display": "Kasse ä"}) == '"payment":{"display":"Kasse ä"}'
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("says", [["identifier"], ["conditional", "identifier"], SAYS])
 @pytest.mark.parametrize("named", [False, True], ids=["no profile", "a profile"])
 def test_a_server_of_another_make_that_says_it_is_busy_may_have_made_the_row(home, other, asked, says, named):
@@ -277,6 +278,7 @@ def test_a_server_of_another_make_that_says_it_is_busy_may_have_made_the_row(hom
     assert asked("verify")["exit_code"] == 0
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("fault", ["lost_before", "lost_after"])
 @pytest.mark.parametrize("known", [False, True], ids=["the first rows", "later rows"])
 def test_a_server_that_keeps_no_identifier_is_not_taken_at_its_word_that_a_row_is_absent(

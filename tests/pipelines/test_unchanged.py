@@ -248,7 +248,6 @@ def two_ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
 
 
 @pytest.mark.by_hand
-@pytest.mark.on_both
 @pytest.mark.parametrize("seed", range(160))
 def test_what_is_told_at_once_is_what_is_judged_singly(
     seed: int, two_ledgers: Callable[[], tuple[Ledger, Ledger]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -137,6 +137,7 @@ def test_no_patient_is_shown(imported, chartferry):
     assert "Patient/" not in json.dumps(chartferry("verify", "--json")[1])
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("arguments", [(), ("--all",)], ids=["asked", "whole"])
 @pytest.mark.parametrize(
     ("kind", "given", "why"),

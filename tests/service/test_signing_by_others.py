@@ -120,6 +120,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_wrong_in_one_place_is_refused(wrong: str, signer: Signer) -> None:
     """AUTH-28"""

@@ -1,6 +1,6 @@
 """What `make test` leaves to `make test-all`, which tries all seeds and all combinations of parameters.
 
-Of tests that are marked `crossed` it tries each value of each parameter; of seeds, a sixteenth. Of what a whole file
+Of tests that are marked `crossed` it tries each value of each parameter; of seeds, one in 32. Of what a whole file
 runs on, such as both databases, a case has one in `make test`, and the file's next case the other, so that a file of
 several cases has both; a case has all of them where it is marked `on_both`.
 """
@@ -15,7 +15,7 @@ import pytest
 
 SEED = "seed"
 """The parameter that chooses how a test's law is tried."""
-SEEDS_OF = 16
+SEEDS_OF = 32
 GROUNDS = ("postgresql", "bare", "bucket", "duckdb", "sqlite", "with additions", "folder")
 """What a file's tests run on, by the ids of the parameter that says so.
 
