@@ -25,6 +25,7 @@ from pipelines.ledger.manifests import is_of_another, number_of
 from pipelines.ledger.states import NOT_LOADED
 
 OUTCOMES_A_QUERY = 20_000
+"""Outcomes, and rejects, that are held at once."""
 MOST_CHANGED = 500_000
 """Changed records that are held at once, in 85 MB. The outcomes of later files are read anew for further ones."""
 STREAM = "(SELECT stream_id FROM stream WHERE target = ? AND source = ? AND resource_type = ?)"
@@ -42,7 +43,9 @@ OUTCOMES = f"""
 SELECT line, key FROM version WHERE batch_no = ? AND line > ? AND is_outcome = 1 AND stream_id = {STREAM}
 ORDER BY line LIMIT ?"""
 OWN_REJECTS = f"""
-SELECT line, state IN ({", ".join(f"'{state}'" for state in OPEN)}) FROM reject WHERE target = ? AND batch_id = ?"""
+SELECT reject_id, line, state IN ({", ".join(f"'{state}'" for state in OPEN)}) FROM reject
+WHERE target = ? AND batch_id = ? AND reject_id > ? ORDER BY reject_id LIMIT ?"""
+"""In the order of the index: there is none by batch."""
 
 
 def unanswered(ledger: LedgerAccess, kept: Batches, batch: Mapping[str, Any]) -> Iterator[int | None]:
@@ -55,13 +58,15 @@ def unanswered(ledger: LedgerAccess, kept: Batches, batch: Mapping[str, Any]) ->
     if batch["state"] not in NOT_LOADED or not kept.has_source(batch_id):
         return
     kept.bring([batch_id], ACCEPTED, MANIFESTS)
-    reading, rejects = _newest_reading(kept.folder(batch_id), target), ledger.rows(OWN_REJECTS, (target, batch_id))
+    reading, later = _newest_reading(kept.folder(batch_id), target), (_came_last(ledger, batch), batch_id)
     if reading is None:
         yield None
         return
-    number, later = len(rejects), (_came_last(ledger, batch), batch_id)
-    yield from (line for line, is_open in rejects if is_open)
-    changed = dict[str, int]()
+    number, changed = 0, dict[str, int]()
+    for line, is_open in _own_rejects(ledger, target, batch_id):
+        number += 1
+        if is_open:
+            yield line
     for page in batches(reading, KEYS_A_QUERY, ["line", "key", "content_hash"]):
         number += page.num_rows
         yield from _unknown_of(ledger, batch, later, page, changed)
@@ -82,6 +87,14 @@ def _newest_reading(folder: Path, target: str) -> Path | None:
     """Return what the newest run that read a file to its end accepted of it."""
     found = (path for path in folder.glob(ACCEPTED) if is_whole(path) and not is_of_another(path.parent, target))
     return max(found, key=lambda path: (number_of(path.parent), path.stat().st_mtime_ns), default=None)
+
+
+def _own_rejects(ledger: LedgerAccess, target: str, batch_id: str) -> Iterator[tuple[int, bool]]:
+    """Yield the line of each reject of a file, and whether it is open."""
+    last = ""
+    while found := ledger.plain_rows(OWN_REJECTS, (target, batch_id, last, OUTCOMES_A_QUERY)):
+        last = found[-1][0]
+        yield from ((line, is_open) for _, line, is_open in found)
 
 
 def _unknown_of(

@@ -1,4 +1,4 @@
-"""Records of a stopped file that the ledger has from earlier files: however many, memory stays as it is."""
+"""Records of a stopped file that the ledger has from earlier files, and its rejects: many need no more memory."""
 
 import tracemalloc
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.ledger import unanswered as unanswered_records
 from pipelines.ledger.kept import Batches
-from pipelines.ledger.unanswered import LATER, OUTCOMES, RECORDS, unanswered
+from pipelines.ledger.unanswered import LATER, OUTCOMES, OWN_REJECTS, RECORDS, unanswered
 
 RECORDS_OF_FILE = 40_000
 BATCH = {
@@ -25,13 +25,16 @@ BATCH = {
 
 
 class Ledger:
-    """A ledger that has each record from an earlier file, with another content, and all but some from a later one."""
+    """A ledger that has each record from an earlier file, with another content, and all but some from a later one.
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    rejects: how many the file has, of which the last is open.
+    """
+
+    def __init__(self, left: int, rejects: int = 0) -> None:
+        self.left, self.rejects = left, rejects
 
     def rows(self, *_: Any) -> list[Any]:
-        return []
+        return [(line, line == self.rejects) for line in range(1, self.rejects + 1)]
 
     def value(self, *_: Any) -> None:
         return None
@@ -42,6 +45,10 @@ class Ledger:
     def plain_rows(self, query: str, given: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         if query == LATER:
             return [(1,)]
+        if query == OWN_REJECTS:
+            first, most = int(given[-2] or 0) + 1, given[-1]
+            lines = range(first, min(first + most, self.rejects + 1))
+            return [(f"{line:09}", line, line == self.rejects) for line in lines]
         assert query == OUTCOMES
         first, most = given[1] + 1, given[-1]
         return [(line, f"key-{line}") for line in range(first, min(first + most, RECORDS_OF_FILE - self.left))]
@@ -71,4 +78,18 @@ def test_changed_records_are_held_some_at_once(tmp_path: Path, monkeypatch: pyte
     finally:
         tracemalloc.stop()
     assert found == [RECORDS_OF_FILE - 3, RECORDS_OF_FILE - 2, RECORDS_OF_FILE - 1]
+    assert most < 3_000_000
+
+
+def test_rejects_are_held_some_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may have millions, and whether one is open is asked for each look at what is broken."""
+    monkeypatch.setattr(unanswered_records, "OUTCOMES_A_QUERY", 1_000)
+    kept = stopped(tmp_path)
+    ledger: Any = Ledger(left=0, rejects=200_000)
+    tracemalloc.start()
+    try:
+        first, most = next(unanswered(ledger, kept, BATCH)), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert first == 200_000
     assert most < 3_000_000
