@@ -3,7 +3,7 @@
 A rule is a small generator that yields `(expression, text)` or `(expression, text, message)` for each thing that
 is wrong, and never raises: `expression` is the FHIRPath of the element, `text` says what is wrong in codes, ids and
 paths, `message` is the interface's own wording where it has one. A rule that finds one thing at one place, always with
-the same text, is a condition: a function that tells whether it holds, which is asked in a third of the time.
+the same text, is a condition: a function that tells whether it holds, which takes less time to ask.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

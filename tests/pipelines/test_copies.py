@@ -6,12 +6,11 @@ import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -21,6 +20,7 @@ from pipelines.home.stores import Bucket, Held, SomebodyElse, Store, StoreUnusab
 from pipelines.reports import copying
 from pipelines.reports.copying import copy_publication
 from pipelines.reports.publication import Publication
+from tests.support.dying import at_call
 from tests.support.emulated import SERVERS, Served, emulated
 from tests.support.fake_s3 import FakeBucket
 
@@ -234,21 +234,7 @@ def test_what_a_killed_copy_left_in_a_folder_goes_after_a_day(tmp_path: Path) ->
 def a_copy(place: str, home: str, environ: dict[str, str], number: int, step: int, after: bool) -> None:
     """Copy a publication, and end by a kill at a write: before it or after it."""
     os.environ.update(environ)
-    writes = 0
-
-    def dying(function: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*arguments: Any) -> Any:
-            nonlocal writes
-            writes += 1
-            if writes == step and not after:
-                os.kill(os.getpid(), signal.SIGKILL)
-            found = function(*arguments)
-            if writes == step:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return found
-
-        return counted
-
+    dying = at_call(step, after)
     for kind in (stores.Folder, stores.Bucket):
         for name in ("put", "swap", "remove"):
             setattr(kind, name, dying(getattr(kind, name)))

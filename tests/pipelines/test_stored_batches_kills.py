@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -16,6 +15,7 @@ from pipelines.home import stores
 from pipelines.home.stores import store_at
 from pipelines.loading.book import Book
 from tests.pipelines.test_importer_kills import PRELOADED
+from tests.support.dying import at_call
 from tests.support.emulated import SERVERS, Served, emulated
 from tests.support.machines import ROWS, Machines, amounts, has_rows
 
@@ -32,21 +32,7 @@ def an_import(home: str, environ: dict[str, str], step: int, after: bool) -> Non
     os.environ.update(environ)
     for number in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), number)
-    calls = 0
-
-    def dying(function: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*arguments: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls == step and not after:
-                os.kill(os.getpid(), signal.SIGKILL)
-            found = function(*arguments)
-            if calls == step:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return found
-
-        return counted
-
+    dying = at_call(step, after)
     for kind in (stores.Folder, stores.Bucket):
         for name in ("put", "swap"):
             setattr(kind, name, dying(getattr(kind, name)))

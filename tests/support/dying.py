@@ -13,6 +13,7 @@ from typing import Any
 
 from fhir_service import middleware as surroundings
 from fhir_service import serve
+from fhir_service.interactions import create
 from fhir_service.settings import Settings
 from fhir_service.store.ahead import Ahead
 from fhir_service.store.changes import Changes
@@ -24,32 +25,35 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def at_call(number: int, function: Callable[..., Any], after: bool = False) -> Callable[..., Any]:
-    """The function, with death before (or after) its n-th call."""
+def at_call(number: int, after: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Returns what makes functions that die before (or after) their n-th call: of all that it made together."""
     calls = 0
 
-    def counted(*args: Any, **options: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == number and not after:
-            die()
-        result = function(*args, **options)
-        if calls == number:
-            die()
-        return result
+    def dying(function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == number and not after:
+                die()
+            result = function(*args, **options)
+            if calls == number:
+                die()
+            return result
 
-    return counted
+        return counted
+
+    return dying
 
 
 def plant(phase: str, number: int) -> None:
     def patch(owner: Any, name: str, after: bool = False) -> None:
-        setattr(owner, name, at_call(number, getattr(owner, name), after))
+        setattr(owner, name, at_call(number, after)(getattr(owner, name)))
 
     match phase:
         case "waiting":
             patch(commits.Commits, "carry_out")
         case "rules":
-            patch(commits, "_outcome")
+            patch(create.Create, "act")
         case "append":
             patch(Changes, "rows", after=True)
         case "commit":
