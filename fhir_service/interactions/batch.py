@@ -218,7 +218,7 @@ def status(result: Any) -> int:
 def _shown(request: Request, result: Any, dump: Callable[[Any], bytes], site: Site) -> bytes:
     if isinstance(result, Created) and isinstance(request, create.Create):
         location = site.url(request.resource.name, result.id)
-        return b'{"response":{"status":"%d","location":"%b"}}' % (200 if result.existed else 201, location.encode())
+        return b'{"response":{"status":"%d","location":"%b"}}' % (status(result), location.encode())
     if isinstance(result, FhirError):
         response = {"status": str(result.outcome.status), "outcome": outcome_of(result)}
         return dump({"response": response})
