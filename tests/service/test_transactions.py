@@ -173,7 +173,7 @@ def accounts(service: Running) -> list[Any]:
 
     from fhir_service.store.tables import ACCOUNT
 
-    with service.service.store.read() as connection:
+    with service.service.store.read(sums=True) as connection:
         return list(connection.execute(select(ACCOUNT.c.paid)))
 
 
