@@ -6,9 +6,10 @@ What a stage makes of a batch is kept before the ledger says that the stage is d
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
-from pipelines.home.batch import Received, received_before
+from pipelines.home.batch import Received, received_before, source_in
 
 JOURNAL = "journal"
 NO_BATCHES = ("_reports", JOURNAL)
@@ -51,6 +52,15 @@ class Batches:
     def received(self, batch_id: str) -> Received | None:
         """Return the file of a batch, which may not be here yet; None where it was purged."""
         return received_before(self.path / batch_id)
+
+    def copied_at(self, batch_id: str) -> datetime | None:
+        """Return when the copy of a batch's file was made, which is a new one each time that the file comes; None
+        where it was purged.
+        """
+        try:
+            return datetime.fromtimestamp(source_in(self.path / batch_id).stat().st_mtime, UTC)
+        except (OSError, StopIteration):
+            return None
 
     def without(self, known: Collection[str]) -> list[Received]:
         """Return the files of all batches but these, oldest first: none of them is in a ledger that knows these."""

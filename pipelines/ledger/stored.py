@@ -84,9 +84,15 @@ class StoredBatches(Batches):
             came, files = history.now.get("sha256"), sorted(filter(is_source, history.now))
             if came is None or not files:
                 return None
-            file, at = history.now[files[0]], datetime.fromtimestamp(came.micros / 1e6, UTC)
-            path = self.path / batch_id / files[0]
-            return Received(batch_id, file.sha256, path, shown(path.name), file.size, at)
+            file, path = history.now[files[0]], self.path / batch_id / files[0]
+            return Received(batch_id, file.sha256, path, shown(path.name), file.size, _made_at(came))
+
+    def copied_at(self, batch_id: str) -> datetime | None:
+        with self._open() as logs:
+            history = self._known(logs, batch_id)
+            if history is None:
+                return super().copied_at(batch_id)
+            return next((_made_at(file) for path, file in sorted(history.now.items()) if is_source(path)), None)
 
     def has_source(self, batch_id: str) -> bool:
         with self._open() as logs:
@@ -281,8 +287,7 @@ class _Folder:
                 continue
             if is_source(path):
                 self._mend(history, path, sha256)
-            if not is_there:
-                new[path] = Version(self._log.put(history, sha256, self._path / path), sha256, *mark)
+            new[path] = Version(self._log.put(history, sha256, self._path / path), sha256, *mark)
         if not any(path.startswith("source/") for path in new):
             return Entry(new) if new else None
         # Equal bytes that came under another name took the place of those that were there, but for control totals.
@@ -309,12 +314,11 @@ class _Folder:
         mark = mark_of(file)
         if mark == version.mark:
             return False
-        if mark and not self._log.history.has_seen(path, mark):
-            if is_of(path, REPLACED):
-                return False  # written here since, and not kept yet
-            if mark[0] == version.size and sha256_of(file) == version.sha256:
-                _set_time(file, version)
-                return False
+        if mark and is_of(path, REPLACED):
+            return self._log.history.has_seen(path, mark)  # else it was written here since, and is not kept yet
+        if mark and mark[0] == version.size and sha256_of(file) == version.sha256:
+            _set_time(file, version)
+            return False
         return True
 
     def _fetch(self, path: str, version: Version, part: Path) -> None:
@@ -332,6 +336,10 @@ class _Folder:
 
 def _has_rows(path: str) -> bool:
     return not is_of(path, WITHOUT_ROWS)
+
+
+def _made_at(version: Version) -> datetime:
+    return datetime.fromtimestamp(version.micros / 1e6, UTC)
 
 
 def _set_time(file: Path, version: Version) -> None:

@@ -5,7 +5,8 @@ its key from a later file, or its reject is closed or discarded. Another file of
 records are not known, since no run read it to its end, counts until its rows are purged.
 
 A file that comes again, and is not loaded again, says anew what it says: files that came in between answer it no more.
-One that was loaded is as old as it was when it first came.
+A run that reads the copy which is there, as those of `import --remap`, says nothing anew. A file that was loaded is as
+old as it was when it first came.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.access import KEYS_A_QUERY, LedgerAccess
 from pipelines.ledger.answering import OPEN
 from pipelines.ledger.kept import Batches
+from pipelines.ledger.lease import utc_text
 from pipelines.ledger.manifests import is_of_another, number_of
 from pipelines.ledger.states import NOT_LOADED
 
@@ -58,7 +60,7 @@ def unanswered(ledger: LedgerAccess, kept: Batches, batch: Mapping[str, Any]) ->
     if batch["state"] not in NOT_LOADED or not kept.has_source(batch_id):
         return
     kept.bring([batch_id], ACCEPTED, MANIFESTS)
-    reading, later = _newest_reading(kept.folder(batch_id), target), (_came_last(ledger, batch), batch_id)
+    reading, later = _newest_reading(kept.folder(batch_id), target), (_came_last(ledger, kept, batch), batch_id)
     if reading is None:
         yield None
         return
@@ -143,10 +145,15 @@ def _of(batch: Mapping[str, Any]) -> tuple[str, str, str]:
     return str(batch["target"]), str(batch["source"]), str(batch["resource_type"])
 
 
-def _came_last(ledger: LedgerAccess, batch: Mapping[str, Any]) -> str:
-    """Return when a file came last: it comes again where a run begins after one that did not load it."""
-    run = t.run.c
+def _came_last(ledger: LedgerAccess, kept: Batches, batch: Mapping[str, Any]) -> str:
+    """Return when a file came last: again, where its copy is newer than the end of a run that did not load it."""
+    received, run = str(batch["received_at"]), t.run.c
     here = (run.target == batch["target"], run.batch_id == batch["batch_id"])
-    ended = select(func.min(run.finished_at)).where(*here, run.state.in_(NOT_LOADED)).scalar_subquery()
-    again = ledger.value(select(func.max(run.started_at)).where(*here, run.started_at > ended))
-    return str(again or batch["received_at"])
+    ended = ledger.value(select(func.min(run.finished_at)).where(*here, run.state.in_(NOT_LOADED)))
+    copied = kept.copied_at(str(batch["batch_id"])) if ended else None
+    if copied is None:
+        return received
+    # In a home that was moved without the times of its files, the copy is later than all runs.
+    begun = ledger.value(select(func.max(run.started_at)).where(*here))
+    again = min(utc_text(ledger.of_here(copied)), str(begun))
+    return again if again > ended else received

@@ -1,12 +1,17 @@
 """What people decide by hand, on the command line: doubts, undo, --again, --remap, purge; all on the record."""
 
 import json
+import os
+import time
+from contextlib import closing
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from pipelines.home.user import user_name
+from pipelines.importing.broken import broken_now
+from pipelines.ledger.ledger import Ledger
 from pipelines.runs.lines import SHOWN_NEXT
 from tests.support.commands import totals_close
 from tests.support.exports import TASKS, payments, put, tasks
@@ -229,6 +234,45 @@ def test_remap_reads_a_failed_file_of_which_rows_were_sent(home, target, asked, 
     assert asked("import", "--remap")["batches"] == []
     (shown,) = [each for each in json.loads(chartferry("status", "--json")[1])["batches"] if each["created"]]
     assert (shown["batch_id"], shown["state"], shown["created"]) == (batch.name, "finished", 1)
+
+
+@pytest.mark.parametrize("comes_again", [False, True], ids=["from its batch", "by its path"])
+def test_a_stopped_file_that_remap_reads_again_has_come_again_only_by_its_path(
+    home, target, asked, chartferry, monkeypatch, comes_again
+):
+    """CLI-CMD-18, REPORT-24: a later file has its record by the key that today's feed makes."""
+
+    def list_feed(key, of_sums):
+        columns = f'task_id = "{key}"\ndescription = "what"\nstatus = "state"\nrequester_id = "by"\n'
+        (home / "feeds").mkdir(exist_ok=True)
+        feed = f'kind = "tasks"\nfiles = ["list*.csv"]\n{of_sums}\n[columns]\n{columns}'
+        (home / "feeds" / "list.toml").write_text(feed)
+
+    def broken():
+        with closing(Ledger.open(home / "ledger.db")) as ledger:
+            return [batch for each in broken_now(ledger, home, ledger.clock()).values() for batch in each.failed]
+
+    rows = "id,no,what,state,by\nk1,1,call,requested,a\nsum,9,,,\n"
+    list_feed("id", '[skip]\nid = "sum"')
+    put(home, "list-1.csv", rows)
+    with monkeypatch.context() as patch:
+        patch.setattr("pipelines.runs.batch.end", Mock(side_effect=KeyboardInterrupt))
+        chartferry("import")
+    list_feed("no", '[trailer]\nwhen = { id = "sum" }\nrows = "no"')
+    [stopped] = asked("import")["batches"]
+    assert (stopped["state"], broken()) == ("stopped", [stopped["batch_id"]])
+    put(home, "list-2.csv", "id,no,what,state,by\nk1,1,ring,requested,a\nsum,1,,,\n")
+    assert asked("import")["totals"]["created"] == 1
+    assert broken() == []
+    put(home, "list-1.csv", rows)
+    again = [home / "inbox" / "list-1.csv"] if comes_again else []
+    assert [each["state"] for each in asked("import", "--remap", *again)["batches"]] == ["stopped"]
+    assert broken() == ([stopped["batch_id"]] if comes_again else [])
+    put(home, "list-3.csv", "id,no,what,state,by\nk1,1,write,requested,a\nsum,1,,,\n")
+    asked("import")
+    [copy] = (home / "batches" / stopped["batch_id"] / "source").iterdir()
+    os.utime(copy, (time.time() + 60, time.time() + 60))  # as in a home that was moved without times
+    assert broken() == []
 
 
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])

@@ -18,6 +18,7 @@ from pipelines.home import stores
 from pipelines.home.batch import SOURCE
 from pipelines.home.batch_files import MANIFESTS
 from pipelines.home.stores import StoreUnusable, store_at
+from pipelines.importing.broken import broken_now
 from pipelines.session.opening import open_session
 from tests.support.machines import ROWS, a_batch, amounts, batches_at, has_rows, rows_at
 
@@ -107,6 +108,33 @@ def test_dagster_has_each_stage_on_a_machine_of_its_own(machines, target):
         assert "total" in str(facts[batch_id].result.message)
         assert len(session.ledger.runs(session.target, batch_id)) == 1
     assert amounts(target) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("machines", ["folder"], indirect=True)
+def test_every_machine_knows_whether_a_stopped_file_has_come_again(machines, target):
+    """SCALE-03, REPORT-24: also one that has a copy of it from before."""
+
+    def broken(name):
+        with open_session(machines.home(name), os.environ) as session:
+            ledger = session.ledger
+            found = broken_now(ledger, session.home, ledger.clock()).values()
+            return [batch for each in found for batch in each.failed]
+
+    rows, total = "k1,p1,1.00,2026-03-01,\n", json.dumps({"rows": 1, "amount": "9.00"})
+
+    def stopped_at(name):
+        path = machines.put(name, rows)
+        path.with_name(f"{path.name}.control.json").write_text(total)
+        [batch] = machines.asked(name, "import")["batches"]
+        assert batch["state"] == "stopped"
+        return batch["batch_id"]
+
+    batch = stopped_at("one")
+    machines.put("one", rows.replace("1.00", "2.00"), file="payments-2.csv")
+    assert machines.asked("one", "import")["totals"]["created"] == 1
+    assert [broken(name) for name in ("one", "two")] == [[], []]
+    assert stopped_at("two") == batch
+    assert [broken(name) for name in ("one", "two", "three")] == [[batch]] * 3
 
 
 def test_a_machine_goes_on_with_what_another_left(machines, target):
