@@ -90,6 +90,11 @@ class BatchNow:
         return max(self.made - self.taken_back, 0)
 
     @property
+    def not_sent(self) -> int:
+        """Return how many records have no outcome: nothing was sent of their file, or they are still to be sent."""
+        return max(self.records - self.made - self.known - self.rejected - self.refused - self.doubts, 0)
+
+    @property
     def is_failed(self) -> bool:
         """True if it failed or was stopped, and has a record that nothing answers."""
         return self.state in NOT_LOADED and not self.is_answered
@@ -165,8 +170,9 @@ def _cut_off(batches: list[BatchNow]) -> Iterator[Problem]:
 def _in_doubt(batches: list[BatchNow]) -> Iterator[Problem]:
     for each in batches:
         if each.doubts:
-            matter = f"{_rows(each.doubts)} sent, and what became of them is not known."
-            yield Problem(each.file, matter, "chartferry doubts shows each row, with what may be it at the target.")
+            matter = f"{_rows(each.doubts)} sent, and the outcome is not known."
+            remedy = "chartferry doubts resolve looks each row up again, and names what may be it at the target."
+            yield Problem(each.file, matter, remedy)
 
 
 def _nothing_taken(batches: list[BatchNow]) -> Iterator[Problem]:

@@ -206,14 +206,17 @@ def _unit_of(hours: float) -> Unit:
     return next((unit for unit in UNITS if hours * unit.an_hour >= 1 or not hours), UNITS[-1])
 
 
-OUTCOMES = ("Carried over", "Known already", "Rejected", "Refused", "In doubt", "Taken back")
+OUTCOMES = ("Carried over", "Known already", "Rejected", "Refused", "In doubt")
+LESS_USUAL = ("Taken back", "Not sent")
+"""Outcomes that are shown where a file has some of them."""
 
 
 def _imports(batches: Sequence[BatchNow]) -> Figure:
     found = batches[:BATCHES]
-    names = OUTCOMES if any(each.taken_back for each in found) else OUTCOMES[:-1]
-    told = [(e.carried, e.known, e.rejected, e.refused, e.doubts, e.taken_back)[: len(names)] for e in found]
-    outcomes = list(zip(found, told, strict=True))
+    every = [(e.carried, e.known, e.rejected, e.refused, e.doubts, e.made - e.carried, e.not_sent) for e in found]
+    of = [at for at, name in enumerate((*OUTCOMES, *LESS_USUAL)) if name in OUTCOMES or any(e[at] for e in every)]
+    names = [(*OUTCOMES, *LESS_USUAL)[at] for at in of]
+    outcomes = [(each, [numbers[at] for at in of]) for each, numbers in zip(found, every, strict=True)]
     drawn = [(each, numbers) for each, numbers in outcomes if sum(numbers)]
     series = [Series(name, [numbers[at] for _, numbers in drawn]) for at, name in enumerate(names)]
     heads = ["File", "Feed", "Now", "Received (UTC)", "Records", *names, "Still set aside"]
@@ -239,6 +242,7 @@ def _imports(batches: Sequence[BatchNow]) -> Figure:
             "All are first outcomes; still set aside are those that nothing has settled since.",
             "Carried over: created, adopted, updated or superseded, and not taken back since.",
             "Known already: unchanged or skipped.",
+            *["Not sent: of a file of which nothing was sent, or still to be sent."] * ("Not sent" in names),
         ],
         (lambda size: rows([each.file for each, _ in drawn], series, count, shares=True, size=size)) if drawn else None,
     )

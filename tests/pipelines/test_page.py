@@ -166,6 +166,28 @@ def test_a_file_of_which_a_later_try_took_records_is_not_told_as_not_loaded(worl
     assert page(world)[1].table("Files")[1][2] == "loaded, some set aside"
 
 
+def test_records_of_a_file_that_was_stopped_are_told_as_not_sent(world: World) -> None:
+    """STATE-HOME-04: the bar of a file, and the row of its table, have all of its records."""
+    world.begin(BATCH)
+    world.ledger.reject(TARGET, *OF, BATCH, [Reject(2, 1, "k2", "rule", "p1", None, None, [])])
+    counts = {"lines": 3, "records": 3, "accepted": 2, "rejected": 1}
+    run = world.ledger.start_run(TARGET, BATCH, feed_hash="f1", rules_version="1")
+    world.ledger.finish_run(TARGET, BATCH, run, state="stopped", counts=counts)
+    world.ledger.finish_batch(TARGET, BATCH, "stopped", counts)
+    html, shown = page(world)
+    heads, row, total = shown.table("Files")
+    told = dict(zip(heads, row, strict=True))
+    assert {name: told[name] for name in ("Now", "Records", "Rejected", "Not sent")} == {
+        "Now": "not loaded, answered since",
+        "Records": "3",
+        "Rejected": "1",
+        "Not sent": "2",
+    }
+    assert sum(map(int, row[5:-1])) == int(told["Records"]) == int(total[4])
+    assert "payments.csv, Not sent: 2" in html
+    assert "Taken back" not in heads
+
+
 def test_every_rule_that_set_a_record_aside_is_in_the_figures(world: World) -> None:
     """STATE-HOME-04: the page says of open rejects that the rules below tell what to do."""
     broken = [Reason(f"PAY-{number:02}", None, None, "more than two decimals", False) for number in range(1, 20)]
@@ -192,8 +214,8 @@ def test_every_problem_of_now_is_told_with_what_to_do(paid: tuple[World, str]) -
     assert shown.table("As of this publication")[1:] == [
         [
             "payments.csv",
-            "1 row was sent, and what became of them is not known.",
-            "chartferry doubts shows each row, with what may be it at the target.",
+            "1 row was sent, and the outcome is not known.",
+            "chartferry doubts resolve looks each row up again, and names what may be it at the target.",
         ],
         [
             "payments.csv",
