@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
+from fhir_service.admission import confirm, unconfirmed
 from fhir_service.audit import touch
 from fhir_service.http import caller_of, parse_body, read_body
 from fhir_service.interactions import create, plain, update, validate
@@ -36,10 +37,12 @@ async def created(
     condition = condition_of(conditions(request))
     model = await _aside(raw, _model, service, resource, raw)
     entry = create.Create(resource, model, caller.client, service.site, len(raw), condition)
+    entry.token = unconfirmed(request.scope)
     try:
         made: Created = await written(service, entry)
     finally:
         touched.patients = entry.patients
+    confirm(request.scope)
     touched.id = made.id
     return made
 

@@ -20,12 +20,11 @@ from sqlalchemy import Connection, delete, insert, select, update
 from fhir_service.assertions import BadAssertion, Proved
 from fhir_service.client_keys import BadKeys, FetchedKeys
 from fhir_service.interface.datatypes import CONTROLS
-from fhir_service.interface.outcomes import AUTHENTICATION, FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.known_tokens import Known, KnownTokens
-from fhir_service.scopes import CHART_TYPES, EVERYTHING, Caller, ScopeError, grants, within
+from fhir_service.scopes import CHART_TYPES, EVERYTHING, Caller, ScopeError, grants, unauthenticated, within
 from fhir_service.signing_clients import ASSERTION_FIELDS, SigningClients, keys_row, take_once
-from fhir_service.store.tables import CLIENT, CLIENT_KEYS, TOKEN
+from fhir_service.store.tables import CLIENT, CLIENT_KEYS, NOT_REVOKED, TOKEN
 from fhir_service.together import Together
 
 if TYPE_CHECKING:
@@ -66,14 +65,13 @@ def hash_of(authorization: str | None) -> str:
     scheme, _, token = (authorization or "").partition(" ")
     token = token.strip(" ")
     if scheme.lower() != "bearer" or not _TOKEN.fullmatch(token):
-        raise _unauthenticated()
+        raise unauthenticated()
     return hashed(token)
 
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 _NOBODY = hashed(secrets.token_urlsafe(32))
 _KNOWN = ("hash", "client", "scope", "expires_at")
-_NOT_REVOKED = "client IN (SELECT id FROM client WHERE revoked_at IS NULL)"
 
 
 class Auth:
@@ -101,7 +99,9 @@ class Auth:
     def caller(self, authorization: str | None) -> Caller:
         """The caller of a request with this Authorization header. Raises FhirError(AUTHENTICATION)."""
         digest = hash_of(authorization)
-        found = self._cache.get(digest) or self.look_up([digest]).get(digest)
+        # Only a process that writes alone hears of every token that ends before its time.
+        met = None if self._store.dialect.shared else self._cache.get(digest)
+        found = met or self.look_up([digest]).get(digest)
         if found is not None and self._clock() > found.expires_at:
             found = self.look_up([digest]).get(digest)  # a session of the chart may have been prolonged since
         return self.known(found)
@@ -109,15 +109,20 @@ class Auth:
     def known(self, found: "Known | None") -> Caller:
         """The caller of a token that was looked up. Raises FhirError(AUTHENTICATION) where it holds no more."""
         if found is None or self._clock() > found.expires_at:
-            raise _unauthenticated()
+            raise unauthenticated()
         return found.caller
+
+    def met(self, digest: str) -> Caller | None:
+        """The caller of a token that was met lately, and has not expired. Another process may have ended it since."""
+        found = self._cache.get(digest)
+        return None if found is None or self._clock() > found.expires_at else found.caller
 
     def look_up(self, digests: Collection[str]) -> dict[str, "Known"]:
         """Return the callers of tokens that hold, by the tokens' hashes."""
         epoch = self._cache.epoch
         dialect = self._store.dialect
         looked_up = self._store.look_up(
-            lambda connection: dialect.among(connection, TOKEN, "hash", digests, _KNOWN, _NOT_REVOKED), creates=False
+            lambda connection: dialect.among(connection, TOKEN, "hash", digests, _KNOWN, NOT_REVOKED), creates=False
         )
         rows = {row[0]: row for row in looked_up}
         found: dict[str, Known] = {}
@@ -126,6 +131,8 @@ class Auth:
                 _, client, scope, expires_at = row
                 found[digest] = Known(Caller(client, scope), expires_at.astimezone(UTC))
                 self._cache.put(digest, found[digest], epoch)
+            else:
+                self._cache.drop(digest)
         return found
 
     def add_client(self, name: str, scope: str = EVERYTHING, keys: str | None = None) -> dict[str, str]:
@@ -240,10 +247,6 @@ class Auth:
         if not compare_digest(row.secret_hash if row else _NOBODY, hashed(secret)) or row is None:
             raise TokenError("invalid_client", "the client is unknown or its secret is wrong", 401)
         return client_id, row.scope
-
-
-def _unauthenticated() -> FhirError:
-    return FhirError(AUTHENTICATION, headers={"www-authenticate": "Bearer"})
 
 
 def _asked_scope(asked: str | None, held: str) -> str:

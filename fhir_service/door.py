@@ -12,7 +12,8 @@ from starlette.routing import Route
 from fhir_service.admin import OPERATIONS
 from fhir_service.admin_socket import HEADER, Arguments, CommandError, Result
 from fhir_service.failing import sentence_of
-from fhir_service.interface.outcomes import AUTHENTICATION, NOT_SUPPORTED, FhirError
+from fhir_service.interface.outcomes import NOT_SUPPORTED, FhirError
+from fhir_service.scopes import unauthenticated
 from fhir_service.service import Service
 
 
@@ -21,7 +22,7 @@ def routes(service: Service, secret: str) -> list[Route]:
 
     async def knock(request: Request) -> Response:
         if not compare_digest(request.headers.get(HEADER, "").encode(), secret.encode()):
-            raise FhirError(AUTHENTICATION, headers={"www-authenticate": "Bearer"})
+            raise unauthenticated()
         operation = OPERATIONS.get(request.path_params["operation"])
         if request.method != "POST" or operation is None:
             raise FhirError(NOT_SUPPORTED, headers={"allow": "POST"})

@@ -46,6 +46,10 @@ class KnownTokens:
             if len(self._known) > self._size:
                 self._known.popitem(last=False)
 
+    def drop(self, digest: str) -> None:
+        with self._lock:
+            self._known.pop(digest, None)
+
     def forget(self, client: str) -> None:
         with self._lock:
             self.epoch += 1

@@ -12,14 +12,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fhir_service import traces
+from fhir_service import admission, traces
 from fhir_service.audit import unwritten
-from fhir_service.auth import hash_of
-from fhir_service.http import json_response
+from fhir_service.http import caller_of, json_response
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import EXCEPTION, THROTTLED, FhirError, outcome_of
 from fhir_service.limits import Rates
-from fhir_service.scopes import Caller
 from fhir_service.service import Service
 
 TOKEN_PATHS = ("/auth/token", "/auth/token/")
@@ -65,6 +63,7 @@ class Surroundings:
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
+                admission.require_confirmed(scope)
                 answer.status = message["status"]
                 if len(scope.get("touched", ())) > FEW_TOUCHES:
                     await run_in_threadpool(self._audit, scope, answer)
@@ -87,7 +86,8 @@ class Surroundings:
             await self._app(request.scope, receive, send)
         except FhirError as error:
             # The way that an error came holds the body, and the error itself: a circle that stays until it is sought.
-            await _refusal(request, error.with_traceback(None))(request.scope, receive, send)
+            refused = await admission.or_unauthenticated(self._service, request.scope, error)
+            await _refusal(request, refused.with_traceback(None))(request.scope, receive, send)
         except ClientDisconnect:
             answer.status = 499
         except asyncio.CancelledError:
@@ -97,6 +97,7 @@ class Surroundings:
         except Exception as error:  # noqa: BLE001 - a fault of ours is answered, never shown
             # The class only: exception texts may hold values of a body.
             log.error("a request failed: %s %s", type(error).__name__, answer.correlation)  # noqa: TRY400
+            admission.confirm(request.scope)
             if not answer.status:
                 refused = FhirError(EXCEPTION, f"correlation id {answer.correlation}")
                 await _refusal(request, refused)(request.scope, receive, send)
@@ -113,17 +114,10 @@ class Surroundings:
         authorization = request.headers.get("authorization")
         if authorization is None and _SIGNED.match(path) and b"signature=" in request.scope["query_string"]:
             return
-        caller = await self._caller(authorization)
-        request.scope["caller"] = caller
-        wait = self._rates.take(caller.client)
+        await admission.let_in(self._service, request.scope, authorization)
+        wait = self._rates.take(caller_of(request).client)
         if wait:
             raise FhirError(THROTTLED, headers={"retry-after": str(wait)})
-
-    async def _caller(self, authorization: str | None) -> Caller:
-        """The caller, known from memory where this process hears of every revocation, else looked up each time."""
-        if self._service.store.dialect.shared:
-            return self._service.auth.known(await self._service.auth.together.look_up(hash_of(authorization)))
-        return self._service.auth.caller(authorization)
 
     def _audit(self, scope: Scope, answer: _Answer) -> None:
         """Put an answer's acts on record. Raises the 503 of data that cannot be shown without a record."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from fhir_service.interface.outcomes import FORBIDDEN, FhirError
+from fhir_service.interface.outcomes import AUTHENTICATION, FORBIDDEN, FhirError
 
 EVERYTHING = "system/*.cruds"
 CHART_TYPES = ("Patient", "Practitioner", "Group", "Claim")
@@ -50,6 +50,11 @@ _LETTERS = {"POST": "c", "PUT": "u", "PATCH": "u", "DELETE": "d"}
 def letter_of(method: str, reading: str) -> str | None:
     """Return the letter of `cruds` that a method needs, `reading` for GET; None for a method that does nothing."""
     return reading if method == "GET" else _LETTERS.get(method)
+
+
+def unauthenticated() -> FhirError:
+    """The refusal of a request without a token that holds."""
+    return FhirError(AUTHENTICATION, headers={"www-authenticate": "Bearer"})
 
 
 @dataclass(frozen=True, slots=True)

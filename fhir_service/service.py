@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 from fhir_service import ids
 from fhir_service.audit import Audit
-from fhir_service.auth import TOKENS, Auth
+from fhir_service.auth import Auth
 from fhir_service.documents import Documents
 from fhir_service.interactions.read import Reader
 from fhir_service.interface.site import Site
@@ -58,15 +58,7 @@ class Service:
         metrics = Metrics(bodies)
         writer = Writer(store, site, clock, new_id, bodies, metrics.committed, metrics.collided)
         reader = Reader(store, bodies)
-        # Only the process that writes alone hears of every revocation: others look each token up.
-        auth = Auth(
-            store,
-            writer,
-            clock,
-            new_id,
-            cached_tokens=0 if store.dialect.shared else TOKENS,
-            audience=site.base_url + TOKEN_PATH,
-        )
+        auth = Auth(store, writer, clock, new_id, audience=site.base_url + TOKEN_PATH)
         documents, audit = Documents(store, site, clock), Audit(settings.audit_path, store.signing_key)
         return cls(settings, site, store, writer, reader, auth, documents, audit, metrics, clock, new_id)
 

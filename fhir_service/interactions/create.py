@@ -12,6 +12,7 @@ from fhir_service.interface.resources.questionnaire_response import note_id_of
 from fhir_service.interface.resources.response_model import questionnaire_id
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Problem, Resource
+from fhir_service.scopes import unauthenticated
 from fhir_service.store.tables import IDENTIFIERS, MAKERS
 from fhir_service.store.view import Needs, View
 from fhir_service.strangers import Stranger
@@ -38,6 +39,7 @@ class Create:
     """The entry of one create. Raises the bad request of a condition that its own body does not meet.
 
     id: the one that the resource is given; empty for one that is drawn when it is stored.
+    token: the hash of a token without which nothing is done: one that admitted the request, and may have ended since.
     """
 
     resource: Resource
@@ -47,6 +49,7 @@ class Create:
     size: int
     condition: Identifier | None = None
     id: str = ""
+    token: str = ""
     named: Sequence[str] = field(init=False)
     _patient: str = field(init=False, default="")
     _known: bool = field(init=False, default=False)
@@ -69,6 +72,8 @@ class Create:
 
     def ask(self, needs: Needs) -> None:
         needs.records.update(self.named)
+        if self.token:
+            needs.tokens.add(self.token)
         if self.condition:
             needs.identifiers[self.resource.name].add(self.condition[1])
         if self.resource.name == "PaymentNotice":
@@ -79,6 +84,8 @@ class Create:
 
     def act(self, desk: Desk) -> Created:
         resource, view = self.resource, desk.view
+        if self.token and self.token not in view.tokens:
+            raise unauthenticated()
         self._known = view.exists(self._patient)
         if self.condition and (found := self._existing(view, self.condition)):
             return found

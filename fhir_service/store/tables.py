@@ -222,6 +222,8 @@ TOKEN = Table(
     _text("scope", nullable=False),
     _time("expires_at", nullable=False),
 )
+NOT_REVOKED = "client IN (SELECT id FROM client WHERE revoked_at IS NULL)"
+"""Of tokens: those that hold, if they have not expired."""
 
 
 def index_values(resource: Resource, stored: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
 from fhir_service.store.dialect import Ask, Dialect, Fetch, Row
-from fhir_service.store.tables import ACCOUNT, BODIES, CHARGE, NOTE, RECORD, SIDES
+from fhir_service.store.tables import ACCOUNT, BODIES, CHARGE, NOT_REVOKED, NOTE, RECORD, SIDES, TOKEN
 
 AUTOMATION = "Practitioner/automation"
 Code = tuple[str | None, str | None]
@@ -24,7 +24,7 @@ Code = tuple[str | None, str | None]
 
 @dataclass(slots=True)
 class Needs:
-    """The keys that the entries of a batch ask about."""
+    """The keys that the entries of a batch ask about. tokens: hashes of tokens that are to hold still."""
 
     records: set[str] = field(default_factory=set)
     questionnaires: set[str] = field(default_factory=set)
@@ -32,6 +32,7 @@ class Needs:
     patients: set[str] = field(default_factory=set)
     identifiers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     current: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    tokens: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -203,8 +204,9 @@ class View:
             needs.questionnaires.difference(kept.questionnaires),
         )
         # Accounts before charges: of an account that stays as it was read, the charges do too.
-        records, questionnaires, accounts, charges, *others = fetch(
+        tokens, records, questionnaires, accounts, charges, *others = fetch(
             [
+                Ask(TOKEN, "hash", needs.tokens, ("hash",), NOT_REVOKED),
                 Ask(RECORD, "reference", needs.records.difference(kept.records), _OF_RECORD),
                 Ask(BODIES["Questionnaire"], "id", unparsed, ("id", "version", "body")),
                 Ask(ACCOUNT, "patient", patients, _OF_ACCOUNT, changing=True),
@@ -213,6 +215,7 @@ class View:
                 *(Ask(SIDES[name, "identifier"], "code", c, _OF_CODE) for name, c in _by_name(needs.identifiers)),
             ]
         )
+        self.tokens = {digest for (digest,) in tokens}
         kept.add_records(records)
         kept.add_charges(charges)
         # Those who have none are remembered, too.

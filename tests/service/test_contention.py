@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import make_url, text
 
 from bench.proxy import Proxy, proxied
+from fhir_service import acts
 from fhir_service.checks import check_store
 from fhir_service.health import Probe
 from fhir_service.interactions.create import Create, Created
@@ -92,6 +93,21 @@ def test_a_batch_takes_two_exchanges_whatever_is_in_it(
         results = one.service.writer.submit(entries).result()
         assert {type(result) for result in results} == {Created}, site
         assert proxy.exchanges - before == 2
+
+
+def test_a_create_of_a_token_that_was_met_takes_no_exchange_for_it(one: Running, proxy: Proxy) -> None:
+    """AUTH-11: the batch asks for the token with what else it reads."""
+    assert one.client.post("/Task", json=task(1)).status_code == 201
+    before = proxy.exchanges
+    assert one.client.post("/Task", json=task(2)).status_code == 201
+    assert proxy.exchanges - before == 2
+
+
+def test_nothing_is_answered_before_the_token_was_found_to_hold(one: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AUTH-11: not even where a handler forgot to ask."""
+    assert one.client.post("/Task", json=task(1)).status_code == 201
+    monkeypatch.setattr(acts, "confirm", lambda _: None)
+    assert one.client.post("/Task", json=task(2)).status_code == 500
 
 
 # --- Collisions -----------------------------------------------------------------------------------

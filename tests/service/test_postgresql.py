@@ -153,6 +153,22 @@ def test_a_revoked_client_is_refused_by_every_process_at_once(cluster: Cluster) 
     assert [cluster.get("/Task?_count=0", at, token).status_code for at in processes] == [401 for _ in processes]
 
 
+@pytest.mark.parametrize("path", ["", "/fhir"])
+def test_a_token_that_ended_elsewhere_creates_nothing(cluster: Cluster, path: str) -> None:
+    """AUTH-11, AUTH-05: though each process has just created by it; a broken body says no more than a right one."""
+    client = json.loads(command_output("client", "add", "--store", cluster.store, "--name", "short"))
+    headers = {"authorization": f"Bearer {cluster.new_token(client)}", "content-type": "application/json"}
+    addresses = [f"{url}{path}/Task" for url in cluster.urls for _ in range(2)]
+    number = 9_000 + len(path)
+    bodies = [json.dumps(task(number)).encode(), b"{", b'{"resourceType": "Task"}', b""]
+    assert {loopback.post(each, content=bodies[0], headers=headers).status_code for each in addresses} == {201}
+    command_output("client", "revoke", "--store", cluster.store, client["client_id"])
+    refused = [loopback.post(each, content=body, headers=headers) for each in addresses for body in bodies]
+    assert {(each.status_code, each.headers.get("www-authenticate")) for each in refused} == {(401, "Bearer")}
+    assert len({each.content for each in refused}) == 1
+    assert cluster.get(f"/Task?identifier=urn:test%7C{number}").json()["total"] == len(addresses)
+
+
 def test_an_address_that_one_process_signed_is_good_at_another(cluster: Cluster) -> None:
     """DR-24"""
     for entry in cluster.get("/DiagnosticReport?_count=100").json()["entry"]:
