@@ -59,6 +59,11 @@ class Reader:
         return self._bodies.page(question)
 
     @property
+    def shared(self) -> bool:
+        """True if other processes may write to the store."""
+        return self._store.dialect.shared
+
+    @property
     def keeps_stretches(self) -> bool:
         return self._bodies.takes_stretches
 
@@ -98,7 +103,7 @@ class State:
     """The store as of one moment. What is read of it is kept, unless something was changed since it began."""
 
     def __init__(self, connection: Connection, dialect: Dialect, bodies: Bodies, epoch: Epoch) -> None:
-        self.connection, self.epoch, self.shared = connection, dialect.epoch, dialect.shared
+        self.connection, self.epoch = connection, dialect.epoch
         self._dialect, self._bodies, self._epoch = dialect, bodies, epoch
 
     def bodies(self, resource: Resource, ids: Sequence[str]) -> list[Found]:
@@ -120,11 +125,11 @@ class State:
             return
         numbers = BODIES[resource.name].c.seq
         wanted, found, size = {each for _, each in rows}, list[Found](), OVERHEAD
-        names = _columns(resource)
+        names = columns_of(resource)
         span = select(*(numbers.table.c[name] for name in names)).where(numbers.between(rows[0][0], rows[-1][0]))
         with closing(self.connection.execute(span.order_by(numbers))) as result:
             for some in result.partitions(_AT_ONCE):
-                more = [_found(*row) for resource_id, *row in some if resource_id in wanted]
+                more = [found_of(*row) for resource_id, *row in some if resource_id in wanted]
                 size += sum(one.size for one in more)
                 if size > self._bodies.of_a_stretch:
                     break
@@ -134,16 +139,18 @@ class State:
 
     def fetch(self, resource: Resource, ids: Sequence[str]) -> dict[str, Found]:
         """Read resources from the store, by id."""
-        rows = self._dialect.among(self.connection, BODIES[resource.name], "id", ids, _columns(resource))
-        fetched = {resource_id: _found(*row) for resource_id, *row in rows}
+        rows = self._dialect.among(self.connection, BODIES[resource.name], "id", ids, columns_of(resource))
+        fetched = {resource_id: found_of(*row) for resource_id, *row in rows}
         for resource_id, found in fetched.items():
             self._bodies.keep((resource.name, resource_id), found, self._epoch)
         return fetched
 
 
-def _columns(resource: Resource) -> tuple[str, ...]:
+def columns_of(resource: Resource) -> tuple[str, ...]:
+    """Return the columns of what is found: the id, and what `found_of` takes."""
     return (*COLUMNS, resource.of_patient.column) if resource.of_patient else COLUMNS
 
 
-def _found(body: str, version: int, updated_at: datetime, *patients: str | None) -> Found:
+def found_of(body: str, version: int, updated_at: datetime, *patients: str | None) -> Found:
+    """Return a resource as its row has it."""
     return Found(body.encode(), version, updated_at, tuple(filter(None, patients)))

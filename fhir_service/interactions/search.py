@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, Table, func, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, func, null, select, true
 
 from fhir_service.interactions.conditions import Clause, Condition, alternatives, bad, condition, refuse_too_many
 from fhir_service.interactions.far import spans
-from fhir_service.interactions.read import Reader, State
+from fhir_service.interactions.read import Reader, State, columns_of, found_of
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Param, Resource
 from fhir_service.store.bodies import Found, Question
-from fhir_service.store.snapshots import Snapshot, counted, name_of, taken
+from fhir_service.store.snapshots import Snapshot, name_of, seen_by, taken
 from fhir_service.store.tables import BODIES
 
 SNAPSHOT = "_snapshot"
@@ -133,7 +133,40 @@ def at_hand(reader: Reader, query: Query) -> Page | None:
 
 def run(reader: Reader, query: Query) -> Page:
     """Return the count, the page's ids, and their bodies, of one state of the store."""
+    if reader.shared:
+        return _read_at_once(reader, query)
     return _read_on(reader, query) or _read_alone(reader, query)
+
+
+def _read_at_once(reader: Reader, query: Query) -> Page:
+    """Read a page from a database server: by one statement, as each is an exchange with it, and a moment of its own."""
+    with reader.state(several=False) as state:
+        snapshot = query.snapshot
+        if snapshot and snapshot.epoch != state.epoch:
+            raise bad(SNAPSHOT, "the database has been restored or taken over since this search began: search again")
+        is_counted = snapshot is not None and snapshot.search == query.name
+        rows = state.connection.execute(_all_of_a_page(query, is_counted)).all()
+    total, seen = rows[0][:2]
+    found = [found_of(*row[3:]) for row in rows if len(row) > 2 and row[2] is not None]
+    if snapshot is None:
+        return _filled(query, total, found, taken(state.epoch, query.name, total, seen) if query.stable else None)
+    if not is_counted:
+        snapshot = snapshot._replace(total=total, search=query.name)
+    return _filled(query, snapshot.total, found, snapshot)
+
+
+def _all_of_a_page(query: Query, is_counted: bool) -> Select[Any]:
+    """Select how many match and what was seen, both null if they are known, in each row beside a resource of a page.
+
+    There is one row at least. Ids are found first, as below: a sort would move bodies.
+    """
+    head = (select(null().label("total"), null().label("seen")) if is_counted else seen_by(_count(query))).subquery()
+    if not query.count:
+        return select(*head.c)
+    table, ids = BODIES[query.resource.name], _page(query).subquery()
+    columns = [table.c[name] for name in columns_of(query.resource)]
+    found = head.join(ids, true(), isouter=True).join(table, table.c.id == ids.c.id, isouter=True)
+    return select(*head.c, *columns).select_from(found).order_by(*_order(query, table))
 
 
 def _read_alone(reader: Reader, query: Query) -> Page:
@@ -143,11 +176,11 @@ def _read_alone(reader: Reader, query: Query) -> Page:
     rows would unpack every body in it.
     """
     with reader.state() as state:
-        total, snapshot = _counted(state, query)
+        total = state.connection.execute(_count(query)).scalar_one()
         ids = [each for _, each in _rows(state, query, total)]
         found = state.bodies(query.resource, ids)
         state.keep_page(query.question, total, ids)
-    return _filled(query, total, found, snapshot)
+    return _filled(query, total, found)
 
 
 def _read_on(reader: Reader, query: Query) -> Page | None:
@@ -171,7 +204,7 @@ def _read_on(reader: Reader, query: Query) -> Page | None:
 def _read_stretch(reader: Reader, query: Query) -> None:
     """Read a stretch and keep it. It is empty where its rows are far from each other: they are read by their ids."""
     with reader.state() as state:
-        total, _ = _counted(state, query)
+        total = state.connection.execute(_count(query)).scalar_one()
         rows = _rows(state, query, total)
         far = rows and query.conditions and rows[-1][0] - rows[0][0] > _SPREAD * len(rows)
         state.keep_stretch(query.question, query.resource, total, [] if far else rows)
@@ -181,22 +214,8 @@ def _rows(state: State, query: Query, total: int) -> list[tuple[int, str]]:
     """Return the numbers and ids of the resources of a page, in order."""
     if not query.count or query.offset >= total:
         return []
-    return [(seq, found) for seq, found in state.connection.execute(_page(query, state)).all()]
-
-
-def _counted(state: State, query: Query) -> tuple[int, Snapshot | None]:
-    """Return how many resources match, and the snapshot for the links of the page. Raises a bad request."""
-    if not query.stable:
-        return state.connection.execute(_count(query)).scalar_one(), None
-    if query.snapshot is None:
-        number, seen = state.connection.execute(counted(_count(query))).one()
-        return number, taken(state.epoch, query.name, number, seen)
-    if query.snapshot.epoch != state.epoch:
-        raise bad(SNAPSHOT, "the database has been restored or taken over since this search began: search again")
-    if query.snapshot.search == query.name:
-        return query.snapshot.total, query.snapshot
-    total = state.connection.execute(_count(query)).scalar_one()
-    return total, query.snapshot._replace(total=total, search=query.name)
+    page = _page(query, state.connection)
+    return [(seq, found) for seq, found in state.connection.execute(page).all()]
 
 
 def _filled(query: Query, total: int, found: list[Found], snapshot: Snapshot | None = None) -> Page:
@@ -213,8 +232,8 @@ def _count(query: Query) -> Select[Any]:
     return select(func.count()).select_from(table).where(*_clauses(query, table))
 
 
-def _page(query: Query, state: State) -> Select[Any]:
-    """Select the numbers and ids of one page, in order."""
+def _page(query: Query, connection: Connection | None = None) -> Select[Any]:
+    """Select the numbers and ids of one page, in order. connection: is asked where a page far behind begins."""
     table = BODIES[query.resource.name]
     if side := _only_side(query):
         seq = side.table.c.seq
@@ -222,10 +241,10 @@ def _page(query: Query, state: State) -> Select[Any]:
         seqs = (named if side.once else named.distinct()).order_by(seq).limit(query.count).offset(query.offset)
         return select(table.c.seq, table.c.id).where(table.c.seq.in_(seqs)).order_by(table.c.seq)
     rows, offset = select(table.c.seq, table.c.id).where(*_clauses(query, table)), query.offset
-    if not state.shared:
+    if connection:
         column = _sorted_by(query, table)
         column = table.c.seq if column is None else column
-        found = spans(state.connection, rows, column, _descends(query), offset, query.count)
+        found = spans(connection, rows, column, _descends(query), offset, query.count)
         rows, offset = (rows.where(found.clause), offset - found.before) if found else (rows, offset)
     return rows.order_by(*_order(query, table)).limit(query.count).offset(offset)
 

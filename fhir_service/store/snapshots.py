@@ -73,9 +73,9 @@ class _PgSnapshot(UserDefinedType[str]):
         return "pg_snapshot"
 
 
-def counted(count: Select[Any]) -> Select[Any]:
+def seen_by(count: Select[Any]) -> Select[Any]:
     """Return a statement that counts, and tells which transactions it has seen."""
-    return count.add_columns(literal_column("pg_current_snapshot()::text"))
+    return count.add_columns(literal_column("pg_current_snapshot()::text").label("seen"))
 
 
 def taken(epoch: str, search: str, total: int, seen: str) -> Snapshot | None:

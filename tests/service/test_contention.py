@@ -103,6 +103,20 @@ def test_a_create_of_a_token_that_was_met_takes_no_exchange_for_it(one: Running,
     assert proxy.exchanges - before == 2
 
 
+@pytest.mark.parametrize("path", ["/Task?patient=Patient/p1", "/Task?_sort=-due-date&_count=1", "/Task?_count=0"])
+def test_a_page_takes_one_exchange(one: Running, proxy: Proxy, path: str) -> None:
+    """Beside one for the token, and one to see that the connection is there."""
+    send(one.client, [entry(task(n)) for n in range(3)])
+    first = one.client.get(path).json()
+    before = proxy.exchanges
+    assert one.client.get(path).json() == first
+    assert proxy.exchanges - before == 3
+    if following := next_of(first):
+        before = proxy.exchanges
+        assert one.client.get(following).json()["total"] == first["total"]
+        assert proxy.exchanges - before == 3
+
+
 def test_nothing_is_answered_before_the_token_was_found_to_hold(one: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """AUTH-11: not even where a handler forgot to ask."""
     assert one.client.post("/Task", json=task(1)).status_code == 201
