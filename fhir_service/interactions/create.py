@@ -12,7 +12,6 @@ from fhir_service.interface.resources.questionnaire_response import note_id_of
 from fhir_service.interface.resources.response_model import questionnaire_id
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Problem, Resource
-from fhir_service.scopes import unauthenticated
 from fhir_service.store.tables import IDENTIFIERS, MAKERS
 from fhir_service.store.view import Needs, View
 from fhir_service.strangers import Stranger
@@ -84,8 +83,7 @@ class Create:
 
     def act(self, desk: Desk) -> Created:
         resource, view = self.resource, desk.view
-        if self.token and self.token not in view.tokens:
-            raise unauthenticated()
+        view.require(self.token)
         self._known = view.exists(self._patient)
         if self.condition and (found := self._existing(view, self.condition)):
             return found

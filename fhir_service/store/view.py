@@ -15,6 +15,7 @@ from fhir_service.billing import Account, Charge, in_order
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
+from fhir_service.scopes import unauthenticated
 from fhir_service.store.dialect import Ask, Dialect, Fetch, Row
 from fhir_service.store.tables import ACCOUNT, BODIES, CHARGE, NOT_REVOKED, NOTE, RECORD, SIDES, TOKEN
 
@@ -215,7 +216,7 @@ class View:
                 *(Ask(SIDES[name, "identifier"], "code", c, _OF_CODE) for name, c in _by_name(needs.identifiers)),
             ]
         )
-        self.tokens = {digest for (digest,) in tokens}
+        self._tokens = {digest for (digest,) in tokens}
         kept.add_records(records)
         kept.add_charges(charges)
         # Those who have none are remembered, too.
@@ -255,6 +256,11 @@ class View:
             found[code].discard(id)
         for code in codes:
             found[code].add(id)
+
+    def require(self, token: str) -> None:
+        """Raises FhirError(AUTHENTICATION) for the hash of a token that holds no more. An empty one is none."""
+        if token and token not in self._tokens:
+            raise unauthenticated()
 
     # --- what rules ask ---
 
