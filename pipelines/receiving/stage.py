@@ -5,7 +5,9 @@ import hashlib
 import os
 import re
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from stat import S_ISREG
@@ -24,6 +26,7 @@ from pipelines.home.batch import (
     is_control,
     received_before,
     shown,
+    source_in,
 )
 from pipelines.home.files import locked_folder, replace_whole, sha256_of, to_disk
 from pipelines.home.inbox import Inbox
@@ -74,8 +77,8 @@ def receive(
                     (scratch / "control").replace(control_of(target))
                 incoming.replace(target)
                 _remove_others(target)
-        if moving:
-            _outlast_power_failure(target, home, control is not None)
+                if moving:
+                    _outlast_power_failure(target, home, control is not None)
         batches.keep(batch_id, *SOURCE)
     except OSError as error:
         raise Unreadable(f"{name}: cannot be taken in: {_why(error, home)}") from None
@@ -107,6 +110,26 @@ def _why(error: OSError, home: Path) -> str:
         closed = batches if any(at.is_relative_to(batches) for at in own) else home
         return f"{said}: this user has to be able to write in {closed}"
     return said
+
+
+@contextmanager
+def linked(received: Received, home: Path) -> Iterator[Received]:
+    """Yield a file whose copy, and control totals, are links of its reader's own: equal bytes may come meanwhile under
+    a name of another format, which takes the place of the copy's. Where there can be no links, it is the copy itself.
+    """
+    with throwaway_folder(home) as own:
+        yield _linked(received, own)
+
+
+def _linked(received: Received, own: Path) -> Received:
+    batch, link = received.path_in_batch.parent.parent, own / received.path_in_batch.name
+    with suppress(OSError, StopIteration), locked_folder(batch):
+        copy = source_in(batch)
+        link.hardlink_to(copy)
+        if control_of(copy).exists():
+            control_of(link).hardlink_to(control_of(copy))
+        return replace(received, path_in_batch=link)
+    return received
 
 
 def check_copy(received: Received) -> None:

@@ -5,7 +5,7 @@ from operator import attrgetter
 
 from pipelines.home import traces
 from pipelines.ledger.rejects import open_in_batch
-from pipelines.receiving.stage import check_copy
+from pipelines.receiving.stage import check_copy, linked
 from pipelines.runs.manifest import write_questionnaires
 from pipelines.runs.received import validate_received
 from pipelines.runs.rejects_left import rejects_left
@@ -17,12 +17,15 @@ from pipelines.validation.outcome import Validated, write_places
 def validate_run(session: Session, run: Run) -> Validated:
     """The validate stage, and its rejects in the ledger. Raises `Unreadable`, `TargetUnusable`."""
     feed, batch_id = run.feed, run.received.batch_id
-    with traces.stage("validate", batch_id, feed=feed.name, run=run.number):
-        check_copy(run.received)
+    with (
+        traces.stage("validate", batch_id, feed=feed.name, run=run.number),
+        linked(run.received, session.home) as received,
+    ):
+        check_copy(received)
         write_questionnaires(run.folder, session.snapshot_for(feed.resource).versions())
         opened = open_in_batch(session.ledger, session.target, batch_id) if run.before else ()
         before = {line: " ".join(each.reject_id for each in some) for line, some in groupby(opened, attrgetter("line"))}
-        validated = validate_received(session, run.received, feed, run.folder, run.only, before)
+        validated = validate_received(session, received, feed, run.folder, run.only, before)
         write_places(run.folder, validated.places)
         session.batches.keep(batch_id, f"{run.folder.name}/*")
         for rejects in rejects_left(session, feed, batch_id, validated):

@@ -1,24 +1,34 @@
 """Equal bytes under two names that two importers take at once: one batch, whose records are made once."""
 
 import json
+from errno import EPERM
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from pipelines.cli import run
-from pipelines.runs import batch
+from pipelines.runs import batch, received, validating
 
 ROWS = "payment_id,patient_id,amount,paid_on,claim_id\nA,p1,10.00,2026-03-01,\nB,p2,,2026-03-01,\n"
+
+
+def importer(home, capsys):
+    def imported(name, total=None):
+        (home / "inbox" / name).write_text(ROWS)
+        if total:
+            (home / "inbox" / f"{name}.control.json").write_text(json.dumps({"rows": total}))
+        code = run(["--home", str(home), "import", str(home / "inbox" / name), "--json"])
+        [told] = json.loads(capsys.readouterr().out)["batches"]
+        return code, told["file"], told["state"], told["counts"].get("created", 0) + told["counts"].get("unchanged", 0)
+
+    return imported
 
 
 @pytest.mark.parametrize("step", ["begin", "validate_run", "load_run", "end"])
 def test_whenever_the_second_takes_them_both_tell_the_truth(home, target, capsys, monkeypatch, step):
     """STATE-HOME-07, LEDGER-01: the copy that the first one reads was removed, and its file told as gone."""
-
-    def imported(name):
-        (home / "inbox" / name).write_text(ROWS)
-        code = run(["--home", str(home), "import", str(home / "inbox" / name), "--json"])
-        [told] = json.loads(capsys.readouterr().out)["batches"]
-        return code, told["file"], told["state"], told["counts"]["created"] + told["counts"]["unchanged"]
+    imported = importer(home, capsys)
 
     goes_on, told = getattr(batch, step), []
 
@@ -36,3 +46,36 @@ def test_whenever_the_second_takes_them_both_tell_the_truth(home, target, capsys
     [copy] = (folder / "source").iterdir()
     assert copy.read_text() == ROWS
     assert list((home / "inbox").iterdir()) == []
+
+
+@pytest.mark.parametrize("total", [None, 9])
+@pytest.mark.parametrize(
+    ("module", "step"),
+    [(batch, "begin"), (batch, "validate_run"), (received, "validate"), (validating, "write_places")],
+)
+def test_whenever_the_second_names_another_format_the_first_reads_what_it_took(
+    home, target, capsys, monkeypatch, module, step, total
+):
+    """STATE-HOME-07, CLI-IMPORT-06: the copy has another name then, with the totals that came with the first one."""
+    imported = importer(home, capsys)
+    goes_on, told = getattr(module, step), []
+
+    def late(*given, **how):
+        patched.setattr(module, step, goes_on)
+        told.append(imported("payments-0.ndjson"))
+        return goes_on(*given, **how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, step, late)
+        told.append(imported("payments-1.csv", total))
+    second, first = told
+    assert first == ((4, "payments-1.csv", "stopped", 0) if total else (3, "payments-1.csv", "finished", 1))
+    assert second == (4 if total else 3, "payments-0.ndjson", "stopped" if total else "finished", 0)
+    assert len(target.of("PaymentNotice")) == (0 if total else 1)
+
+
+def test_a_file_is_read_where_its_disk_has_no_links(home, target, capsys, monkeypatch):
+    """STATE-HOME-07: its control totals, too."""
+    monkeypatch.setattr(Path, "hardlink_to", Mock(side_effect=OSError(EPERM, "no links")))
+    assert importer(home, capsys)("payments-1.csv", 9) == (4, "payments-1.csv", "stopped", 0)
+    assert importer(home, capsys)("payments-1.csv", 2) == (3, "payments-1.csv", "finished", 1)
