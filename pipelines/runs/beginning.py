@@ -1,11 +1,12 @@
 """A run begins: batch and run in the ledger, and the run's folder with its manifest."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.packed import unpacked_sha256
-from pipelines.home.batch import SOURCE, Received
+from pipelines.home.batch import SOURCE, Received, received_before
 from pipelines.home.scratch import remove_abandoned
 from pipelines.ledger.lease import utc_text
 from pipelines.runs.cut_off import lines_left, retry_of
@@ -38,8 +39,8 @@ def begin(
         refuse_lost(session, feed, batch_id)
     batch = session.batches.renew(batch_id)
     session.batches.keep(batch_id, *SOURCE)
-    if session.ledger.stored:  # the same bytes may have come to another machine under another name
-        received = session.ledger.stored.received(batch_id) or received
+    if there := received_before(batch):  # equal bytes may have come under another name meanwhile
+        received = replace(received, path_in_batch=there.path_in_batch)
     before = note_batch(session, received, feed)
     if before == "running" and not whole and (retry := retry_of(session, batch_id)):
         before, only = "finished", lines_left(session, batch_id, retry) if only is None else only

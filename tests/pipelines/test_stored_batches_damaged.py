@@ -313,8 +313,10 @@ def test_control_totals_stay_where_the_same_bytes_come_to_two_machines_at_once(p
 
 
 @FOLDER
-def test_a_run_is_of_the_name_that_came_last(machines, target, monkeypatch):
-    """SCALE-03: two machines take the same bytes at once: the later one has found none at the store."""
+def test_a_run_is_of_the_name_that_its_machine_took(machines, target, monkeypatch):
+    """SCALE-03: two machines take the same bytes at once: the later one has found none at the store. The first one told
+    of a file that nobody had given to it.
+    """
     machines.put("one", file="payments-a.csv")
     machines.put("two", file="payments-b.csv")
 
@@ -329,8 +331,11 @@ def test_a_run_is_of_the_name_that_came_last(machines, target, monkeypatch):
         return begin(session, *arguments, **how)
 
     monkeypatch.setattr("pipelines.runs.batch.begin", late)
-    assert machines.asked("one", "import")["totals"]["created"] == 2
+    found = machines.asked("one", "import")
+    assert (found["totals"]["created"], [each["file"] for each in found["batches"]]) == (2, ["payments-a.csv"])
     assert amounts(target) == [1.0, 2.0]
+    [row] = json.loads(machines.does("one", "status", "--json")[1])["batches"]
+    assert row["file_name"] == "payments-a.csv"
 
 
 @FOLDER
