@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-import polars as pl
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -79,15 +77,14 @@ def test_the_dbt_source_describes_every_table(world: World, said: Comments) -> N
     assert relationship == {"relationships": {"arguments": named}}
 
 
-def test_parquet_files_carry_the_comments_and_every_reader_reads_them(world: World, said: Comments) -> None:
+def test_parquet_files_carry_the_comments(world: World, said: Comments) -> None:
     """REPORT-03"""
     for name, (comment, columns) in said.items():
-        path = published(world) / "parquet" / f"{name}.parquet"
-        kept = {k.decode(): v.decode() for k, v in (pq.read_metadata(path).metadata or {}).items()}
+        told = pq.read_metadata(published(world) / "parquet" / f"{name}.parquet")
+        kept = {k.decode(): v.decode() for k, v in (told.metadata or {}).items()}
         expected = {"comment": comment} | {f"comment.{column}": text for column, text in columns.items()}
         assert {key: text for key, text in kept.items() if key.startswith("comment")} == expected
-        rows = world.rows(f'SELECT count(*) FROM "{name}"')[0][0]
-        assert len(pd.read_parquet(path)) == pl.read_parquet(path).height == rows
+        assert [(told.num_rows,)] == world.rows(f'SELECT count(*) FROM "{name}"')
 
 
 def test_the_dictionary_is_read_only_and_names_no_target(world: World) -> None:
