@@ -25,6 +25,7 @@ import pytest
 import uvicorn
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from hypothesis.internal.conjecture import providers
 
 from fhir_service import ids
 from fhir_service.app import create_app
@@ -140,10 +141,16 @@ Database = Callable[[Path], AbstractContextManager[str]]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """An example of Hypothesis may take long on a busy machine. `make test` tries a quarter of those of each law."""
+    """An example of Hypothesis may take long on a busy machine. `make test` tries a tenth of those of each law.
+
+    Nor does Hypothesis read there all code of ours for its constants, which takes each process of tests seconds.
+    """
     hypothesis.settings.register_profile("all", deadline=None)
-    hypothesis.settings.register_profile("few", deadline=None, max_examples=25)
-    hypothesis.settings.load_profile("few" if "not long" in config.option.markexpr else "all")
+    hypothesis.settings.register_profile("few", deadline=None, max_examples=10)
+    some = "not long" in config.option.markexpr
+    hypothesis.settings.load_profile("few" if some else "all")
+    if some:
+        providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -104,7 +104,7 @@ class History:
                     reading[at] = self.read() if at < 2 else self.search()
 
 
-@pytest.mark.parametrize("histories", [500, pytest.param(10_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("histories", [150, pytest.param(10_000, marks=pytest.mark.long)])
 def test_no_read_shows_an_older_version_than_was_acknowledged_before_it_began(histories: int) -> None:
     for seed in range(histories):
         History(seed).run()

@@ -33,7 +33,7 @@ def keys(units: list[list[Row]]) -> list[list[str]]:
     return [[each.key for each in unit] for unit in units]
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples * 3 // 5)
 @given(few | many, st.sampled_from([1, ROWS_A_BUNDLE]), st.randoms(use_true_random=False))
 def test_no_lane_is_in_hand_on_two_lines_in_whatever_order_units_end(
     found: list[str], most: int, chance: Random

@@ -295,10 +295,11 @@ def hasty() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_whatever_comes_when_each_row_ends_as_one_thing() -> None:
+@pytest.mark.parametrize("seeds", [100, pytest.param(SEEDS, marks=pytest.mark.long)])
+def test_whatever_comes_when_each_row_ends_as_one_thing(seeds: int) -> None:
     """LEDGER-01, LEDGER-05, LEDGER-10"""
     ends: Counter[str] = Counter()
-    for seed in range(SEEDS):
+    for seed in range(seeds):
         world = World(seed)
         end = ended(world)
         ends[type(end).__name__] += 1
