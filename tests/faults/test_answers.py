@@ -156,7 +156,7 @@ def test_one_row_that_is_too_large_makes_no_small_bundles_of_the_others(at):
 # -- the token, and what a target says of itself
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 @pytest.mark.parametrize(
     "answer",

@@ -70,6 +70,7 @@ def killed_on_the_way(mortal, home, victim, what, number):
     assert outcome.wrong + disagreements(importer, target, source, set()) == []
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("victim", "what"),
     [("service", "load"), pytest.param("both", "load", marks=pytest.mark.long), ("importer", "undo")],

@@ -52,7 +52,7 @@ def test_a_payment_that_nobody_can_tell_waits_for_a_person(home, target, asked, 
     assert asked("verify")["exit_code"] == (0 if additions else 5)
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @both
 @pytest.mark.parametrize("step", ["begin", "validate_run", "Doubting.write"])
 @pytest.mark.parametrize("untold", [False, True], ids=["told", "untold"])
@@ -78,6 +78,7 @@ def test_one_that_is_stopped_halfway_has_adopted_nothing_yet(
     assert amounts(target) == [1.0, 2.0]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("way_out", ["the file", "purge"])
 def test_a_batch_whose_copy_is_damaged_stays_lost(home, target, asked, chartferry, way_out):
     """CLI-CMD-17, LEDGER-01: the file comes once more, as the sentence asks for."""
@@ -107,6 +108,7 @@ def stopped(*_, **__):
     raise KeyboardInterrupt
 
 
+@pytest.mark.long
 @both
 def test_a_batch_that_this_program_fails_on_stays_lost(home, target, asked, monkeypatch, additions):
     """CLI-CMD-17, LEDGER-01: the run that failed counted as one that makes good for those before it, and each payment
@@ -166,6 +168,7 @@ def test_what_was_taken_back_is_not_made_again_by_itself(home, target, asked, ad
     assert set(states(home).values()) == {"undone" if additions else "in_doubt"}
 
 
+@pytest.mark.long
 @pytest.mark.publishes("import_row")
 def test_status_counts_what_was_taken_back_as_the_tables_do_also_where_the_decision_is_lost(
     home, asked, chartferry, monkeypatch
@@ -239,6 +242,7 @@ def test_what_changes_an_earlier_batch_is_set_aside_again(home, target, asked, a
     assert amounts(target) == [1.0, 3.0]
 
 
+@pytest.mark.alike
 @pytest.mark.publishes("payment_reconciliation")
 @pytest.mark.parametrize("refused", ["1.00", "9.00"], ids=["the first was refused", "the second was set aside"])
 def test_of_two_amounts_under_a_key_the_one_that_is_there_counts(home, target, asked, refused, monkeypatch):

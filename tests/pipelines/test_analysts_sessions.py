@@ -94,6 +94,7 @@ def publish_more(world: World, number: int) -> int:
     return world.publish().rows["diagnostic_report"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("publications", [1, pytest.param(20, marks=pytest.mark.long)])
 def test_sessions_held_open_through_publications_never_fail_and_a_new_one_sees_the_new_data(
     world: World, publications: int

@@ -338,6 +338,7 @@ def test_settings_that_are_a_link_to_themselves_cannot_be_read(whole: World) -> 
         whole.publish()
 
 
+@pytest.mark.long
 def test_many_responses_to_a_long_form_fit_into_memory(whole: World, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_only(monkeypatch, "answer")
     items = [coded(f"q{at}", "low") for at in range(60)]

@@ -32,6 +32,7 @@ def assert_equal(made: pa.Array, values: list[Any], kind: pa.DataType) -> None:
     assert made.equals(pa.array(values, kind))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("kind", VALUES, ids=str)
 @given(data=st.data())
 def test_columns_are_those_of_pyarrow(kind: pa.DataType, data: st.DataObject) -> None:

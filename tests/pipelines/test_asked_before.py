@@ -53,6 +53,7 @@ def asked_for(target):
     return sorted((len(values) for values in searches if "nobody" not in values[0]), reverse=True)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("make", [payments, lambda *numbers: list(map(task, numbers))], ids=["payments", "tasks"])
 def test_a_second_home_takes_what_is_there_and_sends_the_rest(homes, target, make):
     """LEDGER-01, LEDGER-15: 25 rows a search."""

@@ -195,6 +195,7 @@ def task(number):
     return (number + 1, 1, f"k{number}", "p1", number, f"hash {number}", "p1", None, None, json.dumps(body))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("says", WAYS.values(), ids=list(WAYS))
 def test_what_a_network_doubles_at_once_is_named_one_by_one(home, other, asked, says):
     """TARGET-03, CLI-CMD-17: where two conditional creates at the same time both create; the rest is there once."""

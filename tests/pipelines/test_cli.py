@@ -382,6 +382,7 @@ def test_of_rows_that_their_own_content_rejects_nobody_asks_whether_the_target_h
     assert "nothing was taken" not in out
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(("status", "asked"), [("active", False), ("retired", False), (None, True)])
 def test_whether_the_target_has_the_questionnaires_is_asked_where_it_lacks_one(status, asked, chartferry, home, target):
     """A retired one is there."""

@@ -104,6 +104,7 @@ def test_a_file_of_copayments_alone_waits_until_a_person_confirms_it(home, targe
     assert (asked("import")["exit_code"], len(target.of("PaymentNotice"))) == (0, 39)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("text", "state"),
     [
@@ -181,6 +182,7 @@ def raise_interrupt(*_, **__):
     raise KeyboardInterrupt
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

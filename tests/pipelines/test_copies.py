@@ -102,6 +102,7 @@ def test_of_many_that_ask_a_new_home_for_its_id_all_get_one(tmp_path: Path) -> N
         assert len(set(threads.map(lambda _: deployment_of(tmp_path), range(20)))) == 1
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

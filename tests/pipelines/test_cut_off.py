@@ -69,6 +69,7 @@ def test_rows_of_a_killed_retry_are_open_for_the_next_import(home, target, asked
     assert asked("import")["batches"] == []
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("because", [Unreadable, TargetUnusable])
 def test_rows_of_a_killed_retry_stay_open_if_the_run_that_goes_on_with_them_fails(
     because, home, target, asked, chartferry, monkeypatch, batches
@@ -153,6 +154,7 @@ def test_the_same_file_put_in_again_is_looked_at_whole(home, target, asked, char
     assert len(target.of("PaymentNotice")) == 2
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("again", ["retry", "import"])
 def test_a_killed_retry_is_ended_by_the_next_one_too(home, target, asked, chartferry, monkeypatch, batches, again):
     """CLI-CMD-06"""

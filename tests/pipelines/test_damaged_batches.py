@@ -27,6 +27,7 @@ def damage(path, dice):
             path.write_text(dice.choice(SAID))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("lost", [True, False], ids=["ledger lost", "ledger kept"])
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 40))])
 def test_damaged_files_of_batches_end_no_command_with_a_fault(seed, lost, home, target, asked, chartferry):

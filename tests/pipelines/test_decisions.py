@@ -67,6 +67,7 @@ def test_resolve_looks_up_and_adopts_what_arrived_late(doubt, target, asked, cha
     assert len(target.of("PaymentNotice")) == 2
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("arrives", [False, True])
 def test_a_doubt_of_a_retry_is_open_for_the_next_import(home, target, asked, chartferry, arrives):
     """CLI-CMD-06, LEDGER-10: the batch had ended; an import that says nothing of the doubt would leave it unseen."""
@@ -312,6 +313,7 @@ def test_remap_reads_a_file_whose_rows_were_skipped_before_it_failed(home, targe
     assert asked("import", "--remap")["batches"] == []
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("how", ["import", "retry"])
 def test_a_row_that_remap_set_aside_stays_a_reject_until_somebody_decides(home, target, asked, how):
     """CLI-CMD-18, LEDGER-08: the chart has the content that the feed file read before, not that of the reject."""

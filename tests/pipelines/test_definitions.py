@@ -161,6 +161,7 @@ def test_no_value_of_a_row_reaches_the_event_log(imported: tuple[list[str], dg.E
     assert not [key for key in keys if key in said]
 
 
+@pytest.mark.long
 def test_a_batch_that_runs_again_creates_nothing(
     practice: Practice, imported: tuple[list[str], dg.ExecuteInProcessResult]
 ) -> None:

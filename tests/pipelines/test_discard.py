@@ -68,6 +68,7 @@ def test_a_discard_holds_for_a_key_whose_record_was_taken_back_before(practice):
     assert "discarded by hand" in one(practice.export())
 
 
+@pytest.mark.long
 def test_a_discard_holds_no_longer_once_a_person_has_loaded_the_record_after_all(practice):
     """LEDGER-07: what was taken back since is made anew by a corrected row, as ever."""
     discard_second(practice)
@@ -78,6 +79,7 @@ def test_a_discard_holds_no_longer_once_a_person_has_loaded_the_record_after_all
     assert standing(practice) == ["first", "other"]
 
 
+@pytest.mark.long
 def test_a_discard_holds_for_a_row_in_doubt_that_is_to_be_sent_again(practice):
     """LEDGER-07: the record was never there, whatever its generation."""
     practice.target.additions = False
@@ -127,6 +129,7 @@ def test_status_shows_open_rejects_without_what_they_say(practice):
     assert not re.search("secret|key-1|patient-1", said)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("taken_back", [False, True], ids=["gone", "undone"])
 def test_what_was_loaded_is_loaded_again_though_another_row_of_its_key_was_discarded(practice, taken_back):
     """LEDGER-07, CLI-CMD-18: the discard is of the other row, and the person who loads again knows of it."""

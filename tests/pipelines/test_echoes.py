@@ -26,6 +26,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_an_answer_that_echoes_is_not_told(answer, chartferry, home, target):
     """REPORT-25"""

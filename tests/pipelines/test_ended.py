@@ -116,6 +116,7 @@ def test_one_reject_is_answered_once_whatever_keys_its_corrections_have(practice
     assert amounts(practice) == [1, 2, 2]
 
 
+@pytest.mark.long
 def test_a_second_correction_that_is_wrong_besides_hears_that_its_reject_is_done_with(practice, corrected):
     """LEDGER-07: who mends what else is wrong with it would load the record a second time, and not know."""
     wrong = corrected.replace(b",k2,", b",k2-b,").replace(b",2.00,", b",three,")
@@ -124,6 +125,7 @@ def test_a_second_correction_that_is_wrong_besides_hears_that_its_reject_is_done
     assert b"another record was loaded for the reject that it names" in b"".join(practice.export().values())
 
 
+@pytest.mark.long
 def test_a_correction_that_comes_again_once_its_reject_was_discarded_waits_for_a_person(practice):
     """LEDGER-07: it was refused before, and the target would take it now."""
     practice.take(HEADER + ROWS["k2"].replace("2.00", "two"))
@@ -138,6 +140,7 @@ def test_a_correction_that_comes_again_once_its_reject_was_discarded_waits_for_a
     assert amounts(practice) == []
 
 
+@pytest.mark.long
 def test_a_second_correction_is_set_aside_while_the_first_is_in_doubt(practice):
     """LEDGER-07: the first may be at the target, of whichever patient the second is."""
     practice.target.additions = False
@@ -171,6 +174,7 @@ def in_doubt(practice):
     return arrive
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("practice", [False], ids=["bare"], indirect=True)
 def test_a_second_correction_stays_set_aside_once_the_first_has_come_out_of_doubt(practice, in_doubt):
     """LEDGER-07: it is a reject of its own, which the first does not close and a retry does not load."""
@@ -185,6 +189,7 @@ def test_a_second_correction_stays_set_aside_once_the_first_has_come_out_of_doub
     assert {key: state for key, (state, _) in practice.rejects().items()} == {"k2": "closed", "k2-b": "open"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("practice", [False], ids=["bare"], indirect=True)
 def test_a_correction_is_set_aside_while_its_reject_is_in_doubt_by_a_retry(practice, in_doubt):
     """LEDGER-07: the row itself may be at the target by now."""
@@ -215,6 +220,7 @@ def test_a_row_is_set_aside_while_its_correction_under_another_key_is_in_doubt(p
     assert amounts(practice) == [1, 2]
 
 
+@pytest.mark.long
 def test_a_second_correction_is_not_loaded_by_a_retry_under_a_feed_that_reads_its_key_otherwise(practice, corrected):
     """LEDGER-07: that it is tried again says no more than before."""
     practice.take(corrected.replace(b",k2,", b",k2-b,"), "fixed-too.csv")
@@ -235,6 +241,7 @@ def exported(practice):
     return export.replace(b",two,", b",2.00,")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("practice", [False], ids=["bare"], indirect=True)
 def test_a_correction_is_set_aside_while_the_record_is_in_doubt_from_a_plain_export(practice, exported, in_doubt):
     """LEDGER-07: the source had mended the row, too."""
@@ -265,6 +272,7 @@ def test_a_row_that_was_intended_and_not_sent_is_not_sent_once_its_reject_was_di
     assert counts == [(5, 0, 1)]
 
 
+@pytest.mark.long
 def test_after_an_undo_of_a_wrong_correction_the_right_one_goes_and_no_second_one(practice):
     """LEDGER-07: what was taken back answers nothing."""
     header, row = "task_id,description,status,requester_id\n", "t1,first,odd,d1\n"
@@ -280,6 +288,7 @@ def test_after_an_undo_of_a_wrong_correction_the_right_one_goes_and_no_second_on
     assert standing == ["first"]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(("first", "second"), [("k2", "k2-b"), ("k2-b", "k2"), ("k2-b", "k2-c")])
 def test_a_record_that_was_rejected_in_two_files_is_loaded_once(practice, first, second):
     """LEDGER-07: each complete export has the row that nobody has mended in the source, and each is a reject."""

@@ -68,6 +68,7 @@ def test_a_row_that_names_both_rejects_of_a_record_goes_for_both(practice, two):
     assert {state for state, _ in practice.rejects().values()} == {"closed"}
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("corrected_between", [True, False])
 def test_that_its_key_is_known_does_not_tell_a_row_that_its_reject_in_another_file_was_loaded(
     practice, corrected_between
@@ -101,6 +102,7 @@ def test_a_correction_that_is_still_wrong_stays_its_reject_where_an_earlier_file
     assert amounts(practice) == [1, 2, 3]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("in_one_file", [True, False])
 def test_that_a_record_was_discarded_does_not_tell_a_row_that_it_was_loaded_after_all(practice, in_one_file):
     """LEDGER-07: two later exports have it, each says that it was discarded, and a person puts both in."""
@@ -121,6 +123,7 @@ def test_that_a_record_was_discarded_does_not_tell_a_row_that_it_was_loaded_afte
     assert amounts(practice) == [1, 2, 2]
 
 
+@pytest.mark.long
 def test_of_both_rejects_of_a_record_that_one_file_answers_the_other_is_not_loaded_by_a_retry(practice, two):
     """LEDGER-07: the file answers each under a key of its own."""
     first, second = keyed(two[0], "k2-b"), keyed(two[1], "k2-c")
@@ -131,6 +134,7 @@ def test_of_both_rejects_of_a_record_that_one_file_answers_the_other_is_not_load
     assert amounts(practice) == [1, 2]
 
 
+@pytest.mark.long
 def test_who_exported_a_row_before_its_reject_said_what_is_there_does_not_mean_another_one(practice):
     """LEDGER-07: a retry has found since that a correction from another file was loaded. As exported now, it goes."""
     one = exported_of(practice, "payments-1.csv", WRONG)
@@ -157,6 +161,7 @@ def test_what_was_loaded_since_a_row_was_exported_is_told_first(practice, two):
     assert amounts(practice) == [1, 2, 2]
 
 
+@pytest.mark.long
 def test_a_row_whose_record_was_discarded_and_loaded_elsewhere_says_that_it_was_loaded(practice, two):
     """LEDGER-07: of two rejects one was discarded, and the other corrected."""
     (first, _), *_ = practice.rows("SELECT reject_id, state FROM reject ORDER BY first_seen_at")
@@ -167,6 +172,7 @@ def test_a_row_whose_record_was_discarded_and_loaded_elsewhere_says_that_it_was_
     assert amounts(practice) == [1, 2, 3]
 
 
+@pytest.mark.long
 def test_of_both_rejects_of_a_record_one_goes_beside_a_row_that_is_still_wrong(practice, two):
     """LEDGER-07: of two rows for the one reject, one is wrong; the other and the row for the other reject are not."""
     wrong = two[0].replace(b",k2,", b",k2-c,").splitlines(keepends=True)[1]
@@ -185,6 +191,7 @@ def test_a_row_that_was_wrong_beside_another_for_its_reject_says_that_this_was_l
     assert amounts(practice) == [1, 2]
 
 
+@pytest.mark.long
 def test_a_row_of_the_source_is_set_aside_beside_a_part_of_its_correction(practice, two):
     """LEDGER-07: of two rows for its reject one was loaded, and one is still wrong."""
     head, row = two[0].splitlines(keepends=True)

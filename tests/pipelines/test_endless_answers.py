@@ -80,7 +80,7 @@ WAYS = {
 }
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @pytest.mark.parametrize(("first", "encoding"), [(PLAIN, "identity"), (NAMED, "gzip")], ids=["plain", "packed"])
 @pytest.mark.parametrize("way", WAYS)
 def test_an_answer_that_comes_a_byte_at_a_time_is_late(way: str, first: bytes, encoding: str, server: Any) -> None:
@@ -103,6 +103,7 @@ HEADS = {
 }
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", HEADS)
 def test_an_answer_whose_head_comes_a_byte_at_a_time_is_late(name: str, server: Any) -> None:
     """LEDGER-11: the time begins with the request."""

@@ -31,6 +31,7 @@ def states(address):
         return [row["state"] for row in ledger.batches()]
 
 
+@pytest.mark.alike
 def test_a_batch_that_another_process_opens_while_its_run_ends_stays_open(home, target, asked, monkeypatch, address):
     """LEDGER-10: it waits until the end is written, which was found out before."""
 

@@ -114,6 +114,7 @@ def test_every_other_record_of_the_export_has_its_fate(home, target, asked):
     assert discarded["stage"] == "map"
 
 
+@pytest.mark.long
 def test_a_discard_and_its_reason_are_told(imported, asked, chartferry):
     """EVID-01"""
     [reject] = asked("evidence")["set_aside"]["listed"]
@@ -172,6 +173,7 @@ def test_a_file_that_could_not_be_read_is_named(imported, home, asked, chartferr
     assert f"{failed['batch_id']}</span>: its file could not be read" in Path(found["page"]).read_text()
 
 
+@pytest.mark.long
 def test_a_file_that_failed_once_its_records_were_at_the_target_is_said_to_be_counted(
     home, asked, chartferry, monkeypatch
 ):
@@ -216,6 +218,7 @@ def test_of_many_differences_some_of_each_kind_are_listed_and_how_many_more_ther
     assert '<li class="id">and 3 more gone</li>' in Path(found["page"]).read_text()
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("left", [(), ("sha256", "run-1")], ids=["nothing", "its runs"])
 def test_a_file_that_nobody_purged_and_that_is_gone_is_named(imported, home, asked, left):
     """EVID-01: as after a restore without the folder of batches."""
@@ -260,6 +263,7 @@ def test_the_sample_is_repeated_by_its_seed_and_shows_both_sides(home, target, a
     assert len(seeds) == 2
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("backwards", [False, True])
 def test_the_sample_has_what_the_newest_of_two_runs_of_one_number_sent(home, chartferry, asked, monkeypatch, backwards):
     """EVID-01, LEDGER-08: a run that was killed before it had read its file, then the ledger is lost."""
@@ -364,6 +368,7 @@ def test_there_is_nothing_to_give_evidence_of(more, home, asked, chartferry):
     assert not (home / "evidence").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("period", "paid"),
     [

@@ -71,8 +71,7 @@ def test_a_standby_that_has_every_commit_goes_on(
         assert asked("verify")["differences"] == []
 
 
-@pytest.mark.crossed
-@pytest.mark.on_both
+@pytest.mark.alike
 @ADDITIONS
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(

@@ -124,6 +124,7 @@ def test_scores_of_former_answers_stay_as_they_were(world: World) -> None:
     assert [world.rows(f"SELECT a1, a2 FROM {each}") for each in tables] == [[("low", "low")]] * 5
 
 
+@pytest.mark.long
 def test_a_score_of_a_file_keeps_former_answers_where_a_question_that_it_counts_was_taken_away(world: World) -> None:
     (world.home / "scores").mkdir()
     rule = 'name = "Own"\nquestionnaires = ["Mood"]\nquestions = ["a1", "a2"]\n[values]\nlow = 3\n'
@@ -146,6 +147,7 @@ def test_the_name_of_a_content_stays_the_same(world: World) -> None:
     assert name_of(OLD) == "ea6c719d1fd6"
 
 
+@pytest.mark.long
 def test_a_form_that_came_back_is_the_form_that_it_was(world: World) -> None:
     """And what a kill left twice is there once."""
     carry_over(world, "QuestionnaireResponse", {"r1": (START, answers("a1", "a2"))})
@@ -160,6 +162,7 @@ def test_a_form_that_came_back_is_the_form_that_it_was(world: World) -> None:
     assert world.rows("SELECT questionnaire_id FROM questionnaire_response") == [("q1",)]
 
 
+@pytest.mark.long
 def test_a_former_form_keeps_its_number_whatever_comes_back(world: World) -> None:
     """OLD is the first form, NEW the second, whichever of them is there."""
     world.read()

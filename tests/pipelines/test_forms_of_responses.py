@@ -49,6 +49,7 @@ def test_a_response_that_names_a_version_is_of_that_version(world: World) -> Non
     assert "1 response names Mood (q1), and which of its versions was answered is not known" in done.remarks[1]
 
 
+@pytest.mark.long
 def test_answers_to_a_form_that_was_gone_and_came_back_as_another_are_of_the_former(world: World) -> None:
     world.read()
     world.responses = [of_others("early", world.time)]
@@ -85,6 +86,7 @@ def test_another_version_of_a_url_that_several_questionnaires_have_is_told(world
     assert done.remarks == [f"response_mood: {told}the answers are in `answer`, and not here."]
 
 
+@pytest.mark.long
 def test_a_url_that_reads_as_another_version_of_a_form_doubles_no_response(
     world: World,
 ) -> None:
@@ -159,6 +161,7 @@ def test_a_response_is_of_the_run_that_made_its_record(world: World) -> None:
     assert of_forms(world) == [("id-r1", "q1~1"), ("id-r2", "q1")]
 
 
+@pytest.mark.long
 def test_a_first_content_that_had_changed_before_it_was_kept_is_not_that_of_the_beginning(world: World) -> None:
     """A home of the version before kept no former content: what came before the second is not known."""
     world.read()

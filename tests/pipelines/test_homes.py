@@ -20,6 +20,7 @@ def test_the_home_is_for_its_owner_only(chartferry, home):
     assert shown == []
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("command", ["status", "rejects export"])
 def test_a_ledger_that_is_made_from_its_journal_is_for_its_owner_only(chartferry, home, command):
     """STATE-HOME-01: also by commands that only look."""

@@ -243,6 +243,7 @@ def test_an_object_that_is_not_given_out_holds_up_no_other_and_is_named(beyond, 
     assert amounts(target) == [1.0, 2.0]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("beyond", ["bucket"], indirect=True)
 @pytest.mark.parametrize("name", ["/payments-1.csv", "./payments-1.csv", "../payments-1.csv"])
 def test_an_object_that_a_program_put_below_no_name_holds_up_no_other_and_is_named(
@@ -262,6 +263,7 @@ def test_an_object_that_a_program_put_below_no_name_holds_up_no_other_and_is_nam
     assert states(asked("import")) == [("payments-6.csv", "finished")]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("beyond", ["bucket"], indirect=True)
 @pytest.mark.parametrize(
     ("name", "shown", "seen"),

@@ -244,6 +244,7 @@ cli.main()
 SAID = "\nchartferry: stopped; the same command goes on where it ended\n"
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("where", "code", "said"), [("the ledger", INTERRUPTED, SAID), ("the end", -signal.SIGINT, "\n")]
 )

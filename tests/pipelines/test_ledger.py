@@ -303,6 +303,7 @@ def test_a_process_of_before_this_machine_started_is_dead_where_the_ledger_is_a_
                 assert bool(waited) is waits
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("minutes", [-5, 5], ids=["behind", "ahead"])
 def test_processes_whose_clocks_are_minutes_apart_keep_their_leases(
     ledger: Ledger, address: str | Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, minutes: int

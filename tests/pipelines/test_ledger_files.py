@@ -28,7 +28,7 @@ def test_a_ledger_from_a_newer_version_is_refused(ledger: Ledger, address: str |
 
 
 @pytest.mark.crossed
-@pytest.mark.parametrize("version", range(1, 9))
+@pytest.mark.parametrize("version", [1, *(pytest.param(each, marks=pytest.mark.long) for each in range(2, 8)), 8])
 def test_a_ledger_of_an_earlier_version_keeps_all_it_knows(
     ledger: Ledger, address: str | Path, clock: Clock, version: int
 ) -> None:

@@ -52,6 +52,7 @@ def test_a_server_that_refuses_is_told_as_that(home, target, chartferry, postgre
     assert (home / "inbox" / "payments.csv").exists()
 
 
+@pytest.mark.long
 def test_a_server_without_locks_is_told_as_that(home, target, chartferry, asked, monkeypatch):
     """SCALE-03, LEDGER-01: also in the middle of a load."""
     payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))

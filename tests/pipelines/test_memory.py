@@ -116,6 +116,7 @@ AN_ARRAY = (
 )
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("name", "parts", "said"),
     [

@@ -150,6 +150,7 @@ def test_a_later_file_waits_behind_a_doubt_of_an_earlier_one(bare, drop, home, a
     ]
 
 
+@pytest.mark.long
 def test_the_old_content_again_leaves_the_changed_one_open(bare, drop, home, asked):
     """LEDGER-17"""
     for name, amount in (("payments-1", "10.00"), ("payments-2", "12.00"), ("payments-3", "10.00")):
@@ -196,6 +197,7 @@ def test_a_payment_that_is_rejected_in_each_export_counts_once(bare, drop, home,
     ]
 
 
+@pytest.mark.long
 def test_a_file_put_in_again_that_waits_has_no_end_until_its_rejects_were_judged(bare, drop, home, asked, chartferry):
     """LEDGER-19"""
     drop("payments-1.csv", "A,p1,10.00,2026-03-01,")
@@ -213,6 +215,7 @@ def test_a_file_put_in_again_that_waits_has_no_end_until_its_rejects_were_judged
     assert published(home, "SELECT state FROM reject") == [("open",)]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(("rows", "is_named"), [(1_000, False), (1_001, True)])
 def test_a_sum_that_no_table_can_hold_is_named_in_the_summary(rows, is_named, home, chartferry):
     """REPORT-18: each amount alone can be read, and none can be paid."""

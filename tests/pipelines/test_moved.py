@@ -56,6 +56,7 @@ def test_a_resource_that_is_shown_twice_is_one_and_what_is_there_twice_is_counte
     assert len(target.of("Task")) == 4
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("reuse", [False, True], ids=["new ids", "ids of others"])
 def test_undo_takes_back_what_moved_under_its_new_id(reuse, batch, target, asked):
     """CLI-CMD-10: nothing is said to be taken back that was not."""
@@ -84,7 +85,7 @@ def test_what_has_a_records_id_without_its_identifier_is_never_changed(batch, ta
     assert "2 to be loaded anew" in err
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @pytest.mark.parametrize("reuse", [False, True], ids=["new ids", "ids of others"])
 @pytest.mark.parametrize("sweep", [False, True], ids=["each", "sweep"])
 def test_again_follows_what_moved_to_ids_of_others(reuse, sweep, batch, target, chartferry, monkeypatch):
@@ -97,6 +98,7 @@ def test_again_follows_what_moved_to_ids_of_others(reuse, sweep, batch, target, 
     assert (target.writes, len(target.of("Task"))) == (writes, 3)
 
 
+@pytest.mark.long
 @pytest.mark.then_published
 def test_an_undo_that_was_cut_off_before_a_move_is_no_reason_to_load_anew(batch, target, chartferry, monkeypatch):
     """CLI-CMD-10, CLI-CMD-18"""

@@ -115,6 +115,7 @@ def pages_of(target: Changing, at_once: int) -> Iterator[dict[str, Any]]:
     return target.client().pages("DiagnosticReport", wishes=LARGE if at_once else {}, at_once=at_once)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("at_once", AT_ONCE)
 def test_what_was_there_all_along_is_read_or_the_read_is_not_whole(at_once: int) -> None:
     complete = 0

@@ -147,6 +147,7 @@ def test_a_failed_file_needs_a_look_until_its_records_are_answered_or_its_rows_p
     assert [row[2] for row in shown.table("Files")[1:]] == ["loaded", "loaded", "loaded", answered, answered, ""]
 
 
+@pytest.mark.long
 def test_a_file_of_which_a_later_try_took_records_is_not_told_as_not_loaded(world: World) -> None:
     """STATE-HOME-04"""
     two = [payment("k2", 2, 1000), payment("k3", 3, 2000)]
@@ -225,6 +226,7 @@ def test_every_problem_of_now_is_told_with_what_to_do(paid: tuple[World, str]) -
     ]
 
 
+@pytest.mark.long
 def test_words_of_a_target_are_shown_once_records_of_five_patients_share_them(world: World) -> None:
     """STATE-HOME-04: they may name a person, of whom there may be many records."""
     said = [f"Patient/p-{n} is not known to Dr. Lee, balance {n}0.50" for n in range(9)]
@@ -246,6 +248,7 @@ def test_a_target_s_own_code_is_no_name_on_the_page(world: World) -> None:
     assert [row[:2] for row in shown.table("Records set aside")[1:]] == [["another code", "6"], ["code-invalid", "1"]]
 
 
+@pytest.mark.long
 def test_one_absurd_amount_is_left_out_of_the_sums_and_told_by_its_rule_with_what_to_do(world: World) -> None:
     """STATE-HOME-04: a rule has its words and an example."""
     import_payments(world)

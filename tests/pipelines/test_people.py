@@ -159,6 +159,7 @@ def test_a_value_that_the_target_refuses_is_a_fault_of_its_row(home, other, aske
     assert reasons(home) == ["the target refuses to search for this identifier: look at the value"]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("fields", "former", "why"),
     [

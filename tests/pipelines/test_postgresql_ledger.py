@@ -172,6 +172,7 @@ def test_records_that_share_a_note_are_found_by_patient_and_day(ledger_url):
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bare", [False, True], ids=["with additions", "bare"])
 def test_responses_of_a_patient_and_day_share_a_note_over_files_a_lost_ledger_and_an_undo(
     home, asked, tmp_path, monkeypatch, postgres, ledger_url, bare
@@ -212,6 +213,7 @@ def store(home, tmp_path, monkeypatch, postgres):
         yield store
 
 
+@pytest.mark.long
 @pytest.mark.publishes("import_row", "reject")
 def test_a_service_over_a_postgresql_store_does_with_every_row_what_was_rehearsed(home, asked, store, monkeypatch):
     """STATE-HOME-02, CLI-CMD-01: rehearsed on the reference data that it was given, then on its store; to the cent."""
@@ -468,6 +470,7 @@ def test_a_reject_is_discarded_by_one_of_two(rejected, monkeypatch):
     assert [each["user"] for each in ledger.decisions()] == ["a"]
 
 
+@pytest.mark.long
 def test_a_correction_that_is_still_wrong_is_a_reject_of_its_own_where_another_is_discarded(rejected, monkeypatch):
     """SCALE-03, CLI-CMD-05: else nothing would be open, and the correction be lost unseen."""
     ledger, name = rejected
@@ -481,6 +484,7 @@ def test_a_correction_that_is_still_wrong_is_a_reject_of_its_own_where_another_i
     assert (said, own == name, state_of(ledger, name), state_of(ledger, own)) == ({}, False, "discarded", "open")
 
 
+@pytest.mark.long
 def test_a_reject_that_is_settled_stays_as_the_first_of_two_left_it(rejected, monkeypatch):
     """SCALE-03: what was refused is open, and a discard of it comes after that."""
     ledger, name = rejected

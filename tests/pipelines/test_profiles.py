@@ -155,6 +155,7 @@ def test_a_payment_that_the_target_refuses_is_no_part_of_the_balance(home, other
     assert asked("import")["totals"].get("created", 0) == 0
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("says", [SAYS, ["conditional", "identifier"]], ids=["transactions", "one by one"])
 def test_a_smaller_payment_waits_behind_one_that_waits_for_the_answers_to_others(home, other, asked, says):
     """TARGET-04: as at a target that keeps balances. Else it would take what the one before it is to be paid from."""
@@ -169,6 +170,7 @@ def test_a_smaller_payment_waits_behind_one_that_waits_for_the_answers_to_others
     assert asked("import")["totals"].get("created", 0) == 0
 
 
+@pytest.mark.long
 def test_a_run_that_goes_on_and_the_next_file_find_the_balances_of_a_run_that_was_not_stopped(home, other, asked):
     """TARGET-04: they are read anew, with what the ledger knows as made; what has no outcome yet holds its lane."""
     profile(home, "balances = true\n")
@@ -260,7 +262,7 @@ def test_a_member_is_written_as_bodies_are():
     assert member("payment", {"display": "Kasse ä"}) == '"payment":{"display":"Kasse ä"}'
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @pytest.mark.parametrize("says", [["identifier"], ["conditional", "identifier"], SAYS])
 @pytest.mark.parametrize("named", [False, True], ids=["no profile", "a profile"])
 def test_a_server_of_another_make_that_says_it_is_busy_may_have_made_the_row(home, other, asked, says, named):
@@ -278,7 +280,7 @@ def test_a_server_of_another_make_that_says_it_is_busy_may_have_made_the_row(hom
     assert asked("verify")["exit_code"] == 0
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @pytest.mark.parametrize("fault", ["lost_before", "lost_after"])
 @pytest.mark.parametrize("known", [False, True], ids=["the first rows", "later rows"])
 def test_a_server_that_keeps_no_identifier_is_not_taken_at_its_word_that_a_row_is_absent(

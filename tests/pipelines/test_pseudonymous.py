@@ -172,6 +172,7 @@ def test_a_study_has_a_folder_of_its_own(world: World, monkeypatch: pytest.Monke
     assert {path.name for path in world.home.glob("pseudonymous*")} == {"pseudonymous-first-1"}
 
 
+@pytest.mark.long
 def test_what_somebody_wrote_into_the_file_is_not_in_the_next_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +293,7 @@ def of_view(world: World, *columns: dict[str, Any]) -> None:
     path.write_text(json.dumps(view | {"select": [{"column": list(columns)}]}))
 
 
+@pytest.mark.long
 def test_of_a_view_without_kinds_nothing_is_shown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """REPORT-30: what nobody has thought about stays here."""
     publish_only(monkeypatch)

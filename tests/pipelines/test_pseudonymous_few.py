@@ -51,6 +51,7 @@ def test_small_cells_and_those_that_would_tell_of_them_are_left_out(
     assert (asked["responses"], asked["answered"], asked["answered_percent"]) == (55, 55, 100)
 
 
+@pytest.mark.long
 def test_a_part_that_is_small_or_leaves_few_is_empty(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """REPORT-30: of 25 responses two leave the question out."""
     publish_only(monkeypatch, "answer_by_question")

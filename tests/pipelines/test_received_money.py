@@ -77,6 +77,7 @@ def unanswered(home):
     return [number for (number,) in published(home, "SELECT unanswered FROM import_batch ORDER BY received_at")]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", ["payments-1.csv", "payments-2.csv"])
 def test_wrong_amounts_of_a_stopped_file_count_until_a_later_file_has_their_keys(name, home, night):
     """REPORT-24: at first as not sent."""
@@ -108,6 +109,7 @@ def test_a_good_file_of_its_name_hides_no_payment_of_a_stopped_one(home, night, 
     assert payments(home)[0] == ("k1", "1.00", "created")
 
 
+@pytest.mark.long
 def test_a_stopped_file_that_comes_again_is_answered_by_no_file_that_came_in_between(home, night, monkeypatch):
     """REPORT-24: the import refused it whole, and nothing was said to be broken. Lines are staged a few at once."""
     given = Mock(wraps=arrow.table_of_rows)
@@ -125,6 +127,7 @@ def test_a_stopped_file_that_comes_again_is_answered_by_no_file_that_came_in_bet
     assert set(staged) == {1, 2}
 
 
+@pytest.mark.long
 def test_a_corrected_file_that_names_a_payment_otherwise_leaves_it_to_a_person(home, night, chartferry):
     """REPORT-24"""
     [stopped] = night("payments.csv", row("k1", "1.00"), row("k2", "30.00"), total="4.00")["batches"]
@@ -149,6 +152,7 @@ def test_retention_keeps_a_file_that_was_not_loaded_until_its_payments_are_answe
             night("payments.csv", row("k1", "1.00"), row("k2", "1.00"))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("at_once", [unanswered_records.OUTCOMES_A_QUERY, 1])
 def test_what_a_stopped_file_says_wrongly_of_known_payments_is_answered_by_the_next_export_of_all(
     home, night, monkeypatch, at_once
@@ -196,6 +200,7 @@ def test_a_payment_of_two_stopped_files_counts_as_the_newer_has_it(home, night):
     assert payments(home) == [("k1", "2.00", "not sent")]
 
 
+@pytest.mark.long
 def test_what_a_stopped_file_says_of_an_older_payment_is_not_sent(home, night):
     """REPORT-24: the payment itself stays as it is."""
     night("payments-1.csv", row("k1", "1.00"))
@@ -203,6 +208,7 @@ def test_what_a_stopped_file_says_of_an_older_payment_is_not_sent(home, night):
     assert payments(home) == [("k1", "1.00", "created"), ("k1", "2.00", "not sent")]
 
 
+@pytest.mark.long
 def test_a_payment_that_is_set_aside_each_night_counts_as_the_newest_file_has_it(home, night):
     """REPORT-18: without a key it is known by what it says, and as many count as one file has alike."""
     keyless = [row("", "7.00"), row("", "7.00"), row("", "8.00")]
@@ -220,6 +226,7 @@ def test_a_payment_that_is_set_aside_each_night_counts_as_the_newest_file_has_it
     assert payments(home)[:2] == [("k2", "14.00", "refused"), ("k2", "15.00", "refused")]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("key", ["k1", ""], ids=["keyed", "keyless"])
 def test_a_payment_that_was_set_aside_twice_and_is_corrected_counts_once(home, night, chartferry, key):
     """REPORT-18: its older appearance does not come back."""
@@ -302,6 +309,7 @@ def test_a_resource_may_say_a_day_that_no_table_has(home, asked):
     assert published(home, "SELECT count(*), max(paid_on)::VARCHAR FROM payment") == [(4, DAY)]
 
 
+@pytest.mark.long
 def test_a_payment_that_was_created_and_comes_again_with_a_day_that_is_none_counts_once(home, night):
     """REPORT-24: its key, patient and amount say what it is; with another amount it is told beside."""
     night("payments-1.csv", row("k1", "1.00"), row("k2", "2.00"))

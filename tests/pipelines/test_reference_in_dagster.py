@@ -106,6 +106,7 @@ def test_what_was_loaded_since_a_backup_is_loaded_again_after_the_store_was_put_
         assert looks_new(practice.home) == []
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", ["", "Care Plan", pytest.param("Patient  ", marks=pytest.mark.long)])
 def test_a_record_without_a_readable_type_is_refused_with_file_and_line_and_imports_go_on(
     tmp_path: Path, name: str
@@ -129,6 +130,7 @@ def test_a_record_without_a_readable_type_is_refused_with_file_and_line_and_impo
         assert [request.job_name for request in practice.tick("inbox").run_requests or ()] == ["import_payments"]
 
 
+@pytest.mark.long
 def test_a_file_that_holds_no_reference_data_is_refused_and_holds_up_no_other(tmp_path: Path) -> None:
     with empty_home(tmp_path) as practice:
         (practice.home / "reference" / "good.ndjson").write_text(json.dumps(PATIENT) + "\n")

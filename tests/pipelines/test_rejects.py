@@ -126,6 +126,7 @@ def comes_back_unchanged(practice, files, known_width):
     assert len(exported) == len(files)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("text", ["two\nlines", ",two\nlines"])
 def test_a_quote_left_open_in_one_correction_takes_nothing_of_the_next(text, practice):
     """CLI-CMD-05, FEED-FILE-02: a line that begins with the id of a reject is a row of its own."""

@@ -85,6 +85,7 @@ def rekeyed(home, feed="till"):
     file.write_text(text)
 
 
+@pytest.mark.long
 def test_a_longer_export_is_stopped_once_the_feed_makes_other_keys(till, home, target, asked):
     """LEDGER-02: also when a file of new rows came first. With the key that it had, the feed goes on."""
     till("till", range(1, 9))
@@ -159,6 +160,7 @@ def test_two_sources_that_count_alike_are_two(till, target, asked):
     assert asked("import")["totals"]["created"] == 3
 
 
+@pytest.mark.long
 def test_a_line_that_is_known_under_another_key_by_now_counts_once(home, target, asked):
     """LEDGER-02: it keeps the outcome that it had."""
     target.additions = False
@@ -239,6 +241,7 @@ def test_two_equal_payments_are_not_both_known_by_one(home, target, asked):
     assert asked("import")["totals"]["created"] == 2
 
 
+@pytest.mark.long
 def test_what_another_importer_made_of_the_same_rows_meanwhile_stops_no_file(home, target, asked, monkeypatch):
     """LEDGER-02, LEDGER-10: their keys were new when they were looked up, and their content was known just after."""
     head = "payment_id,patient_id,amount,paid_on\n"

@@ -155,6 +155,7 @@ def test_without_the_broken_file_all_reports_are_published(newer: World, only: C
     assert newer.publish().rows["diagnostic_report"] == 7
 
 
+@pytest.mark.long
 def test_the_worked_queries_run_as_they_stand_where_there_are_only_payments_and_reports(world: World) -> None:
     """REPORT-03"""
     import_payments(world)

@@ -163,6 +163,7 @@ def test_responses_are_read_whole_once_a_day_and_in_between_as_they_change(world
     assert world.rows("SELECT resource_id FROM questionnaire_response") == [("c",)]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("few")
 def test_a_target_that_cannot_be_asked_for_changes_is_read_once_a_day(world: World) -> None:
     world.responses = [response("a")]

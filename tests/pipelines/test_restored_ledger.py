@@ -167,6 +167,7 @@ def test_a_command_moves_no_number_that_another_process_has_taken_and_not_commit
     assert all(was < now for was, now in zip(before, after, strict=True))
 
 
+@pytest.mark.long
 def test_a_decision_by_hand_is_put_behind_what_the_copies_have(machines, target, yesterday):
     """LEDGER-20: a command without a target takes them up too, before it writes."""
     imported(machines, "one", FIRST)

@@ -129,6 +129,7 @@ def test_a_target_that_refuses_so_many_ids_is_asked_for_fewer(world: World) -> N
         sweep_results(deaf, world.home, TARGET)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "fails", [NotDone(Reply(413)), pytest.param(Unknown("HTTP 414"), marks=pytest.mark.long), Late("ReadTimeout")]
 )
@@ -273,7 +274,7 @@ FAULTS: list[Exception | str] = [
 ]
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @pytest.mark.parametrize("at", [1, 3])
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_a_target_that_fails_when_it_includes_is_read_without(fault: Exception | str, at: int, world: World) -> None:
@@ -299,6 +300,7 @@ def test_a_target_that_fails_without_results_too_is_not_asked_a_third_time(world
     assert [params for _, params in target.asked] == [{"_include": INCLUDE}, None]
 
 
+@pytest.mark.long
 def test_a_result_that_a_report_names_by_version_is_read_as_it_is_now(world: World) -> None:
     """REPORT-01: what comes with the report is the version that it names."""
 

@@ -33,6 +33,7 @@ def another_before(monkeypatch, point, does):
     monkeypatch.setattr(f"{module}.{name}", called)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("point", POINTS)
 def test_refused_rows_go_once_and_what_is_wrong_still_stays_open(practice, monkeypatch, point):
     """CLI-CMD-06, LEDGER-01"""
@@ -53,6 +54,7 @@ def test_refused_rows_go_once_and_what_is_wrong_still_stays_open(practice, monke
     assert practice.run("verify")[0] == 0
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("point", POINTS)
 def test_what_was_taken_back_is_loaded_once(practice, monkeypatch, point):
     """CLI-CMD-06, LEDGER-18"""

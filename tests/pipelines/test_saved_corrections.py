@@ -58,6 +58,7 @@ def saved(rows, delimiter, encoding):
     return text.getvalue().encode(encoding)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("delimiter", "encoding"), [(";", "cp1252"), (",", "utf-8-sig"), ("\t", "utf-16"), ("|", "utf-8-sig")]
 )

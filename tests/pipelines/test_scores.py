@@ -100,6 +100,7 @@ DRINKS: tuple[tuple[dict[str, str | float], tuple[Any, ...]], ...] = (
 )
 
 
+@pytest.mark.long
 def test_who_never_drinks_is_asked_nothing_more(world: World) -> None:
     codes = ("LA6270-8", "LA18926-8", "LA18927-6", "LA18929-2", "LA15694-5", "LA18932-6", "LA18933-4", "LA18934-2")
     world.questionnaires = [panel("AUDIT-C", *codes)]
@@ -146,6 +147,7 @@ def test_a_conditional_question_is_left_out_only_without_an_answer(world: World)
     ]
 
 
+@pytest.mark.long
 def test_an_option_that_stands_there_twice_counts_once(world: World) -> None:
     """One that declares two values counts for none."""
     options = [option("x", 1), option("y", 2), option("x", 1), option("z", 3), option("z", 4), option("z", 3)]
@@ -361,6 +363,7 @@ def test_two_files_of_one_score_are_named(world: World) -> None:
         world.publish()
 
 
+@pytest.mark.long
 def test_options_without_a_system_count(world: World) -> None:
     options = [option("no", 0), option("yes", 2.5)]
     for each in options:

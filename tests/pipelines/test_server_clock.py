@@ -99,6 +99,7 @@ def off_by_an_hour(request: pytest.FixtureRequest, url: str, home: Path, monkeyp
     return url
 
 
+@pytest.mark.alike
 def test_what_failed_is_told_and_what_was_mended_is_not(
     off_by_an_hour: str, home: Path, target: FakeTarget, asked: Any
 ) -> None:

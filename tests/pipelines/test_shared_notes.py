@@ -200,6 +200,7 @@ class Killed(BaseException):
     pass
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("after", [1, 2, 3])
 def test_an_end_between_the_first_and_the_others_leaves_one_note(work, monkeypatch, after):
     """LEDGER-01: the importer ends after some writes, before the ledger knows of them."""

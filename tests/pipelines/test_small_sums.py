@@ -54,6 +54,7 @@ def test_a_sum_or_a_difference_of_few_amounts_is_not_told(amounts, accepted, cre
     assert told(amounts, accepted, created) == shown
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("amounts", [1, 5])
 def test_rejects_with_an_amount_are_told_from_those_without(amounts, home, chartferry):
     """REPORT-26: where Dagster tells what the command line did."""
@@ -66,6 +67,7 @@ def test_rejects_with_an_amount_are_told_from_those_without(amounts, home, chart
     assert found["loaded"] == {"amount_received"} | ({"amount_accepted", "amount_created"} if amounts == 5 else set())
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("others", "line", "times", "validated", "loaded"),
     [

@@ -42,6 +42,7 @@ def test_an_import_to_the_same_address_spelled_otherwise_sends_nothing_again(hom
     assert len(target.of("PaymentNotice")) == 1
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("moved", [False, True], ids=["at its address", "that moves later"])
 def test_a_target_that_begins_to_show_an_id_is_the_one_that_it_was(home, target, asked, monkeypatch, moved):
     """LEDGER-01: it was known by its address; under its id all of its rows would go there again."""

@@ -197,6 +197,7 @@ def test_three_spellings_in_one_file_are_one_payment(home, target, asked):
     assert len(target.of("PaymentNotice")) == 1
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("plain", "first"),
     [("AB 17", "AB\u00a017"), ("AB 17", "AB\u200d 17"), ("R1", '="R1"'), ("R1", '"R1"'), (f"a{UUID}", f'a"{UUID}"')],

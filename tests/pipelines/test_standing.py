@@ -51,6 +51,7 @@ def there(target):
 # -- what closes a reject
 
 
+@pytest.mark.long
 @pytest.mark.publishes("payment_reconciliation")
 def test_the_old_content_again_closes_no_reject_of_other_content(home, put, asked, chartferry, monkeypatch):
     """LEDGER-17: nobody decided, and nothing was loaded."""
@@ -84,6 +85,7 @@ def test_its_own_content_at_the_target_closes_a_reject(home, target, put, asked)
     assert rejects(home) == [("x1", "closed")]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("changed", ["update", "reject"])
 def test_a_change_that_is_made_closes_the_reject_of_an_earlier_one(home, target, put, asked, changed):
     """LEDGER-17"""
@@ -105,6 +107,7 @@ def test_a_change_that_is_made_closes_the_reject_of_an_earlier_one(home, target,
         assert rejects(home) == [("t1", "open"), ("t1", "open")]
 
 
+@pytest.mark.long
 def test_an_earlier_file_that_goes_on_late_closes_no_reject_of_a_later_one(home, put, asked, chartferry):
     """LEDGER-17: only a later record of the key does."""
     put("payments-1.csv", pay("x1", "nothing"))
@@ -147,6 +150,7 @@ def as_zst(content):
 PACKED = {"csv": lambda content: content, "csv.gz": gzip.compress, "csv.zst": as_zst, "zip": zipped}
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(("first", "again"), [("csv", "csv.gz"), ("csv.gz", "csv"), ("csv.zst", "zip")])
 def test_a_file_that_comes_again_is_the_older_one_however_it_is_packed(first, again, home, target, put, asked):
     """LEDGER-08: exports that were packed once they were old took back what newer ones had said."""
@@ -252,6 +256,7 @@ def test_a_nightly_full_export_does_not_revive_what_a_person_took_back(undone, h
     assert asked("verify")["exit_code"] == 0
 
 
+@pytest.mark.alike
 @pytest.mark.publishes("reject")
 @pytest.mark.parametrize("key", ["t1", "t2"], ids=["its key", "another key"])
 def test_a_reject_is_open_again_once_its_correction_was_taken_back(
@@ -284,6 +289,7 @@ def test_a_reject_is_open_again_once_its_correction_was_taken_back(
     assert there(target) == ["mended in the source"]
 
 
+@pytest.mark.long
 def test_a_reject_is_closed_again_once_its_correction_is_loaded_again(home, target, put, asked, chartferry):
     """LEDGER-17, LEDGER-18"""
     put("tasks-1.csv", "t1,p1,call,odd,a")

@@ -161,6 +161,7 @@ def test_a_machine_goes_on_with_what_another_left(machines, target):
     assert machines.asked("six", "verify")["differences"] == []
 
 
+@pytest.mark.long
 def test_two_machines_that_take_in_the_same_bytes_have_one_batch(machines, target):
     """SCALE-03: under the name that came last, once; of a third machine nothing is asked but ledger and store."""
     machines.put("one", file="payments-1.csv")
@@ -211,6 +212,7 @@ def test_a_purge_that_the_store_did_not_carry_out_is_done_by_the_next(machines, 
     assert not has_rows(store, batch)
 
 
+@pytest.mark.long
 def test_retention_purges_what_lies_at_the_store_alone(machines, target, monkeypatch):
     """SCALE-03"""
     machines.put("one", ROWS.partition("k3")[0])
@@ -280,6 +282,7 @@ def test_a_ledger_is_made_again_from_the_copies_of_its_journal_at_the_store(mach
     assert amounts(target) == [1.0, 2.0, 4.0, 5.0]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("machines", ["bucket"], indirect=True)
 @pytest.mark.parametrize(
     ("wrong", "said"),
@@ -360,6 +363,7 @@ def test_a_bucket_that_lists_late_hides_no_batch_that_the_ledger_knows(machines,
     assert len(machines.asked("two", "doubts", "resolve")["left"]) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("machines", ["bucket"], indirect=True)
 def test_a_slow_store_keeps_batches(machines, target, bucket):
     """SCALE-03"""

@@ -27,6 +27,7 @@ FOLDER = pytest.mark.parametrize("machines", ["folder"], indirect=True)
 PAID = ROWS.partition("k3")[0]
 
 
+@pytest.mark.long
 @FOLDER
 def test_what_writers_left_beside_entries_and_copies_of_the_journal_is_passed_over(machines, target):
     """SCALE-03: halves of a copy that was killed, and what people put there."""
@@ -119,6 +120,7 @@ def test_rows_of_a_run_without_a_file_are_no_purged_batch(place, tmp_path):
     assert not has_rows(store_at(place), "payments-1")
 
 
+@pytest.mark.long
 def test_what_was_put_just_after_a_purge_goes_with_the_next(machines, target, tmp_path):
     """SCALE-03: the machine that put it was killed before the entry that names it."""
     machines.put("one", PAID)
@@ -183,6 +185,7 @@ def test_dagster_names_a_file_that_another_machine_took_in(machines, target):
         assert file_of(batch, place, log) is None
 
 
+@pytest.mark.long
 @FOLDER
 def test_what_names_the_lines_of_others_is_brought_with_their_rows(machines, target, monkeypatch):
     """SCALE-03"""
@@ -272,8 +275,8 @@ def out_of_reach(*_: object) -> None:
     raise BatchesUnusable("the batches are out of reach")
 
 
+@pytest.mark.alike
 @FOLDER
-@pytest.mark.crossed
 @pytest.mark.parametrize("damage", ["changed", "gone"])
 @pytest.mark.parametrize("name", ["payments.csv", "payments-2.csv"])
 def test_the_same_file_mends_what_is_damaged_at_the_store(machines, target, damage, name):
@@ -312,6 +315,7 @@ def test_control_totals_stay_where_the_same_bytes_come_to_two_machines_at_once(p
         assert received.path_in_batch.name == "b.csv"
 
 
+@pytest.mark.long
 @FOLDER
 def test_a_run_is_of_the_name_that_its_machine_took(machines, target, monkeypatch):
     """SCALE-03: two machines take the same bytes at once: the later one has found none at the store. The first one told

@@ -99,6 +99,7 @@ def goes_on(machines: Machines, target, step: int, after: bool) -> bool:
     return killed
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("machines", ["folder"], indirect=True)
 @pytest.mark.parametrize("step", [3, 12])
 def test_whoever_is_killed_at_a_write_another_machine_finishes(machines, target, step):

@@ -12,6 +12,7 @@ from pipelines.feeds.files.catalog import load_feeds
 from pipelines.loading.book import Book
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("by_force", [False, True], ids=["in order", "by force"])
 def test_a_run_that_is_terminated_in_the_middle_of_its_load_sends_no_more(home, target, monkeypatch, by_force):
     """Dagster alone takes an interrupt for a reason to make the step again."""

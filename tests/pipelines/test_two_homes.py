@@ -21,7 +21,7 @@ def offered(request, target):
     target.additions, target.promised = request.param is None, request.param
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @pytest.mark.parametrize("kind", FILES)
 def test_what_a_home_loads_again_after_a_restore_is_found_by_another(home, target, asked, capsys, kind):
     """LEDGER-01, LEDGER-15: its name is the one that the other asks for. Where two are there, both say so."""
@@ -46,7 +46,7 @@ def test_what_a_home_loads_again_after_a_restore_is_found_by_another(home, targe
     assert [each["kind"] for each in asked("verify")["differences"]] == ["double"]
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @pytest.mark.parametrize("kind", [kind for kind in FILES if kind != "payments"])
 def test_what_another_home_has_taken_back_is_not_taken_for_there(home, target, asked, capsys, kind):
     """LEDGER-15, CLI-CMD-17: it is said, and made anew under the next key, which both homes then know as one."""
@@ -75,6 +75,7 @@ def test_what_another_home_has_taken_back_is_not_taken_for_there(home, target, a
     assert other("verify")["differences"] == asked("verify")["differences"] == []
 
 
+@pytest.mark.alike
 def test_what_another_home_made_under_its_own_source_is_no_difference(home, target, asked, capsys):
     """CLI-CMD-17: its number is told, also of built-in feeds that this home has not used. What is of a source of this
     home's own is named, though the ledger lost it.

@@ -100,6 +100,7 @@ def test_an_undo_of_payments_takes_none_back_and_says_so(home, target, asked):
     assert (found["exit_code"], found["taken"], found["not_taken"]) == (3, 0, 2)
 
 
+@pytest.mark.long
 @pytest.mark.then_published
 def test_a_batch_is_taken_back_and_loaded_again_a_piece_at_a_time(home, target, asked, chartferry, monkeypatch):
     """CLI-CMD-10, CLI-CMD-18: memory does not grow with the batch; of many rows the first are named, all counted."""
@@ -173,6 +174,7 @@ def test_verify_and_status_name_what_an_undo_that_was_cut_off_may_have_taken_bac
     assert said not in chartferry("status")[1] + chartferry("import")[1]
 
 
+@pytest.mark.long
 def test_what_a_later_file_updated_waits_for_no_undo_that_was_cut_off_before(
     home, target, asked, chartferry, monkeypatch
 ):
@@ -279,6 +281,7 @@ def test_what_an_undo_may_have_taken_back_is_not_said_to_be_there(home, target, 
     assert asked("undo", batch)["taken"] == 2
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("command", [["undo"], ["import", "--again"]])
 def test_what_was_taken_back_and_is_there_again_after_a_restore_is_taken_back_once_more(home, target, asked, command):
     """CLI-CMD-10, CLI-CMD-17, CLI-CMD-18: no command leaves it in the chart beside what is loaded anew."""
@@ -331,6 +334,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 AS_CREATED = "until the next publication the tables have the records as created"
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("failure", "code", "said"),
     [
@@ -356,6 +360,7 @@ def test_what_was_taken_back_is_said_where_the_publication_fails_and_the_next_un
     assert states_of(home) == ["undone"]
 
 
+@pytest.mark.long
 @pytest.mark.publishes("import_row")
 def test_an_undo_that_the_target_cut_off_says_when_the_tables_show_what_it_did(
     home, target, asked, chartferry, monkeypatch

@@ -120,6 +120,7 @@ def test_a_file_that_fails_once_all_of_it_is_loaded_is_not_said_to_be_missing_fr
         assert [batch.now for batch in batches_now(tables)] == ["loaded, failed later"]
 
 
+@pytest.mark.long
 @pytest.mark.publishes(*OF_THE_PAGE)
 def test_a_later_file_of_its_name_is_not_taken_for_all_that_was_set_aside(home, chartferry, monkeypatch):
     """The page says of it what the standing check says, also where another try of it failed."""
@@ -144,6 +145,7 @@ def test_memory_that_does_not_suffice_for_a_file_is_told_with_what_to_do(home, c
     assert states() == {"payments-1.csv": "failed", "payments-2.csv": "finished"}
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("error", "code"), [(KeyboardInterrupt, 130), (lambda text: OSError(28, "No space left on device"), 6)]
 )

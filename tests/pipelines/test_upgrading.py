@@ -59,8 +59,9 @@ def older(home, target, asked):
     return make
 
 
+@pytest.mark.alike
 @both
-@pytest.mark.parametrize("lost", ["nothing", "all", "the last day"])
+@pytest.mark.parametrize("lost", ["all", "nothing", "the last day"])
 def test_the_first_start_takes_in_what_the_ledger_lacks(older, home, target, asked, additions, lost):
     """LEDGER-20, CLI-CMD-17"""
     before = older(additions)

@@ -122,6 +122,7 @@ def test_what_another_home_made_under_a_key_is_no_double_of_the_row_that_was_ref
     assert named(asked("verify")) == [("unknown", None, other)]
 
 
+@pytest.mark.long
 def test_a_late_double_of_a_row_without_a_time_is_known_by_that_of_its_first_attempt(home, target, asked):
     """CLI-CMD-17: an equal task of another day is none."""
     target.additions = False
@@ -260,6 +261,7 @@ def test_what_the_target_does_not_have_waits_for_the_next_import(batch, home, ta
     assert asked("verify")["counts"] == ({} if target.additions else {"in doubt": 3})
 
 
+@pytest.mark.long
 def test_an_older_copy_of_the_ledger_sends_nothing_twice(batch, home, target, asked, chartferry):
     """CLI-CMD-17, LEDGER-01: the ledger of yesterday knows the first of two runs of a batch, and of another none."""
     target.lose(only(target, 250)["id"])
@@ -319,6 +321,7 @@ def test_a_lost_ledger_agrees_with_nothing(batch, home, target, asked, chartferr
     assert "ledger and target agree" not in out
 
 
+@pytest.mark.long
 def test_both_lost_a_ledger_and_a_day_of_the_store_come_right_again(batch, home, target, asked):
     """CLI-CMD-17, CLI-CMD-18: nothing is lost, and nothing is there twice."""
     payments(home, ("k4", "p2", "9.00"), name="payments-b.csv")
@@ -399,6 +402,7 @@ def test_of_many_differences_the_first_of_each_kind_are_shown_and_all_are_in_a_f
     assert (asked("verify")["file"], file.exists()) == (None, False)
 
 
+@pytest.mark.long
 def test_what_was_gone_and_is_there_again_in_the_place_of_what_was_loaded_for_it_is_no_difference(batch, target, asked):
     """CLI-CMD-17, CLI-CMD-18: an older store was put back, and then the newer one after all."""
     before, named = dict(target.stored), dict(target.identified)
@@ -427,6 +431,7 @@ def test_what_is_planned_and_was_not_sent_is_named_and_can_be_sent_yet(batch, ho
     assert asked("verify")["counts"] == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch", [False], indirect=True, ids=["bare"])
 def test_a_store_from_before_what_was_loaded_again_twice_has_nothing_twice(batch, target, asked):
     """CLI-CMD-18: without identifiers, each resource that a record had is looked for, if it is of its patient yet."""

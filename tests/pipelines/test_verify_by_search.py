@@ -83,6 +83,7 @@ def test_each_difference_is_found_whichever_way_the_target_is_read(arguments, im
     assert {double, stranger[1].rpartition("/")[2]} <= {each["resource_id"] for each in found["differences"]}
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("arguments", [(), ("--all",)], ids=["asked", "whole"])
 def test_a_task_of_others_that_merely_looks_equal_is_no_double_and_a_payment_is_to_be_explained(
     arguments, imported, theirs, asked
@@ -119,6 +120,7 @@ def test_a_target_that_refuses_what_it_declares_is_read_whole(imported, theirs, 
     assert found["whole"] == {"PaymentNotice": True, "Task": False}
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("arguments", [(), ("--all",)], ids=["asked", "whole"])
 def test_it_says_how_far_it_is(arguments, imported, theirs, chartferry, monkeypatch):
     """CLI-CMD-17: also while it reads one by one what a restored target has lost."""
@@ -137,7 +139,7 @@ def test_no_patient_is_shown(imported, chartferry):
     assert "Patient/" not in json.dumps(chartferry("verify", "--json")[1])
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @pytest.mark.parametrize("arguments", [(), ("--all",)], ids=["asked", "whole"])
 @pytest.mark.parametrize(
     ("kind", "given", "why"),

@@ -83,6 +83,7 @@ def test_a_superseded_response_that_the_target_would_not_take_back_is_named(home
     assert [(each["kind"], each["resource_id"]) for each in found["differences"]] == [("not taken back", old)]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(("copies", "kind"), [(0, "not taken back"), (2, "double")], ids=["no identifier", "several"])
 def test_superseded_responses_that_an_import_leaves_are_named(home, target, asked, copies, kind):
     """CLI-CMD-17, LEDGER-08: as the import says."""
@@ -231,6 +232,7 @@ def restored(home, target, asked):
     return found["batches"][0]["batch_id"], old
 
 
+@pytest.mark.long
 def test_an_update_that_a_restored_store_lost_is_named_and_put_in_again(restored, target, asked, chartferry):
     """CLI-CMD-17, CLI-CMD-18: not for something that the chart changed since, which stays."""
     batch, old = restored

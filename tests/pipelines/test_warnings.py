@@ -66,6 +66,7 @@ def test_a_file_without_warnings_leaves_no_file_of_them(home, asked, few, publis
     assert published(ASKED) == []
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "body",
     [b"PAR1", *(pytest.param(body, marks=pytest.mark.long) for body in (b"", b"\xff" * 80))],

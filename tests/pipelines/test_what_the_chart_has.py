@@ -119,6 +119,7 @@ def test_what_is_gone_from_the_target_is_not_there_while_it_is_sent_anew(world: 
     assert world.rows(OWNER) == []
 
 
+@pytest.mark.long
 def test_a_row_in_doubt_for_which_a_later_file_was_sent_shows_what_that_said(world: Unpublished) -> None:
     """The record keeps the batch and line of the row in doubt."""
     first = carry_over(world, "Task", {"k1": (START, task("d1"))})
@@ -132,6 +133,7 @@ def test_a_row_in_doubt_for_which_a_later_file_was_sent_shows_what_that_said(wor
     assert world.rows(OWNER) == [("id-k1", first, "d2")]
 
 
+@pytest.mark.long
 def test_what_a_changed_feed_reads_shows_once_it_was_sent(world: Unpublished) -> None:
     """The same file came again, by a feed that reads another owner, claim and number: nothing was sent."""
     of_task = carry_over(world, "Task", {"k1": (START, task("d1"))})

@@ -90,6 +90,7 @@ def test_identifiers_of_its_own_go_with_the_importers_where_the_target_keeps_suc
     assert asked("verify")["counts"] == {}
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("bare", [False, True])
 def test_the_bundled_service_takes_resources_with_identifiers(tmp_path, home, drop, asked, monkeypatch, bare):
     """FEED-FILE-05: those that it published in bulk itself have some."""

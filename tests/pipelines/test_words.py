@@ -208,6 +208,7 @@ def test_a_part_that_the_target_shows_no_more_is_noted_as_not_read(home: Path) -
         assert all(each.read_at and each.since > each.read_at for each in unread(folder).values())
 
 
+@pytest.mark.long
 def test_tasks_and_payments_are_not_read_for_views_after_an_import(home: Path) -> None:
     with open_session(home, {}) as session:
         files = [folder_of(home, session.target) / FILES[kind][0] for kind in ("Task", "PaymentNotice")]

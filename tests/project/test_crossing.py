@@ -4,10 +4,11 @@ import random
 from collections import Counter
 from itertools import product
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tests.support.crossing import _cases, _later, covering, every_second, on_one_ground_each
+from tests.support.crossing import _beside_the_first, _cases, _later, covering, every_second, on_one_ground_each
 
 
 @pytest.mark.parametrize("sizes", [(1,), (7,), (2, 2), (300, 2), (2, 11, 3), (1, 5), (40, 40)])
@@ -72,3 +73,9 @@ def test_values_that_come_together_are_one_parameter() -> None:
     ids = [["400-page", "bare"], ["400-nothing", "bare"], ["400-page", "whole"], ["400-nothing", "whole"]]
     tests = [SimpleNamespace(callspec=SimpleNamespace(_idlist=each)) for each in ids]
     assert _cases(tests) == [(0, 0), (1, 0), (0, 1), (1, 1)]  # type: ignore[arg-type]
+
+
+def test_of_cases_that_are_alike_the_first_is_tried_on_whatever_its_file_runs_on() -> None:
+    ids = [["400", "duckdb"], ["400", "postgresql"], ["404", "duckdb"], ["404", "postgresql"]]
+    tests: list[Any] = [SimpleNamespace(nodeid="t[x]", callspec=SimpleNamespace(_idlist=each)) for each in ids]
+    assert list(_beside_the_first(tests)) == tests[2:]

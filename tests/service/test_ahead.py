@@ -239,6 +239,7 @@ def load(service: Service) -> None:
     service.writer.transact(lambda connection: connection.execute(update(CHARGE).values(cents=CHARGE.c.cents + 1)))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("between", [singles, bundle, load])
 def test_a_store_put_back_from_a_copy_takes_nothing_from_a_later_file(
     store: Path,

@@ -61,6 +61,7 @@ def test_other_paths_are_unknown(below: Running, path: str) -> None:
     assert below.client.get(path).status_code == 404
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("base", ["/Task", "/chart", "/auth"])
 def test_a_base_that_is_called_like_a_path_of_the_service_hides_none(tmp_path: Path, base: str) -> None:
     """COMMON-18."""

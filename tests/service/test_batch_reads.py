@@ -113,6 +113,7 @@ def test_an_answer_has_a_bound(tmp_path: Path) -> None:
         assert [answer["response"]["status"] for answer in answers] == [*["200"] * number, "413", "200"]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", ["ifMatch", "ifNoneExist"])
 @pytest.mark.parametrize("value", [1, None, True, ['W/"1"'], {"a": "b"}])
 def test_a_condition_that_is_no_string_is_refused(fresh_service: Running, name: str, value: Any) -> None:

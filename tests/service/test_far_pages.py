@@ -33,6 +33,7 @@ def pages(service: Running, query: str) -> list[list[Any]]:
     return [[one["resource"]["id"] for one in page.get("entry", ())] for page in found]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "query",
     [

@@ -47,6 +47,7 @@ def test_other_numbers_are_taken(number: str) -> None:
     assert Answer(valueDecimal=Decimal(number)).valueDecimal == Decimal(number)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("number", TOO_LONG)
 def test_reference_data_with_one_is_refused_by_line(tmp_path: Path, number: str) -> None:
     """REF-LOAD-05"""

@@ -74,6 +74,7 @@ def test_the_bare_interface_shows_none(tmp_path: Path) -> None:
         assert "Observation" not in named
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("page", [1, 2_000])
 def test_a_store_of_the_version_before_shows_what_was_loaded(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: int

@@ -63,6 +63,7 @@ def versions(service: Running, path: str) -> list[str]:
     return shown[::-1]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", ["Front desk", 'Größe "B" \\ 漢字', "Team"])
 def test_a_renamed_group_shows_its_new_name(fresh_service: Running, tmp_path: Path, name: str) -> None:
     """TASK-09, REF-04: in reads, searches and after an update that keeps the group; of that group alone."""

@@ -25,6 +25,7 @@ def free_pid():
         return process.pid
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "text",
     [

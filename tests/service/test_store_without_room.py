@@ -58,6 +58,7 @@ def test_a_server_that_takes_no_more_connections_is_503_until_it_does(postgres: 
         assert total(found.client, "/Task?_count=0") == came[201] + REQUESTS // 2
 
 
+@pytest.mark.long
 def test_a_server_without_locks_is_503_until_it_has_some(tmp_path: Path) -> None:
     """SCALE-01"""
     with running_server() as server, server.database() as url, running(tmp_path, store=url) as found:

@@ -1,8 +1,8 @@
 """What `make test` leaves to `make test-all`, which tries all seeds and all combinations of parameters.
 
-Of tests that are marked `crossed` it tries each value of each parameter; of seeds, one in 32. Of what a whole file
-runs on, such as both databases, a case has one in `make test`, and the file's next case the other, so that a file of
-several cases has both; a case has all of them where it is marked `on_both`.
+Of tests that are marked `crossed` it tries each value of each parameter; of those marked `alike`, their first case; of
+seeds, one in 32. Of what a whole file runs on, such as both databases, a case has one in `make test`, and the file's
+next case the other, so that a file of several cases has both; a case has all of them where it is marked `on_both`.
 """
 
 import itertools
@@ -35,7 +35,9 @@ def every_second(values: Iterable[object], first: int = 0) -> list[Any]:
 def leave_for_long(items: Sequence[pytest.Item]) -> None:
     """Mark as long what `make test` leaves out."""
     for tests in _by_function(items):
-        if SEED in tests[0].callspec.params:
+        if tests[0].get_closest_marker("alike"):
+            _leave(_beside_the_first(tests))
+        elif SEED in tests[0].callspec.params:
             later = _later([test.callspec.params[SEED] for test in tests])
             _leave(test for test in tests if test.callspec.params[SEED] in later)
         elif tests[0].get_closest_marker("crossed"):
@@ -60,6 +62,12 @@ def _later(seeds: Iterable[object]) -> set[object]:
 
 
 Ids = tuple[str, ...]
+
+
+def _beside_the_first(tests: Sequence[pytest.Function]) -> Iterator[pytest.Function]:
+    """Yield the tests that are left out so that a function's first case stays, on all that it runs on."""
+    _, first = _on(tests[0])
+    yield from (test for test in tests if _on(test)[1] != first)
 
 
 def _on(test: pytest.Function) -> tuple[Ids, Ids]:

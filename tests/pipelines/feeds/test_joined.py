@@ -93,6 +93,7 @@ def test_a_second_table_in_either_file_is_rejected_and_a_repeated_header_named(t
     assert "is a title, and the header comes again below it" in str(rejected(found))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("is_second", [False, True])
 def test_a_row_of_a_second_table_keeps_its_partner_and_can_be_put_in_again(is_second, home, target, chartferry):
     """LEDGER-25, CLI-CMD-05: the reject is as it was read, with the columns of both files."""

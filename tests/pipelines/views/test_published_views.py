@@ -231,6 +231,7 @@ def test_items_below_answers_are_rows_too_at_any_depth(world: World, monkeypatch
     ]
 
 
+@pytest.mark.long
 def test_odd_resources_stop_none_of_the_views_that_come_with_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """VIEW-02: a target of another make may show elements of other shapes, several where one belongs, and doubles."""
 
