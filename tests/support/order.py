@@ -1,98 +1,83 @@
 """Which files of tests take longest: they begin first, so that no worker is alone with one at the end."""
 
 _LONGEST = """
-    23 pipelines/test_definitions.py
-    18 pipelines/test_privacy_everything.py
+    23 pipelines/test_received_money.py
+    22 pipelines/test_verify.py
+    19 pipelines/test_page.py
+    19 spec/test_http.py
+    18 pipelines/test_definitions.py
     18 test_import_samples.py
-    17 pipelines/test_received_money.py
-    16 pipelines/test_postgresql_ledger.py
-    16 pipelines/test_verify.py
-    16 spec/test_http.py
-    15 pipelines/test_adopt.py
-    15 pipelines/test_stored_batches_damaged.py
-    14 pipelines/test_evidence.py
-    14 pipelines/test_page.py
-    14 pipelines/test_rehearsal.py
-    14 pipelines/test_report_tables.py
-    14 service/test_failover.py
+    16 pipelines/test_adopt.py
+    16 pipelines/test_evidence.py
+    16 pipelines/test_rehearsal.py
+    14 pipelines/test_postgresql_ledger.py
     13 faults/test_faults.py
-    13 pipelines/test_answers.py
-    13 pipelines/test_own_service.py
-    13 pipelines/test_stored_batches.py
-    13 pipelines/test_undo.py
-    12 pipelines/test_steps.py
-    12 pipelines/views/test_published_views.py
-    11 pipelines/test_former_forms.py
-    11 pipelines/test_privacy.py
-    11 service/test_workers.py
-    10 pipelines/test_decisions.py
-    10 pipelines/test_money_by_command.py
-    10 pipelines/test_reference_in_dagster.py
-    10 pipelines/test_scores.py
-    10 pipelines/test_standing.py
-    10 pipelines/test_verify_by_search.py
-    10 service/hostile/test_bodies.py
-    9 pipelines/test_bad_targets.py
-    9 pipelines/test_command_line_in_dagster.py
-    9 pipelines/test_ledger_without_room.py
-    9 pipelines/test_load.py
-    9 pipelines/test_pseudonymous.py
-    9 pipelines/test_rejects.py
-    9 pipelines/test_restored_ledger.py
-    9 pipelines/test_two_homes.py
-    8 pipelines/test_cli.py
-    8 pipelines/test_imports_in_parts.py
-    8 pipelines/test_memory.py
-    8 pipelines/test_publish.py
-    8 pipelines/test_settling.py
-    8 pipelines/test_verify_generations.py
-    8 pipelines/test_web_guard.py
-    8 service/test_ahead.py
-    8 service/test_contention.py
-    8 test_practice.py
-    7 pipelines/test_dagster_storage.py
-    7 pipelines/test_queries.py
-    7 pipelines/test_responses_of_others.py
+    13 pipelines/test_privacy.py
+    13 pipelines/test_privacy_everything.py
+    12 pipelines/test_answers.py
+    12 pipelines/test_decisions.py
+    12 pipelines/test_restored_ledger.py
+    11 pipelines/test_failover.py
+    11 pipelines/test_stored_batches.py
+    10 pipelines/test_report_tables.py
+    10 pipelines/test_steps.py
+    10 pipelines/test_undo.py
+    10 pipelines/views/test_published_views.py
+    9 pipelines/test_scores.py
+    9 service/test_failover.py
+    8 pipelines/test_pseudonymous.py
+    8 pipelines/test_responses_of_others.py
+    8 service/test_checks.py
+    8 service/test_workers.py
+    7 pipelines/test_former_forms.py
+    7 pipelines/test_own_service.py
+    7 pipelines/test_privacy_of_faults.py
+    7 pipelines/test_publish.py
+    7 pipelines/test_rejects.py
     7 pipelines/test_side_by_side.py
-    7 pipelines/test_spellings.py
-    7 pipelines/test_warnings.py
-    7 pipelines/test_words.py
-    7 service/test_checks.py
+    7 pipelines/test_standing.py
     7 service/test_cli.py
-    6 pipelines/test_analysts_sessions.py
-    6 pipelines/test_celery_workers.py
-    6 pipelines/test_corrections_any_history.py
-    6 pipelines/test_forms_of_responses.py
-    6 pipelines/test_importer_kills.py
+    7 service/test_contention.py
+    6 faults/test_two_importers.py
+    6 laws/test_generated_requests.py
+    6 pipelines/feeds/test_unseen.py
+    6 pipelines/test_bad_targets.py
+    6 pipelines/test_cli.py
+    6 pipelines/test_cut_off.py
+    6 pipelines/test_ended.py
+    6 pipelines/test_ended_told.py
     6 pipelines/test_inbox_beyond.py
-    6 pipelines/test_privacy_of_faults.py
-    6 pipelines/test_pseudonymous_few.py
-    6 pipelines/test_results_asked.py
-    6 pipelines/test_shared_notes.py
-    6 pipelines/test_standing_check.py
+    6 pipelines/test_load.py
+    6 pipelines/test_money_by_command.py
+    6 pipelines/test_queries.py
+    6 pipelines/test_reference_in_dagster.py
+    6 pipelines/test_renamed.py
+    6 pipelines/test_results.py
+    6 pipelines/test_verify_by_search.py
+    6 pipelines/test_verify_generations.py
+    6 service/test_ahead.py
     6 service/test_postgresql.py
     6 service/test_store_without_room.py
-    5 faults/test_deaths.py
-    5 laws/test_generated_requests.py
-    5 pipelines/feeds/test_repeated_headers.py
-    5 pipelines/feeds/test_unseen.py
-    5 pipelines/test_arrow.py
-    5 pipelines/test_copayments.py
+    6 service/test_writer.py
+    5 laws/test_bodies.py
     5 pipelines/test_dictionary.py
-    5 pipelines/test_ledger_files.py
-    5 pipelines/test_moved.py
-    5 pipelines/test_profiles.py
-    5 pipelines/test_publish_replaced.py
-    5 pipelines/test_results.py
-    5 pipelines/test_slow_targets.py
-    5 pipelines/test_upgrading.py
+    5 pipelines/test_forms_of_responses.py
+    5 pipelines/test_gone.py
+    5 pipelines/test_imports_in_parts.py
+    5 pipelines/test_pseudonymous_few.py
+    5 pipelines/test_results_asked.py
+    5 pipelines/test_settling.py
+    5 pipelines/test_shared_notes.py
+    5 pipelines/test_spellings.py
+    5 pipelines/test_stored_batches_damaged.py
+    5 pipelines/test_unanswered.py
+    5 service/hostile/test_bodies.py
     5 service/hostile/test_unread.py
     5 service/test_auth.py
-    5 service/test_clients_page.py
-    5 service/test_kills.py
+    5 service/test_signing_clients.py
     5 service/test_stretches.py
+    5 service/test_transactions.py
     5 service/test_workers_kills.py
-    5 service/test_writer.py
 """
 SECONDS = {name: int(seconds) for seconds, name in map(str.split, _LONGEST.split("\n")[1:-1])}
 """CPU seconds of files in `tests/`, roughly; any other is short."""
