@@ -68,7 +68,7 @@ def lines_of(fault: Fault, first: int, last: int) -> Fault:
 def ragged(fields: int, width: int, delimiter: str, like: str, quoted: bool) -> Fault:
     """A row with too many or too few fields. like: what has `width` of them."""
     sign = _SIGNS.get(delimiter, f"'{delimiter}'")
-    quotes = f"; a {sign} inside a field needs quotes" if quoted else ""
+    quotes = f"; a {sign} inside a field needs quotes" if quoted and fields > width else ""
     return Fault("FEED-FILE-02", f"{fields} fields where {like} {width}{quotes}")
 
 
