@@ -362,7 +362,7 @@ def test_a_dump_that_is_restored_on_another_server_has_stable_pages(
         for n in range(3):
             assert found.client.post("/Task", json=task(n)).status_code == 201
         before = next_of(found.client.get("/Task?_count=2").json()) or ""
-    with running_server() as other, other.database() as there:
+    with running_server(another=True) as other, other.database() as there:
         postgres.copy_to(other, url, there)
         with running(made(tmp_path / "again"), store=there) as found:
             first = found.client.get("/Task?_count=2").json()

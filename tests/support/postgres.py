@@ -130,9 +130,12 @@ def copy_cluster(files: str | Path, data: Path) -> None:
 
 
 @contextmanager
-def running_server() -> Iterator[Postgres]:
-    """A server that ends with the block, or with this process. Raises NoPostgres."""
-    command = [sys.executable, __file__, str(cluster())]
+def running_server(another: bool = False) -> Iterator[Postgres]:
+    """A server that ends with the block, or with this process. Raises NoPostgres.
+
+    another: one that databases can tell from all others; those of a process else say that they are one.
+    """
+    command = [sys.executable, __file__, str(cluster.__wrapped__() if another else cluster())]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         says = process.stdout.readline().strip()
