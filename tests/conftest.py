@@ -5,6 +5,7 @@ import gc
 import itertools
 import re
 import shutil
+import signal
 import socket
 import tempfile
 import threading
@@ -25,7 +26,6 @@ import pytest
 import uvicorn
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from hypothesis.internal.conjecture import providers
 
 from fhir_service import ids
 from fhir_service.app import create_app
@@ -54,6 +54,9 @@ BENCH = "tables.duckdb"
 ALL_LONG = re.compile(r"^pytestmark = (IN_A_BROWSER|\[?\s*pytest\.mark\.long)\b", re.MULTILINE)
 """What a module says all tests of which are long."""
 gc.disable()  # until all is imported and collected, which leaves little to be freed
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So a shell starts what it does not wait for. Some tests interrupt themselves.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 workers_end_at_once()
 share_compiled()
 keep_files_in_memory()
@@ -141,16 +144,11 @@ Database = Callable[[Path], AbstractContextManager[str]]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """An example of Hypothesis may take long on a busy machine. `make test` tries a tenth of those of each law.
-
-    Nor does Hypothesis read there all code of ours for its constants, which takes each process of tests seconds.
-    """
+    """An example of Hypothesis may take long on a busy machine. `make test` tries a tenth of those of each law."""
     hypothesis.settings.register_profile("all", deadline=None)
     hypothesis.settings.register_profile("few", deadline=None, max_examples=10)
     some = "not long" in config.option.markexpr
     hypothesis.settings.load_profile("few" if some else "all")
-    if some:
-        providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -51,7 +51,10 @@ class Broken:
         said += [
             f"{batch_id}: none of its {number:,} records was taken" for batch_id, number in _first(self.nothing_taken)
         ]
-        said += [f"{batch_id}: {rows:,} rows are in doubt" for batch_id, rows in _first(self.doubts)]
+        said += [
+            f"{batch_id}: {rows:,} {'row is' if rows == 1 else 'rows are'} in doubt"
+            for batch_id, rows in _first(self.doubts)
+        ]
         said += [f"{batch_id}: it did not come to its end" for batch_id in self.unfinished[:NAMED]]
         return said
 
@@ -60,7 +63,8 @@ class Broken:
         if not self.rejects.total():
             return None
         ages = ", ".join(f"{self.rejects[age]:,} {age}" for age in _ages() if self.rejects[age])
-        return f"{self.rejects.total():,} rejects are open: {ages}"
+        number = self.rejects.total()
+        return f"{number:,} {'reject is' if number == 1 else 'rejects are'} open: {ages}"
 
 
 def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:

@@ -116,6 +116,8 @@ def _surely_text(start: bytes, name: str, encoding: str, taken: str | None) -> N
         return
     if start[:2] in _BOMS:
         raise Unreadable(f'{name}: the file is UTF-16; export it as UTF-8, or say encoding = "utf-16" in the feed file')
+    if start.startswith(codecs.BOM_UTF8) and not encoding.startswith("utf-8"):
+        raise Unreadable(f'{name}: the file is UTF-8, as its first bytes say; say encoding = "utf-8" in the feed file')
     if unmarked_utf_16(start):
         raise Unreadable(
             f"{name}: the file is UTF-16 without a byte order mark; export it as UTF-8, or say"

@@ -65,6 +65,11 @@ def test_wide_encodings_are_read_with_and_without_their_mark(encoding: str, tmp_
         ('encoding = "utf-16"', b"id,who,sum,on\n", "the file is not UTF-16, as its feed says"),
         ('encoding = "utf-16"', '[{"id": 1}]'.encode("utf-16"), "the file is a JSON array"),
         ('encoding = "utf-16"', "id,who,sum,on\n1".encode("utf-16")[:-1], "not text in utf-16"),
+        (
+            'encoding = "windows-1252"',
+            "id,who,sum,on\n".encode("utf-8-sig"),
+            "the file is UTF-8, as its first bytes say",
+        ),
         ("", bytes(5_000), ZEROS),
         ("", b"id,who,sum,on\n1,p1,1.00,2024-05-01\n" + bytes(5_000), ZEROS),
         ("", b"id,who,sum,on\n" + b"1,p1,1.00,2024-05-01\n" * 1_000 + bytes(3 << 20), ENDLESS_ZEROS),
