@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from pipelines.corrections.rejects import Left, of_batch
+from pipelines.corrections.exported import Left, of_batch
 from pipelines.corrections.sources import Lines, OutOfReach, lines_by_batch, rejected_by, source_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received

@@ -10,7 +10,8 @@ from pipelines.home.batch_files import MANIFESTS
 from pipelines.importing.parts_under_way import parts_lines, parts_under_way
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rejects import open_by_batch, open_in_batch, reasons_of
+from pipelines.ledger.reasons import open_reasons
+from pipelines.ledger.rejects import open_by_batch, open_in_batch
 from pipelines.ledger.so_far import counts_so_far
 from pipelines.ledger.standing import undo_left_by_batch, undone_by_batch
 from pipelines.ledger.states import OUTCOMES, ROW_STATES
@@ -85,9 +86,9 @@ def _now(ledger: Ledger, batch: dict[str, Any]) -> dict[str, int]:
 
 
 def _rejects(ledger: Ledger, target: str, batch_id: str) -> Iterable[dict[str, Any]]:
-    """Yield the rejects of a batch that are not done with, each with the rules that it breaks."""
+    """Yield the rejects of a batch that are not done with, each with the rules that it broke last, or `TAKEN-BACK`."""
     found = open_in_batch(ledger, target, batch_id)
-    reasons = reasons_of(ledger, [reject.reject_id for reject in found])
+    reasons = open_reasons(ledger, target, batch_id) if found else {}
     for reject in found:
         shown = {name: reject._mapping[name] for name in ("reject_id", "line", "stage", "state", "attempts")}
         yield shown | {"rules": [reason.rule_id for reason in reasons.get(reject.reject_id, ())]}

@@ -91,6 +91,11 @@ def undone_at(ledger: LedgerAccess, target: str, batches: Collection[str]) -> di
     return found
 
 
+def how_taken_back(batch_id: str, at: str | None) -> str:
+    """Return the words for how a record of a batch was taken back. at: when somebody has undone the batch, if so."""
+    return f"by undo of {batch_id} at {at[:19]}Z" if at else f"at the target, with what {batch_id} had made"
+
+
 def undone_by_batch(ledger: LedgerAccess, batch_id: str | None = None) -> Counter[tuple[str, str]]:
     """Count the lines whose records are taken back now, by target and batch, as `import_row` of the tables has them.
 

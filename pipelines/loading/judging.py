@@ -7,7 +7,7 @@ from pipelines.feeds.mapping.origins import Origins
 from pipelines.feeds.reading.chunks import Places
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord, Reason
-from pipelines.ledger.standing import Standing, standing_of, undone_at
+from pipelines.ledger.standing import Standing, how_taken_back, standing_of, undone_at
 from pipelines.loading.ended import Ended
 from pipelines.loading.loaded import Batch
 from pipelines.loading.row import Row
@@ -72,8 +72,7 @@ class Judge:
         batch_id = record.batch_id
         if batch_id not in self._undone_at:
             self._undone_at |= {batch_id: ""} | undone_at(self._ledger, self._batch.target, [batch_id])
-        at = self._undone_at[batch_id]
-        how = f"by undo of {batch_id} at {at[:19]}Z" if at else f"at the target, with what {batch_id} had made"
+        how = how_taken_back(batch_id, self._undone_at[batch_id])
         said = f"the record was taken back {how}; chartferry rejects retry --taken-back loads it once more"
         return Reason("TAKEN-BACK", None, None, said, True)
 

@@ -1,4 +1,4 @@
--- table reject_reason: One row per reason of a reject.
+-- table reject_reason: One row per reason of a reject, for which it was set aside last (last_seen_at).
 -- inputs: ledger_reject_reason, reject
 -- references: reject_id reject
 -- column reject_id VARCHAR internal: The reject.

@@ -1,5 +1,6 @@
 """What is true of a key after rejects, undo and corrections, on the command line."""
 
+import csv
 import gzip
 import io
 import json
@@ -287,6 +288,37 @@ def test_a_reject_is_open_again_once_its_correction_was_taken_back(
     found = asked("import")
     assert (found["totals"]["created"], found["batches"][0]["reasons"]) == (0, {"LEDGER-07": 1})
     assert there(target) == ["mended in the source"]
+
+
+@pytest.mark.parametrize("is_corrected", [True, False], ids=["corrected", "tried again as it was"])
+def test_a_reject_is_exported_as_taken_back_once_what_was_loaded_for_it_was(
+    is_corrected, home, target, put, asked, chartferry
+):
+    """CLI-CMD-04, LEDGER-18: the reason of before is not said of a row that was good, or is by now."""
+    target.refuse = lambda body: body["description"] == "odd"
+    put("tasks-1.csv", call("t1", "odd"))
+    first = asked("import")["batches"][0]["batch_id"]
+    (path,) = export(home, chartferry)
+    [row] = csv.DictReader(path.read_text().splitlines())
+    name = row["_reject_id"]
+    assert row["_reasons"].startswith("business-rule: ")
+    if is_corrected:
+        (home / "inbox" / "tasks-2.csv").write_text(path.read_text().replace("odd", "right"))
+        batch = asked("import")["batches"][0]["batch_id"]
+    else:
+        target.refuse = lambda _: False
+        batch = asked("rejects", "retry")["batches"][0]["batch_id"]
+    assert asked("undo", batch)["taken"] == 1
+    exported = export(home, chartferry)[-1]
+    [row] = csv.DictReader(exported.read_text().splitlines())
+    found = row["_reject_id"], row["task_id"], row["_reasons"].partition(" at 20")[0]
+    assert found == (name, "t1", f"TAKEN-BACK: the record was taken back by undo of {batch}")
+    assert row["_reasons"].count(": ") == 1
+    [told] = json.loads(chartferry("status", first, "--json")[1])["batches"][0]["rejects"]
+    assert (told["reject_id"], told["rules"]) == (name, ["TAKEN-BACK"])
+    (home / "inbox" / "again.csv").write_text(exported.read_text())
+    assert asked("import")["totals"]["created"] == 1
+    assert (there(target), rejects(home)) == (["right" if is_corrected else "odd"], [("t1", "closed")])
 
 
 @pytest.mark.long

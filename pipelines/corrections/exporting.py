@@ -1,0 +1,46 @@
+"""Write the open rejects of a ledger in the form they came in, a file for each batch."""
+
+from pathlib import Path
+
+from pipelines.corrections.balances import with_balances
+from pipelines.corrections.exported import Exported, Left
+from pipelines.corrections.reject_file import write_rejects
+from pipelines.corrections.sources import OutOfReach, lines_by_batch, source_of
+from pipelines.feeds.files.catalog import Catalog
+from pipelines.home.batch import Unreadable
+from pipelines.home.scratch import throwaway_folder
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.reasons import reasons_now
+from pipelines.ledger.rejects import exported_ids, reasons_of, reject_places
+
+
+def export(
+    home: Path, ledger: Ledger, catalog: Catalog, target: str, batch_id: str | None = None, out: Path | None = None
+) -> Exported:
+    """Write the open rejects of a target, or of one batch: one file per batch, in the form of its source.
+
+    A record that came again in a later file, still wrong, is exported as it came last. So is one that was loaded and
+    taken back since, with that as its reason. Without `out`, a file goes into its batch's folder.
+    """
+    done = Exported(of=batch_id)
+    places = reject_places(ledger, target, batch_id)
+    last = reasons_of(ledger, {each.reject_id for each in places})
+    now = reasons_now(ledger, target, places, last)
+    for name, lines in lines_by_batch(places).items():
+        rejects = {each for ids in lines.values() for each in ids}
+        try:
+            received, feed = source_of(home, ledger, catalog, target, name)
+            folder = out or home / "batches" / name / "rejects"
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with throwaway_folder(home) as work:
+                reasons = with_balances(home, ledger, target, {each: now.get(each, []) for each in rejects})
+                heard = exported_ids(ledger, target, {each: last.get(each, []) for each in rejects})
+                path, found = write_rejects(received, feed, lines, reasons, heard, folder, work)
+        except (OutOfReach, Unreadable) as error:
+            done.left.append(Left(name, len(rejects), str(error)))
+            continue
+        if found:
+            done.files[path] = len(found)
+        if lost := rejects - found:
+            done.left.append(Left(name, len(lost), f"the feed {feed.name} no longer takes their rows"))
+    return done

@@ -1,0 +1,69 @@
+"""The reasons of open rejects as they are now: those of the last time, or that what was loaded since was taken back."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
+
+from sqlalchemy import select
+
+from pipelines.ledger import tables as t
+from pipelines.ledger.access import LedgerAccess
+from pipelines.ledger.answering import OPEN, on_lines
+from pipelines.ledger.rejects import RejectPlace, reasons_of, reject_places
+from pipelines.ledger.rows import Reason
+from pipelines.ledger.standing import how_taken_back, undone_at
+
+TAKEN_BACK = "TAKEN-BACK"
+
+
+def reasons_now(
+    ledger: LedgerAccess, target: str, places: Sequence[RejectPlace], last: Mapping[str, list[Reason]]
+) -> dict[str, list[Reason]]:
+    """Return what to tell of open rejects, by id, beside the rows where they are.
+
+    A row whose record was loaded and taken back since has none of the reasons of before. Where another row of the same
+    reject has them still, each stays.
+    last: the reasons for which each was set aside last.
+    """
+    now, rows = dict(last), defaultdict[str, int](int)
+    for place in places:
+        rows[place.reject_id] += 1
+    for name, found in _taken_back(ledger, target, places).items():
+        now[name] = found if len(found) == rows[name] else [*found, *last.get(name, ())]
+    return now
+
+
+def open_reasons(ledger: LedgerAccess, target: str, batch_id: str) -> dict[str, list[Reason]]:
+    """Return what to tell of the rejects of a batch that are not done with, by id."""
+    places = reject_places(ledger, target, batch_id, OPEN)
+    return reasons_now(ledger, target, places, reasons_of(ledger, {each.reject_id for each in places}))
+
+
+def _taken_back(ledger: LedgerAccess, target: str, places: Sequence[RejectPlace]) -> dict[str, list[Reason]]:
+    found = list(_since_seen(ledger, target, places))
+    undone, said = undone_at(ledger, target, {batch_id for _, batch_id in found}), defaultdict[str, list[Reason]](list)
+    for place, batch_id in found:
+        how = how_taken_back(batch_id, undone.get(batch_id))
+        message = f"the record was taken back {how}; this row, corrected or as it is, loads it once more"
+        said[place.reject_id].append(Reason(TAKEN_BACK, None, None, message, True, place.line))
+    return said
+
+
+def _since_seen(ledger: LedgerAccess, target: str, places: Sequence[RejectPlace]) -> Iterator[tuple[RejectPlace, str]]:
+    """Yield the places whose records were taken back after their rejects were set aside last, with their batches."""
+    reject, record = t.reject.c, t.record.c
+    seen = select(reject.reject_id, reject.last_seen_at).where(reject.target == target)
+    seen_at = dict(map(tuple, ledger.read_of(seen, reject.reject_id, sorted({each.reject_id for each in places}))))
+    keys, of_stream = on_lines(ledger, target, places, "key"), defaultdict[t.Of, list[RejectPlace]](list)
+    for place in places:
+        of_stream[target, place.source, place.resource_type].append(place)
+    for of, some in of_stream.items():
+        wanted = sorted({key for place in some for key in keys[place.batch_id, place.line]})
+        query = select(record.key, record.batch_id, record.finished_at)
+        query = query.where(t.of_stream(record, of), record.state == "undone")
+        undone = {each.key: each for each in ledger.read_of(query, record.key, wanted)}
+        for place in some:
+            here = [undone[key] for key in keys[place.batch_id, place.line] if key in undone]
+            since = [each for each in here if each.finished_at > seen_at[place.reject_id]]
+            if since:
+                yield place, str(max(since, key=attrgetter("finished_at")).batch_id)
