@@ -57,6 +57,7 @@ class PathOrAddress(SomePath):
 )
 @click.option("--whole", metavar="FEED", type=Name(), help="Ask the database of a feed for all of its rows.")
 @click.option("--remap", is_flag=True, help="Apply the feed's policy to rows that changed only because the feed did.")
+@click.option("--clock-is-right", is_flag=True, help="Go on from now, though the ledger has later times.")
 @click.option("--workers", type=click.IntRange(1, MOST_WORKERS), help="Load large files in so many processes: 1.")
 @with_reason
 @with_target
@@ -71,6 +72,7 @@ def import_(
     new: str | None,
     whole: str | None,
     remap: bool,
+    clock_is_right: bool,
     workers: int | None,
     why: str | None,
     insecure: bool,
@@ -82,14 +84,17 @@ def import_(
     """
     from pipelines.importing.asked import Asked
     from pipelines.importing.bulk import alone, remove_fetched
+    from pipelines.session.clock import trust_clock
 
-    asked = Asked(again, copayments, new, whole, remap, dry_run)
+    asked = Asked(again, copayments, new, whole, remap, dry_run, clock_is_right)
     if contradiction := asked.contradiction(places, why):
         raise click.UsageError(contradiction)
     addresses = [each for each in places if isinstance(each, str)]
     click.get_current_context().with_resource(alone(options.home, addresses))
     paths = _files_at(places, options.home, insecure)
     environ = {**os.environ, **({"CHARTFERRY_WORKERS": str(workers)} if workers else {})}
+    if clock_is_right:
+        trust_clock(options.home, environ, why)
     with session_at(options, insecure, strict, why, environ=environ) as session:
         summary = asked.carry_out(session, paths)
     if summary.exit_code != UNUSABLE:

@@ -16,7 +16,10 @@ from pipelines.session.waiting import Waiting, received_batches
 
 
 class Asked(NamedTuple):
-    """The options that say which import it is. again, copayments, new: a batch. whole: a feed."""
+    """The options that say which import it is. again, copayments, new: a batch. whole: a feed.
+
+    clock_is_right: whether the ledger's times go on from what the clock shows, though it has later ones.
+    """
 
     again: str | None
     copayments: str | None
@@ -24,10 +27,11 @@ class Asked(NamedTuple):
     whole: str | None
     remap: bool
     dry_run: bool
+    clock_is_right: bool
 
     def contradiction(self, places: Sequence[Path | str], why: str | None) -> str | None:
         """Return a sentence about options that exclude each other; None where all go together."""
-        again, copayments, new, whole, remap, dry_run = self
+        again, copayments, new, whole, remap, dry_run, clock_is_right = self
         alone = places or dry_run or remap
         contradictions = {
             "--again takes a batch alone": again and alone,
@@ -35,8 +39,9 @@ class Asked(NamedTuple):
             "--new takes a batch alone": new and (alone or again or copayments),
             "--whole takes a feed alone": whole and (places or remap or again or copayments or new),
             "--remap has no dry run": remap and dry_run,
-            "--why goes with --again, --copayments, --new or --remap": why
-            and not (again or copayments or new or remap),
+            "--clock-is-right has no dry run": clock_is_right and dry_run,
+            "--why goes with --again, --copayments, --new, --remap or --clock-is-right": why
+            and not (again or copayments or new or remap or clock_is_right),
         }
         return next((sentence for sentence, is_there in contradictions.items() if is_there), None)
 

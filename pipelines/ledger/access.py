@@ -15,12 +15,12 @@ from sqlalchemy import ColumnElement, Connection, CursorResult, Engine, Executab
 from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.ledger import tables as t
+from pipelines.ledger.clock import MOST_BEHIND, LedgerClock
 from pipelines.ledger.database import address_of, history_of, is_replicated, open_engine, why
-from pipelines.ledger.in_step import BesideFile, First, InDatabase, InStep, last_of, nothing_first
+from pipelines.ledger.in_step import BesideFile, First, InDatabase, InStep, Known, last_of, nothing_first
 from pipelines.ledger.journal import Journal, Line
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.lease import Clock, Held, LeaseLost, utc_text
-from pipelines.ledger.server_clock import ServerClock
 from pipelines.ledger.stored import StoredBatches
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import ReplayedLease, replay
@@ -40,6 +40,7 @@ LAST_LINE = "SELECT coalesce(max(number), 0), (SELECT min(version) FROM schema_v
 Query = Select[*tuple[Any, ...]]
 R = TypeVar("R")
 JOURNAL = "journal.ndjson"
+NOTHING_KNOWN = Known(None, "")
 VALUES_A_QUERY, KEYS_A_QUERY = 400, 1_000
 LOOK_MILLISECONDS = 2_000
 """Milliseconds that an opening process waits for a writer, before it takes the tables as they are."""
@@ -47,6 +48,8 @@ LOOK_MILLISECONDS = 2_000
 
 class LedgerAccess:
     """The database of a ledger. Safe to use from several threads and processes; every call is one transaction.
+
+    Times never go back: no transaction has an earlier moment than the one before it, whatever any clock says.
 
     clock: by which times in it are written; what is compared with them is by it too. of_here: returns what it showed at
     a moment of this machine's clock. stored: where batches are kept beside their home, if they are.
@@ -60,6 +63,7 @@ class LedgerAccess:
         self._in_step = in_step
         self._writing = engine.execution_options(writes=True)
         self.clock = clock
+        self._is_clock_checked = self._trusts_clock = False
         self._placeholder = "?" if engine.dialect.paramstyle == "qmark" else "%s"
         self._numbers: dict[tuple[str, ...], int] = {}
         self._within = threading.local()
@@ -87,8 +91,8 @@ class LedgerAccess:
         Raises:
             LedgerError: it cannot be opened, is from a newer version, or its journal is damaged, older or gone.
         """
-        engine = open_engine(url, servers := ServerClock())
-        clock = clock or servers
+        engine = open_engine(url, own := LedgerClock())
+        clock = clock or own
         try:
             in_step = _in_step_of(engine, url, anew, copies, first) if journal else None
             cls(engine.execution_options(busy_timeout=LOOK_MILLISECONDS), clock, in_step)._bring_up_to_date()
@@ -96,7 +100,7 @@ class LedgerAccess:
         except BaseException:
             engine.dispose()
             raise
-        made.of_here = servers.of_here
+        made.of_here = own.of_here
         return made
 
     def close(self) -> None:
@@ -136,16 +140,56 @@ class LedgerAccess:
             with self._writing.begin() as connection:
                 within.connection, within.facts, within.telling = connection, [], False
                 try:
-                    known = in_step.catch_up(connection, self) if in_step else None
-                    within.at = utc_text(self.clock())
+                    known = in_step.catch_up(connection, self) if in_step else NOTHING_KNOWN
+                    within.at = self._moment_behind(known.at)
                     yield connection
                     if in_step and within.facts:
-                        in_step.keep(connection, known, within.at, within.facts)
+                        in_step.keep(connection, known.position, within.at, within.facts)
+                        self._trusts_clock = False
                 finally:
                     within.connection = within.at = None
         except BaseException:  # of the commit, too: numbers that it did not keep are not known
             self._numbers.clear()
             raise
+
+    # -- the moments of transactions
+
+    def _moment_behind(self, last: str) -> str:
+        """Return the moment of a transaction. last: that of the one before. Raises `LedgerError`."""
+        if self._trusts_clock:
+            return utc_text(self.clock())
+        self._go_on_from(last)
+        self._check_clock(last)
+        return max(utc_text(self.clock()), last)
+
+    def _go_on_from(self, last: str) -> None:
+        if last and isinstance(self.clock, LedgerClock):
+            self.clock.not_before(datetime.fromisoformat(last))
+
+    def trust_clock(self) -> datetime:
+        """Let times go on from what the clock shows, though the ledger has later ones; return the last time before.
+
+        For where these are the wrong ones. What came then counts as later than what comes now.
+        """
+        last = self.clock()
+        if isinstance(self.clock, LedgerClock):
+            self.clock.begin_anew()
+        self._trusts_clock = self._is_clock_checked = True
+        return last
+
+    def _check_clock(self, last: str) -> None:
+        """Raise `LedgerError` for a clock that is too far behind, as a process begins to write. One that is set back
+        later is followed: what was sent has to have its outcome.
+        """
+        if self._is_clock_checked or not isinstance(self.clock, LedgerClock):
+            return
+        shown = utc_text(self.clock.shown())
+        if last and shown < utc_text(datetime.fromisoformat(last) - MOST_BEHIND):
+            raise LedgerError(
+                f"the clock shows {shown}, and the ledger has facts of {last}: set the clock right, or, where the"
+                " ledger's time is the wrong one: chartferry import --clock-is-right. Nothing was sent"
+            )
+        self._is_clock_checked = True
 
     # -- the journal
 
@@ -172,6 +216,7 @@ class LedgerAccess:
                 replay(self, fact)
         finally:
             within.at, within.telling = None, False
+        self._go_on_from(line.at)
 
     def copy_journal(self) -> None:
         """Write what is new in a journal on a server to the copies of it. Raises `OSError`, `LedgerError`."""
@@ -213,8 +258,9 @@ class LedgerAccess:
         if self._in_step is None:
             return
         with self.engine.connect() as connection:
-            begun, has_all = self._in_step.is_begun(connection), self._in_step.has_all(connection)
-        if has_all:
+            begun, last = self._in_step.is_begun(connection), self._in_step.last_at(connection)
+        if last is not None:
+            self._go_on_from(last)
             return
         try:
             with self.transaction():

@@ -16,9 +16,9 @@ from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
 
+from pipelines.ledger.clock import LedgerClock
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.migration import bring_to_today
-from pipelines.ledger.server_clock import ServerClock
 from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError, schema_version
 
 IDLE_MILLISECONDS = 60_000
@@ -91,7 +91,7 @@ with its locks, for two hours. Who takes over waits for these.
 REPLICATED = "SELECT current_setting('synchronous_standby_names') <> ''"
 
 
-def open_engine(url: str | Path, clock: ServerClock | None = None) -> Engine:
+def open_engine(url: str | Path, clock: LedgerClock | None = None) -> Engine:
     """An engine over the ledger at `url` (a SQLAlchemy URL, or an SQLite file's path), its tables made when missing.
 
     On SQLite a commit is on the disk before it returns, since an intent must outlive the machine. Parameters never show
@@ -189,7 +189,7 @@ class _OneHistory:
     lack what the process has committed, and must not be written to as if it had that.
     """
 
-    def __init__(self, clock: ServerClock | None) -> None:
+    def __init__(self, clock: LedgerClock | None) -> None:
         self._clock, self._known = clock, ""
 
     def begin_session(self, raw: Any, _record: object) -> None:

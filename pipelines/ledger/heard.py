@@ -6,6 +6,7 @@ A row whose reject did not say that its record is known when it was exported is 
 from collections.abc import Collection
 from datetime import UTC, datetime
 
+from pipelines.ledger.clock import MOST_BEHIND
 from pipelines.ledger.lease import utc_text
 
 OF_OTHERS = "LEDGER-07"
@@ -25,9 +26,9 @@ def marked(reject_id: str, rules: Collection[str], at: str) -> str:
 
 def parted(name: str) -> tuple[str, str]:
     """Return the id of a reject, and the moment up to which is known what is there (UTC text, or empty). Of what is yet
-    to come nobody knows.
+    to come nobody knows; a ledger's times may be ahead of a clock that was set back.
     """
     reject_id, _, at = name.partition("-")
     day, time = f"{at[:4]}-{at[4:6]}-{at[6:8]}", f"{at[8:10]}:{at[10:12]}:{at[12:14]}.{at[14:]}"
     until = f"{day}T{time}Z" if at else ""
-    return reject_id, until if until <= utc_text(datetime.now(UTC)) else ""
+    return reject_id, until if until <= utc_text(datetime.now(UTC) + MOST_BEHIND) else ""

@@ -7,7 +7,7 @@ on a server is a table of the same database. The home keeps copies of it, from w
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 from sqlalchemy import Connection, select, text
@@ -31,6 +31,7 @@ NUMBERED = [
 ]
 """Tables of a server that number their rows, and the column: what is put in by its number moves no sequence."""
 JOURNAL = (t.journal.name, t.journal.c.number.name)
+LAST_AT = select(t.journal.c.at).order_by(t.journal.c.number.desc()).limit(1)
 MENDS: Facts = [["open_all_unanswered"]]
 """What is done once after a step of the schema."""
 First = Callable[[Connection], None]
@@ -50,6 +51,13 @@ class Replayed(Protocol):
         """The moment, as UTC text."""
 
 
+class Known(NamedTuple):
+    """How far tables are that have all of a journal, in a file, and the moment of its last line as UTC text."""
+
+    position: Position | None
+    at: str
+
+
 class BesideFile:
     """The journal of a ledger in a file. Within a transaction, `catch_up` comes first and `keep` last.
 
@@ -63,26 +71,27 @@ class BesideFile:
         """True if the tables have something of a journal, so that they can be read."""
         return _position(connection) is not None
 
-    def has_all(self, connection: Connection) -> bool:
-        """True if the tables have all that the journal has."""
-        return self.journal.is_at(_position(connection))
+    def last_at(self, connection: Connection) -> str | None:
+        """Return the moment of the journal's last line, if the tables have all that it has."""
+        position = _position(connection)
+        return self.journal.last_at(position) if position and self.journal.is_at(position) else None
 
     def identity(self, connection: Connection) -> str | None:
         """Return what only this journal has, and its copies; None before it has a first line."""
         position = _position(connection)
         return position.journal if position else None
 
-    def catch_up(self, connection: Connection, ledger: Replayed) -> Position | None:
+    def catch_up(self, connection: Connection, ledger: Replayed) -> Known:
         """Apply what the tables lack; return how far they are then. Raises `LedgerError`."""
-        position = _position(connection)
-        if self.journal.is_at(position):
-            return position
+        before = _position(connection)
+        if before and self.journal.is_at(before):
+            return Known(before, self.journal.last_at(before))
         if self.journal.head() is None:
-            position = self._begin(connection, ledger, position)
+            position = self._begin(connection, ledger, before)
         else:
-            position = self._replay_or_begin(connection, ledger, position)
+            position = self._replay_or_begin(connection, ledger, before)
         _put_position(connection, position)
-        return position
+        return Known(position, self.journal.last_at(position))
 
     def keep(self, connection: Connection, known: Position | None, at: str, facts: Facts) -> None:
         """Keep the facts of a transaction, before it is committed."""
@@ -166,8 +175,9 @@ class InDatabase:
     def is_begun(self, _connection: Connection) -> bool:
         return False
 
-    def has_all(self, connection: Connection) -> bool:
-        return connection.execute(select(t.journal.c.number).limit(1)).first() is not None
+    def last_at(self, connection: Connection) -> str | None:
+        found: str | None = connection.execute(LAST_AT).scalar()
+        return found
 
     def identity(self, connection: Connection) -> str | None:
         _lock(connection, "SHARE")  # a line with a smaller number may be about to be committed
@@ -175,13 +185,16 @@ class InDatabase:
         first = connection.execute(query).one_or_none()
         return hashlib.sha256(f"{first.at} {first.facts}".encode()).hexdigest()[:32] if first else None
 
-    def catch_up(self, connection: Connection, ledger: Replayed) -> Position | None:
+    def catch_up(self, connection: Connection, ledger: Replayed) -> Known:
         """Make tables that have no journal again from the copies, or begin their journal with what they have."""
-        if self.has_all(connection):
-            return None
-        _lock(connection, "EXCLUSIVE")
-        if self.has_all(connection):
-            return None
+        if (at := self.last_at(connection)) is None:
+            _lock(connection, "EXCLUSIVE")
+            if (at := self.last_at(connection)) is None:
+                self._make(connection, ledger)
+                at = self.last_at(connection)
+        return Known(None, at or "")
+
+    def _make(self, connection: Connection, ledger: Replayed) -> None:
         if is_empty(connection) and self._files():
             _apply(connection, ledger, _lines_of(self._files(), beyond=0))
             _go_on(connection, NUMBERED)
@@ -189,7 +202,6 @@ class InDatabase:
             self._first(connection)
             for facts in list(image_of(connection)):
                 self.keep(connection, None, ledger.now(), facts)
-        return None
 
     def take_up(self, connection: Connection, ledger: Replayed, copies: Sequence[Path]) -> int:
         """Apply what copies have beyond the tables, which were restored from a backup; return how many lines.

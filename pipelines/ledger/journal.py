@@ -21,6 +21,7 @@ from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError
 
 VERSION = 1
 BYTES_A_SEGMENT = 32 << 20
+BLOCK = 1 << 16
 
 Facts = list[list[Any]]
 
@@ -48,7 +49,9 @@ class Line(NamedTuple):
 
 
 class Head(msgspec.Struct):
-    """The first line of a segment. after: the number of the last line before it. schema: of the tables it is for."""
+    """The first line of a segment. after: the number of the last line before it. schema: of the tables it is for.
+    at: the moment at which it was begun; empty in segments of versions that did not note it.
+    """
 
     journal: str
     version: int
@@ -56,6 +59,7 @@ class Head(msgspec.Struct):
     segment: int
     after: int
     snapshot: bool = False
+    at: str = ""
 
 
 class _Body(msgspec.Struct):
@@ -66,12 +70,19 @@ class _Body(msgspec.Struct):
     facts: Facts
 
 
+class _Moment(msgspec.Struct):
+    """What the head and every other line say of time."""
+
+    at: str = ""
+
+
 class Journal:
     """The journal in files. Whoever writes holds the lock of the database's one writer."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._closed = path.with_suffix("")
+        self._last: tuple[Position | None, str] = None, ""
 
     # -- where it is
 
@@ -123,6 +134,22 @@ class Journal:
 
     # -- reading
 
+    def last_at(self, position: Position) -> str:
+        """Return the moment of the last line of a journal that ends at this position, as UTC text; empty where an
+        earlier version did not note it.
+        """
+        known, at = self._last
+        if known != position:
+            try:
+                with self.path.open("rb") as file:
+                    at = msgspec.json.decode(_last_line(file, position.end), type=_Moment).at
+            except msgspec.MsgspecError:
+                raise LedgerError(
+                    f"{self.path}: its last line is damaged: restore the file from a backup. Nothing was sent"
+                ) from None
+            self._last = position, at
+        return at
+
     def lines(self, after: Position) -> Iterator[tuple[Line, Position]]:
         """Yield the whole lines behind a position, each with the position behind it.
 
@@ -145,6 +172,17 @@ class Journal:
                     yield line, after_it
                     position = after_it
 
+    def newest_at(self) -> str:
+        """Return the moment of the newest whole line, without a look at the tables; empty where none can be read."""
+        try:
+            with self.path.open("rb") as file:
+                end = self._size()
+                torn = _last_line(file, end)
+                whole = torn if torn.endswith(b"\n") else _last_line(file, end - len(torn))
+                return msgspec.json.decode(whole, type=_Moment).at
+        except (OSError, msgspec.MsgspecError):
+            return ""
+
     # -- writing
 
     def begin(self, known: Position | None, at: str, snapshot: Sequence[Facts]) -> Position:
@@ -152,7 +190,8 @@ class Journal:
         start = known or Position(uuid.uuid4().hex, 0, 0, 0)
         segment = max([start.segment, *self._closed_segments()]) + 1
         has_all = bool(snapshot) or segment > 1
-        return self._begin(Head(start.journal, VERSION, SCHEMA_VERSION, segment, start.number, has_all), at, snapshot)
+        head = Head(start.journal, VERSION, SCHEMA_VERSION, segment, start.number, has_all, at)
+        return self._begin(head, at, snapshot)
 
     def put_aside(self) -> Position:
         """Rename the newest segment, which cannot be replayed without those before it; return where it began."""
@@ -169,13 +208,15 @@ class Journal:
         except OSError:
             self.cut(position)
             raise
-        return position._replace(number=position.number + 1, end=position.end + len(line))
+        after = position._replace(number=position.number + 1, end=position.end + len(line))
+        self._last = after, at
+        return after
 
     def cut(self, position: Position) -> None:
         """Remove what is behind a position: a line that is not whole was never acknowledged."""
         os.truncate(self.path, position.end)
 
-    def next_segment(self, position: Position, at: str = "", snapshot: Sequence[Facts] = ()) -> Position:
+    def next_segment(self, position: Position, at: str, snapshot: Sequence[Facts] = ()) -> Position:
         """Close the newest segment, and begin the next one, with a snapshot where one is given.
 
         Closed segments that are newer, of another history, are left as they are: it has to have a snapshot then.
@@ -183,7 +224,7 @@ class Journal:
         segment = max([position.segment, *self._closed_segments()]) + 1
         follows = segment == position.segment + 1
         has_all = bool(snapshot) or not follows
-        head = Head(position.journal, VERSION, SCHEMA_VERSION, segment, position.number, has_all)
+        head = Head(position.journal, VERSION, SCHEMA_VERSION, segment, position.number, has_all, at)
         if follows:
             self._close_segment(position.segment)
         return self._begin(head, at, snapshot)
@@ -283,6 +324,15 @@ def _packing(path: Path) -> Iterator[gzip.GzipFile]:
 
 
 # -- one line
+
+
+def _last_line(file: BinaryIO, end: int) -> bytes:
+    """Return the line of a file that ends at a byte."""
+    found, size = b"", BLOCK
+    while len(found) < end and b"\n" not in found[:-1]:
+        file.seek(max(0, end - size))
+        found, size = file.read(min(size, end)), 2 * size
+    return found[found.rfind(b"\n", 0, -1) + 1 :]
 
 
 def _encoded(number: int, at: str, facts: Facts) -> bytes:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from stat import S_ISREG
 from typing import IO
@@ -32,6 +32,7 @@ from pipelines.home.files import locked_folder, replace_whole, sha256_of, to_dis
 from pipelines.home.inbox import Inbox
 from pipelines.home.scratch import throwaway_folder
 from pipelines.ledger.kept import Batches
+from pipelines.receiving.moments import moment_of_receipt, stamp
 from pipelines.receiving.written import WRITING, is_written
 
 BLOCK = 1 << 20
@@ -55,7 +56,7 @@ def receive(
     it leaves the inbox; the home's own folder if left out. Raises `Unreadable` when the file cannot be read to its end,
     changed meanwhile, is a link that is not taken, or is still being written: a program may still write to it.
     """
-    now, name, began = now or datetime.now(UTC), shown(path.name), time.time_ns()
+    name, began = shown(path.name), time.time_ns()
     inbox, moving = inbox or Inbox(home / "inbox"), Inbox(home / "inbox").holds(path)
     if moving and not os.access(path.parent, os.W_OK):
         raise Unreadable(
@@ -64,15 +65,17 @@ def receive(
     batches = batches or Batches(home / "batches")
     try:
         batches.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        now = now or moment_of_receipt(home)
         with throwaway_folder(home) as scratch:
             incoming = scratch / "incoming"
             sha256, read = _copy(path, incoming, inbox)
+            stamp(incoming, now)
             batch_id = batch_name(feed.name, sha256)
             folder = batches.renew(batch_id, *BESIDE_FILE)
             control = _copy_control(path, scratch / "control", folder / "source", inbox)
             (folder / "source").mkdir(mode=0o700, parents=True, exist_ok=True)
             with locked_folder(folder):  # of importers of equal bytes, the later one finds what the earlier one placed
-                target = _place(folder, sha256, name, batches)
+                target = _place(folder, sha256, name, batches, now)
                 if control:
                     (scratch / "control").replace(control_of(target))
                 incoming.replace(target)
@@ -187,14 +190,14 @@ def _settle(target: IO[bytes]) -> None:
     os.fsync(target.fileno())
 
 
-def _place(folder: Path, sha256: str, name: str, batches: Batches) -> Path:
+def _place(folder: Path, sha256: str, name: str, batches: Batches, now: datetime) -> Path:
     """Return the file's place in its batch. Of two files whose hashes begin alike, the second is refused.
 
     A copy that is there keeps its name, by which another importer may read it just now. Where the new name tells of
     another format, it takes the place: the file was renamed, to be read as what it is.
     """
     source = folder / "source"
-    if _hash_of(folder, sha256) != sha256:
+    if _hash_of(folder, sha256, now) != sha256:
         raise OSError(0, f"the batch {folder.name} belongs to another file")
     there = received_before(folder) or batches.received(folder.name)
     stays = there is not None and _format(there.path_in_batch.name) == _format(name)
@@ -216,14 +219,17 @@ def _remove_others(target: Path) -> None:
             older.unlink(missing_ok=True)
 
 
-def _hash_of(folder: Path, otherwise: str) -> str:
-    """The hash that a batch is of, written down where none is, or what is none since the machine ended, or a disk."""
+def _hash_of(folder: Path, otherwise: str, now: datetime) -> str:
+    """The hash that a batch is of, written down where none is, or what is none since the machine ended, or a disk. The
+    time of its file is when the batch came.
+    """
     known = folder / "sha256"
     if known.exists() and HASH.fullmatch(said := known.read_text(errors="replace").strip()):
         return said
     part = folder / f".sha256-{uuid4().hex}"
     try:
         part.write_text(otherwise + "\n")
+        stamp(part, now)
         replace_whole(part, known)
     finally:
         part.unlink(missing_ok=True)

@@ -1,4 +1,6 @@
-"""The law of the journal: replayed into an empty database it gives the same tables, row for row."""
+"""The laws of the journal: replayed into an empty database it gives the same tables, row for row, and its times never
+go back.
+"""
 
 import os
 import re
@@ -29,11 +31,14 @@ from pipelines.ledger.journal import Journal
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import VERBS
+from pipelines.session.clock import CLOCK_IS_RIGHT
 
 APART = {table.name for table in NO_FACTS}
 """Tables that are no facts."""
 STATES = ("state", "fate", "stage", "command", "kind")
 """Columns with few different values, each of which some verb writes."""
+TIMES = re.compile(r'^{"n":[0-9]+,"at":"([^"]+)".*\n', re.MULTILINE)
+"""Of whole lines: that of a decision to go back is split."""
 OFTEN = 3
 replayed = Counter[str]()
 """How many journals were replayed in this process, by each verb and each thing that their ledgers hold."""
@@ -152,6 +157,8 @@ def assert_replay_is_equal(path: Path) -> None:
     replayed.update(_held(path))
     with closing(ledger), tempfile.TemporaryDirectory() as folder:
         journal = journal_of(ledger).path
+        for told in map(TIMES.findall, journal.read_text().split(f'"{CLOCK_IS_RIGHT}"')):
+            assert told == sorted(told), f"the times of {path.name} go back"
         copied = Path(shutil.copy(journal, folder))
         if (closed := journal.with_suffix("")).is_dir():
             shutil.copytree(closed, copied.with_suffix(""))

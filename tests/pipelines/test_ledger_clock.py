@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from sqlalchemy import select
 
 from pipelines.importing.broken import broken_now
-from pipelines.ledger import server_clock
+from pipelines.ledger import clock
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Sighting
@@ -18,6 +18,7 @@ from pipelines.loading.lookup import Looks
 from pipelines.loading.row import Row
 from tests.support.beyond import Beyond
 from tests.support.fake_target import FakeTarget
+from tests.support.setting_clocks import set_clock
 
 TARGET = "here"
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id"
@@ -30,20 +31,9 @@ def url(postgres: Any, ledger_on_server: str) -> Iterator[str]:
         yield made
 
 
-def set_clock(monkeypatch: pytest.MonkeyPatch, off: timedelta) -> None:
-    """Let the clock of this machine be off by so much."""
-
-    class Off(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> Self:
-            return cls.fromtimestamp((datetime.now(tz) + off).timestamp(), tz)
-
-    monkeypatch.setattr(server_clock, "datetime", Off)
-
-
 def test_times_are_by_the_clock_of_the_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """SCALE-03"""
-    monkeypatch.setattr(server_clock, "ASKED", server_clock.ASKED.replace("()", "() - interval '7 hours'", 1))
+    monkeypatch.setattr(clock, "ASKED", clock.ASKED.replace("()", "() - interval '7 hours'", 1))
     told = list[datetime]()
     for number, off in enumerate(CLOCKS):
         set_clock(monkeypatch, off)
@@ -55,9 +45,21 @@ def test_times_are_by_the_clock_of_the_server(url: str, monkeypatch: pytest.Monk
     assert all(abs(at - datetime.now(UTC) + timedelta(hours=7)) < timedelta(minutes=1) for at in told)
 
 
+def test_the_clock_of_a_server_is_not_followed_back(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SCALE-03, LEDGER-01: as after a failover to a server whose clock is behind."""
+    asked = clock.ASKED
+    for number, off in enumerate(("0 hours", "2 hours", "3 hours")):
+        monkeypatch.setattr(clock, "ASKED", asked.replace("()", f"() - interval '{off}'", 1))
+        with closing(Ledger.open(url)) as ledger:
+            ledger.start_batch(TARGET, f"payments-{number}", feed="payments")
+            told = [(row["batch_id"], row["received_at"]) for row in ledger.batches()]
+    assert told == sorted(told, key=lambda each: each[1])
+    assert [name for name, _ in sorted(told)] == [name for name, _ in told]
+
+
 def test_without_a_server_it_is_this_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     set_clock(monkeypatch, CLOCKS[0])
-    assert timedelta(minutes=4) < server_clock.ServerClock()() - datetime.now(UTC) < timedelta(minutes=6)
+    assert timedelta(minutes=4) < clock.LedgerClock()() - datetime.now(UTC) < timedelta(minutes=6)
 
 
 class Clockless:
@@ -93,8 +95,8 @@ def test_what_was_there_before_a_row_is_told_from_what_another_machine_saw_later
 @pytest.fixture(params=["+", "-"], ids=["ahead", "behind"])
 def off_by_an_hour(request: pytest.FixtureRequest, url: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A ledger on a server whose clock is an hour off this machine's, named in the environment; its URL."""
-    there = server_clock.ASKED.replace("()", f"() {request.param} interval '1 hour'", 1)
-    monkeypatch.setattr(server_clock, "ASKED", there)
+    there = clock.ASKED.replace("()", f"() {request.param} interval '1 hour'", 1)
+    monkeypatch.setattr(clock, "ASKED", there)
     monkeypatch.setenv("CHARTFERRY_LEDGER", url)
     return url
 

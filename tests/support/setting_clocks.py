@@ -1,0 +1,21 @@
+"""Set the clock of this machine, as the ledger and the receiving of files see it."""
+
+from datetime import datetime, timedelta
+from typing import Any, Self
+
+import pytest
+
+from pipelines.ledger import clock
+from pipelines.receiving import moments
+
+
+def set_clock(monkeypatch: pytest.MonkeyPatch, off: timedelta) -> None:
+    """Let the clock of this machine be off by so much."""
+
+    class Off(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Self:
+            return cls.fromtimestamp((datetime.now(tz) + off).timestamp(), tz)
+
+    for module in (clock, moments):
+        monkeypatch.setattr(module, "datetime", Off)
