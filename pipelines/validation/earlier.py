@@ -55,7 +55,7 @@ class Basis(NamedTuple):
 
     def _hash(self) -> str | None:
         received, feed, (site, questionnaires, _, words) = self.received, self.feed, self.around
-        program = program_hash() if received.size >= LARGE and not feed.asks else None
+        program = program_hash(feed.file.timezone) if received.size >= LARGE and not feed.asks else None
         if program is None:
             return None
         file = received.path_in_batch

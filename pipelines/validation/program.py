@@ -20,15 +20,16 @@ TICK = 1.0
 """Seconds by which the times of a file and of a process may differ."""
 
 
-def program_hash() -> str | None:
-    """Return a hash of the program: its files, Python, the packages as they were installed, the system's time zones.
+def program_hash(zone: str) -> str | None:
+    """Return a hash of the program: its files, Python, the packages as they were installed, the system's file of a time
+    zone.
 
     None where something of it was changed since it was started: what runs may be older than what lies there.
     """
-    return _hash() if _is_as_started() else None
+    return _hash(zone) if _is_as_started(zone) else None
 
 
-def _is_as_started() -> bool:
+def _is_as_started(zone: str) -> bool:
     """True if nothing was changed since this process was started, or one above it of the same kind, from which it may
     have its code."""
     import psutil  # as large files alone ask for it
@@ -40,7 +41,7 @@ def _is_as_started() -> bool:
         began = min(each.create_time() for each in (this, *above)) - TICK
     except psutil.Error:
         return False
-    parts = (*(path for _, path in _files()), *_packages(), *_records())
+    parts = (*(path for _, path in _files(zone)), *_packages(), *_records())
     return all(path.stat().st_ctime < began for path in parts)
 
 
@@ -53,22 +54,24 @@ def _runs(process: "Process", program: str) -> bool:
 
 
 @cache
-def _hash() -> str:
+def _hash(zone: str) -> str:
     made_of = hashlib.sha256(sys.version.encode())
-    for place, path in _files():
+    for place, path in _files(zone):
         made_of.update(f"{path.relative_to(place)} {sha256_of(path)}\n".encode())
     made_of.update("\n".join(path.name for path in _packages()).encode())
     made_of.update("\n".join(map(sha256_of, _records())).encode())
     return made_of.hexdigest()
 
 
-def _files() -> Iterator[tuple[Path, Path]]:
-    """Yield the files of the program and of the system's time zones, each after the folder that it is named by."""
-    folders = [(PROJECT, PROJECT / package) for package in PACKAGES]
-    for place, folder in (*folders, *((Path(zones), Path(zones)) for zones in zoneinfo.TZPATH)):
-        for path in sorted(folder.rglob("*")):
+def _files(zone: str) -> Iterator[tuple[Path, Path]]:
+    """Yield the files of the program and those of a time zone, each after the folder that it is named by."""
+    for package in PACKAGES:
+        for path in sorted((PROJECT / package).rglob("*")):
             if path.suffix != ".pyc" and path.is_file():
-                yield place, path
+                yield PROJECT, path
+    for zones in map(Path, zoneinfo.TZPATH):
+        if (path := zones / zone).is_file():
+            yield zones, path
 
 
 def _packages() -> list[Path]:

@@ -42,7 +42,7 @@ DO_NOT = {"folder", "progress", "processes"}
 @pytest.fixture(autouse=True)
 def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(earlier, "LARGE", 0)
-    monkeypatch.setattr(earlier, "program_hash", lambda: "this program")
+    monkeypatch.setattr(earlier, "program_hash", lambda _: "this program")
 
 
 @dataclass
@@ -172,7 +172,7 @@ class World:
 
     def _edit_program(self, chance: Random) -> None:
         version = str(chance.random())
-        patch.object(earlier, "program_hash", lambda: version).start()
+        patch.object(earlier, "program_hash", lambda _: version).start()
 
 
 @pytest.fixture(autouse=True)
