@@ -193,7 +193,7 @@ def pytest_collection_finish() -> None:
 def journals_replay(request: pytest.FixtureRequest) -> Iterator[None]:
     """After every test that wrote a ledger, its journal gives the same tables. LEDGER-20
 
-    `make test` looks after one test of sixteen, always the same ones, and wherever a ledger holds what few had.
+    `make test` looks after one test of sixteen, always the same ones, and wherever a ledger holds what none had.
     """
     told = "tmp_path" in request.fixturenames and not request.node.get_closest_marker("by_hand")
     folder: Path | None = request.getfixturevalue("tmp_path") if told else None

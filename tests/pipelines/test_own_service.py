@@ -108,7 +108,7 @@ def test_a_service_without_room_says_so_and_what_its_library_says_behind_it_is_l
     assert str(error.value) == "the names could not be read: there is no space left"
 
 
-@pytest.mark.parametrize("additions", [pytest.param(True, marks=pytest.mark.then_published), False])
+@pytest.mark.parametrize("additions", [True, False])
 @pytest.mark.parametrize("writes", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_a_killed_importer_loses_and_doubles_nothing(home, target, chartferry, additions, writes):
     """LEDGER-01: killed while requests are under way; what the bare interface leaves unknown stays in doubt."""

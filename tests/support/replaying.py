@@ -39,7 +39,6 @@ STATES = ("state", "fate", "stage", "command", "kind")
 """Columns with few different values, each of which some verb writes."""
 TIMES = re.compile(r'^{"n":[0-9]+,"at":"([^"]+)".*\n', re.MULTILINE)
 """Of whole lines: that of a decision to go back is split."""
-OFTEN = 3
 replayed = Counter[str]()
 """How many journals were replayed in this process, by each verb and each thing that their ledgers hold."""
 
@@ -118,8 +117,8 @@ def _empty_for_memory() -> bytes:
 
 
 def is_seldom(path: Path) -> bool:
-    """True if a ledger holds something that fewer than three of those had whose journals were replayed here."""
-    return any(replayed[each] < OFTEN for each in _held(path))
+    """True if a ledger holds something that none of those had whose journals were replayed here."""
+    return not _held(path) <= replayed.keys()
 
 
 def _held(path: Path) -> set[str]:
