@@ -130,7 +130,7 @@ def faces_agree(folder: Path, database: Database, steps: int, seed: int) -> Coun
 
 def test_the_face_stores_and_shows_what_the_interface_does(tmp_path: Path) -> None:
     """EXTRA-R4-01, EXTRA-R4-02."""
-    found = faces_agree(tmp_path, on_duckdb, 70, 1)
+    found = faces_agree(tmp_path, on_duckdb, 40, 1)
     assert {"200", "201", "400", "412", "422"} <= set(found)
 
 

@@ -81,12 +81,13 @@ def changed(dice: Random, body: dict[str, Any]) -> dict[str, Any]:
     return {name: part for name, part in made.items() if part != []}
 
 
+@pytest.mark.parametrize("changes", [500, pytest.param(1_500, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", SOUND)
-def test_a_body_is_sound_just_where_no_rule_finds_anything(name: str) -> None:
+def test_a_body_is_sound_just_where_no_rule_finds_anything(name: str, changes: int) -> None:
     """By the models and by the structs, whatever the chart says."""
     dice, resource, counts = Random(name), RESOURCES[name], {True: 0, False: 0}
     spoiler = Spoiler(dice)
-    for _ in range(1_500):
+    for _ in range(changes):
         text = spoiler.text(changed(dice, SOUND[name]))
         raw = text.encode("utf-8", "replace")
         try:
@@ -102,4 +103,4 @@ def test_a_body_is_sound_just_where_no_rule_finds_anything(name: str) -> None:
                 json.dumps(text)
             )
             counts[not found] += 1
-    assert min(counts.values()) > 100
+    assert min(counts.values()) > changes / 15

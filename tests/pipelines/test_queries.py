@@ -134,6 +134,7 @@ def test_rejects_of_a_query_are_a_csv_with_the_rows_number_and_go_back_in(till, 
     assert practice.rejects() == {"b": ("closed", 1)}
 
 
+@pytest.mark.long
 def test_a_mark_is_not_kept_of_rows_that_were_stopped(till, practice, chartferry):
     """The next import asks for them again."""
     till.says(BY_CHANGE)
@@ -284,7 +285,7 @@ def test_rows_are_handed_on_some_at_a_time(till, tmp_path, monkeypatch):
     monkeypatch.setattr("pipelines.feeds.reading.query.ROWS_AT_ONCE", 50)
     monkeypatch.setattr("pipelines.feeds.reading.chunks.CHUNK", 50)
     feed, to, peaks = load_feed(till.feed), tmp_path / "rows", []
-    for rows in (400, 4_000):
+    for rows in (200, 2_000):
         till.fill(rows)
 
         def read(rows=rows):

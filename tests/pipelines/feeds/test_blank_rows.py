@@ -63,9 +63,10 @@ def test_line_breaks_are_skipped_together(name: str, tmp_path: Path, monkeypatch
     assert calls < 100
 
 
+@pytest.mark.parametrize("files", [50, pytest.param(150, marks=pytest.mark.long)])
 @pytest.mark.parametrize("ahead", [1, 2, 5, 64])
 def test_line_breaks_skipped_together_are_those_skipped_one_by_one(
-    ahead: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ahead: int, files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever breaks they are, and wherever a block ends."""
     dice, feed = Random(ahead), next(feed for feed in load_feeds().feeds if feed.name == "payments")
@@ -80,7 +81,7 @@ def test_line_breaks_skipped_together_are_those_skipped_one_by_one(
         'k2,"a\n\nb",1.00,2026-01-01,\r\n',
     ]
     monkeypatch.setattr(lines, "AHEAD", ahead)
-    for number in range(150):
+    for number in range(files):
         path = tmp_path / f"{number}.csv"
         content = "".join([*dice.choices(rows, k=dice.randrange(4)), HEADER, *dice.choices(rows, k=dice.randrange(20))])
         path.write_bytes(content.encode())

@@ -51,8 +51,9 @@ def read(path: Path, feed: Feed) -> Any:
         return str(error)
 
 
+@pytest.mark.parametrize("files", [100, pytest.param(300, marks=pytest.mark.long)])
 def test_lines_read_together_give_the_rows_that_they_give_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int
 ) -> None:
     """FEED-FILE-02, LEDGER-25: files of generated lines, most of them plain."""
     chance, path, together = Random(19), tmp_path / "payments.csv", 0
@@ -65,11 +66,11 @@ def test_lines_read_together_give_the_rows_that_they_give_one_by_one(
         return found
 
     monkeypatch.setattr(chunks, "CHUNK", 4)
-    for _ in range(300):
+    for _ in range(files):
         lines = [chance.choice(PLAIN if chance.random() < 0.9 else ODD) for _ in range(chance.randrange(1, 30))]
         path.write_text(chance.choice((HEADER, HEADER, "x,y\n")) + "".join(lines), newline="")
         monkeypatch.setattr(csv_file, "plain_rows", counted)
         found = read(path, feed)
         monkeypatch.setattr(csv_file, "plain_rows", lambda *_: None)
         assert found == read(path, feed), lines
-    assert together > 300
+    assert together > files

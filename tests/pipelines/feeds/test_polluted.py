@@ -80,7 +80,7 @@ def drafted(polluted: Polluted, folder: Path) -> tuple[str, str]:
     return (ASKED, said) if found.startswith("misread") and asked else (found, said)
 
 
-@pytest.mark.parametrize(("seeds", "every"), [(1, 3), pytest.param(SEEDS, 1, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("seeds", "every"), [(1, 6), pytest.param(SEEDS, 1, marks=pytest.mark.long)])
 def test_no_polluted_export_is_misread_unsaid(seeds: int, every: int, tmp_path: Path) -> None:
     """FEED-FILE-02, FEED-FILE-08, FEED-FILE-09: by a plain feed and by the export's own draft."""
     table, wrong = tabled(seeds, tmp_path, every)

@@ -49,7 +49,7 @@ def payment(key: str, amount: str = "1.00") -> str:
         [payment("b"), payment("c")],
         [payment("b"), payment("c", '"1.00"')],
         [payment("b", '"1.00"'), payment("c")],
-        [payment(f"k{number:0100}") for number in range(18_000)],
+        pytest.param([payment(f"k{number:0100}") for number in range(18_000)], marks=pytest.mark.long),
     ],
     ids=["to the end", "to the next quote", "to a quoted amount", "over more than 2 MiB"],
 )

@@ -95,6 +95,7 @@ def test_no_column_of_an_unseen_export_is_drafted_wrong_without_a_word(export: S
     assert [judgement for judgement in found if judgement.verdict == "wrong"] == []
 
 
+@pytest.mark.long
 def test_most_columns_of_unseen_exports_need_no_decision() -> None:
     """FEED-FILE-08"""
     counts = Counter(judgement.verdict for export in EXPORTS for judgement in verdicts(export)[1])
