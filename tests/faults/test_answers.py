@@ -135,6 +135,7 @@ def test_a_row_that_is_refused_by_the_bare_interface_is_a_reject(at, status):
     assert work.run([payment(1), payment(2)]).counts == {"created": 1, "refused": 1}
 
 
+@pytest.mark.long
 def test_a_size_that_was_too_large_is_remembered_for_the_rest_of_the_load(at):
     work = at(True)
     work.target.limit = 70
@@ -144,6 +145,7 @@ def test_a_size_that_was_too_large_is_remembered_for_the_rest_of_the_load(at):
     work.agree()
 
 
+@pytest.mark.long
 def test_one_row_that_is_too_large_makes_no_small_bundles_of_the_others(at):
     work = at(True)
     work.target.heaviest = 400_000

@@ -18,6 +18,8 @@ OF_CELLS = [each for each in product((WITH_ADDITIONS, BARE), OPERATIONS) if each
 TURNS = [[each for each in OF_CELLS if each[1] == operation] for operation in OPERATIONS]
 FEW = [of[turn % len(of)] for turn, of in enumerate(TURNS)]
 """Each operation, at one target or the other in turn."""
+READS = ("token", "look-up")
+"""Operations that write nothing."""
 TARGETS = {operation: target for target, operation in FEW}
 WRITES = {
     "after send": "create",
@@ -69,7 +71,10 @@ def test_each_operation_and_each_moment_occurs_among_some_cells():
     assert {cell.target for cell in SOME} == {WITH_ADDITIONS, BARE}
 
 
-@pytest.mark.parametrize("operation", FEW, ids=", ".join)
+@pytest.mark.parametrize(
+    "operation",
+    [pytest.param(each, marks=pytest.mark.long if each[1] in READS else (), id=", ".join(each)) for each in FEW],
+)
 def test_store_ledger_and_source_agree_after_a_fault_at_some_moment(run, operation):
     """LEDGER-01, LEDGER-05, LEDGER-06, LEDGER-08, EXTRA-05: to the row and the cent."""
     agree(run, operation, 1, 0, among=SOME)

@@ -146,7 +146,7 @@ def test_an_older_payment_of_the_chart_is_not_the_rows(home, target, asked, addi
     assert states(home) == {"k1": "in_doubt"}
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @both
 @pytest.mark.parametrize("kind", ["Task", "QuestionnaireResponse"])
 def test_what_was_taken_back_is_not_made_again_by_itself(home, target, asked, additions, kind):
@@ -211,6 +211,7 @@ def told_back(home, chartferry):
     return status, dict.fromkeys(status, 0) | found
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("older", [False, True], ids=["lost", "of before the undo"])
 def test_what_was_made_anew_is_adopted_and_not_what_was_taken_back(home, target, asked, older):
     """CLI-CMD-17, CLI-CMD-18"""
@@ -264,6 +265,7 @@ def test_of_two_amounts_under_a_key_the_one_that_is_there_counts(home, target, a
     assert float(created) == sum(there)
 
 
+@pytest.mark.long
 @both
 def test_what_was_refused_is_a_reject_again(home, target, asked, additions):
     """CLI-CMD-17, LEDGER-05"""

@@ -173,6 +173,7 @@ def test_another_questionnaire_whose_name_gives_a_table_that_is_there_has_its_id
     assert whole.rows("SELECT response_id, x FROM response_older_check_up") == [("id-r2", "a")], "it stays"
 
 
+@pytest.mark.long
 def test_a_copy_of_a_questionnaire_shares_its_table(world: World) -> None:
     world.questionnaires.append(CHECK_UP | {"id": "q2"})
     records = {"r1": response(coded("mood", "low")), "r2": response(coded("mood", "high"), of="q2")}
@@ -183,6 +184,7 @@ def test_a_copy_of_a_questionnaire_shares_its_table(world: World) -> None:
     assert columns(world, "response_check_up_2")[:3] == ["questionnaire_id", "mood", "signs"]
 
 
+@pytest.mark.long
 def test_versions_of_one_canonical_url_share_a_table_with_the_questions_of_all(world: World) -> None:
     """A question that is answered in another way has a column for each."""
     url = "http://example.org/mood"
@@ -206,6 +208,7 @@ def versions(first: dict[str, Any], second: dict[str, Any]) -> list[dict[str, An
     return [questionnaire("Mood", first) | url, questionnaire("Mood", second, of="q2") | url]
 
 
+@pytest.mark.long
 def test_a_linkid_that_a_version_uses_for_another_question_has_a_column_for_each_and_all_are_told(
     whole: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +255,7 @@ IN_TWO_VERSIONS: tuple[tuple[dict[str, Any], dict[str, Any], bool], ...] = (
 """What a question of two versions of a questionnaire has besides, and whether it is one."""
 
 
+@pytest.mark.long
 def test_a_question_is_one_in_two_versions_if_code_words_and_options_say_so(world: World) -> None:
     records = {}
     for n, (*pair, _) in enumerate(IN_TWO_VERSIONS):
@@ -286,6 +290,7 @@ def test_signs_that_carry_a_meaning_are_compared_and_others_are_not(one: str, ot
     assert [ask_alike([first], [second]) for first, second in (said, offered)] == [are_one] * 2
 
 
+@pytest.mark.long
 def test_a_response_that_names_a_canonical_url_is_of_that_questionnaire(world: World) -> None:
     """Of several with one url, that without a version is meant by the url alone."""
     urls = ({"url": "http://x.org/one"}, {"url": "http://x.org/two"}, {"url": "http://x.org/two", "version": "3"})
@@ -348,6 +353,7 @@ def test_many_responses_to_a_long_form_fit_into_memory(whole: World, monkeypatch
     assert whole.rows("SELECT count(*), count(DISTINCT response_id) FROM answer") == [(126_000, 2_100)]
 
 
+@pytest.mark.long
 def test_an_option_without_a_system_has_its_words(world: World) -> None:
     option = {"valueCoding": {"code": "low", "display": "In words low"}}
     world.questionnaires = [questionnaire("Bare", {"linkId": "mood", "type": "choice", "answerOption": [option]})]

@@ -61,6 +61,7 @@ def ids(home: Path) -> set[str]:
         }
 
 
+@pytest.mark.long
 @pytest.mark.publishes(*(name for name in TABLES if name != "response_mood"), wide=True)
 def test_what_was_taken_back_is_in_no_table_and_what_is_loaded_again_is_there_once(
     home: Path, target: Any, asked: Any, chartferry: Any, monkeypatch: pytest.MonkeyPatch

@@ -105,6 +105,7 @@ def test_a_helper_that_only_checks_chunks_loads_no_database_and_no_files() -> No
     subprocess.run([sys.executable, "-c", HELPER], check=True)
 
 
+@pytest.mark.long
 def test_validating_verifying_and_reading_what_was_accepted_load_no_pandas(tmp_path) -> None:
     pytest.importorskip("pandas")
     subprocess.run([sys.executable, "-c", IMPORT, str(tmp_path)], check=True)

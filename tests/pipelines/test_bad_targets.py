@@ -88,6 +88,7 @@ def test_a_promise_that_is_not_kept_is_found_by_the_first_rows_and_said_once(at,
     assert progress.said == [words]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "at", [{"says": says, "does_not": ["conditional"]} for says in WAYS.values()], ids=list(WAYS), indirect=True
 )
@@ -142,7 +143,7 @@ def test_an_entry_without_an_outcome_is_looked_up_before_it_goes_again(at, fault
     at.agree()
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @CONDITIONAL
 @pytest.mark.parametrize("status", [500, 502])
 @pytest.mark.parametrize("done", [True, False], ids=["done", "not done"])
@@ -172,7 +173,7 @@ def test_a_row_that_is_too_large_alone_is_a_reject_and_the_rest_is_in(at):
     assert (reason["rule_id"], reason["message"]) == ("HTTP-413", "the target refused it (HTTP 413)")
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @pytest.mark.parametrize("at", [{"says": says} for says in ([], ["identifier"], *WAYS.values())], indirect=True)
 @pytest.mark.parametrize("resource", ["tasks", "payments"])
 def test_what_surely_failed_and_is_absent_goes_again_but_payments_without_a_condition(at, resource):
@@ -215,7 +216,7 @@ def test_what_a_network_doubles_at_once_is_named_one_by_one(home, other, asked, 
 # -- searches
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @pytest.mark.parametrize("at", [{"says": says} for says in (["identifier"], *WAYS.values())], indirect=True)
 @pytest.mark.parametrize("resource", ["tasks", "payments"])
 def test_what_a_search_shows_late_is_waited_for_and_never_doubled(at, resource):
@@ -239,6 +240,7 @@ def test_without_a_total_a_lost_payment_is_found_all_the_same(at):
     at.agree()
 
 
+@pytest.mark.long
 def test_without_a_total_verify_reads_page_by_page(home, other, asked):
     """CLI-CMD-17"""
     payments(home, *((f"k{n}", "p1", f"{n + 1}.00") for n in range(7)))
@@ -251,6 +253,7 @@ def test_without_a_total_verify_reads_page_by_page(home, other, asked):
     assert [each["resource_id"] for each in asked("verify")["differences"]] == [gone]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("links", "why"),
     [

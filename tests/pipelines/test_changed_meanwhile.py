@@ -16,6 +16,7 @@ def feed(home, timezone):
     (folder / "calls.toml").write_text(FEED.format(timezone) + COLUMNS)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 @pytest.mark.parametrize("fault", ["lost_before", "lost_after"])
 def test_rows_in_doubt_that_are_read_otherwise_by_now_are_loaded_once(

@@ -50,6 +50,7 @@ def read(world: World, *resources: dict[str, Any]) -> None:
 SHOWN = "SELECT claim_id, charged, copayments, paid, open, applied_by FROM claim_balance"
 
 
+@pytest.mark.long
 def test_balances_are_those_that_the_service_tells(world: World) -> None:
     """REPORT-28"""
     row = {"claim_id": "c1", "patient_id": "p1", "created": "2026-01-05", "cents": 10050}

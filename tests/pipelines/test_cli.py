@@ -354,6 +354,7 @@ def test_two_importers_at_once_create_each_record_once(home, target):
     assert len(values) == len(set(values)) == 599, said
 
 
+@pytest.mark.long
 def test_where_nothing_was_taken_the_target_may_lack_its_reference_data(chartferry, home, target):
     target.refuse = lambda body: True
     put(home)

@@ -196,6 +196,7 @@ def answers_held():
     return sum(isinstance(found, httpx.Response) for found in gc.get_objects())
 
 
+@pytest.mark.long
 def test_answers_are_gone_when_they_have_been_read(client, target):
     """With the bodies of a bundle they would be most of a load's memory until garbage is looked for."""
     client.check_access()
@@ -225,6 +226,7 @@ def test_a_link_to_another_host_is_not_followed(client):
 INCLUDED = {"resource": {"resourceType": "Practitioner", "id": "p1"}, "search": {"mode": "include"}}
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize(
     "shown",
     [[[]], [[1, 2]], [[1, 2], [3, 4], [5]], [[number] for number in range(200)], [[INCLUDED]]],

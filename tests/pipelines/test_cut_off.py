@@ -113,6 +113,7 @@ def test_a_killed_run_says_so_once_a_later_one_went_on_with_it(home, asked, char
     assert "the next import goes on with it" not in out
 
 
+@pytest.mark.long
 def test_what_a_killed_retry_leaves_goes_on_without_the_other_rows_of_its_file(
     home, target, asked, chartferry, monkeypatch
 ):
@@ -135,6 +136,7 @@ def test_what_a_killed_retry_leaves_goes_on_without_the_other_rows_of_its_file(
     assert sorted(task["description"] for task in target.of("Task")) == ["new", "refused"]
 
 
+@pytest.mark.long
 def test_the_same_file_put_in_again_is_looked_at_whole(home, target, asked, chartferry, monkeypatch, batches):
     """CLI-CMD-06: also where a retry of it was killed."""
     target.refuse = lambda body: body["amount"]["value"] == 2.0
@@ -154,7 +156,7 @@ def test_the_same_file_put_in_again_is_looked_at_whole(home, target, asked, char
     assert len(target.of("PaymentNotice")) == 2
 
 
-@pytest.mark.alike
+@pytest.mark.long
 @pytest.mark.parametrize("again", ["retry", "import"])
 def test_a_killed_retry_is_ended_by_the_next_one_too(home, target, asked, chartferry, monkeypatch, batches, again):
     """CLI-CMD-06"""
@@ -198,6 +200,7 @@ def test_runs_of_a_second_target_have_its_numbers_whatever_their_folders_are_cal
     assert [each[:2] for each in runs_in(tmp_path, "b")] == [(1, tmp_path / "run-1-2"), (2, tmp_path / "run-2")]
 
 
+@pytest.mark.long
 def test_a_file_that_another_importer_ended_before_has_no_end_while_rows_of_it_are_sent(
     home, target, asked, monkeypatch
 ):

@@ -34,6 +34,7 @@ def test_a_body_with_a_time_of_its_own_is_sent_as_it_is(resource_type: str, more
         assert dated(resource_type, Row(2, 1, "k1", "p1", "h", "p1", None, None, text, AT)) == text
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("place", ["recipient", "paymentStatus"])
 @pytest.mark.parametrize("said", ["2020-01-01", UNTIL_SENT])
 @pytest.mark.parametrize("first", [True, False])

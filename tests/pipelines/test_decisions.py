@@ -67,7 +67,7 @@ def test_resolve_looks_up_and_adopts_what_arrived_late(doubt, target, asked, cha
     assert len(target.of("PaymentNotice")) == 2
 
 
-@pytest.mark.alike
+@pytest.mark.long
 @pytest.mark.parametrize("arrives", [False, True])
 def test_a_doubt_of_a_retry_is_open_for_the_next_import(home, target, asked, chartferry, arrives):
     """CLI-CMD-06, LEDGER-10: the batch had ended; an import that says nothing of the doubt would leave it unseen."""
@@ -188,6 +188,7 @@ def test_remap_applies_the_policy_to_rows_that_the_feed_changed(home, target, as
     assert decisions(home) == [("import --remap", batch.name, None)]
 
 
+@pytest.mark.long
 def test_remap_applies_the_policy_to_rows_that_the_feed_skipped(home, target, asked):
     """CLI-CMD-18: in the order of their files."""
     feed = 'kind = "tasks"\nfiles = ["list*.csv"]\n[columns]\n'
@@ -237,6 +238,7 @@ def test_remap_reads_a_failed_file_of_which_rows_were_sent(home, target, asked, 
     assert (shown["batch_id"], shown["state"], shown["created"]) == (batch.name, "finished", 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("comes_again", [False, True], ids=["from its batch", "by its path"])
 def test_a_stopped_file_that_remap_reads_again_has_come_again_only_by_its_path(
     home, target, asked, chartferry, monkeypatch, comes_again

@@ -265,6 +265,7 @@ def test_failed_partitions_go_well_in_a_backfill_once_the_reason_is_gone(
     feed.unlink()
 
 
+@pytest.mark.long
 def test_a_file_of_copayments_alone_blocks_until_its_feed_confirms_it(practice: Practice) -> None:
     """LEDGER-23"""
     feed = practice.home / "feeds" / "till.toml"
@@ -318,6 +319,7 @@ def test_the_tables_are_published_and_checked(
         assert ET.fromstring(base64.b64decode(image)).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314
 
 
+@pytest.mark.long
 def test_a_publication_comes_with_the_verdicts_on_what_is_broken(
     practice: Practice, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,7 +129,7 @@ def test_status_shows_open_rejects_without_what_they_say(practice):
     assert not re.search("secret|key-1|patient-1", said)
 
 
-@pytest.mark.alike
+@pytest.mark.long
 @pytest.mark.parametrize("taken_back", [False, True], ids=["gone", "undone"])
 def test_what_was_loaded_is_loaded_again_though_another_row_of_its_key_was_discarded(practice, taken_back):
     """LEDGER-07, CLI-CMD-18: the discard is of the other row, and the person who loads again knows of it."""

@@ -65,6 +65,7 @@ def test_a_doubtful_row_whose_record_is_there_is_unchanged_in_later_exports(fed,
     assert rejects(fed) == [("closed",), ("open",)]
 
 
+@pytest.mark.long
 def test_a_doubtful_row_whose_record_was_taken_back_is_rejected(fed, asked, chartferry, tmp_path, target):
     """LEDGER-18"""
     (fed / "inbox/form-1.csv").write_text(ANSWERS + SWALLOWED)
@@ -84,6 +85,7 @@ def test_a_doubtful_row_says_nothing_of_a_row_with_its_key(fed, asked, target):
     assert (found["totals"]["created"], found["totals"]["rejected"]) == (1, 1)
 
 
+@pytest.mark.long
 def test_a_key_that_thousands_of_rows_share_is_none(fed, asked, target):
     """LEDGER-13: each row is rejected by itself, with a reason that says what to look at; others go on."""
     rows = io.StringIO()

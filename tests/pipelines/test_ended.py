@@ -30,6 +30,7 @@ def discarded(practice):
     practice.target.refuse = lambda body: False
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("discarded")
 def test_what_was_discarded_is_not_loaded_by_the_same_file(practice):
     """LEDGER-07, LEDGER-02"""
@@ -52,6 +53,7 @@ def test_what_was_discarded_waits_for_a_person_when_it_comes_in_a_later_file(pra
     assert amounts(practice) == [1, 2, 3]
 
 
+@pytest.mark.long
 def test_what_was_loaded_under_another_key_is_not_loaded_once_more_under_its_own(practice):
     """LEDGER-07: the next complete export holds the mended row with the key that the source has for it."""
     wrong = ROWS["k2"].replace("2.00", "two")
@@ -65,6 +67,7 @@ def test_what_was_loaded_under_another_key_is_not_loaded_once_more_under_its_own
     assert b"loaded under another key" in b"".join(practice.export().values())
 
 
+@pytest.mark.long
 def test_of_two_rows_with_one_key_the_other_goes_when_one_has_another_key(practice):
     """LEDGER-13: each was a reject; what is still open is wanted."""
     practice.take(HEADER + ROWS["k1"] + ROWS["k1"].replace("1.00", "5.00"))
@@ -316,6 +319,7 @@ def test_of_a_row_and_its_correction_under_another_key_in_one_file_one_goes(prac
     assert amounts(practice) == [2]
 
 
+@pytest.mark.long
 def test_a_row_with_the_key_of_another_record_goes_at_once_under_a_key_of_its_own(practice):
     """LEDGER-07, LEDGER-08: its reject says what is there under the key, so that who corrects it means another."""
     practice.take(HEADER + ROWS["k2"])

@@ -40,6 +40,7 @@ def set_aside(practice, two):
     return other
 
 
+@pytest.mark.long
 def test_what_was_set_aside_beside_a_reject_of_another_file_is_not_loaded_by_a_retry(practice, set_aside):
     """LEDGER-07: nor by the same file again. A person who puts it in with what it says now means it."""
     assert practice.run("rejects", "retry")[0] == 3
@@ -61,6 +62,7 @@ def test_a_row_that_names_both_rejects_of_a_record_goes_once(practice, two):
     assert amounts(practice) == [1, 2]
 
 
+@pytest.mark.long
 def test_a_row_that_names_both_rejects_of_a_record_goes_for_both(practice, two):
     one, other = (keyed(each, "k2-c") for each in two)
     assert practice.take(one + b"".join(other.splitlines(keepends=True)[1:]), "both.csv")[0] == 0
@@ -68,7 +70,7 @@ def test_a_row_that_names_both_rejects_of_a_record_goes_for_both(practice, two):
     assert {state for state, _ in practice.rejects().values()} == {"closed"}
 
 
-@pytest.mark.alike
+@pytest.mark.long
 @pytest.mark.parametrize("corrected_between", [True, False])
 def test_that_its_key_is_known_does_not_tell_a_row_that_its_reject_in_another_file_was_loaded(
     practice, corrected_between
@@ -88,6 +90,7 @@ def test_that_its_key_is_known_does_not_tell_a_row_that_its_reject_in_another_fi
     assert amounts(practice) == [1, 2, 7, 7]
 
 
+@pytest.mark.long
 def test_a_correction_that_is_still_wrong_stays_its_reject_where_an_earlier_file_has_loaded_its_key(practice):
     """CLI-CMD-05: that record came before the reject, and is no answer to it."""
     practice.take(HEADER + ROWS["k2"], "payments-1.csv")
@@ -102,7 +105,7 @@ def test_a_correction_that_is_still_wrong_stays_its_reject_where_an_earlier_file
     assert amounts(practice) == [1, 2, 3]
 
 
-@pytest.mark.alike
+@pytest.mark.long
 @pytest.mark.parametrize("in_one_file", [True, False])
 def test_that_a_record_was_discarded_does_not_tell_a_row_that_it_was_loaded_after_all(practice, in_one_file):
     """LEDGER-07: two later exports have it, each says that it was discarded, and a person puts both in."""

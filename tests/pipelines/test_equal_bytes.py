@@ -25,6 +25,7 @@ def importer(home, capsys):
     return imported
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("step", ["begin", "validate_run", "load_run", "end"])
 def test_whenever_the_second_takes_them_both_tell_the_truth(home, target, capsys, monkeypatch, step):
     """STATE-HOME-07, LEDGER-01: the copy that the first one reads was removed, and its file told as gone."""
@@ -48,6 +49,7 @@ def test_whenever_the_second_takes_them_both_tell_the_truth(home, target, capsys
     assert list((home / "inbox").iterdir()) == []
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("total", [None, 9])
 @pytest.mark.parametrize(
     ("module", "step"),

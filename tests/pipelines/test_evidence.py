@@ -95,6 +95,7 @@ def test_what_comes_again_unchanged_counts_once(imported, home, asked):
     assert [each["batch_id"] for each in alone["files"]] == [later]
 
 
+@pytest.mark.long
 def test_every_other_record_of_the_export_has_its_fate(home, target, asked):
     """EVID-01: changed content, corrections, discards, files that were stopped."""
     rows(home, "payments-1.csv", "k1,p1,1.00,2026-03-01", "k2,p1,x,2026-03-02", "k3,p2,y,2026-03-01")
@@ -125,6 +126,7 @@ def test_a_discard_and_its_reason_are_told(imported, asked, chartferry):
     assert (decision["subject"], decision["why"]) == (reject["reject_id"], "a test row")
 
 
+@pytest.mark.long
 def test_versions_and_what_was_taken_back_are_told_apart(home, target, asked):
     """EVID-01"""
     (home / "feeds").mkdir(exist_ok=True)
@@ -161,6 +163,7 @@ def test_what_the_target_lost_or_changed_is_no_agreement(imported, target, asked
     assert "Export, ledger and target do not agree." in page
 
 
+@pytest.mark.long
 def test_a_file_that_could_not_be_read_is_named(imported, home, asked, chartferry):
     """EVID-01: the sides agree, and nothing of it is in them."""
     put(home, "payments-9.csv", "payment_id,patient_id\nk9,p1\n")
@@ -202,6 +205,7 @@ def test_a_file_that_is_not_what_came_is_named(imported, home, asked):
     assert f"{imported}</span>: the file in its batch is not the one that came" in Path(found["page"]).read_text()
 
 
+@pytest.mark.long
 def test_of_many_differences_some_of_each_kind_are_listed_and_how_many_more_there_are(home, target, asked, monkeypatch):
     """EVID-01"""
     monkeypatch.setattr("pipelines.evidence.evidence.LISTED", 2)
@@ -263,7 +267,7 @@ def test_the_sample_is_repeated_by_its_seed_and_shows_both_sides(home, target, a
     assert len(seeds) == 2
 
 
-@pytest.mark.alike
+@pytest.mark.long
 @pytest.mark.parametrize("backwards", [False, True])
 def test_the_sample_has_what_the_newest_of_two_runs_of_one_number_sent(home, chartferry, asked, monkeypatch, backwards):
     """EVID-01, LEDGER-08: a run that was killed before it had read its file, then the ledger is lost."""

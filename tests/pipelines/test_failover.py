@@ -50,7 +50,7 @@ def is_told(code, out, err) -> None:
     assert (code in (0, 5)) or (code == 6 and any(said in out + err for said in (NO_ANSWER, FAILED_OVER))), out + err
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @ADDITIONS
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("step", ["intend", "settle", pytest.param("finish_run", marks=pytest.mark.long)])

@@ -52,6 +52,7 @@ def test_answers_to_a_form_that_was_replaced_keep_their_own_columns_words_and_va
     assert done.remarks == [f"response_mood: {said}"]
 
 
+@pytest.mark.long
 def test_a_response_is_of_the_form_that_its_run_checked_it_by(world: World) -> None:
     """The sweep finds the other form only after the import."""
     replaced(world)
@@ -100,6 +101,7 @@ def replaced_at_once(world: World, old: dict[str, Any], new: Sequence[dict[str, 
     return [f"response_mood_{n}" for n in range(1, len(new) + 1)]
 
 
+@pytest.mark.long
 def test_a_form_that_asks_nothing_else_by_its_linkids_stays_one_questionnaire(world: World) -> None:
     new = [form(*texts, value=None) for texts in (("Sad?", "Tired?", "In pain?"), ("SAD", "Tired?"), ("Sad?",))]
     new.append(form("Sad?", "Tired?", value=None, title="Mood today"))
@@ -114,6 +116,7 @@ def other_links(questionnaire: dict[str, Any]) -> dict[str, Any]:
     return questionnaire | {"item": items}
 
 
+@pytest.mark.long
 def test_scores_of_former_answers_stay_as_they_were(world: World) -> None:
     """A question fewer or more, another value or none, other linkIds: one questionnaire each."""
     new = [form("Sad?"), form("Sad?", "Tired?", "In pain?"), form("Sad?", "Tired?", value=9)]
@@ -180,6 +183,7 @@ def test_a_former_form_keeps_its_number_whatever_comes_back(world: World) -> Non
     ]
 
 
+@pytest.mark.long
 def test_a_first_sweep_that_a_kill_left_without_its_figures_does_not_stop_the_next(world: World) -> None:
     replaced(world)
     (folder_of(world.home, TARGET) / "questionnaires.json").unlink()

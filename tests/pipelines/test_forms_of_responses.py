@@ -76,6 +76,7 @@ def test_another_version_than_the_known_one_is_of_the_questionnaire_where_nothin
     assert world.rows("SELECT count(*), sum(value) FROM score") == [(6, 12)]
 
 
+@pytest.mark.long
 def test_another_version_of_a_url_that_several_questionnaires_have_is_told(world: World) -> None:
     first, second = ({"id": f"q{n}", "url": URL, "version": str(n)} for n in (1, 2))
     world.questionnaires = [OLD | first, OLD | second]
@@ -111,6 +112,7 @@ def test_a_text_of_others_in_the_place_of_an_id_is_in_no_table_and_no_remark(wor
     assert world.rows("SELECT count(*) FROM duckdb_tables() WHERE comment LIKE '%Jane%'") == [(0,)]
 
 
+@pytest.mark.long
 def test_contents_of_one_version_are_told_apart_by_what_the_run_checked(world: World) -> None:
     about = {"url": URL, "version": "1"}
     world.questionnaires = [OLD | about]
@@ -124,6 +126,7 @@ def test_contents_of_one_version_are_told_apart_by_what_the_run_checked(world: W
     assert by_content == {("0", "q1~1"): 2, ("f", "q1"): 2}
 
 
+@pytest.mark.long
 def test_an_address_that_a_questionnaire_had_still_names_it(world: World) -> None:
     """Whether or not it asks something else at its new one."""
     urls = (f"{URL}/a", f"{URL}/b")
@@ -139,6 +142,7 @@ def test_an_address_that_a_questionnaire_had_still_names_it(world: World) -> Non
     assert of_forms(world) == [(f"id-r{n}", "q1~1" if n < 3 else "q2") for n in range(1, 5)]
 
 
+@pytest.mark.long
 def test_a_response_is_of_the_run_that_made_its_record(world: World) -> None:
     of, batch = ("default", "QuestionnaireResponse"), "answers-0123456789ab"
     world.begin(batch, of=of)

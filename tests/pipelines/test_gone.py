@@ -50,6 +50,7 @@ def responses(world: World) -> list[str]:
     return [name for (name,) in world.rows("SELECT resource_id FROM questionnaire_response")]
 
 
+@pytest.mark.long
 def test_a_response_that_was_gone_before_any_reading_saw_it_is_left_out_and_told(world: World) -> None:
     read(world, RESPONSES)
     answered(world, "r1", "r2")

@@ -65,6 +65,7 @@ def test_a_file_that_is_put_again_after_its_totals_were_mended_is_loaded(beyond,
     assert (again["counts"]["created"], amounts(target)) == (0, [3.0])
 
 
+@pytest.mark.long
 def test_control_totals_that_come_late_are_compared_and_those_of_no_file_are_named(beyond, target, asked, chartferry):
     """SCALE-03"""
     beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")

@@ -189,6 +189,7 @@ def test_an_existing_resource_with_the_same_content_is_adopted_and_with_other_co
     assert work.table("reject_reason")[0]["rule_id"] == "KEY-TAKEN"
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("searches", [True, False], ids=["with a search on _id", "without"])
 def test_what_a_lost_ledger_had_made_is_read_back_many_at_a_time(work, searches):
     """LEDGER-15"""
@@ -307,6 +308,7 @@ def test_a_refusal_of_the_bare_interface_is_a_reject_and_its_lane_goes_on(bare):
     assert loaded.counts == {"created": 2, "refused": 1}
 
 
+@pytest.mark.long
 def test_a_bare_target_that_stays_away_ends_the_load(bare):
     bare.target.faults = ["busy"] * 200
     rows = [payment(number, patient=f"p{number}") for number in range(30)]

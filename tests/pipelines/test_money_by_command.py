@@ -131,6 +131,7 @@ def test_keys_that_look_the_same_are_one_payment(bare, drop, asked):
     assert paid(bare) == [10.0]
 
 
+@pytest.mark.long
 def test_a_later_file_waits_behind_a_doubt_of_an_earlier_one(bare, drop, home, asked):
     """LEDGER-05: with a balance of 95.00 the payment of day 3 would have the one of day 1 refused for good."""
     bare.refuse = lambda body: sum(paid(bare)) + body["amount"]["value"] > 95
@@ -184,6 +185,7 @@ def test_a_payment_that_waits_behind_a_doubt_is_open_in_the_tables(bare, drop, h
     ]
 
 
+@pytest.mark.long
 def test_a_payment_that_is_rejected_in_each_export_counts_once(bare, drop, home, asked):
     """LEDGER-19"""
     bare.refuse = lambda body: True

@@ -167,6 +167,7 @@ def test_a_file_of_which_a_later_try_took_records_is_not_told_as_not_loaded(worl
     assert page(world)[1].table("Files")[1][2] == "loaded, some set aside"
 
 
+@pytest.mark.long
 def test_records_of_a_file_that_was_stopped_are_told_as_not_sent(world: World) -> None:
     """STATE-HOME-04: the bar of a file, and the row of its table, have all of its records."""
     world.begin(BATCH)
@@ -189,6 +190,7 @@ def test_records_of_a_file_that_was_stopped_are_told_as_not_sent(world: World) -
     assert "Taken back" not in heads
 
 
+@pytest.mark.long
 def test_every_rule_that_set_a_record_aside_is_in_the_figures(world: World) -> None:
     """STATE-HOME-04: the page says of open rejects that the rules below tell what to do."""
     broken = [Reason(f"PAY-{number:02}", None, None, "more than two decimals", False) for number in range(1, 20)]
@@ -411,6 +413,7 @@ def test_a_home_without_anything_still_has_a_page(world: World) -> None:
     assert not shown.tables
 
 
+@pytest.mark.long
 def test_odd_months_are_counted_and_do_not_stretch_the_chart(world: World) -> None:
     times = ["0999-01-01", "1960-05-01", "2026-02-01T00:00:00Z", "2999-01-01", "9999-12-31T23:59:59Z", None]
     world.reports = [report(f"r{n}", **({"effectiveDateTime": time} if time else {})) for n, time in enumerate(times)]
@@ -424,6 +427,7 @@ def test_odd_months_are_counted_and_do_not_stretch_the_chart(world: World) -> No
     ]
 
 
+@pytest.mark.long
 def test_the_page_is_replaced_whole_and_read_only(world: World) -> None:
     """STATE-HOME-04"""
     first = world.publish().page

@@ -116,6 +116,7 @@ def test_rejects_go_back_and_are_closed_retried_or_discarded(home, target, asked
     assert json.loads(chartferry("rejects", "export", "--json")[1])["files"] == []
 
 
+@pytest.mark.long
 def test_doubts_are_settled_and_a_batch_is_taken_back(home, target, asked, ledger_url):
     """STATE-HOME-02, CLI-CMD-08, CLI-CMD-09, CLI-CMD-19"""
     target.additions = False

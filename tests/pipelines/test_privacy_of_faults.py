@@ -21,6 +21,7 @@ from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import prepare_dagster_home
 from pipelines.session.ledger import open_ledger
 from tests.pipelines.test_privacy import TASKS, leaks, mark
+from tests.support.crossing import every_second
 from tests.support.fake_target import FakeTarget
 from tests.support.publishing import publish_only
 
@@ -65,7 +66,7 @@ def lay_snares(home: Path, target: FakeTarget) -> None:
     target.refuse = lambda body: mark("refused") in str(body)
 
 
-@pytest.mark.parametrize("where", ["nowhere", *CRASHES])
+@pytest.mark.parametrize("where", [pytest.param("nowhere", marks=pytest.mark.long), *every_second(CRASHES)])
 def test_a_failure_of_the_command_tells_no_value(
     where: str, home: Path, target: FakeTarget, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

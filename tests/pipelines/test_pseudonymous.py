@@ -114,6 +114,7 @@ def test_an_id_has_one_pseudonym_in_all_tables(filled: tuple[World, Tables]) -> 
     assert all(re.fullmatch("[0-9a-f]{32}", each) for each in patients)
 
 
+@pytest.mark.long
 def test_an_id_has_the_same_pseudonym_again_and_another_in_another_home(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +165,7 @@ def test_publications_of_a_new_home_that_begin_at_once_have_one_key(
         assert len(set(threads.map(key, [tmp_path] * 4))) == 1
 
 
+@pytest.mark.long
 def test_a_study_has_a_folder_of_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """REPORT-30"""
     publish_only(monkeypatch)

@@ -146,6 +146,7 @@ def test_figures_leave_out_what_is_entered_in_error_and_negative_turnarounds(pai
     assert paid.rows("FROM report_by_performer") == [("d1", 3, 1, 6.0, 1), ("d2", 1, 1, 2.0, 1)]
 
 
+@pytest.mark.long
 def test_corrected_counts_reports_that_a_later_sweep_found_changed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +262,7 @@ def test_payments_are_reconciled_per_patient_and_day_to_the_cent(world: World, m
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rejects", [pytest.param(2, marks=pytest.mark.long), 1_500])
 def test_amounts_that_nobody_can_have_meant_are_published(
     world: World, rejects: int, monkeypatch: pytest.MonkeyPatch

@@ -77,7 +77,7 @@ def unanswered(home):
     return [number for (number,) in published(home, "SELECT unanswered FROM import_batch ORDER BY received_at")]
 
 
-@pytest.mark.alike
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["payments-1.csv", "payments-2.csv"])
 def test_wrong_amounts_of_a_stopped_file_count_until_a_later_file_has_their_keys(name, home, night):
     """REPORT-24: at first as not sent."""
@@ -152,7 +152,7 @@ def test_retention_keeps_a_file_that_was_not_loaded_until_its_payments_are_answe
             night("payments.csv", row("k1", "1.00"), row("k2", "1.00"))
 
 
-@pytest.mark.alike
+@pytest.mark.long
 @pytest.mark.parametrize("at_once", [unanswered_records.OUTCOMES_A_QUERY, 1])
 def test_what_a_stopped_file_says_wrongly_of_known_payments_is_answered_by_the_next_export_of_all(
     home, night, monkeypatch, at_once
@@ -168,6 +168,7 @@ def test_what_a_stopped_file_says_wrongly_of_known_payments_is_answered_by_the_n
     assert (broken(home), unanswered(home)) == ([], [None, 0, None])
 
 
+@pytest.mark.long
 def test_a_stopped_file_without_a_record_is_answered_by_nothing(home, night):
     """REPORT-24: its control totals say that it should have some."""
     night("payments.csv", total="4.00")
@@ -193,6 +194,7 @@ def test_rejects_of_a_stopped_file_count_as_other_rejects_do(home, night, chartf
     assert (broken(home), unanswered(home)) == ([], [0, None, None])
 
 
+@pytest.mark.long
 def test_a_payment_of_two_stopped_files_counts_as_the_newer_has_it(home, night):
     """REPORT-24"""
     night("payments-1.csv", row("k1", "1.00"), total="4.00")
@@ -244,6 +246,7 @@ def test_a_payment_that_was_set_aside_twice_and_is_corrected_counts_once(home, n
     assert payments(home) == [*created, ("d3", "1.00", "created"), ("k5", "7.00", "created")]
 
 
+@pytest.mark.long
 def test_a_reject_of_an_older_version_is_the_same_as_a_later_one(home, night):
     """REPORT-18: older versions kept no time of it, by which one without a key is known."""
     aside = [row("", "7.00"), row("", "7.00"), row("", "8.00")]
@@ -266,6 +269,7 @@ changed = "supersede"
 """
 
 
+@pytest.mark.long
 def test_a_record_counts_once_by_month_however_often_it_came(home, asked, target, chartferry):
     """REPORT-18: a response that was superseded, taken back and loaded anew is one record."""
     target.stored["q1"] = QUESTIONS

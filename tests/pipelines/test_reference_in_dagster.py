@@ -86,6 +86,7 @@ def test_a_file_that_only_looks_new_is_not_loaded_again_and_a_changed_one_is(pra
     assert len(looks_new(practice.home)) > 1
 
 
+@pytest.mark.long
 def test_what_was_loaded_since_a_backup_is_loaded_again_after_the_store_was_put_back(tmp_path: Path) -> None:
     """`cp` keeps the file's inode; the store itself says what it holds."""
     with empty_home(tmp_path) as practice:

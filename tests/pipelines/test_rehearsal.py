@@ -115,6 +115,7 @@ def test_every_row_has_its_outcome_and_every_patient_a_balance(home, chartferry)
     }
 
 
+@pytest.mark.long
 def test_the_sentence_of_a_rule_is_below_its_first_row(home, chartferry):
     """CLI-CMD-01: also where that row comes after those that are shown anyway."""
     wrong = [f"w{number},p1,nothing,2026-03-05,\n" for number in range(22)]
@@ -164,6 +165,7 @@ def test_the_import_then_does_what_was_rehearsed(home, chartferry):
     assert states == ["unchanged", "refused", "refused", "refused", "rejected", "skipped", "rejected"]
 
 
+@pytest.mark.long
 def test_it_reads_from_a_service_that_runs(home, chartferry):
     """CLI-CMD-01, CLI-CMD-02"""
     put(home)
@@ -228,6 +230,7 @@ def test_no_text_of_a_record_is_in_the_report_and_a_target_in_the_environment_is
     assert not [word for word in ("Ada", "Quill", "Main") if word in out + err]
 
 
+@pytest.mark.long
 def test_what_a_killed_rehearsal_left_goes_at_the_next_start(home, chartferry):
     """CLI-CMD-02"""
     put(home, "".join(f"k{n},p3,0.01,2026-03-01,\n" for n in range(5_000)))

@@ -77,10 +77,7 @@ def one(files):
 
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(each, marks=[pytest.mark.long] * (each in ("payments_csv_gz", "till_windows_1252")))
-        for each in EXPORTS
-    ],
+    [pytest.param(each, marks=[pytest.mark.long] * (each not in ("payments_csv", "answers_csv"))) for each in EXPORTS],
 )
 def test_rejects_are_exported_as_they_came_with_id_and_reasons(case, practice):
     """CLI-CMD-04: byte for byte, refused rows and whole answers records included.
@@ -219,6 +216,7 @@ def test_what_is_still_wrong_stays_open_as_corrected_last(practice):
     assert practice.created() == ["k1", "k2"]
 
 
+@pytest.mark.long
 def test_a_row_of_the_same_key_that_is_made_closes_a_reject_in_any_file(practice):
     """CLI-CMD-05, LEDGER-17: one that changes nothing at the target closes no reject of other content."""
     old = HEADER + "k1,p1,1.00,2026-01-01,\n"
@@ -231,6 +229,7 @@ def test_a_row_of_the_same_key_that_is_made_closes_a_reject_in_any_file(practice
     assert practice.created() == ["k1", "k2"]
 
 
+@pytest.mark.long
 def test_the_same_file_again_closes_the_rejects_that_it_had_once_its_feed_is_mended(practice):
     """CLI-CMD-05, LEDGER-07: also where no key could be read before, and where a row is known already."""
     feed = practice.home / "feeds" / "till.toml"
@@ -254,6 +253,7 @@ def test_the_same_file_again_closes_the_rejects_that_it_had_once_its_feed_is_men
     assert practice.created() == ["1", "2"]
 
 
+@pytest.mark.long
 def test_a_row_that_is_refused_once_its_reject_was_closed_is_open_again(practice):
     """LEDGER-07, CLI-CMD-04: loaded, taken back, loaded anew and refused: it goes back to who can correct it."""
     tasks = "task_id,description,status,requester_id\nt1,call,requested,d1\n"
@@ -273,6 +273,7 @@ def test_a_row_that_is_refused_once_its_reject_was_closed_is_open_again(practice
     assert practice.rejects() == {"t1": ("closed", 2)}
 
 
+@pytest.mark.long
 @pytest.mark.publishes("reject", "payment_reconciliation")
 def test_a_refused_row_that_is_refused_again_is_the_same_reject(practice, monkeypatch):
     """CLI-CMD-05, LEDGER-07"""
@@ -292,6 +293,7 @@ def test_a_refused_row_that_is_refused_again_is_the_same_reject(practice, monkey
         assert tables.sql("SELECT difference::varchar FROM payment_reconciliation").fetchall() == [("0.00",)]
 
 
+@pytest.mark.long
 def test_one_answer_of_several_rows_is_enough_to_correct_and_the_record_goes_whole(practice):
     """CLI-CMD-04, CLI-CMD-05: the id may stand on any row of an answers record."""
     questionnaires = json.loads((HERE / "golden" / "questionnaires.json").read_text())

@@ -105,6 +105,7 @@ def test_a_longer_export_is_stopped_once_the_feed_makes_other_keys(till, home, t
     assert len(target.stored) == 11
 
 
+@pytest.mark.long
 def test_tasks_that_say_the_same_are_others_while_the_key_is_made_as_it_was(home, target, asked):
     """LEDGER-02: also where the feed file was changed in what does not make the key."""
     head = "task_id,patient_id,description,status,requester_id\n"
@@ -146,6 +147,7 @@ def test_a_file_that_another_importer_loads_meanwhile_is_not_stopped(till, targe
     assert len(target.stored) == 3
 
 
+@pytest.mark.long
 def test_two_sources_that_count_alike_are_two(till, target, asked):
     """LEDGER-01: keys alone, or what was never sent, make no record known."""
     till("till", range(1, 11))
@@ -215,6 +217,7 @@ def test_payments_whose_keys_a_spreadsheet_changed_are_stopped_until_a_person_sa
     assert chartferry("import", "--new", "payments-none", "--again", name)[0] == 2
 
 
+@pytest.mark.long
 def test_rows_of_a_file_that_was_loaded_in_part_are_looked_for_too(home, target, asked, chartferry):
     """LEDGER-02: what had been refused is not loaded beside its like from another file."""
     head = "payment_id,patient_id,amount,paid_on\n"
@@ -268,6 +271,7 @@ def test_what_another_importer_made_of_the_same_rows_meanwhile_stops_no_file(hom
     assert found[2:] == [8, 8], "looked up before it was said, and after"
 
 
+@pytest.mark.long
 def test_a_small_file_that_nobody_was_asked_about_does_not_answer_for_the_full_export(home, target, asked):
     """LEDGER-02: of tasks, too, which are made a second time under other keys."""
     head = "task_id,patient_id,description,status,requester_id\n"
@@ -286,6 +290,7 @@ def test_a_small_file_that_nobody_was_asked_about_does_not_answer_for_the_full_e
     assert len(target.stored) == 6
 
 
+@pytest.mark.long
 def test_rows_that_do_not_go_by_themselves_stop_no_file(home, target, asked, chartferry):
     """LEDGER-02, LEDGER-07: the source had mended what was put in by hand under other keys."""
     head = "payment_id,patient_id,amount,paid_on\n"

@@ -77,6 +77,7 @@ def test_a_new_file_becomes_a_table_a_parquet_file_and_a_row_of_the_documentatio
     )
 
 
+@pytest.mark.long
 def test_a_table_whose_file_is_gone_is_gone_as_parquet_too(
     world: World, folder: Path, only: Callable[..., None]
 ) -> None:
@@ -149,6 +150,7 @@ def test_a_broken_file_leaves_the_last_publication_and_says_which_file_and_why(
     assert {path: path.read_bytes() for path in published.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.long
 def test_without_the_broken_file_all_reports_are_published(newer: World, only: Callable[..., None]) -> None:
     """REPORT-04"""
     only()
@@ -172,6 +174,7 @@ def test_the_worked_queries_run_as_they_stand_where_there_are_only_payments_and_
     assert answers["Which results of reports could not be read, or are of another patient?"] == [("not read", 2, 1)]
 
 
+@pytest.mark.long
 def test_worked_queries_leave_nothing_out_that_their_reader_takes_as_counted(world: World) -> None:
     """REPORT-03: old payments, two reasons of one rule, reports in error, questions that nobody answers."""
     batch, of = "payments-aaaaaaaaaaaa", ("default", "PaymentNotice")
@@ -209,6 +212,7 @@ def test_worked_queries_leave_nothing_out_that_their_reader_takes_as_counted(wor
     assert unanswered == [("Day", "sleep", False, 1, 1), ("Day", "pain", False, 1, 0)]
 
 
+@pytest.mark.long
 def test_the_latest_report_per_patient_and_code_leaves_out_what_is_entered_in_error(
     world: World, only: Callable[..., None]
 ) -> None:
@@ -315,6 +319,7 @@ def ago(days: int) -> datetime:
     return START - timedelta(days=days)
 
 
+@pytest.mark.long
 def test_open_tasks_are_counted_by_owner_and_age(world: World, only: Callable[..., None]) -> None:
     only("open_task_by_owner")
     batch = carry_over(
@@ -386,6 +391,7 @@ def test_answers_are_counted_by_question_and_code_however_deep_they_lie(
     ]
 
 
+@pytest.mark.long
 def test_a_task_is_what_was_sent_of_it_and_a_purged_one_counts_no_more(world: World, only: Callable[..., None]) -> None:
     """A later run of the file, by a changed feed, reads another owner; it sends nothing."""
     only("task", "import_row")

@@ -102,6 +102,7 @@ def test_responses_of_others_are_counted_beside_those_of_the_import(world: World
     assert b"SECRET" not in done.path.read_bytes()
 
 
+@pytest.mark.long
 def test_free_text_of_others_is_published_only_where_the_home_says_so(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +119,7 @@ def test_free_text_of_others_is_published_only_where_the_home_says_so(
         assert b"1931-07-09" not in file.read_bytes()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("few")
 def test_a_response_of_the_import_keeps_its_answers_after_its_rows_were_purged(world: World) -> None:
     own = START, {"questionnaire": "http://chart/Questionnaire/q1", "item": items(low="yes")}
@@ -129,6 +131,7 @@ def test_a_response_of_the_import_keeps_its_answers_after_its_rows_were_purged(w
     assert world.rows("SELECT is_imported, questionnaire_id FROM questionnaire_response") == [(True, "q1")]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("few")
 def test_values_of_every_kind_are_read(world: World) -> None:
     values = [{"valueInteger": 3}, {"valueQuantity": {"value": 4.5}}, {"valueBoolean": True}, {"valueReference": {}}]

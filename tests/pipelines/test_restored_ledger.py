@@ -84,7 +84,7 @@ def test_a_ledger_that_went_on_after_it_was_restored_is_told_apart_from_its_copi
     assert amounts(target) == [1.0, 2.0]
 
 
-@pytest.mark.crossed
+@pytest.mark.long
 @ADDITIONS
 def test_without_the_copies_a_ledger_of_yesterday_sends_nothing_twice(machines, target, yesterday, additions):
     """LEDGER-20, SCALE-03: a bare target gets nothing before somebody has looked."""
@@ -108,7 +108,7 @@ def test_without_the_copies_a_ledger_of_yesterday_sends_nothing_twice(machines, 
     is_whole(machines, target)
 
 
-@pytest.mark.crossed
+@pytest.mark.long
 @ADDITIONS
 def test_an_empty_database_beside_batches_of_a_lost_one_is_refused_and_made_again_from_the_copies(
     machines, target, postgres, monkeypatch, additions

@@ -159,6 +159,7 @@ JUDGED: list[tuple[dict[str, Any], tuple[float | None, float | None, bool | None
 ]
 
 
+@pytest.mark.long
 def test_a_result_is_abnormal_by_its_interpretation_else_by_its_one_range(world: World) -> None:
     """REPORT-01: a bound is held against no range."""
     world.results = [result(f"o{n:02}", 6.5, **fields) for n, (fields, _) in enumerate(JUDGED)]
@@ -195,6 +196,7 @@ def test_free_text_is_published_only_by_the_setting(world: World) -> None:
     assert world.rows("SELECT value_text FROM observation") == [("said",)]
 
 
+@pytest.mark.long
 def test_components_are_rows_of_their_own(world: World) -> None:
     parts = [
         {"code": {"coding": [{"code": code}]}, "valueQuantity": {"value": value, "unit": "mmHg"}}

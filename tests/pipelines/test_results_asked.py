@@ -341,6 +341,7 @@ class Deaf(Target):
         return super().pages(resource_type)
 
 
+@pytest.mark.long
 def test_a_target_that_answers_with_others_than_asked_for_is_not_believed(world: World) -> None:
     """REPORT-02: the results last read stay."""
     world.reports, world.results = [report_of("r1", "o1")], [result("o1", 1)]

@@ -224,6 +224,7 @@ def test_what_a_questionnaire_declares_is_added_up_and_goes_before_the_file(worl
     assert world.rows("SELECT score_name, value FROM score WHERE response_id = 'id-r1'") == [("Own", 2.5)]
 
 
+@pytest.mark.long
 def test_a_score_of_the_home_takes_the_place_of_ours(world: World) -> None:
     world.questionnaires = [panel("PHQ-2", *FREQUENCY)]
     values = "".join(f'"{code}" = {value}\n' for value, code in enumerate(FREQUENCY, 1))
@@ -345,6 +346,7 @@ def test_a_name_that_no_questionnaire_has_is_told_and_the_score_is_made_without_
     ]
 
 
+@pytest.mark.long
 def test_a_question_that_the_target_took_away_stops_no_publication(world: World) -> None:
     a, b = question("a", [option("no", 0)]), question("b", [option("no", 0)])
     world.questionnaires = [questionnaire("q1", a, b)]

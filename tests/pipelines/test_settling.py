@@ -227,6 +227,7 @@ def test_one_payment_settles_one_of_two_equal_rows_in_doubt(bare):
     bare.agree()
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(("make", "feed"), [(task, "tasks"), (response, "answers")])
 def test_tasks_and_responses_are_sent_again_after_the_settling_time(bare, make, feed):
     """LEDGER-05"""

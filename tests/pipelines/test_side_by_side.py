@@ -121,6 +121,7 @@ with SideBySide(2) as work:
 """
 
 
+@pytest.mark.long
 def test_a_killed_parent_leaves_no_helper() -> None:
     """SIGKILL: nothing of ours runs then, and the helper ends because its input does."""
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)

@@ -104,6 +104,7 @@ def in_files(cases):
     return files
 
 
+@pytest.mark.alike
 @pytest.mark.by_hand
 @pytest.mark.parametrize(
     "cases",
@@ -177,6 +178,7 @@ def test_a_key_that_is_read_otherwise_today_is_not_plain(text: str) -> None:
     assert is_not_plain or key(text) == text
 
 
+@pytest.mark.alike
 @pytest.mark.by_hand
 @pytest.mark.parametrize(("one", "other"), [("AB 17", "AB\u00a017"), ("R1", '="R1"')], ids=ascii)
 def test_keys_that_are_two_records_already_stay_two(home, target, asked, one, other):

@@ -75,6 +75,7 @@ def test_the_old_content_again_closes_no_reject_of_other_content(home, put, aske
     assert (code, "no open rejects" in out) == (0, False)
 
 
+@pytest.mark.long
 def test_its_own_content_at_the_target_closes_a_reject(home, target, put, asked):
     """LEDGER-17: what was refused in one file was taken in another."""
     target.refuse = lambda body: body["amount"]["value"] == 12
@@ -86,7 +87,7 @@ def test_its_own_content_at_the_target_closes_a_reject(home, target, put, asked)
     assert rejects(home) == [("x1", "closed")]
 
 
-@pytest.mark.alike
+@pytest.mark.long
 @pytest.mark.parametrize("changed", ["update", "reject"])
 def test_a_change_that_is_made_closes_the_reject_of_an_earlier_one(home, target, put, asked, changed):
     """LEDGER-17"""
@@ -151,7 +152,7 @@ def as_zst(content):
 PACKED = {"csv": lambda content: content, "csv.gz": gzip.compress, "csv.zst": as_zst, "zip": zipped}
 
 
-@pytest.mark.alike
+@pytest.mark.long
 @pytest.mark.parametrize(("first", "again"), [("csv", "csv.gz"), ("csv.gz", "csv"), ("csv.zst", "zip")])
 def test_a_file_that_comes_again_is_the_older_one_however_it_is_packed(first, again, home, target, put, asked):
     """LEDGER-08: exports that were packed once they were old took back what newer ones had said."""
@@ -175,6 +176,7 @@ def updating(home, name):
     (home / "feeds" / f"{name}.toml").write_text(text + columns)
 
 
+@pytest.mark.long
 @pytest.mark.by_hand
 def test_a_packed_file_of_an_earlier_version_is_known_under_a_renamed_feed(home, target, put, asked):
     """LEDGER-08: its content was not on record then."""
@@ -216,6 +218,7 @@ def test_the_file_that_was_undone_says_so_and_how_to_load_it(undone, home, targe
     assert there(target) == [f"call {n}" for n in range(4)]
 
 
+@pytest.mark.long
 @pytest.mark.publishes("reject_reason")
 def test_a_corrected_export_loads_what_was_taken_back_anew(additions, undone, home, target, put, asked):
     """LEDGER-18: each corrected row is a new generation; what stayed as it was is set aside, and named."""
@@ -338,6 +341,7 @@ def test_a_reject_is_closed_again_once_its_correction_is_loaded_again(home, targ
     assert asked("verify")["exit_code"] == 0
 
 
+@pytest.mark.long
 def test_a_feed_may_say_that_what_was_taken_back_is_loaded(undone, home, target, put, asked):
     """LEDGER-18"""
     text = 'kind = "tasks"\nsource = "default"\nfiles = ["tasks*"]\ntaken_back = "load"\n[columns]\n'
@@ -358,6 +362,7 @@ def test_what_a_correction_names_is_loaded_though_it_was_taken_back(undone, home
     assert (there(target), rejects(home)) == (["call 1"], [("t1", "closed")])
 
 
+@pytest.mark.long
 def test_what_is_refused_anew_is_not_there_and_may_come_corrected(undone, home, target, put, asked):
     """LEDGER-18"""
     target.refuse = lambda body: body.get("description") == "wrong"
@@ -369,6 +374,7 @@ def test_what_is_refused_anew_is_not_there_and_may_come_corrected(undone, home, 
     assert asked("verify")["exit_code"] == 0
 
 
+@pytest.mark.long
 @pytest.mark.publishes("import_row")
 def test_a_record_without_an_amount_is_published_without_one(home, put, asked):
     """REPORT-15: no sum of tables over tasks or answers is made of it."""

@@ -59,6 +59,7 @@ def test_the_statement_decides_how_rows_are_sent():
     assert step_for(statement("batch", conditional=True), "PaymentNotice") == BARE
 
 
+@pytest.mark.alike
 @CONDITIONAL
 def test_every_way_makes_each_row_once_in_the_order_of_its_lane(at, monkeypatch):
     """LEDGER-01"""
@@ -122,7 +123,7 @@ def test_rows_that_a_lost_answer_has_made_are_adopted_in_one_commit(at):
     assert sum('"adopted"' in line for line in journal) == 1
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @CONDITIONAL
 @pytest.mark.parametrize("fault", ["lost_after", "truncated", Said(502, HTML, done=True), Said(504, HTML, done=True)])
 def test_a_lost_answer_is_found_by_the_identifier_in_the_same_run(at, fault):
@@ -137,6 +138,7 @@ def test_a_lost_answer_is_found_by_the_identifier_in_the_same_run(at, fault):
     at.agree()
 
 
+@pytest.mark.alike
 @CONDITIONAL
 def test_a_request_that_a_gateway_brings_late_meets_no_repeat(at):
     """LEDGER-01, TARGET-03: where a condition may not see what is under way, the settling time keeps them apart."""
@@ -164,6 +166,7 @@ def test_a_request_that_the_network_delivers_twice_makes_one(at):
     at.agree()
 
 
+@pytest.mark.alike
 @CONDITIONAL
 def test_a_request_that_never_arrived_goes_again_after_the_settling_time(at):
     """TARGET-03: a payment too, and without a person."""
@@ -201,6 +204,7 @@ def test_a_promised_transaction_that_is_not_there_leads_to_single_conditional_cr
     at.agree()
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("at", [{"says": says, "does_not": ["conditional"]} for says in WAYS.values()], indirect=True)
 def test_a_condition_that_is_ignored_is_found_out_without_a_double(at):
     """LEDGER-01"""
@@ -281,7 +285,7 @@ def test_lost_tasks_without_a_patient_are_each_looked_for_at_their_owner(at, mon
     at.agree()
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @pytest.mark.parametrize("known", [True, False], ids=["ours", "another"])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_bundled_service_takes_rows_at_every_step(tmp_path, way, known):

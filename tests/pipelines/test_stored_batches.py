@@ -245,6 +245,7 @@ def test_another_deployment_is_told_apart_and_changes_nothing(machines, target, 
         assert machines.asked("other", "import")["totals"]["created"] == 1
 
 
+@pytest.mark.long
 def test_what_a_home_had_before_is_put_to_the_store(machines, target, monkeypatch):
     """SCALE-03"""
     with monkeypatch.context() as patched:
@@ -256,6 +257,7 @@ def test_what_a_home_had_before_is_put_to_the_store(machines, target, monkeypatc
     assert machines.asked("two", "rejects", "retry")["batches"][0]["batch_id"] == batch
 
 
+@pytest.mark.long
 def test_a_ledger_is_made_again_from_the_copies_of_its_journal_at_the_store(machines, target, postgres, monkeypatch):
     """SCALE-03, LEDGER-20: it is known for the ledger that the batches are of."""
     machines.put("one")
@@ -351,6 +353,7 @@ def test_a_content_that_is_not_what_was_put_is_not_used(machines, target, bucket
     assert machines.asked("two", "rejects", "retry")["batches"][0]["batch_id"] == batch
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("machines", ["bucket"], indirect=True)
 def test_a_bucket_that_lists_late_hides_no_batch_that_the_ledger_knows(machines, target, bucket, monkeypatch):
     """SCALE-03"""

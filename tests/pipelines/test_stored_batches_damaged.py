@@ -236,6 +236,7 @@ def killed(*_: object) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.long
 @FOLDER
 def test_a_shared_folder_that_is_not_mounted_is_not_made_anew(machines, target):
     """SCALE-03: a machine would go on in a store of its own."""

@@ -81,6 +81,7 @@ def test_changed_records_are_held_some_at_once(tmp_path: Path, monkeypatch: pyte
     assert most < 3_000_000
 
 
+@pytest.mark.long
 def test_rejects_are_held_some_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file may have millions, and whether one is open is asked for each look at what is broken."""
     monkeypatch.setattr(unanswered_records, "OUTCOMES_A_QUERY", 1_000)

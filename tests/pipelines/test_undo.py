@@ -23,7 +23,6 @@ from tests.support.ledgers import decisions
 from tests.support.publishing import PAGED
 
 
-@pytest.mark.on_both
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 def test_undo_takes_tasks_back_and_again_loads_them_anew(home, target, asked, chartferry, additions):
     """CLI-CMD-10, CLI-CMD-11, CLI-CMD-18, CLI-CMD-19"""
@@ -218,6 +217,7 @@ def test_ctrl_c_ends_updates_once_those_under_way_have_their_answers(home, targe
     assert asked("verify")["counts"] == {}
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("is_cut_off", [False, True])
 def test_a_change_in_doubt_is_accepted_as_no_resource(home, target, asked, chartferry, monkeypatch, is_cut_off):
     """CLI-CMD-09: one that looks like it became the record's in the place of the task that the record has."""
@@ -402,6 +402,7 @@ def test_a_batch_that_is_undone_keeps_its_counts_and_is_published(home, asked):
     assert asked("import")["error"] is None
 
 
+@pytest.mark.long
 def test_what_a_later_file_updated_is_named_as_not_taken_back(home, target, asked):
     """CLI-CMD-10: with that file; by a dry run, too."""
     let_update(home)
@@ -427,6 +428,7 @@ def test_what_a_later_file_updated_is_named_as_not_taken_back(home, target, aske
         assert asked("undo", batch)["left"] == {f"{batch}:2": f"Task/{changed}: {why}"}
 
 
+@pytest.mark.long
 def test_a_batch_keeps_its_counts_when_another_file_loads_what_was_taken_back_of_it(home, asked, chartferry):
     """CLI-CMD-10: also once its own file has come again."""
     tasks(home, "k1")
@@ -440,6 +442,7 @@ def test_a_batch_keeps_its_counts_when_another_file_loads_what_was_taken_back_of
     assert (batch["created"], batch["adopted"], batch["accepted"]) == (1, 0, 1)
 
 
+@pytest.mark.long
 def test_what_was_gone_and_is_there_again_after_its_record_was_taken_back_is_taken_back_too(home, target, asked):
     """CLI-CMD-10, CLI-CMD-17: as verify advises."""
     tasks(home, "k1", "k2")
@@ -456,6 +459,7 @@ def test_what_was_gone_and_is_there_again_after_its_record_was_taken_back_is_tak
     assert asked("verify")["counts"] == {}
 
 
+@pytest.mark.long
 def test_what_later_files_put_in_the_place_of_the_batchs_is_counted(home, target, asked, chartferry):
     """CLI-CMD-10: superseded, or loaded anew after it was taken back."""
     target.stored["q1"] = QUESTIONS

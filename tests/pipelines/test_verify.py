@@ -71,6 +71,7 @@ def test_only_a_read_says_that_a_row_is_gone(batch, target, asked, chartferry):
     assert "1 hidden: the target has them, and its searches do not show them" in chartferry("verify")[1]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("why", ["a read answers with another resource", "HTTP 404"])
 def test_what_cannot_be_read_is_not_called_gone(why, batch, target, chartferry, monkeypatch):
     """CLI-CMD-17: a 404 that says nothing may be a gateway's."""
@@ -88,6 +89,7 @@ def test_what_cannot_be_read_is_not_called_gone(why, batch, target, chartferry, 
     assert f"could not be read from the target (PaymentNotice/{first['id']}: {why})" in err
 
 
+@pytest.mark.long
 def test_late_doubles_are_named(batch, target, asked):
     """CLI-CMD-17"""
     double = target.create({key: value for key, value in only(target, 250).items() if key != "identifier"})
@@ -95,6 +97,7 @@ def test_late_doubles_are_named(batch, target, asked):
     assert (found["exit_code"], named(found)) == (3, [("double", f"{batch}:4", double[1].rpartition("/")[2])])
 
 
+@pytest.mark.long
 def test_what_may_be_a_late_double_of_two_batches_is_named_for_the_one_that_is_asked_for(home, target, asked):
     """CLI-CMD-17, EVID-01: the first batch was said to agree, since the payment was named for the second alone."""
     payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
@@ -109,6 +112,7 @@ def test_what_may_be_a_late_double_of_two_batches_is_named_for_the_one_that_is_a
     assert asked("verify")["counts"] == {"double": 1}
 
 
+@pytest.mark.long
 def test_what_another_home_made_under_a_key_is_no_double_of_the_row_that_was_refused_for_it(home, target, asked):
     """CLI-CMD-17, LEDGER-15: the chart has it once, and nobody is asked to take it back."""
     payments(home, ("k1", "p1", "1.00"))
@@ -184,6 +188,7 @@ def test_a_target_that_refuses_large_pages_is_read_in_its_own(batch, asked, monk
     assert asked("verify")["differences"] == []
 
 
+@pytest.mark.long
 def test_an_equal_payment_from_before_is_no_double(batch, target, asked):
     made = target.create(dict(only(target, 250)))[1].rpartition("/")[2]
     target.stored[made] |= {"created": "2020-01-01T00:00:00+00:00", "identifier": []}
@@ -229,6 +234,7 @@ def test_a_lost_ledger_is_rebuilt_and_nothing_is_sent_again(batch, home, target,
     assert asked("verify", "--adopt")["batches"] == {}
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("theirs", [{"system": "urn:oid:1.2.3", "value": "77"}, None, "odd"])
 def test_the_name_that_the_importer_gave_need_not_be_the_first(home, target, asked, theirs):
     """CLI-CMD-17, LEDGER-01: a target may put identifiers of its own before it."""
@@ -245,6 +251,7 @@ def test_the_name_that_the_importer_gave_need_not_be_the_first(home, target, ask
     }
 
 
+@pytest.mark.long
 def test_what_the_target_does_not_have_waits_for_the_next_import(batch, home, target, asked):
     """CLI-CMD-17, LEDGER-08: at a bare target nobody can tell which of two equal payments is there."""
     target.lose(only(target, 100)["id"])
@@ -416,6 +423,7 @@ def test_what_was_gone_and_is_there_again_in_the_place_of_what_was_loaded_for_it
     assert len(target.of("PaymentNotice")) == 3
 
 
+@pytest.mark.long
 def test_what_is_planned_and_was_not_sent_is_named_and_can_be_sent_yet(batch, home, target, asked):
     """CLI-CMD-17, CLI-CMD-18: its file was stopped after it had been planned anew."""
     for body in target.of("PaymentNotice"):

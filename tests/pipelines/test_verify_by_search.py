@@ -59,6 +59,7 @@ def test_all_of_it_is_read_where_that_is_asked_for(imported, theirs, asked, char
     assert "Task: 2 rows of the ledger are there, 0 others of those read are not ours" in chartferry("verify")[1]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("arguments", [(), ("--all",)], ids=["asked", "whole"])
 def test_each_difference_is_found_whichever_way_the_target_is_read(arguments, imported, theirs, asked):
     """CLI-CMD-17"""
@@ -105,6 +106,7 @@ def test_searches_that_show_less_than_there_is_lead_to_a_whole_read(imported, th
     assert [each["kind"] for each in found["differences"]] == ["double"]
 
 
+@pytest.mark.long
 def test_a_clock_that_is_years_behind_leads_to_a_whole_read(imported, theirs, asked):
     """CLI-CMD-17"""
     theirs.made = dict.fromkeys(theirs.stored, datetime.now(UTC) - YEARS)

@@ -40,6 +40,7 @@ def test_of_a_record_that_was_superseded_the_newest_is_adopted_and_the_old_never
     assert asked("import")["totals"] == {}
 
 
+@pytest.mark.long
 def test_a_key_that_ends_like_a_later_generation_of_another_keeps_its_own_resource(home, target, asked):
     """CLI-CMD-17, LEDGER-01, decision X2: loaded, taken back, loaded again, and the ledger lost."""
     tasks(home, "k1", "k1~2")
@@ -117,6 +118,7 @@ def test_a_payment_that_arrives_after_it_was_sent_again_by_hand_is_named(home, t
     assert named(asked("verify")) == [("double", f"{name}:2", double)]
 
 
+@pytest.mark.long
 @pytest.mark.by_hand
 def test_a_task_that_arrives_after_it_was_taken_back_and_loaded_again_is_named(home, target, asked):
     """LEDGER-21, CLI-CMD-17"""
@@ -131,6 +133,7 @@ def test_a_task_that_arrives_after_it_was_taken_back_and_loaded_again_is_named(h
     assert named(asked("verify")) == [("double", f"{name}:2", double)]
 
 
+@pytest.mark.long
 @pytest.mark.by_hand
 def test_a_response_that_arrives_after_it_was_superseded_is_named(home, target, asked):
     """LEDGER-21, CLI-CMD-17: its content is that of the earlier version."""
@@ -166,6 +169,7 @@ def supersede_one(home, target, asked, before_the_second=lambda: None):
     return totals
 
 
+@pytest.mark.long
 def test_a_later_generation_that_a_lost_ledger_knew_is_no_double_and_is_adopted(home, target, asked):
     """CLI-CMD-17, CLI-CMD-18: taken back and loaded anew; then another file met the first generation."""
     tasks(home, "t1")
@@ -257,6 +261,7 @@ def test_an_update_that_a_restored_store_lost_is_named_and_put_in_again(restored
     assert (status["state"], status["updated"], status["accepted"]) == ("finished", 3, 3)
 
 
+@pytest.mark.long
 def test_a_task_that_another_patient_has_now_is_no_task_that_was_merely_changed(home, target, asked):
     tasks(home, "k1")
     batch = asked("import")["batches"][0]["batch_id"]

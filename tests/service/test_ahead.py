@@ -467,6 +467,7 @@ def test_sums_that_are_written_later_are_bounded(store: Path, monkeypatch: pytes
     assert (account, charge) == (payments, allocations)
 
 
+@pytest.mark.long
 def test_a_large_commit_of_which_nobody_knows_whether_it_is_stored_counts_if_it_is(
     store: Path, monkeypatch: pytest.MonkeyPatch, restless: None
 ) -> None:
@@ -491,6 +492,7 @@ def test_a_large_commit_of_which_nobody_knows_whether_it_is_stored_counts_if_it_
         assert isinstance(created(service, payment(owed - payments)), create.Created)
 
 
+@pytest.mark.long
 def test_what_is_kept_no_longer_is_read_with_its_sums(
     store: Path, monkeypatch: pytest.MonkeyPatch, restless: None
 ) -> None:
@@ -505,6 +507,7 @@ def test_what_is_kept_no_longer_is_read_with_its_sums(
         assert isinstance(created(service, payment(left)), create.Created)
 
 
+@pytest.mark.long
 def test_who_reads_sums_sees_one_moment_while_others_store(store: Path, restless: None) -> None:
     with opened(store) as service:
         for _ in range(2):

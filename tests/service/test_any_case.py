@@ -31,6 +31,7 @@ FOLDED = [
 ]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("comparison", [contains, starts])
 def test_every_letter_matches_its_folding(service: Running, comparison: Any) -> None:
     """QNR-SEARCH-05: final sigma, sharp s, ligatures; in the stored text as in the wanted one."""

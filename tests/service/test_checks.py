@@ -325,6 +325,7 @@ def test_what_a_store_in_ruins_shows_is_bounded(store, monkeypatch):
     assert sum(kind == "index" for kind, _, _ in found) == 1
 
 
+@pytest.mark.long
 def test_every_page_is_looked_at(store, monkeypatch):
     monkeypatch.setattr(body_checks, "PAGE", 1)
     assert check(store) == []

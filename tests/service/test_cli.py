@@ -93,6 +93,7 @@ def test_a_request_under_way_is_finished_before_the_end(store):
         assert process.wait(30) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "until_stdin_closes",
     [[], pytest.param(["--until-stdin-closes"], marks=pytest.mark.long)],

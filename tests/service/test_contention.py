@@ -76,7 +76,7 @@ def creates(found: Running, bodies: list[dict[str, Any]], conditional: bool) -> 
     return entries
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @pytest.mark.parametrize("number", [1, 500])
 @pytest.mark.parametrize("conditional", [False, True])
 def test_a_batch_takes_two_exchanges_whatever_is_in_it(
@@ -103,6 +103,7 @@ def test_a_create_of_a_token_that_was_met_takes_no_exchange_for_it(one: Running,
     assert proxy.exchanges - before == 2
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("path", ["/Task?patient=Patient/p1", "/Task?_sort=-due-date&_count=1", "/Task?_count=0"])
 def test_a_page_takes_one_exchange(one: Running, proxy: Proxy, path: str) -> None:
     """Beside one for the token, and one to see that the connection is there."""

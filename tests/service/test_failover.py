@@ -28,7 +28,7 @@ def stored(pair: Pair) -> Counter[int]:
     return Counter(int(json.loads(str(body))["identifier"][0]["value"]) for (body,) in bodies)
 
 
-@pytest.mark.crossed
+@pytest.mark.alike
 @SYNCHRONOUS
 @pytest.mark.parametrize("way", [WAYS[0], *(pytest.param(way, marks=pytest.mark.long) for way in WAYS[1:])])
 def test_a_standby_takes_over_under_load(tmp_path: Path, way: str, synchronous: bool) -> None:
@@ -72,6 +72,7 @@ def test_links_to_pages_of_before_a_failover_are_refused(tmp_path: Path) -> None
             assert task_in(found, "/Task") == [f"task {n}" for n in range(4)]
 
 
+@pytest.mark.long
 def test_a_standby_that_was_not_promoted_is_503(tmp_path: Path) -> None:
     """SCALE-01: and refused to a command in one sentence."""
     with running_pair() as pair:

@@ -64,6 +64,7 @@ class Sender:
         return httpx.Response(answer.status, headers=answer.headers, content=answer.content)
 
 
+@pytest.mark.long
 def test_the_same_seed_makes_the_same_requests():
     """A failure can be had again."""
     one, other = Fuzzer(7, "http://127.0.0.1:1"), Fuzzer(7, "http://127.0.0.1:1")

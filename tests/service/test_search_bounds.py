@@ -87,6 +87,7 @@ def test_a_query_has_so_many_conditions_and_no_more(service: Running) -> None:
     assert refused.json()["issue"][0]["diagnostics"] == "due: a query has 20 conditions at most: search for less"
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(("kind", "name"), [("Task", "description"), ("Questionnaire", "name")])
 def test_a_query_looks_for_a_few_short_texts(service: Running, kind: str, name: str) -> None:
     """SEARCH-21, LIMIT-14: letters were folded for each of 199 texts, in three gigabytes."""

@@ -42,6 +42,7 @@ def asked(found: Running, first: int) -> Counter[int]:
         return Counter(threads.map(ask, range(first, first + REQUESTS)))
 
 
+@pytest.mark.long
 def test_a_server_that_takes_no_more_connections_is_503_until_it_does(postgres: Postgres, tmp_path: Path) -> None:
     """SCALE-01"""
     with (

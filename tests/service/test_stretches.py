@@ -36,6 +36,7 @@ def alone(service: Running, query: str, offset: int) -> object:
         return page(service, query, offset)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("query", QUERIES)
 def test_every_page_is_the_one_that_is_read_alone(service: Running, query: str) -> None:
     """SEARCH-14: also at the end, behind it, and where a page lies in two stretches."""

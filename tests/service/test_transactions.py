@@ -137,7 +137,6 @@ def test_a_resource_has_the_id_that_its_place_was_given(fresh_service: Running) 
     assert [fresh_service.client.get(f"/{path}").json()["description"] for path in paths] == ["task 2", "task 3"]
 
 
-@pytest.mark.on_both
 @pytest.mark.parametrize("seed", range(4))
 def test_random_transactions_are_stored_whole_or_not_at_all(fresh_service: Running, seed: int) -> None:
     """EXTRA-TXN-01, PAY-CREATE-04: and what was refused leaves no trace in balances, identifiers or versions."""
@@ -177,7 +176,6 @@ def accounts(service: Running) -> list[Any]:
         return list(connection.execute(select(ACCOUNT.c.paid)))
 
 
-@pytest.mark.on_both
 def test_transactions_beside_single_writes_keep_to_themselves(fresh_service: Running) -> None:
     """EXTRA-TXN-01: what shares their time does not share their refusal."""
     service, statuses = fresh_service, list[int]()

@@ -73,6 +73,7 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         yield seen
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("kind", ["task", "payment"])
 def test_a_batch_takes_as_many_statements_however_many_creates_it_has(
     fresh_service: Running, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -347,7 +348,6 @@ def test_what_is_loaded_between_batches_counts_in_the_next(fresh_service: Runnin
     assert _create(fresh_service, payment(1)).status_code == 422
 
 
-@pytest.mark.on_both
 def test_paging_under_concurrent_writes_shows_each_row_once(fresh_service: Running) -> None:
     """SEARCH-16, BUNDLE-11: following next neither repeats nor misses a row; later rows come at the end."""
     for n in range(25):

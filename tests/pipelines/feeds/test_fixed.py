@@ -122,6 +122,7 @@ def test_fields_that_cannot_be_are_said(changed, said, tmp_path):
         load_feed(tmp_path / "till.toml")
 
 
+@pytest.mark.long
 def test_lines_are_read_some_at_a_time(tmp_path, monkeypatch):
     """The law of the next one, by what is in use at once."""
     monkeypatch.setattr("pipelines.feeds.reading.chunks.CHUNK", 500)

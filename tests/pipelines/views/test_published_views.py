@@ -209,6 +209,7 @@ def test_views_of_every_resource_come_with_it(world: World, monkeypatch: pytest.
     assert values.issuperset(said)
 
 
+@pytest.mark.long
 def test_items_below_answers_are_rows_too_at_any_depth(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """VIEW-02: R4 hangs the questions that an answer leads to below that answer."""
     publish_only(monkeypatch, "questionnaire_response_item")
@@ -276,6 +277,7 @@ def test_the_views_that_come_with_it_describe_every_column() -> None:
     assert all(view.description for view in views)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kind",
     [*(pytest.param(kind, marks=pytest.mark.long) for kind in ("PaymentNotice", "QuestionnaireResponse")), "Task"],
@@ -293,6 +295,7 @@ def test_a_view_is_published_of_what_others_write_too(world: World, kind: str) -
     assert world.rows("FROM mine") == [("b",), ("c",)]
 
 
+@pytest.mark.long
 def test_a_view_is_published_of_questionnaires_and_results(world: World) -> None:
     """VIEW-02"""
     put(world, ID, resource="Questionnaire")
@@ -326,6 +329,7 @@ def test_a_table_of_a_view_without_rows_is_as_its_query_would_make_it(
     assert {table for table, *_ in found[0]} >= OURS | {"mine"}
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("reports", [[], [report("r1")]], ids=["nothing", "a report"])
 def test_a_view_that_duckdb_refuses_is_said_before_its_first_resource_comes(
     reports: list[dict[str, Any]], world: World, monkeypatch: pytest.MonkeyPatch

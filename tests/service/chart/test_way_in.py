@@ -137,6 +137,7 @@ def test_sign_out_ends_the_session_and_not_only_its_cookie(world: World) -> None
     assert browser.post("/chart/sign-out").status_code == 303
 
 
+@pytest.mark.long
 def test_a_session_ends_after_half_an_hour_without_a_page_and_after_ten_hours_in_any_case(tmp_path: Path) -> None:
     """CHART-14, AUTH-10."""
     now = [FROZEN]

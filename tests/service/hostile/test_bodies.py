@@ -208,6 +208,7 @@ VALUES: list[Any] = [
 ]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("kind", ["Task", "PaymentNotice", "QuestionnaireResponse"])
 def test_every_element_with_a_value_of_every_shape(service, kind):
     """COMMON-35, COMMON-42: a value that does not fit is refused where it stands."""

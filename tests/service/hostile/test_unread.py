@@ -72,6 +72,7 @@ def test_who_does_not_read_is_not_answered_on_and_on(full, begun, monkeypatch):
         assert len(begun) < 6
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("least", [0, 1])
 def test_who_closes_and_does_not_read_is_left_too(full, monkeypatch, least):
     """The last answer of a connection is not kept for ever either, however small its rest is."""
