@@ -68,6 +68,7 @@ def test_batches_of_the_command_line_become_partitions_with_their_states(practic
     assert not again.run_requests
 
 
+@pytest.mark.long
 def test_runs_of_dagster_itself_are_not_told_again(practice: Practice) -> None:
     practice.tick("command_line")
     batch_id = practice.put("payments-2026-03.ndjson")

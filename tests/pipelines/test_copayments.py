@@ -26,6 +26,7 @@ def test_a_draft_takes_no_claim_until_somebody_has_decided(tmp_path):
     assert "copayment" not in draft(tmp_path / "payments.csv")
 
 
+@pytest.mark.long
 @pytest.mark.publishes("import_batch", "import_run", "payment")
 def test_an_import_says_its_copayments_and_so_do_the_tables(home, asked, chartferry, target):
     """LEDGER-23"""

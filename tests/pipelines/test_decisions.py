@@ -299,6 +299,7 @@ def test_undo_takes_back_what_a_batch_made_and_remap_has_changed(home, target, a
     assert asked("verify")["differences"] == []
 
 
+@pytest.mark.long
 def test_remap_reads_a_file_whose_rows_were_skipped_before_it_failed(home, target, asked, work_list):
     """CLI-CMD-18: the run that failed says nothing of its rows."""
     work_list("what", "skip")

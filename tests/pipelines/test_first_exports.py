@@ -87,6 +87,7 @@ def test_a_workbook_with_its_header_on_line_4_and_totals_at_the_end(imported: Im
     assert sum(round(body["amount"]["value"] * 100) for body in target.of("PaymentNotice")) == round(total * 100)
 
 
+@pytest.mark.long
 def test_a_tracker_in_two_files(imported: Imported, target: Any) -> None:
     """FEED-FILE-08: each comment is at its task."""
     items = "".join(

@@ -90,6 +90,7 @@ def test_what_was_surely_not_done_is_tried_again_after_a_pause(work, fault):
         assert work.pauses == [7.0, 7.0]
 
 
+@pytest.mark.long
 def test_a_target_that_stays_away_leaves_rows_planned_and_the_batch_resumable(work):
     work.target.faults = ["busy"] * 6
     rows = [payment(number) for number in range(1100)]

@@ -388,6 +388,7 @@ def test_what_the_target_calls_things_is_text_and_never_markup(world: World) -> 
     assert shown.table("Turnaround")[1][0] == evil
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("issued", "head", "cell", "drawn"),
     [

@@ -94,6 +94,7 @@ def swept(world: World, target: Target, count: int, length: int) -> list[str]:
     return names
 
 
+@pytest.mark.long
 def test_results_are_asked_for_as_an_address_holds_and_twice_at_once(world: World) -> None:
     """REPORT-01: ids as long as those of the bundled service, a hundred in 4,000 characters; short ones by 500."""
     target = Patient([])
@@ -109,6 +110,7 @@ def test_results_are_asked_for_as_an_address_holds_and_twice_at_once(world: Worl
     assert {params["_count"] for _, params in short.asked if params} == {"500", "200"}
 
 
+@pytest.mark.long
 def test_no_more_ids_are_asked_for_than_a_page_of_the_target_holds(world: World) -> None:
     """REPORT-01: further pages would each repeat the whole address."""
     target = Paged([], page=100)

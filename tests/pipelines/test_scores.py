@@ -135,6 +135,7 @@ def test_an_incomplete_score_has_no_band_and_is_in_no_course_of_a_patient(world:
     assert world.rows(course) == [(1, "id-r1", 5.0, None, None, None), (2, "id-r3", 3.0, 5.0, -2.0, 10)]
 
 
+@pytest.mark.long
 def test_a_conditional_question_is_left_out_only_without_an_answer(world: World) -> None:
     """An answer to it that does not count is missing: without it the sum was called complete."""
     asked = {"enableWhen": [{"question": "a", "operator": "exists", "answerBoolean": True}]}

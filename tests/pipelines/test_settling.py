@@ -314,6 +314,7 @@ def test_a_target_that_gives_no_clear_answers_stops_the_run_before_every_row_is_
     assert bare.run(rows).counts["created"] > 60
 
 
+@pytest.mark.long
 def test_a_target_that_comes_back_is_used_again_in_the_same_run(bare):
     bare.target.faults = ["error"] * 6
     loaded = bare.run([payment(number, f"p{number}") for number in range(60)])

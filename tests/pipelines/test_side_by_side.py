@@ -84,6 +84,7 @@ def test_a_chunk_never_cuts_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyP
 # -- the processes
 
 
+@pytest.mark.long
 def test_results_come_in_the_order_of_the_chunks(all_helped: None) -> None:
     with SideBySide(3) as work:
         assert list(work.over(make, range(40))) == [2 * number for number in range(40)]

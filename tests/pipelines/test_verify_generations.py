@@ -192,6 +192,7 @@ def test_a_later_generation_that_a_lost_ledger_knew_is_no_double_and_is_adopted(
     assert len(target.of("Task")) == 2
 
 
+@pytest.mark.long
 def test_superseded_and_taken_back_responses_agree(home, target, asked):
     """CLI-CMD-17, LEDGER-08"""
     totals = supersede_one(home, target, asked)

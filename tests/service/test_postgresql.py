@@ -109,6 +109,7 @@ def statuses(responses: list[httpx.Response]) -> Counter[int]:
     return Counter(response.status_code for response in responses)
 
 
+@pytest.mark.long
 def test_of_50_payments_at_once_those_that_the_balance_covers_are_created(cluster: Cluster) -> None:
     """PAY-CREATE-08: ten fit."""
     responses = cluster.at_once(50, lambda _: payment(BALANCE // 10))
@@ -116,6 +117,7 @@ def test_of_50_payments_at_once_those_that_the_balance_covers_are_created(cluste
     assert cluster.get("/PaymentNotice?request=p1&_count=0").json()["total"] == 10
 
 
+@pytest.mark.long
 def test_of_50_conditional_creates_of_one_identifier_one_creates(cluster: Cluster) -> None:
     """EXTRA-COND-07"""
     responses = cluster.at_once(50, lambda _: task(50), **{"if-none-exist": "identifier=urn:test|50"})

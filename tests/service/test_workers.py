@@ -84,6 +84,7 @@ def test_a_process_that_dies_is_replaced_while_the_others_answer(url: str, tmp_p
         until(lambda: not any(lives(child.pid) for child in children))
 
 
+@pytest.mark.long
 def test_a_store_that_cannot_be_opened_is_named_once(tmp_path: Path) -> None:
     arguments = command("fhir-service", "serve", "--store", "postgresql://x@127.0.0.1:1/y", "--workers", 2, "--port", 0)
     done = finish(arguments, env=environment(), cwd=tmp_path, timeout=60)

@@ -92,6 +92,7 @@ def test_a_row_that_is_not_taken_and_a_trailer_are_no_rejects(tmp_path: Path) ->
     assert (found.rejected, found.stop) == (0, None)
 
 
+@pytest.mark.long
 def test_a_row_behind_thousands_of_others_is_compared_with_those_before(tmp_path: Path) -> None:
     """LEDGER-24: also where it is the first of its chunk."""
     for number in (2_000, 2_001, 4_000):
