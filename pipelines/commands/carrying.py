@@ -84,7 +84,7 @@ def import_(
     """
     from pipelines.importing.asked import Asked
     from pipelines.importing.bulk import alone, remove_fetched
-    from pipelines.session.clock import trust_clock
+    from pipelines.importing.clock import trust_clock
 
     asked = Asked(again, copayments, new, whole, remap, dry_run, clock_is_right)
     if contradiction := asked.contradiction(places, why):

@@ -49,7 +49,8 @@ LOOK_MILLISECONDS = 2_000
 class LedgerAccess:
     """The database of a ledger. Safe to use from several threads and processes; every call is one transaction.
 
-    Times never go back: no transaction has an earlier moment than the one before it, whatever any clock says.
+    Times never go back: no transaction has an earlier moment than one that had ended when it began, whatever any clock
+    says.
 
     clock: by which times in it are written; what is compared with them is by it too. of_here: returns what it showed at
     a moment of this machine's clock. stored: where batches are kept beside their home, if they are.
@@ -141,7 +142,7 @@ class LedgerAccess:
                 within.connection, within.facts, within.telling = connection, [], False
                 try:
                     known = in_step.catch_up(connection, self) if in_step else NOTHING_KNOWN
-                    within.at = self._moment_behind(known.at)
+                    within.at, within.last = self._moment_behind(known.at), known.at
                     yield connection
                     if in_step and within.facts:
                         in_step.keep(connection, known.position, within.at, within.facts)
@@ -158,13 +159,17 @@ class LedgerAccess:
         """Return the moment of a transaction. last: that of the one before. Raises `LedgerError`."""
         if self._trusts_clock:
             return utc_text(self.clock())
-        self._go_on_from(last)
-        self._check_clock(last)
+        self.go_on_from(last)
         return max(utc_text(self.clock()), last)
 
-    def _go_on_from(self, last: str) -> None:
+    def go_on_from(self, last: str) -> None:
+        """Let the moments that follow be later than this one."""
         if last and isinstance(self.clock, LedgerClock):
             self.clock.not_before(datetime.fromisoformat(last))
+
+    def clock_shows(self) -> datetime:
+        """Return the present, by which people expect files: not that of the ledger, which may be ahead for a while."""
+        return self.clock.shown() if isinstance(self.clock, LedgerClock) else self.clock()
 
     def trust_clock(self) -> datetime:
         """Let times go on from what the clock shows, though the ledger has later ones; return the last time before.
@@ -178,8 +183,8 @@ class LedgerAccess:
         return last
 
     def _check_clock(self, last: str) -> None:
-        """Raise `LedgerError` for a clock that is too far behind, as a process begins to write. One that is set back
-        later is followed: what was sent has to have its outcome.
+        """Raise `LedgerError` for a clock that is too far behind, as a process begins to tell facts. One that is set
+        back later is followed: what was sent has to have its outcome.
         """
         if self._is_clock_checked or not isinstance(self.clock, LedgerClock):
             return
@@ -199,6 +204,7 @@ class LedgerAccess:
             within = self._within
             if within.telling:
                 return act()
+            self._check_clock(within.last)
             within.telling = True
             try:
                 done = act()
@@ -216,7 +222,6 @@ class LedgerAccess:
                 replay(self, fact)
         finally:
             within.at, within.telling = None, False
-        self._go_on_from(line.at)
 
     def copy_journal(self) -> None:
         """Write what is new in a journal on a server to the copies of it. Raises `OSError`, `LedgerError`."""
@@ -245,6 +250,7 @@ class LedgerAccess:
                 return 0
             with self.transaction() as connection:
                 taken = in_step.take_up(connection, self, copies)
+                self._within.at = self._moment_behind(in_step.last_at(connection) or "")
                 in_step.mend(connection, self)
                 return taken
 
@@ -260,7 +266,7 @@ class LedgerAccess:
         with self.engine.connect() as connection:
             begun, last = self._in_step.is_begun(connection), self._in_step.last_at(connection)
         if last is not None:
-            self._go_on_from(last)
+            self.go_on_from(last)
             return
         try:
             with self.transaction():

@@ -203,8 +203,12 @@ class BatchLedger(LedgerAccess):
     # -- decisions by hand
 
     @verb
-    def note_decisions(self, target: str, user: str, command: str, subjects: Collection[str], why: str | None) -> None:
-        """Keep who decided what, when and why: one row a subject (a batch, a reject, a row as `<batch>:<line>`)."""
+    def note_decisions(
+        self, target: str | None, user: str, command: str, subjects: Collection[str], why: str | None
+    ) -> None:
+        """Keep who decided what, when and why: one row a subject (a batch, a reject, a row as `<batch>:<line>`, a
+        moment).
+        """
         keep_others_out(self)  # else two machines would count as many, and give one number twice
         about = {"target": target, "at": self.now(), "user": user, "command": command, "why": why}
         number = int(self.value(select(func.count()).select_from(t.decision)))

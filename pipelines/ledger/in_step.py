@@ -6,6 +6,7 @@ on a server is a table of the same database. The home keeps copies of it, from w
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -30,6 +31,12 @@ NUMBERED = [
     (table.name, column.name) for table in metadata.sorted_tables if (column := table.autoincrement_column) is not None
 ]
 """Tables of a server that number their rows, and the column: what is put in by its number moves no sequence."""
+LAST_IN_TABLES = """
+SELECT max(at) FROM (
+  SELECT max(received_at) AS at FROM batch UNION ALL SELECT max(finished_at) FROM batch
+  UNION ALL SELECT max(started_at) FROM run UNION ALL SELECT max(finished_at) FROM run
+  UNION ALL SELECT max(at) FROM decision UNION ALL SELECT max(published_at) FROM publication) AS moments"""
+"""For where no journal says it: an earlier version did not note it, or the journal is gone."""
 JOURNAL = (t.journal.name, t.journal.c.number.name)
 LAST_AT = select(t.journal.c.at).order_by(t.journal.c.number.desc()).limit(1)
 MENDS: Facts = [["open_all_unanswered"]]
@@ -50,9 +57,14 @@ class Replayed(Protocol):
     def now(self) -> str:
         """The moment, as UTC text."""
 
+    def go_on_from(self, last: str) -> None:
+        """Let the moments that follow be later than this one."""
+
 
 class Known(NamedTuple):
-    """How far tables are that have all of a journal, in a file, and the moment of its last line as UTC text."""
+    """How far tables are that have all of a journal, in a file, and the moment of its last line as UTC text; empty
+    where there is none.
+    """
 
     position: Position | None
     at: str
@@ -72,9 +84,13 @@ class BesideFile:
         return _position(connection) is not None
 
     def last_at(self, connection: Connection) -> str | None:
-        """Return the moment of the journal's last line, if the tables have all that it has."""
+        """Return the moment of the journal's last line, if the tables have all that it has, as far as can be told
+        while another process may write.
+        """
         position = _position(connection)
-        return self.journal.last_at(position) if position and self.journal.is_at(position) else None
+        with suppress(LedgerError):
+            return self._at(connection, position) if position and self.journal.is_at(position) else None
+        return None
 
     def identity(self, connection: Connection) -> str | None:
         """Return what only this journal has, and its copies; None before it has a first line."""
@@ -85,13 +101,16 @@ class BesideFile:
         """Apply what the tables lack; return how far they are then. Raises `LedgerError`."""
         before = _position(connection)
         if before and self.journal.is_at(before):
-            return Known(before, self.journal.last_at(before))
+            return Known(before, self._at(connection, before))
         if self.journal.head() is None:
             position = self._begin(connection, ledger, before)
         else:
             position = self._replay_or_begin(connection, ledger, before)
         _put_position(connection, position)
-        return Known(position, self.journal.last_at(position))
+        return Known(position, self._at(connection, position))
+
+    def _at(self, connection: Connection, position: Position) -> str:
+        return self.journal.last_at(position) or _last_in(connection)
 
     def keep(self, connection: Connection, known: Position | None, at: str, facts: Facts) -> None:
         """Keep the facts of a transaction, before it is committed."""
@@ -110,6 +129,7 @@ class BesideFile:
                 f"{self.journal.path} is missing beside {beside}, so that what came last may not be known: restore "
                 "it, or, where it is lost: chartferry verify --adopt. Nothing was sent"
             )
+        ledger.go_on_from(_last_in(connection))
         self._first(connection)
         _mend(ledger)
         return self.journal.begin(known, ledger.now(), list(image_of(connection)))
@@ -141,12 +161,14 @@ class BesideFile:
             position = known
         else:
             clear(connection)
+        at = ""
         for line, after in journal.lines(position):
             ledger.replay(line)
-            position = after
+            position, at = after, line.at or at
         journal.cut(position)
         if journal.is_of_today() and not journal.is_lost():
             return position
+        ledger.go_on_from(at or self._at(connection, position))
         _mend(ledger)
         return journal.next_segment(position, ledger.now(), list(image_of(connection)))
 
@@ -290,6 +312,12 @@ def last_of(names: Iterable[str]) -> int:
 
 def _lock(connection: Connection, mode: str) -> None:
     connection.execute(text(f"LOCK TABLE journal IN {mode} MODE"))
+
+
+def _last_in(connection: Connection) -> str:
+    """Return the last moment that the tables tell of; empty where they tell of none."""
+    found: str | None = connection.exec_driver_sql(LAST_IN_TABLES).scalar()
+    return found or ""
 
 
 def _position(connection: Connection) -> Position | None:

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import msgspec
 
 from pipelines.home.files import replace_whole
+from pipelines.ledger.lease import is_moment
 from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError
 
 VERSION = 1
@@ -142,7 +143,7 @@ class Journal:
         if known != position:
             try:
                 with self.path.open("rb") as file:
-                    at = msgspec.json.decode(_last_line(file, position.end), type=_Moment).at
+                    at = _moment_in(_last_line(file, position.end))
             except msgspec.MsgspecError:
                 raise LedgerError(
                     f"{self.path}: its last line is damaged: restore the file from a backup. Nothing was sent"
@@ -179,7 +180,7 @@ class Journal:
                 end = self._size()
                 torn = _last_line(file, end)
                 whole = torn if torn.endswith(b"\n") else _last_line(file, end - len(torn))
-                return msgspec.json.decode(whole, type=_Moment).at
+                return _moment_in(whole)
         except (OSError, msgspec.MsgspecError):
             return ""
 
@@ -328,11 +329,20 @@ def _packing(path: Path) -> Iterator[gzip.GzipFile]:
 
 def _last_line(file: BinaryIO, end: int) -> bytes:
     """Return the line of a file that ends at a byte."""
-    found, size = b"", BLOCK
-    while len(found) < end and b"\n" not in found[:-1]:
-        file.seek(max(0, end - size))
-        found, size = file.read(min(size, end)), 2 * size
+    found, size = b"", 0
+    while size < end and b"\n" not in found[:-1]:
+        size = min(end, 2 * size or BLOCK)
+        file.seek(end - size)
+        found = file.read(size)
     return found[found.rfind(b"\n", 0, -1) + 1 :]
+
+
+def _moment_in(line: bytes) -> str:
+    """Return the moment of a line, or a head. Raises `msgspec.ValidationError` for what is none."""
+    at = msgspec.json.decode(line, type=_Moment).at
+    if at and not is_moment(at):
+        raise msgspec.ValidationError("no moment")
+    return at
 
 
 def _encoded(number: int, at: str, facts: Facts) -> bytes:

@@ -1,6 +1,8 @@
 """A clock that is set back changes nothing: what came later is later. One that is days behind is set right first."""
 
+import gzip
 import json
+import sqlite3
 import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -9,11 +11,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from pipelines.dagster.unfinished.left import begins_ledger
 from pipelines.feeds.files.catalog import home_catalog
+from pipelines.home.batch import Unreadable
 from pipelines.importing.broken import broken_now
 from pipelines.ledger.access import JOURNAL
-from pipelines.ledger.journal import BLOCK, Journal
+from pipelines.ledger.journal import BLOCK, Journal, Position
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError
 from pipelines.receiving.stage import receive
 from tests.support.publishing import publish_last_target, publish_only
 from tests.support.setting_clocks import set_clock
@@ -151,6 +156,108 @@ def test_a_clock_that_was_days_ahead_is_told_of_once(home, night, chartferry, as
     assert asked("import")["totals"]["created"] == 1
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_ledger_that_is_made_again_goes_on_from_the_journals_last_line(home, night, chartferry, asked, lost):
+    """LEDGER-01: from no line before it, which a person said was of a wrong time."""
+    night(4 * 24 * 60, "payments-1.csv", PAYMENTS, "k1,p1,1.00,2026-03-01,")
+    ahead = moments(home)[-1]
+    if lost:
+        (home / "ledger.db").unlink()
+    (home / "inbox" / "payments-2.csv").write_text(f"{PAYMENTS}\nk2,p1,2.00,2026-03-01,\n")
+    with pytest.MonkeyPatch.context() as patch:
+        set_clock(patch, timedelta(0))
+        assert chartferry("status")[0] == 0
+        assert chartferry("import")[0] == 6
+        assert asked("import", "--clock-is-right")["totals"]["created"] == 1
+        (home / "ledger.db").unlink()
+        (home / "inbox" / "payments-3.csv").write_text(f"{PAYMENTS}\nk3,p1,3.00,2026-03-01,\n")
+        assert asked("import")["totals"]["created"] == 1
+    assert moments(home)[-1] < ahead
+    assert max(received(home)[1:]) < ahead
+
+
+def test_a_ledger_without_a_target_is_told_of_the_clock_too(home, asked, chartferry, monkeypatch):
+    """LEDGER-01: a file was received while the target was away."""
+    set_clock(monkeypatch, timedelta(days=4))
+    (home / "inbox" / "payments-1.csv").write_text(f"{PAYMENTS}\nk1,p1,1.00,2026-03-01,\n")
+    [feed] = [each for each in home_catalog(home, {}).feeds if each.name == "payments"]
+    receive(home / "inbox" / "payments-1.csv", feed, home)
+    assert begins_ledger(home, {})
+    set_clock(monkeypatch, timedelta(0))
+    assert chartferry("import")[0] == 6
+    assert asked("import", "--clock-is-right")["totals"]["created"] == 1
+
+
+def test_while_a_load_is_under_way_nobody_says_that_the_clock_is_right(home, night, chartferry):
+    """LEDGER-01: it goes on from the times that it knows."""
+    night(0, "payments-1.csv", PAYMENTS, "k1,p1,1.00,2026-03-01,")
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        [(target,)] = ledger.rows("SELECT target_id FROM target", ())
+        with ledger.lease(target):
+            code, _, said = chartferry("import", "--clock-is-right")
+        assert (code, "loads into this target" in said) == (4, True)
+        assert ledger.decisions() == []
+
+
+def test_no_file_is_taken_in_while_the_clock_is_days_behind(home, night, monkeypatch):
+    """RECEIVE-01: it would seem to have come before those that did."""
+    night(0, "payments-1.csv", PAYMENTS, "k1,p1,1.00,2026-03-01,")
+    (path := home / "inbox" / "payments-2.csv").write_text(f"{PAYMENTS}\nk2,p1,2.00,2026-03-01,\n")
+    [feed] = [each for each in home_catalog(home, {}).feeds if each.name == "payments"]
+    set_clock(monkeypatch, -timedelta(days=3))
+    with pytest.raises(Unreadable, match=r"payments-2\.csv: not taken in, since the clock shows"):
+        receive(path, feed, home)
+    assert path.exists()
+
+
+def without_moment(journal: Path) -> None:
+    """The newest segment as an earlier version left it: a head alone, which says no time."""
+    head = json.loads(journal.read_text().splitlines()[0])
+    lines = journal.read_text().splitlines()[1:]
+    closed = journal.with_suffix("")
+    closed.mkdir()
+    (closed / "000001.ndjson.gz").write_bytes(gzip.compress(journal.read_bytes()))
+    head |= {"segment": 2, "after": len(lines)}
+    del head["at"]
+    journal.write_text(json.dumps(head, separators=(",", ":")) + "\n")
+    with closing(sqlite3.connect(journal.with_name("ledger.db"))) as ledger, ledger:
+        ledger.execute('UPDATE position SET segment = 2, "end" = ?', (journal.stat().st_size,))
+
+
+def of_an_earlier_schema(journal: Path) -> None:
+    """A journal for tables of the version before."""
+    head, rest = journal.read_text().split("\n", 1)
+    journal.write_text(head.replace(f'"schema":{SCHEMA_VERSION}', f'"schema":{SCHEMA_VERSION - 1}') + "\n" + rest)
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize("left", [without_moment, of_an_earlier_schema, Path.unlink], ids=lambda each: each.__name__)
+def test_what_an_earlier_version_left_or_nobody_has_goes_on_too(tmp_path, monkeypatch, left):
+    """LEDGER-01: by the journal, else by what the tables tell."""
+    with closing(Ledger.open(tmp_path / "ledger.db")) as ledger:
+        ledger.note_target("one", "http://one")
+        ledger.start_batch("one", "payments-1", feed="payments", source="s", resource_type="PaymentNotice")
+        ahead = moments(tmp_path)[-1]
+    left(tmp_path / JOURNAL)
+    set_clock(monkeypatch, -timedelta(hours=5))
+    with closing(Ledger.open(tmp_path / "ledger.db", anew=True)) as ledger:
+        ledger.note_target("two", "http://two")
+        assert seen(ledger)[-1][1] >= ahead
+    set_clock(monkeypatch, -timedelta(days=5))
+    with closing(Ledger.open(tmp_path / "ledger.db", anew=True)) as ledger, pytest.raises(LedgerError):
+        ledger.note_target("three", "http://three")
+
+
+def test_a_damaged_moment_is_told_of(tmp_path):
+    """LEDGER-01"""
+    with closing(Ledger.open(tmp_path / "ledger.db")) as ledger:
+        ledger.note_target("one", "http://one")
+    text = (tmp_path / JOURNAL).read_text()
+    (tmp_path / JOURNAL).write_text(text.replace(moments(tmp_path)[-1], "2026-13-41T00:00:00.000000Z"))
+    with pytest.raises(LedgerError, match="its last line is damaged"):
+        Ledger.open(tmp_path / "ledger.db")
+
+
 def test_without_a_ledger_there_is_nothing_to_tell(home, asked):
     assert asked("import", "--clock-is-right")["exit_code"] == 0
 
@@ -182,6 +289,8 @@ def test_the_moment_of_the_last_line_is_read_from_its_end(long_lines: Journal) -
     with long_lines.path.open("r+b") as file:
         file.truncate(BLOCK)
     assert Journal(long_lines.path).newest_at().startswith("2026-01-01")
+    with pytest.raises(LedgerError):
+        long_lines.last_at(Position("of a file that was replaced meanwhile", 1, 1, size))
     long_lines.path.write_bytes(b"")
     assert Journal(long_lines.path).newest_at() == ""
 

