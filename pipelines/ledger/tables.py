@@ -219,7 +219,7 @@ repeat = _named(
     versions,
     "repeat",
     """target batch_id line source resource_type key state resource_id patient_id source_at amount_cents attempts
-    http_status finished_at""",
+    http_status finished_at first_sent_at""",
     IS_OUTCOME,
 )
 """Outcomes of lines whose records are from other lines."""

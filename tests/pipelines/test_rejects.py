@@ -370,6 +370,21 @@ def test_a_row_in_doubt_keeps_its_reject_on_the_way_until_it_is_settled(practice
     assert practice.created() == ["k7"]
 
 
+@pytest.mark.publishes("import_row")
+def test_each_line_of_a_record_that_was_sent_says_when_that_was_first(practice):
+    """REPORT-01: of a record that two files had, refused both times; none of a line that was not sent."""
+    practice.target.refuse = lambda body: body["amount"]["value"] == 1.25
+    practice.take(HEADER + "k1,p1,1.25,2026-03-01,\nk2,p1,2.50,2026-03-01,\n", "payments-1.csv")
+    practice.take(HEADER + "k1,p1,1.25,2026-03-02,\nk2,p1,2.50,2026-03-01,\n", "payments-2.csv")
+    [(first,)] = practice.rows("SELECT first_sent_at FROM record WHERE key = 'k1'")
+    query = """SELECT source_key, state, strftime(first_sent_at AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ')
+        FROM import_row ORDER BY source_key, file_name"""
+    with duckdb.connect(practice.home / "published" / "reports.duckdb", read_only=True) as tables:
+        k1, again, k2, repeated = tables.sql(query).fetchall()
+    assert (k1, again) == (("k1", "refused", first), ("k1", "refused", first))
+    assert (k2[:2], k2[2] is None, repeated) == (("k2", "created"), False, ("k2", "unchanged", None))
+
+
 @pytest.mark.parametrize("additions", [True, False], ids=["bundles", "bare"])
 def test_a_refused_row_has_all_reasons_where_the_target_offers_validate(additions, practice):
     """EXTRA-VALIDATE-02, CLI-CMD-04: a create is refused for the first alone."""
