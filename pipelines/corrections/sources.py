@@ -1,9 +1,10 @@
 """The files that rejects came in: by batch, with the lines that their records begin on, and their feed of today."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
-from pipelines.feeds.files.catalog import Catalog, Feed
+from pipelines.feeds.files.catalog import Catalog, Feed, form_by_name, plain_name
 from pipelines.home.batch import Received, received_before
 from pipelines.ledger.answering import OPEN
 from pipelines.ledger.ledger import Ledger
@@ -41,7 +42,15 @@ def source_of(home: Path, ledger: Ledger, catalog: Catalog, target: str, batch_i
     feed = catalog.standing_for(row["feed"], row["source"], row["resource_type"])
     if feed is None:
         raise OutOfReach(f"there is no feed {row['feed']} any more, nor one other feed with its source and kind")
-    return received, feed
+    return _named(received, row["file_name"]), feed
+
+
+def _named(received: Received, name: str | None) -> Received:
+    """Return a file under the name that its batch has. The copy has another where equal bytes came to two machines at
+    once; one whose name tells of another format is read by its own.
+    """
+    is_read_alike = name and form_by_name(plain_name(name)) == form_by_name(plain_name(received.file_name))
+    return replace(received, file_name=name) if name and is_read_alike else received
 
 
 def rejected_by(

@@ -341,6 +341,9 @@ def test_a_run_is_of_the_name_that_its_machine_took(machines, target, monkeypatc
     assert amounts(target) == [1.0, 2.0]
     [row] = json.loads(machines.does("one", "status", "--json")[1])["batches"]
     assert row["file_name"] == "payments-a.csv"
+    assert [each["file"] for each in machines.asked("one", "rejects", "retry")["batches"]] == ["payments-a.csv"]
+    [manifest] = machines.home("one").glob("batches/*/run-2/manifest.json")
+    assert json.loads(manifest.read_text())["file"] == "payments-a.csv"
 
 
 @FOLDER
