@@ -64,6 +64,12 @@ def note_not_shown(home: Path, target: str, part: str, at: datetime) -> None:
         note_reading(home, target, part, at, is_read=False)
 
 
+def read_at(folder: Path, part: str) -> datetime | None:
+    """Return when a part was last read, if that is known. folder: as in `unread`."""
+    at = _noted(folder).get(part, {}).get("read_at")
+    return datetime.fromisoformat(at) if at else None
+
+
 def unread(folder: Path) -> dict[str, Unread]:
     """Return the parts that could not be read when last asked for. folder: of what is read from the target."""
     times = {

@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 
 from pipelines.home.files import replace_whole
+from pipelines.reports.readings import read_at
 from pipelines.reports.results import SearchesById
 from pipelines.reports.sweep import FILES, folder_of
 
@@ -70,8 +71,11 @@ def _least(entry: Any) -> Any:
 
 
 def stage_told(db: duckdb.DuckDBPyConnection, folder: Path, with_patients: bool) -> None:
-    """Stage the charges as the relation `charges`, and patients as the table `told_patient`."""
+    """Stage the charges as the relation `charges`, read at `charges_read`; patients as the table `told_patient`."""
     db.register(CHARGES, _rows(db, _file(folder, CHARGES), CHARGE_COLUMNS))
+    # As a text: a moment that is bound has DuckDB look for pandas.
+    at = read_at(folder, CHARGES)
+    db.execute("CREATE TEMP TABLE charges_read AS SELECT ?::TIMESTAMPTZ AS read_at", [at and at.isoformat()])
     db.execute("CREATE TEMP TABLE told_patient (patient_id VARCHAR, gender VARCHAR, birth_year BIGINT)")
     if not with_patients:
         return

@@ -1,6 +1,7 @@
 -- table claim_balance: One row per Claim of the target that charges something, as last read, with what is paid and what
 --   is open; empty where the target does not show its Claims. All payments at the target count, not only those of the
---   import; those sent since that reading are missing.
+--   import. What is open is that of the reading (read_at): what was paid
+--   or charged since is missing.
 -- inputs: charge
 -- key: claim_id
 -- column claim_id VARCHAR key: Id of the Claim at the target.
@@ -13,6 +14,8 @@
 -- column open DECIMAL(18,2) value: charged less paid, in US dollars.
 -- column applied_by VARCHAR code: target if the target tells which payment covers which claim; publication if they were
 --   applied here, a copayment to its claim first and all else to the oldest claims first.
+-- column read_at TIMESTAMPTZ internal: When the target's Claims and payments were read, UTC; empty where that is not
+--   known.
 SELECT
     claim_id,
     patient_id,
@@ -21,6 +24,7 @@ SELECT
     dollars(copaid_cents) AS copayments,
     dollars(paid_cents) AS paid,
     dollars(cents - paid_cents) AS open,
-    applied_by
+    applied_by,
+    read_at
 FROM charge
 ORDER BY patient_id, charged_on, claim_id

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from fhir_service.billing import Charge, allocate, in_order
 from pipelines.reports.changes import sweep_changes
+from pipelines.reports.readings import note_reading
 from pipelines.reports.told import CHARGES, PATIENT, PATIENTS, WithoutNames, forget_patients, keep_told
 from tests.support.publishing import TARGET, Target, World, publish_only, unpublished
 
@@ -21,6 +23,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     with unpublished(tmp_path) as made:
         made.reports = []
         yield made
+
+
+MADE_AT = datetime(2026, 1, 6, 11, tzinfo=UTC)
 
 
 def telling(*rows: dict[str, Any]) -> Any:
@@ -52,13 +57,18 @@ SHOWN = "SELECT claim_id, charged, copayments, paid, open, applied_by FROM claim
 
 @pytest.mark.long
 def test_balances_are_those_that_the_service_tells(world: World) -> None:
-    """REPORT-28"""
+    """REPORT-28: with the time up to which they are true."""
     row = {"claim_id": "c1", "patient_id": "p1", "created": "2026-01-05", "cents": 10050}
     keep_told(telling(row | {"paid_cents": 2000, "copaid_cents": 500}), world.home, TARGET, CHARGES)
     read(world, claim("elsewhere", 100))
     world.publish()
     dollars = map(Decimal, ("100.50", "5.00", "20.00", "80.50"))
     assert world.rows(SHOWN) == [("c1", *dollars, "target")]
+    assert world.rows("SELECT DISTINCT read_at FROM claim_balance") == [(None,)]
+    note_reading(world.home, TARGET, CHARGES, MADE_AT, is_read=True)
+    note_reading(world.home, TARGET, CHARGES, MADE_AT + timedelta(hours=1), is_read=False)
+    world.publish()
+    assert world.rows("SELECT read_at = '2026-01-06 11:00:00+00' FROM claim_balance") == [(True,)]
     keep_told(telling(), world.home, TARGET, CHARGES)
     world.publish()
     assert [claim_id for claim_id, *_ in world.rows(SHOWN)] == ["elsewhere"]

@@ -2,7 +2,7 @@
 -- claim_id, patient_id, created, cents, paid_cents, copaid_cents), else from the Claims and PaymentNotices of the
 -- target (relations read_claims, read_payments: report_id, body, gone_at). There payments are applied as the service
 -- does: a copayment to its claim, all else to the oldest claims first. What each claim is paid does not depend on the
--- order of the payments.
+-- order of the payments. Relation charges_read: when they were read last.
 WITH claim AS (
     SELECT
         report_id AS claim_id,
@@ -104,7 +104,8 @@ SELECT
     cents,
     paid_cents,
     copaid_cents,
-    'target' AS applied_by
+    'target' AS applied_by,
+    (SELECT max(charges_read.read_at) FROM charges_read) AS read_at
 FROM charges
 UNION ALL
 SELECT
@@ -114,6 +115,7 @@ SELECT
     cents,
     (direct_cents + greatest(0, least(room, left_over - room_before)))::BIGINT AS paid_cents,
     copaid_cents,
-    'publication' AS applied_by
+    'publication' AS applied_by,
+    (SELECT max(charges_read.read_at) FROM charges_read) AS read_at
 FROM in_order
 WHERE NOT EXISTS (SELECT 1 FROM charges)
