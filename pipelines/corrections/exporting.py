@@ -10,7 +10,7 @@ from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.batch import Unreadable
 from pipelines.home.scratch import throwaway_folder
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.reasons import reasons_now
+from pipelines.ledger.reasons import reasons_now, still_wrong
 from pipelines.ledger.rejects import exported_ids, reasons_of, reject_places
 
 
@@ -23,7 +23,7 @@ def export(
     taken back since, with that as its reason. Without `out`, a file goes into its batch's folder.
     """
     done = Exported(of=batch_id)
-    places = reject_places(ledger, target, batch_id)
+    places = still_wrong(ledger, target, reject_places(ledger, target, batch_id))
     last = reasons_of(ledger, {each.reject_id for each in places})
     now = reasons_now(ledger, target, places, last)
     for name, lines in lines_by_batch(places).items():

@@ -279,6 +279,7 @@ class Ledger(BatchLedger):
         batch_id: str,
         ids: Collection[str] = (),
         there: Mapping[str, str] = MappingProxyType({}),
+        but: Collection[str] = (),
     ) -> int:
         """Close the open rejects that rows of a batch settle; return how many.
 
@@ -286,17 +287,21 @@ class Ledger(BatchLedger):
             keys: of records that were created, updated or superseded. They settle what no later batch said.
             ids: of rejects that a correction has named.
             there: by key, the content hashes of records that the target had already. They settle that content alone.
+            but: of rejects that stay open, since another row of the batch that answers them is wrong.
         """
         keep_others_out(self)
-        made, answered = set(keys), set(ids)
+        made, answered, stay = set(keys), set(ids), set(but)
         received = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
         came = {str(name): str(at) for name, at in self.read(received)}
         closing_ids = [
             each.reject_id
             for each in self.read(_open_rejects(target, source, resource_type))
-            if each.reject_id in answered
-            or (each.source_key in made and came.get(each.batch_id, "") <= came.get(batch_id, LATEST))
-            or (each.content_hash is not None and there.get(each.source_key) == each.content_hash)
+            if each.reject_id not in stay
+            and (
+                each.reject_id in answered
+                or (each.source_key in made and came.get(each.batch_id, "") <= came.get(batch_id, LATEST))
+                or (each.content_hash is not None and there.get(each.source_key) == each.content_hash)
+            )
         ]
         self.write(CLOSE_REJECT, [(batch_id, target, name) for name in closing_ids])
         return len(closing_ids)

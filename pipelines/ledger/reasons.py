@@ -1,6 +1,6 @@
 """The reasons of open rejects as they are now: those of the last time, or that what was loaded since was taken back."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 
@@ -12,6 +12,7 @@ from pipelines.ledger.answering import OPEN, on_lines
 from pipelines.ledger.rejects import RejectPlace, reasons_of, reject_places
 from pipelines.ledger.rows import Reason
 from pipelines.ledger.standing import how_taken_back, undone_at
+from pipelines.ledger.states import LANDED
 
 TAKEN_BACK = "TAKEN-BACK"
 
@@ -31,6 +32,16 @@ def reasons_now(
     for name, found in _taken_back(ledger, target, places).items():
         now[name] = found if len(found) == rows[name] else [*found, *last.get(name, ())]
     return now
+
+
+def still_wrong(ledger: LedgerAccess, target: str, places: Sequence[RejectPlace]) -> list[RejectPlace]:
+    """Leave out the places whose records are at the target, of rejects that have others: their reasons are of these."""
+    number = Counter(each.reject_id for each in places)
+    several = [each for each in places if number[each.reject_id] > 1]
+    states = on_lines(ledger, target, several, "state")
+    landed = {each for each in several if not states[each.batch_id, each.line].isdisjoint(LANDED)}
+    left = {each.reject_id for each in several if each not in landed}
+    return [each for each in places if each not in landed or each.reject_id not in left]
 
 
 def open_reasons(ledger: LedgerAccess, target: str, batch_id: str) -> dict[str, list[Reason]]:

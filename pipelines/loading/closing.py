@@ -63,5 +63,6 @@ class Closing:
             with ledger.transaction():
                 keys, there = ledger.of_open_rejects(*of, self._landed, self._there)
                 if keys or there or ids:
-                    ledger.close_rejects(*of, keys, batch_id=batch_id, ids=ids, there=there)
+                    wrong = sorted(self.answers.told()[1])
+                    ledger.close_rejects(*of, keys, batch_id=batch_id, ids=ids, there=there, but=wrong)
             self._landed, self._there = [], {}

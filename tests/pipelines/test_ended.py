@@ -1,5 +1,6 @@
 """Records that a person is done with, discarded or loaded under another key: no later file loads them."""
 
+import csv
 from importlib import resources
 from typing import Any
 
@@ -77,6 +78,23 @@ def test_of_two_rows_with_one_key_the_other_goes_when_one_has_another_key(practi
     assert practice.take(HEADER + ROWS["k1"])[0] == 0
     assert amounts(practice) == [1, 5]
     assert {state for state, _ in practice.rejects().values()} == {"closed"}
+
+
+def test_of_two_rows_with_one_key_the_other_stays_a_reject_when_it_is_still_wrong(practice):
+    """LEDGER-07: the good one has the key of their reject, which was closed by that: nothing held the other one."""
+    practice.take(HEADER + ROWS["k1"] + ROWS["k1"].replace("1.00", "5.00"))
+    (export,) = practice.export().values()
+    head, first, second = export.splitlines(keepends=True)
+    wrong = second.replace(b",k1,", b",k1-b,").replace(b"5.00", b"five")
+    assert practice.take(head + first + wrong, "fixed.csv")[1]["totals"]["created"] == 1
+    (left,) = practice.export().values()
+    [row] = csv.DictReader(left.decode().splitlines())
+    assert (row["payment_id"], row["amount"], row["_reasons"].partition(":")[0]) == ("k1-b", "five", "FEED-FILE-09")
+    assert practice.take(left.replace(b"five", b"5.00"), "fixed-too.csv")[1]["batches"][0]["reasons"] == {
+        "LEDGER-07": 1
+    }
+    practice.take(b"".join(each for each in practice.export().values() if b"LEDGER-07" in each), "meant.csv")
+    assert amounts(practice) == [1, 5]
 
 
 def test_a_row_that_gets_the_key_of_another_record_by_its_correction_does_not_take_its_place(practice):
