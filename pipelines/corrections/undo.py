@@ -103,7 +103,7 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
     with lease_of(session) as lease:
         if not dry_run:
             session.decide("undo", [batch_id])
-        progress.stage("undo", batch_id, count_records(session, batch_id, LEFT))
+        progress.stage("undo (dry run)" if dry_run else "undo", batch_id, count_records(session, batch_id, LEFT))
         for piece in _to_undo(session, batch_id, dry_run):
             own = made_here(session, piece)
             for record in piece:

@@ -30,6 +30,8 @@ def test_undo_takes_tasks_back_and_again_loads_them_anew(home, target, asked, ch
     tasks(home, "k1", "k2")
     batch = asked("import")["batches"][0]["batch_id"]
     assert len(asked("undo", batch, "--dry-run")["taken_back"]) == 2
+    told = chartferry("undo", batch, "--dry-run")[2]
+    assert ("undo (dry run) done, 2 rows" in told, "undo done" in told) == (True, False)
     assert target.puts == 0
     target.put_faults = ["lost_after", "conflict"]
     found = asked("undo", batch)
