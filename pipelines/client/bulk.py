@@ -22,6 +22,7 @@ from pipelines.client.addresses import is_loopback
 from pipelines.client.connections import begin, client_for
 from pipelines.client.replies import Late
 from pipelines.home.batch import Unreadable
+from pipelines.home.counted import counted
 from pipelines.home.files import replace_whole, to_disk, write_whole
 
 TOKEN = "CHARTFERRY_BULK_TOKEN"  # noqa: S105 - the name of a variable
@@ -304,7 +305,7 @@ def _end_is_missing(file: Published, part: Path, total: int | None, is_chunked: 
     if lines != file.count:
         part.unlink()
         raise Unreadable(
-            f"{file.name} cannot be used: it has {lines:,} lines, and the manifest counts {file.count:,}; "
+            f"{file.name} cannot be used: it has {counted(lines, 'line')}, and the manifest counts {file.count:,}; "
             "have it published again"
         )
     return ""

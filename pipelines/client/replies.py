@@ -15,6 +15,7 @@ import httpx
 import orjson
 
 from pipelines.home.batch import shown
+from pipelines.home.counted import counted
 from pipelines.home.exits import Explained
 
 NOT_DONE = (401, 403, 413, 429)
@@ -241,7 +242,7 @@ def replies_of(
     if bundle is None or bundle.get("type") != f"{kind}-response" or not isinstance(answers, list):
         raise Unknown(f"the answer is not a {kind}-response")
     if len(answers) != entries:
-        raise Unknown(f"the answer has {len(answers)} of {entries} entries")
+        raise Unknown(f"the answer has {len(answers)} of {counted(entries, 'entry', 'entries')}")
     return [_entry(answer, not_done) for answer in answers]
 
 

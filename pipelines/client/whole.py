@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pipelines.client.replies import Unknown, next_link, resources_of, total_of
+from pipelines.home.counted import counted
 
 Body = dict[str, Any]
 MOST_IDLE = 50
@@ -87,7 +88,7 @@ class Turning:
     def _check_end(self, link: str, here: set[str]) -> None:
         """Raise `Unknown` if the links lead in a circle, or on and on. Of each page two hashes are kept."""
         if self._counted and self._read > 2 * self._counted + BEYOND:
-            raise Unknown(f"its pages hold {self._read:,} resources and go on; it counts {self._counted:,}")
+            raise Unknown(f"its pages hold {counted(self._read, 'resource')} and go on; it counts {self._counted:,}")
         if len(self._links) == MOST_PAGES:
             raise Unknown(f"it shows {MOST_PAGES:,} pages, and still there is a next one")
         shown = hash(frozenset(here))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pipelines.commands.common import Name, Options, as_text
+from pipelines.home.counted import counted
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def feeds_map(options: Options, feed: str, out: Path | None, entries: Path | Non
     elif out and found.work:
         write_csv(found, out)
         then = f"fill in entry, then chartferry feeds map {feed} --entries {out}"
-        click.echo(f"{out}: {len(found.work):,} values; {then}")
+        click.echo(f"{out}: {counted(len(found.work), 'value')}; {then}")
         return UNREADABLE if found.left else ALL_LOADED
     else:
         given = _asked_for(found, asking=sys.stdin.isatty())
@@ -44,7 +45,9 @@ def feeds_map(options: Options, feed: str, out: Path | None, entries: Path | Non
     for line in found.left:
         click.echo(f"chartferry: {line}", err=True)
     if given:
-        click.echo(f"{written:,} entries were written; chartferry import tries the rejects again")
+        click.echo(
+            f"{counted(written, 'entry was', 'entries were')} written; chartferry import tries the rejects again"
+        )
     elif not found.work:
         click.echo(f"no open reject of {feed} lacks an entry; values are listed once an import has rejected them")
     return UNREADABLE if found.left else ALL_LOADED

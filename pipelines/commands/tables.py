@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from pipelines.commands.common import Options, as_text, insecure_option, session_at, with_target
+from pipelines.home.counted import counted
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNREADABLE
 
 A_FILE = click.Path(path_type=Path)
@@ -137,7 +138,7 @@ def views_run(options: Options, file: Path, resources: tuple[Path, ...], out: Pa
             with table.open(encoding="utf-8", newline="") as file_of_rows:
                 sys.stdout.writelines(file_of_rows)
         else:
-            click.echo(f"{out}: {rows:,} rows")
+            click.echo(f"{out}: {counted(rows, 'row')}")
         for told in not_held:
             click.echo(f"chartferry: {file.name}: {told}", err=True)
     return ALL_LOADED

@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipelines.home.counted import counted
+
 
 @dataclass(frozen=True)
 class Left:
@@ -15,16 +17,12 @@ class Left:
     why: str
 
     def line(self, what: str) -> str:
-        return f"{self.batch_id}: {_counted(self.rejects)} {what}: {self.why}"
+        return f"{self.batch_id}: {counted(self.rejects, 'reject')} {what}: {self.why}"
 
 
 def of_batch(batch_id: str | None) -> str:
     """Return words that say of which batch rejects were asked for; none where it was of all."""
     return f" of {batch_id}" if batch_id else ""
-
-
-def _counted(number: int) -> str:
-    return f"{number:,} {'reject' if number == 1 else 'rejects'}"
 
 
 @dataclass
@@ -43,7 +41,7 @@ class Exported:
         if not self.files and not self.left:
             yield f"no open rejects{of_batch(self.of)}"
         for path, number in self.files.items():
-            yield f"{path}: {_counted(number)}"
+            yield f"{path}: {counted(number, 'reject')}"
         if self.files:
             yield "correct the rows and put the files into the inbox, under any name: _reject_id says what they answer"
         yield from (each.line("cannot be exported") for each in self.left)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pipelines.client.comparison import patient_of
 from pipelines.client.identifiers import values_of
+from pipelines.home.counted import counted, word_for
 from pipelines.ledger.former import earlier_versions
 from pipelines.ledger.rows import Outcome
 from pipelines.loading.identity import Identity
@@ -41,9 +42,10 @@ class Followed(NamedTuple):
     def lines(self) -> Iterator[str]:
         """The sentences for a user."""
         if self.moved:
-            yield f"{len(self.moved):,} are there under another id: the ledger has that id now"
+            yield f"{counted(len(self.moved), 'is', 'are')} there under another id: the ledger has that id now"
         if self.several:
-            yield f"{len(self.several):,} are there several times: they stay; chartferry verify names them"
+            several, them = counted(len(self.several), "is", "are"), word_for(len(self.several), "it", "them")
+            yield f"{several} there several times, and left so; chartferry verify names {them}"
 
 
 def follow(session: Session, records: Sequence[Moved]) -> Followed:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from pipelines.home.batch_files import NONE, WITHOUT_ROWS, is_of
+from pipelines.home.counted import counted, word_for
 from pipelines.home.user import user_name
 from pipelines.ledger.answering import OPEN
 from pipelines.ledger.lease import utc_text
@@ -26,7 +27,8 @@ def purge(home: Path, ledger: Ledger, target: str, batch_id: str, user: str, why
     if batch["state"] == "running" or others:
         raise NotPossible(f"{batch_id}: it is not finished, and its rows are needed to finish it")
     if number := sum(_open_rejects(ledger, each, batch_id) for each in {row["target"] for row in ledger.batches()}):
-        raise NotPossible(f"{batch_id}: {number:,} of its rejects are open: export and correct, or discard them first")
+        rejects, them = counted(number, "of its rejects is", "of its rejects are"), word_for(number, "it", "them")
+        raise NotPossible(f"{batch_id}: {rejects} open: export and correct, or discard {them} first")
     ledger.note_decisions(target, user, "purge", [batch_id], why)
     ledger.batches_in(home).remove(batch_id)
     remove_rows(home / "batches" / batch_id)

@@ -31,7 +31,7 @@ from pipelines.dagster.waiting import Waiting, waiting_now
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import shown
 from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG
-from pipelines.importing.broken import Broken
+from pipelines.importing.broken import Broken, none_taken, not_known
 
 COMMAND, WEBHOOK = "CHARTFERRY_ALERT_COMMAND", "CHARTFERRY_ALERT_WEBHOOK"
 SECONDS_BETWEEN_LOOKS = 60
@@ -147,7 +147,7 @@ def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed] =
         )
         told.keep({key: event for key, (event, _) in addressed.items()})
         told.keys |= before if unseen else set()  # nothing that was not read counts as over
-        return dg.SensorResult(cursor=told.cursor(), skip_reason=f"{given} alerts were given.")
+        return dg.SensorResult(cursor=told.cursor(), skip_reason=f"Alerts given: {given}.")
 
     return alerts
 
@@ -247,10 +247,10 @@ def of_batches(home: Path, environ: Mapping[str, str]) -> Iterator[Event]:
         for batch_id, why in broken.failed.items():
             yield _of_batch("failed", "batch_failed", feed, broken, batch_id, f" was not imported: {why}")
         for batch_id, number in broken.nothing_taken.items():
-            said = f": none of its {number:,} records was taken."
+            said = f": {none_taken(number)}."
             yield _of_batch("nothing", "nothing_taken", feed, broken, batch_id, said)
         for batch_id, rows in broken.doubts.items():
-            said = f": whether the target has {rows:,} rows is not known."
+            said = f": {not_known(rows)}."
             yield _of_batch("doubt", "rows_in_doubt", feed, broken, batch_id, said, rows=rows)
         for batch_id in broken.unfinished:
             yield _of_batch("unfinished", "batch_unfinished", feed, broken, batch_id, " did not come to its end.")

@@ -13,6 +13,7 @@ import dagster as dg
 import pyarrow.compute as pc
 
 from pipelines.home.spill import batches
+from pipelines.importing.broken import none_taken, not_known
 from pipelines.ledger.states import LANDED, OUTCOMES
 from pipelines.runs.run import Result
 from pipelines.validation.outcome import Validated
@@ -150,13 +151,13 @@ def the_ledger_says_the_same(loaded: LoadedBatch) -> Violations:
 
 def no_row_is_in_doubt(loaded: LoadedBatch) -> Violations:
     if number := loaded.result.count("in_doubt"):
-        yield f"whether the target has {number:,} rows is not known"
+        yield not_known(number)
 
 
 def some_record_was_taken(loaded: LoadedBatch) -> Violations:
     count = loaded.result.count
     if count("records") and not any(map(count, LANDED)) and not count("in_doubt"):
-        yield f"none of {count('records'):,} records was taken"
+        yield none_taken(count("records"))
 
 
 def every_record_was_taken(loaded: LoadedBatch) -> Violations:

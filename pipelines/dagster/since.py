@@ -15,6 +15,7 @@ from pipelines.dagster.names import Names
 from pipelines.dagster.stages.outcome import FINISHED, NOTHING_SENT
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.batch import shown
+from pipelines.home.counted import counted, word_for
 from pipelines.ledger import tables as t
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
@@ -63,6 +64,7 @@ def tell_taken_back(
             yield dg.AssetMaterialization(
                 names.keys_of(feed)["loaded"],
                 partition=names.partition(batch_id),
-                description=f"{file}: {number:,} of its {landed:,} records at the target were taken back by undo.",
+                description=f"{file}: {number:,} of its {counted(landed, 'record')} at the target "
+                f"{word_for(number, 'was', 'were')} taken back by undo.",
                 metadata={"file": file, "target": target, **about},
             )

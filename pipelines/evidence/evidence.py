@@ -12,16 +12,13 @@ from pipelines.evidence.exported import Batch, stage_exported
 from pipelines.evidence.files import MISSING, OTHER, PURGED, files
 from pipelines.evidence.samples import add_both_sides, sample
 from pipelines.evidence.totals import FATES, stage_records, totals, without_rows
+from pipelines.evidence.verified import verified_part
 from pipelines.evidence.written import Evidence, write_evidence
 from pipelines.home.exits import SET_ASIDE
 from pipelines.ledger.tables import NotPossible
 from pipelines.runs.manifest import rules_version, software_version
 from pipelines.session.session import Session
-from pipelines.verifying.differences import MEANING
-from pipelines.verifying.verify import Verified, verify_target
-
-LISTED = 100
-"""Differences of each kind that an evidence lists; it counts all of them."""
+from pipelines.verifying.verify import verify_target
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ def make_evidence(session: Session, asked: Asked) -> Evidence:
 
     verified = verify_target(session, asked.batch, gather)
     add_both_sides(session, content["sample"]["records"], asked.chart)
-    content["verify"] = _verified(verified)
+    content["verify"] = verified_part(verified)
     content["files"] = files(session, batches)
     for name, now in (("damaged", OTHER), ("missing", MISSING), ("purged", PURGED)):
         content[name] = [each["batch_id"] for each in content["files"] if each["hash_now"] == now]
@@ -100,22 +97,3 @@ def _same(without: dict[str, Any]) -> bool:
     return bool(
         without["ledger_records"] == without["target_records"] and without["ledger_cents"] == without["target_cents"]
     )
-
-
-def _verified(verified: Verified) -> dict[str, Any]:
-    counts = verified.differences.counts
-    listed = [*(each.line() for each in verified.dropped), *verified.differences.first(LISTED)]
-    kinds = {kind: {"number": number, "meaning": MEANING[kind]} for kind, number in counts.items()}
-    agrees = not set(counts) - {"changed"} and not verified.lost and not verified.dropped
-    return {
-        "sentence": "ledger and target agree" if agrees else "ledger and target do not agree",
-        "agrees": agrees,
-        "rows": verified.rows,
-        "others": verified.others,
-        "without_source": verified.without_source,
-        "ledger_cents": verified.ledger_cents,
-        "target_cents": verified.target_cents,
-        "differences": kinds,
-        "listed": listed,
-        "lost": verified.lost,
-    }

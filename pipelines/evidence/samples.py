@@ -9,6 +9,7 @@ import orjson
 
 from fhir_service.interface.site import Site
 from pipelines.evidence.exported import rows_of
+from pipelines.home.counted import counted
 from pipelines.home.spill import is_whole
 from pipelines.ledger.manifests import runs_in
 from pipelines.session.questionnaires import Snapshot
@@ -94,7 +95,7 @@ def _says(kind: str, body: Mapping[str, Any], questions: Questions) -> str:
         due = (body.get("restriction") or {}).get("period", {}).get("end")
         return ", ".join(filter(None, [f"status {body.get('status')}", due and f"due {str(due)[:10]}"]))
     answers = _answers(body, _items_named(str(body.get("questionnaire")), questions))
-    return f"{len(answers)} answers: {', '.join(answers)}" if answers else "no answers"
+    return f"{counted(len(answers), 'answer')}: {', '.join(answers)}" if answers else "no answers"
 
 
 def _amount(body: Mapping[str, Any]) -> str:

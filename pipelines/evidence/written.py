@@ -9,6 +9,7 @@ from typing import Any
 
 from pipelines.evidence.page import page_of
 from pipelines.evidence.totals import FATES
+from pipelines.home.counted import counted
 from pipelines.home.files import write_whole
 from pipelines.runs.lines import dollars
 
@@ -34,14 +35,12 @@ class Evidence:
         for feed in self.content["feeds"]:
             yield f"{feed['feed']}: {_sides(feed)}: {'they agree' if feed['agrees'] else 'THEY DO NOT AGREE'}"
             for fate, apart in feed["apart"].items():
-                yield f"{feed['feed']}: {apart['records']:,} records {fate}: {FATES[fate]}"
+                yield f"{feed['feed']}: {counted(apart['records'], 'record')} {fate}: {FATES[fate]}"
         if not self.content["feeds"]:
             yield "no records of these batches are here"
         for without in self.content["without_rows"]:
-            yield (
-                f"{without['feed']}: {without['ledger_records']:,} records of purged files are compared with the ledger"
-                " alone"
-            )
+            purged = counted(without["ledger_records"], "record of a purged file is", "records of purged files are")
+            yield f"{without['feed']}: {purged} compared with the ledger alone"
         for name in self.content["damaged"]:
             yield f"{name}: the file in its batch is not the one that came"
         for name in self.content["failed"]:
@@ -51,7 +50,8 @@ class Evidence:
         for name in self.content["missing"]:
             yield f"{name}: its file is not here any more, and no purge of it is on record"
         yield f"verify: {self.content['verify']['sentence']}"
-        yield f"sample: {len(self.content['sample']['records']):,} records, seed {self.content['sample']['seed']}"
+        sample = self.content["sample"]
+        yield f"sample: {counted(len(sample['records']), 'record')}, seed {sample['seed']}"
         yield f"to sign: {self.page}"
         yield f"as JSON: {self.document}"
 
@@ -62,7 +62,7 @@ def _sides(feed: dict[str, Any]) -> str:
 
 
 def _side(side: dict[str, int]) -> str:
-    return f"{side['records']:,} records" + (f" ({dollars(side['cents'])})" if side["cents"] else "")
+    return counted(side["records"], "record") + (f" ({dollars(side['cents'])})" if side["cents"] else "")
 
 
 def write_evidence(home: Path, content: dict[str, Any]) -> Evidence:

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable
 
+from pipelines.home.counted import counted
+
 SECONDS_A_LINE = 5.0
 
 
@@ -50,16 +52,16 @@ class PlainProgress(Progress):
     def end(self, came_to: str = "", how: str = "done") -> None:
         if self._name:
             seconds = time.monotonic() - self._began
-            rows = f", {self._rows:,} rows" if self._rows else ""
+            rows = f", {counted(self._rows, 'row')}" if self._rows else ""
             self.say(f"{self._name} {how}{rows} in {seconds:.1f} s{came_to and ': '}{came_to}")
             self._name = ""
 
     def _count(self) -> str:
         a_second = self._rows / max(time.monotonic() - self._began, 0.001)
         if not self._total:
-            return f"{self._rows:,} rows, {a_second:,.0f} a second"
+            return f"{counted(self._rows, 'row')}, {a_second:,.0f} a second"
         left = f", {time_left((self._total - self._rows) / a_second)} left" if self._rows else ""
-        return f"{self._rows:,} of {self._total:,} rows, {a_second:,.0f} a second{left}"
+        return f"{self._rows:,} of {counted(self._total, 'row')}, {a_second:,.0f} a second{left}"
 
 
 def time_left(seconds: float) -> str:

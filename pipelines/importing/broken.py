@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import case, func, select
 
 from pipelines.home.batch import shown
+from pipelines.home.counted import counted
 from pipelines.ledger import tables as t
 from pipelines.ledger.answering import OPEN
 from pipelines.ledger.kept import Batches
@@ -48,12 +49,9 @@ class Broken:
     def sentences(self) -> list[str]:
         """Return the problems in words, but for rejects, which are known to wait for a person."""
         said = [f"{batch_id}: {why}" for batch_id, why in _first(self.failed)]
+        said += [f"{batch_id}: {none_taken(number)}" for batch_id, number in _first(self.nothing_taken)]
         said += [
-            f"{batch_id}: none of its {number:,} records was taken" for batch_id, number in _first(self.nothing_taken)
-        ]
-        said += [
-            f"{batch_id}: {rows:,} {'row is' if rows == 1 else 'rows are'} in doubt"
-            for batch_id, rows in _first(self.doubts)
+            f"{batch_id}: {counted(rows, 'row is', 'rows are')} in doubt" for batch_id, rows in _first(self.doubts)
         ]
         said += [f"{batch_id}: it did not come to its end" for batch_id in self.unfinished[:NAMED]]
         return said
@@ -63,8 +61,17 @@ class Broken:
         if not self.rejects.total():
             return None
         ages = ", ".join(f"{self.rejects[age]:,} {age}" for age in _ages() if self.rejects[age])
-        number = self.rejects.total()
-        return f"{number:,} {'reject is' if number == 1 else 'rejects are'} open: {ages}"
+        return f"{counted(self.rejects.total(), 'reject is', 'rejects are')} open: {ages}"
+
+
+def none_taken(records: int) -> str:
+    """Return the words for a file of which the target got nothing."""
+    return "its one record was not taken" if records == 1 else f"none of its {records:,} records was taken"
+
+
+def not_known(rows: int) -> str:
+    """Return the words for rows in doubt."""
+    return f"whether the target has {counted(rows, 'row')} is not known"
 
 
 def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:

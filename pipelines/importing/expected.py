@@ -16,6 +16,7 @@ from sqlalchemy import select
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.expecting import DAYS, Expect
+from pipelines.home.counted import counted
 from pipelines.home.small_sums import may_be_told
 from pipelines.importing.broken import loaded_last
 from pipelines.ledger import tables as t
@@ -101,7 +102,7 @@ def _last_due(expect: Expect, now: datetime) -> datetime:
 def _unusual(expect: Expect, row: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     rows, cents = int(row["records"]), int(row["amount_received"])
     if expect.rows and not expect.rows[0] <= rows <= expect.rows[1]:
-        yield f"{rows:,} records, expected {expect.rows[0]:,} to {expect.rows[1]:,}"
+        yield f"{counted(rows, 'record')}, expected {expect.rows[0]:,} to {expect.rows[1]:,}"
     if expect.amount and not expect.amount[0] * 100 <= cents <= expect.amount[1] * 100:
         bounds = " to ".join(dollars(int(bound * 100)) for bound in expect.amount)
         yield (
@@ -147,7 +148,8 @@ def draft_expectations(ledger: Ledger, feed: Feed) -> Iterator[str]:
     batches = [row for row in exports_of(ledger, loaded_last(ledger), feed.name) if row["state"] == "finished"]
     batches, zone = batches[-LOOKED_AT:], ZoneInfo(feed.file.timezone)
     if len(batches) < ENOUGH:
-        yield f"# {feed.name}: {len(batches)} files have come to their end; {ENOUGH} are needed to tell what is usual"
+        ended = counted(len(batches), "file has come to its", "files have come to their")
+        yield f"# {feed.name}: {ended} end; {ENOUGH} are needed to tell what is usual"
         return
     times = [came_at(row, zone) for row in batches]
     yield f"# Drafted from {len(batches)} files, {times[0]:%Y-%m-%d} to {times[-1]:%Y-%m-%d}, for {feed.path.name}."

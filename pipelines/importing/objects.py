@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pipelines.home.counted import counted, word_for
 from pipelines.home.objects import ObjectInbox
 from pipelines.home.stores import StoreUnusable
 from pipelines.ledger.tables import LedgerError
@@ -59,7 +60,9 @@ def _taken(session: Session, inbox: ObjectInbox) -> TakenIn:
         time.sleep(quiet)
         found = inbox.look(found.still, datetime.now(UTC), quiet)
     if found.before:
-        session.progress.say(f"{inbox.place}: {found.before:,} files there were taken before, and have not changed")
+        files = counted(found.before, "file there was", "files there were")
+        has = word_for(found.before, "has", "have")
+        session.progress.say(f"{inbox.place}: {files} taken before, and {has} not changed")
     taken = take_in(inbox, found, session.home, session.catalog, session.ledger)
     waiting = [Waiting(received.path_in_batch, feed, received) for feed, received, _ in taken.received]
     left = {**dict.fromkeys(found.still, BUSY), **taken.left}

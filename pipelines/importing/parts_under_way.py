@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pipelines.home.counted import counted
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import BEGINNINGS, PartState, shown_loader, states
 from pipelines.loading.part_outcome import PartLoaded, ends_all
@@ -37,7 +38,8 @@ def _state(part: PartState) -> str:
 def parts_lines(parts: Sequence[dict[str, Any]]) -> Iterable[str]:
     """Yield the parts of one target as lines for people."""
     done, rows = sum(each["state"] == "done" for each in parts), sum(each["rows"] for each in parts)
-    yield f"a load into this target is under way by several processes: {done} of {len(parts)} parts done, {rows:,} rows"
+    so_far = f"{done} of {len(parts)} parts done, {counted(rows, 'row')}"
+    yield f"a load into this target is under way by several processes: {so_far}"
     yield from aligned([HEAD, *([*_cells(each)] for each in parts)])
 
 

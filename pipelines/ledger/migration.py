@@ -7,6 +7,7 @@ numbers of a table `term`, with `record` and `repeat` as views of `entry` and `a
 from sqlalchemy import Connection, Table, inspect
 from sqlalchemy.schema import CreateColumn
 
+from pipelines.home.counted import counted
 from pipelines.ledger import tables as t
 from pipelines.ledger.columns import metadata
 
@@ -104,7 +105,8 @@ def _move(connection: Connection, old: str, new: Table, more: dict[str, str], jo
     before = connection.exec_driver_sql(f"SELECT count(*) FROM old_{old}").scalar()
     if moved.rowcount != before:
         raise t.LedgerError(
-            f"the ledger of an earlier version has {before} rows of {old}; {moved.rowcount} can be read"
+            f"the ledger of an earlier version has {counted(int(before or 0), 'row')} of {old};"
+            f" {moved.rowcount} can be read"
         )
 
 

@@ -22,6 +22,7 @@ from pipelines.client.replies import (
     unusable,
 )
 from pipelines.client.steps import Step
+from pipelines.home.counted import counted
 from pipelines.loading.answered import TOO_LARGE, Bodies, Result, existing, of_its_row, read_back, settled
 from pipelines.loading.identity import Identity
 from pipelines.loading.limits import Sizes, Trouble
@@ -236,7 +237,7 @@ class _Sending:
             else:
                 self._sent.results[at] = result
         left = [at for at in left if self._rows[at].lane not in self._stopped]
-        return Left(left, f"{len(left)} entries without an outcome")
+        return Left(left, f"{counted(len(left), 'entry', 'entries')} without an outcome")
 
     def _existing(self, at: int, reply: Reply, bodies: Bodies) -> Result | None:
         """A 200 answer, compared with what was read back; None when it could not be read, which is unknown."""

@@ -98,11 +98,13 @@ class Rehearsed:
             yield f"rests on decisions of ours, which another target may not share: {rules}"
         if self.balances:
             before, after = (sum(pair[at] for pair in self.balances.values()) for at in (0, 1))
-            yield f"balances of {len(self.balances):,} patients: $ {dollars(before)} before, {dollars(after)} after"
+            word = "patient" if len(self.balances) == 1 else "patients"
+            yield f"balances of {len(self.balances):,} {word}: $ {dollars(before)} before, {dollars(after)} after"
             owed = [{"patient": name, "pair": pair} for name, pair in self.balances.items() if len(set(pair)) > 1]
             yield from _indented(map(_balance, owed), len(owed), "patients")
         if self.changed is not None:
-            yield f"against the earlier rehearsal: {len(self.changed):,} rows have another outcome"
+            have = "row has" if len(self.changed) == 1 else "rows have"
+            yield f"against the earlier rehearsal: {len(self.changed):,} {have} another outcome"
             yield from _indented(map(_changed, self.changed), len(self.changed), "changed")
         yield f"report: {self.path}"
 

@@ -11,6 +11,7 @@ from datetime import datetime
 import duckdb
 
 from pipelines.home.batch import shown
+from pipelines.home.counted import counted
 from pipelines.ledger.states import CUT_OFF, LANDED, NOT_LOADED
 
 BATCHES = f"""
@@ -193,9 +194,9 @@ def _open_rejects(batches: list[BatchNow]) -> Iterator[Problem]:
         number = sum(each.open for each in of_feed)
         if number:
             files = of_feed[0].file if len(of_feed) == 1 else f"{len(of_feed):,} files of {feed}"
-            matter = "1 record is set aside." if number == 1 else f"{number:,} records are set aside."
+            matter = f"{counted(number, 'record is', 'records are')} set aside."
             yield Problem(files, matter, "chartferry rejects export; the rules below say what to do about each.")
 
 
 def _rows(number: int) -> str:
-    return "1 row was" if number == 1 else f"{number:,} rows were"
+    return counted(number, "row was", "rows were")

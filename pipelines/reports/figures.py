@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from fhir_service.interface.resources.payment_notice import MOST
+from pipelines.home.counted import counted
 from pipelines.reports.attention import BatchNow
 from pipelines.reports.charts import NARROW, WIDE, Chart, Series, Size, columns, rows, shortened
 from pipelines.reports.document import Cell, dollars
@@ -161,12 +162,13 @@ def _volumes(db: duckdb.DuckDBPyConnection, published: str) -> Figure:
     series = [Series(name, [cells.get((each, rank), 0) for each in shown]) for rank, name in names.items()]
     body = [(each, *(row := [cells.get((each, rank), 0) for rank in names]), sum(row)) for each in buckets]
     [(wrong,)] = _rows(db, LEFT_OUT)
+    left_out = counted(wrong, "report entered in error is", "reports entered in error are")
     return _figure(
         "volumes",
         "Reports by month and category",
         "Stacked columns: diagnostic reports per month of their effective date, by first category.",
         _total(["Month", *names.values(), "All"], body),
-        [f"Months are UTC; the chart shows the last {MONTHS}. {count(wrong)} reports entered in error are left out."],
+        [f"Months are UTC; the chart shows the last {MONTHS}. {left_out} left out."],
         (lambda size: columns(shown, series, count, size=size)) if shown else None,
     )
 
@@ -285,7 +287,7 @@ def _rejects(db: duckdb.DuckDBPyConnection) -> Figure:
         Table(heads, body),
         [
             f"A record that breaks several rules counts for each; at most {LONGEST_LIST} rules are drawn.",
-            f"{count(old)} open rejects are older than a week.",
+            f"{counted(old, 'open reject is', 'open rejects are')} older than a week.",
             "An example leaves out what it quotes; chartferry rejects export has every record and reason.",
         ],
         (lambda size: rows([_label(row[0], row[3], size) for row in drawn], series, count, size=size))
@@ -350,5 +352,5 @@ def absurd_said(db: duckdb.DuckDBPyConnection) -> list[str]:
     [(number,)] = _rows(db, ABSURD)
     if not number:
         return []
-    amounts = "1 amount is" if number == 1 else f"{number:,} amounts are"
+    amounts = counted(number, "amount is", "amounts are")
     return [f"{amounts} above {dollars(MOST)}, which no payment may have, and left out of every sum: see the rejects."]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import duckdb
 
 from fhir_service.interface.resources.payment_notice import MOST
+from pipelines.home.counted import counted
 from pipelines.reports.attention import BatchNow, batches_now, problems_of
 from pipelines.reports.document import TEMPLATES, document, dollars
 from pipelines.reports.figures import Figure, absurd_said, count, figures_of
@@ -69,10 +70,10 @@ def _tiles(db: duckdb.DuckDBPyConnection, batches: list[BatchNow]) -> list[Tile]
     doubts = sum(each.doubts for each in batches)
     apart = ", absurd amounts apart" if absurd_said(db) else ""
     return [
-        Tile("Records read", count(sum(each.records for each in batches)), f"in {count(len(batches))} files"),
+        Tile("Records read", count(sum(each.records for each in batches)), f"in {counted(len(batches), 'file')}"),
         Tile("Files not loaded", count(failed), "and not mended by a later one", alarms=failed > 0),
         Tile("Records set aside", count(rejects), "still open", alarms=rejects > 0),
         Tile("Rows in doubt", count(doubts), "outcome not known", alarms=doubts > 0),
         Tile("Money created", dollars(created), f"of {dollars(received)} received, repeats counted once{apart}"),
-        Tile("Diagnostic reports", count(reports), f"of {count(patients)} patients"),
+        Tile("Diagnostic reports", count(reports), f"of {counted(patients, 'patient')}"),
     ]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines.home.counted import counted, word_for
 from pipelines.reports.readings import RESULTS, unread, unread_of
 from pipelines.reports.tables import ReportTable
 
@@ -42,6 +43,9 @@ UNDO_LEFT = """
     WHERE resource_type = $1 AND state IN ('created', 'adopted', 'updated', 'superseded')"""
 """Those of which it is not known whether an undo took them back."""
 
+NOT_THERE = ("is not at the target", "are not at the target")
+NOT_READ = ("was not read", "were not read")
+
 
 def remarked(db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable], folder: Path) -> list[ReportTable]:
     """Return tables that are built with what their rows show, and what of them could not be read.
@@ -70,11 +74,13 @@ def _of_results(db: duckdb.DuckDBPyConnection, are_read: bool) -> Iterator[str]:
     are_read: True if the target was asked for all of them: then it does not have those that were not read.
     """
     [(others, lost, named)] = db.execute(STATES).fetchall()
-    found = [f"{others:,} are of another patient than their report's"] if others else []
+    of_others = f"{counted(others, 'is', 'are')} of another patient than {word_for(others, 'its', 'their')} report's"
+    found = [of_others] if others else []
     if 0 < lost < named:  # else the target shows no Observations
-        found.append(f"{lost:,} {'are not at the target' if are_read else 'were not read'}")
+        found.append(counted(lost, *(NOT_THERE if are_read else NOT_READ)))
     if found:
-        yield f"Of {named:,} results that reports name, {' and '.join(found)}: state says which."
+        results = counted(named, "result that reports name", "results that reports name")
+        yield f"Of {results}, {' and '.join(found)}: state says which."
 
 
 def _of_gone(
@@ -84,8 +90,9 @@ def _of_gone(
     [(gone, amount, at)] = db.execute(GONE.format(there=relation), [resource_type]).fetchall()
     if gone:
         sum_of = f" ({amount:,} US dollars)" if amount is not None else ""
+        were = word_for(gone, "was", "were")
         yield (
-            f"Of the {noun} that the import made or adopted, {gone:,}{sum_of} were not at the target when all of its "
+            f"Of the {noun} that the import made or adopted, {gone:,}{sum_of} {were} not at the target when all of its "
             f"{noun} were read on {at.astimezone(UTC):%d %B %Y, %H:%M UTC}{and_now}: `chartferry verify` names them."
         )
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import duckdb
 
+from pipelines.home.counted import counted
 from pipelines.reports.answered_forms import Form, forms_with_responses
 from pipelines.reports.forms import Asked
 from pipelines.reports.settings import FILE, ReportSettings
@@ -235,7 +236,7 @@ def _remarks(sharing: Sharing, answered: Iterable[Answered]) -> Iterator[str]:
         )
     for form in sharing.forms:
         if form.lost:
-            number = "1 response names" if form.lost == 1 else f"{form.lost:,} responses name"
+            number = counted(form.lost, "response names", "responses name")
             yield (
                 f"{number} {_shown(form)}, and which of its versions was answered is not known: "
                 "the answers are in `answer`, and not here."

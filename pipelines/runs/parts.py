@@ -69,11 +69,13 @@ def _take_in(book: Book, found: Sequence[PartState]) -> bool:
 def _why_undone(undone: Sequence[PartState], parts: int) -> str:
     """Return why parts have no outcome, and what to do."""
     if given_up := sum(each.attempts >= BEGINNINGS for each in undone):
+        were, their = ("was", "its") if given_up == 1 else ("were", "their")
         return (
-            f"{given_up} of {parts} parts were begun {BEGINNINGS} times, and each time their worker ended "
-            "(was it killed, or out of memory?): the next import goes on with them"
+            f"{given_up} of {parts} parts {were} begun {BEGINNINGS} times, and each time {their} worker ended "
+            "(was it killed, or out of memory?): the next import goes on"
         )
+    are = "is not done, since its worker" if len(undone) == 1 else "are not done, since their workers"
     return (
-        f"{len(undone)} of {parts} parts are not done, since their workers ended or could not start "
-        "(was one killed, or out of memory?): the next import goes on with them"
+        f"{len(undone)} of {parts} parts {are} ended or could not start "
+        "(was one killed, or out of memory?): the next import goes on"
     )

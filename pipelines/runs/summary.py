@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.home.batch import shown
+from pipelines.home.counted import counted, word_for
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, UNREADABLE, UNUSABLE
 from pipelines.ledger.tables import LedgerError
 from pipelines.runs.lines import aligned, dollars, undo_left
@@ -200,17 +201,20 @@ def _notes(result: Result) -> Iterable[str]:
     if result.reasons:
         yield f"{name}: set aside by {_by_rule(result.reasons)}"
     if number := result.reasons.get("TAKEN-BACK"):
-        yield f"{name}: {number:,} rows were taken back by a person: chartferry rejects retry --taken-back loads them"
+        rows, them = counted(number, "row was", "rows were"), word_for(number, "it", "them")
+        yield f"{name}: {rows} taken back by a person: chartferry rejects retry --taken-back loads {them}"
     if number := result.count("copayments"):
-        sums = f"{number:,} of the payments, {dollars(result.count('amount_copayments'))}, have a claim"
+        have = word_for(number, "has", "have")
+        sums = f"{number:,} of the payments, {dollars(result.count('amount_copayments'))}, {have} a claim"
         yield f"{name}: {sums}: copayments, which may take the balance below zero{_others(result.without_claim)}"
     if result.warnings:
         told = {f"{rule}, {WARNINGS[rule]}" if rule in WARNINGS else rule: n for rule, n in result.warnings.items()}
         yield f"{name}: warnings by {_by_rule(told)}"
-    if result.count("in_doubt"):
-        yield f"{name}: {result.count('in_doubt'):,} rows in doubt: whether the target has them is not known"
+    if number := result.count("in_doubt"):
+        rows, them = counted(number, "row"), word_for(number, "it", "them")
+        yield f"{name}: {rows} in doubt: whether the target has {them} is not known"
     if result.waiting and result.state == "running":
-        yield f"{name}: {result.waiting:,} rows wait for the next import"
+        yield f"{name}: {counted(result.waiting, 'row waits', 'rows wait')} for the next import"
     if result.unnamed_columns:
         more = len(result.unnamed_columns) - COLUMNS_SHOWN
         named = [*map(_column, result.unnamed_columns[:COLUMNS_SHOWN]), *([f"and {more:,} more"] if more > 0 else [])]

@@ -7,6 +7,7 @@ from pathlib import Path
 from pipelines.client.pace import pace_of, retention_of
 from pipelines.feeds.files.catalog import home_catalog
 from pipelines.home import traces
+from pipelines.home.counted import counted
 from pipelines.home.inbox import Inbox
 from pipelines.home.preparing import prepare_home
 from pipelines.home.progress import Progress
@@ -42,7 +43,9 @@ def open_session(
         closing(open_ledger(home, environ, anew)) as ledger,
     ):
         if taken := ledger.take_up_journal(home):
-            progress.say(f"the ledger was older than the copies of its journal, which had {taken:,} more lines")
+            progress.say(
+                f"the ledger was older than the copies of its journal, which had {counted(taken, 'more line')}"
+            )
         inbox = Inbox.of(home, environ)
         settings = {"progress": progress, "strict": strict, "pace": pace, "keep_days": keep_days, "why": why}
         settings |= {"copies_to": environ.get(COPIES) or None}

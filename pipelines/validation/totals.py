@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from fhir_service.interface.json_text import Malformed, parse_json
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received, control_of
+from pipelines.home.counted import counted, word_for
 from pipelines.validation.outcome import Validated
 from pipelines.validation.sums import total_said
 
@@ -35,7 +36,7 @@ def control_mismatch(received: Received, found: Validated) -> str | None:
     if meant:
         return f"{control.name} has a total under another name: {meant} is meant"
     if rows is not None and rows != found.rows:
-        return f"{control.name} says {rows.normalize():f} rows, the file has {found.rows}"
+        return f"{control.name} says {rows.normalize():f} {word_for(rows, 'row')}, the file has {found.rows}"
     if amount is not None and amount * 100 != found.amount_received:
         said = total_said(found)
         return f"{control.name} says another amount than the rows of the file have{f'; {said}' if said else ''}"
@@ -81,4 +82,5 @@ def over_limit(feed: Feed, found: Validated) -> str | None:
         return None
     reasons = ", ".join(f"{rule} ({times})" for rule, times in found.reasons.most_common(REASONS_TOLD))
     allowed = f"the feed {feed.name} allows {most}"
-    return f"{found.rejected} of {found.records} records are rejected, {allowed}; most often for {reasons}"
+    records = counted(found.records, "record is", "records are")
+    return f"{found.rejected:,} of {records} rejected, {allowed}; most often for {reasons}"

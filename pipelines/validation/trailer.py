@@ -8,6 +8,7 @@ from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.reading.chunks import Chunk
 from pipelines.feeds.terms.columns import cents
 from pipelines.feeds.terms.values import Trailer
+from pipelines.home.counted import word_for
 from pipelines.validation.outcome import Validated
 
 
@@ -65,6 +66,6 @@ class Trailers:
             if not isinstance(self._totals[name], str):
                 yield f"{at} does not say {name} as its feed expects"
         if isinstance(rows, str) and Decimal(rows) != found.rows:
-            yield f"{at} says {Decimal(rows).normalize():f} rows, the file has {found.rows}"
+            yield f"{at} says {Decimal(rows).normalize():f} {word_for(Decimal(rows), 'row')}, the file has {found.rows}"
         if isinstance(amount, str) and cents(amount) != found.amount_received:
             yield f"{at} says another amount than the rows of the file have"

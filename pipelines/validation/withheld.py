@@ -11,6 +11,7 @@ from pathlib import Path
 from sqlalchemy import and_, select
 
 from pipelines.feeds.files.catalog import Feed
+from pipelines.home.counted import counted, word_for
 from pipelines.home.spill import batches
 from pipelines.ledger import tables as t
 from pipelines.ledger.answering import DONE_WITH
@@ -83,10 +84,12 @@ def _why_known(
 
     formerly: the contents of the feed that made other keys. others: the other sources of such records.
     """
-    looked_at, is_paid = f"{len(new):,} records that were looked at", feed.resource == PAYMENT
+    looked_at = counted(len(new), "record that was looked at", "records that were looked at")
+    is_paid = feed.resource == PAYMENT
     if _many(there := _under_other_keys(session, batch_id, new), new):
+        were = word_for(there, "was", "were")
         return (
-            f"{there:,} of {looked_at} were loaded from this file under other keys, and would be made a second time; "
+            f"{there:,} of {looked_at} {were} loaded from this file under other keys, and would be made a second time; "
             "the feed file has to say of the key what it said before"
         )
     if (is_paid or formerly) and not is_confirmed(session.ledger, session.target, batch_id, NEW, feed):
@@ -99,8 +102,9 @@ def _why_known(
             )
     for source in others:
         if _many(there := _under(session, source, feed.resource, new), new):
+            are = word_for(there, "is", "are")
             return (
-                f"{there:,} of {looked_at} are known under the source {source}, and under {feed.source} they would be "
+                f"{there:,} of {looked_at} {are} known under the source {source}, and under {feed.source} would be "
                 f'made a second time; a feed file that was renamed keeps its source by source = "{source}"'
             )
     return None

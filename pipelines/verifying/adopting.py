@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pipelines.home.batch import Unreadable, received_before
+from pipelines.home.counted import counted, word_for
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
 from pipelines.runs.leasing import lease_of
 from pipelines.runs.lost import LOOK, lost_batches
@@ -44,9 +45,10 @@ class Adopted:
 
     def lines(self) -> Iterator[str]:
         for name, counts in self.batches.items():
-            yield f"{name}: {counts['adopted']:,} rows adopted, {counts['in_doubt']:,} in doubt"
+            yield f"{name}: {counted(counts['adopted'], 'row')} adopted, {counts['in_doubt']:,} in doubt"
             if back := counts["taken_back"]:
-                yield f"{name}: {back:,} of them have been taken back there: chartferry import --again makes them anew"
+                taken = f"{counted(back, 'of them has', 'of them have')} been taken back there"
+                yield f"{name}: {taken}: chartferry import --again makes {word_for(back, 'it', 'them')} anew"
         for name, why in self.left.items():
             yield f"{name}: not adopted: {why}"
         if not self.batches and not self.left:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from pipelines.client.client import FhirClient
+from pipelines.home.counted import counted
 
 ROWS = 100
 """Records of a type that are looked at: as many as one search by ids gives."""
@@ -30,9 +31,8 @@ class Dropped(NamedTuple):
     sent: int
 
     def line(self) -> str:
-        return (
-            f"{self.element}: sent, and not there in any of {self.sent:,} records looked at: does the target keep it?"
-        )
+        looked_at = counted(self.sent, "record")
+        return f"{self.element}: sent, and not there in any of {looked_at} looked at: does the target keep it?"
 
 
 def sample_of(db: duckdb.DuckDBPyConnection) -> Sample:

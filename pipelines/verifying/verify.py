@@ -3,22 +3,17 @@
 The target is read, a type at a time, into a table beside the ledger's rows; what differs is asked of both.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import duckdb
 
-from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
 from pipelines.reports.changes import read_whole_next
 from pipelines.runs.leasing import lease_of
-from pipelines.runs.lines import dollars
 from pipelines.runs.lost import lost_batches
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
-from pipelines.verifying.differences import Difference, Differences
-from pipelines.verifying.dropped import Dropped, dropped_of, sample_of
+from pipelines.verifying.differences import Difference
+from pipelines.verifying.dropped import dropped_of, sample_of
 from pipelines.verifying.staging import (
     FOUND,
     LIVE,
@@ -33,79 +28,11 @@ from pipelines.verifying.staging import (
 )
 from pipelines.verifying.target import stage_hidden, stage_known, stage_target
 from pipelines.verifying.updates import stage_behind
+from pipelines.verifying.verified import Verified
 
 TYPES = ("PaymentNotice", "QuestionnaireResponse", "Task")
 SLACK = "INTERVAL 5 MINUTE"
 """By how much the target's clock may be behind ours where only times tell an old equal payment from a late double."""
-
-
-@dataclass
-class Verified:
-    """By resource type: rows that the ledger has there, and cents on both sides. differences: everything else.
-
-    whole: whether all of a type was read, or only what the ledger knows and what may be ours besides.
-    elsewhere: of the others, how many an importer made under a source that this home has no feed file and no batch of.
-    without_source: of how many rows the content cannot be compared, since their source rows are purged, or damaged.
-    lost: batches in the home's folders that the ledger does not know, or knows less of. dropped: elements that the
-    target took and does not keep, by the records looked at. file: where all differences are, if that was asked for.
-    """
-
-    rows: dict[str, int] = field(default_factory=dict)
-    ledger_cents: int = 0
-    target_cents: int = 0
-    others: dict[str, int] = field(default_factory=dict)
-    whole: dict[str, bool] = field(default_factory=dict)
-    elsewhere: dict[str, int] = field(default_factory=dict)
-    without_source: dict[str, int] = field(default_factory=dict)
-    lost: list[str] = field(default_factory=list)
-    dropped: list[Dropped] = field(default_factory=list)
-    differences: Differences = field(default_factory=Differences)
-    file: Path | None = None
-
-    @property
-    def exit_code(self) -> int:
-        kinds = set(self.differences.counts)
-        if "in doubt" in kinds:
-            return IN_DOUBT
-        return SET_ASIDE if self.lost or self.dropped or kinds - {"changed"} else ALL_LOADED
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "rows": self.rows,
-            "ledger_cents": self.ledger_cents,
-            "target_cents": self.target_cents,
-            "others": self.others,
-            "whole": self.whole,
-            "elsewhere": self.elsewhere,
-            "without_source": self.without_source,
-            "lost": self.lost,
-            "dropped": [each._asdict() for each in self.dropped],
-            "counts": dict(self.differences.counts),
-            "differences": [asdict(each) for each in self.differences],
-            "file": str(self.file) if self.file else None,
-            "exit_code": self.exit_code,
-        }
-
-    def lines(self) -> Iterator[str]:
-        for kind, rows in self.rows.items():
-            others = "others are" if self.whole.get(kind, True) else "others of those read are"
-            yield f"{kind}: {rows:,} rows of the ledger are there, {self.others.get(kind, 0):,} {others} not ours"
-        for kind, rows in self.elsewhere.items():
-            if rows:
-                yield f"{kind}: {rows:,} of the others are of sources that no feed file and no batch of this home has"
-        yield f"payments: {dollars(self.ledger_cents)} in the ledger, {dollars(self.target_cents)} at the target"
-        for kind, rows in self.without_source.items():
-            if rows:
-                yield f"{kind}: {rows:,} rows are purged or damaged: only their patient and amount are compared"
-        yield from self.differences.lines()
-        if self.file:
-            yield f"all differences: {self.file}"
-        for name in self.lost:
-            yield f"{name}: the ledger does not know it, or not all of it: chartferry verify --adopt"
-        for each in self.dropped:
-            yield each.line()
-        if not (self.differences.counts or self.lost or self.dropped):
-            yield "ledger and target agree"
 
 
 def verify_target(

@@ -104,7 +104,7 @@ def test_what_undo_took_back_is_the_newest_state_of_its_partition(practice: Prac
     [event] = list(practice.tick("command_line").asset_events or [])
     assert isinstance(event, dg.AssetMaterialization)
     assert (event.asset_key, event.partition) == (dg.AssetKey(["tasks", "loaded"]), batch_id)
-    assert event.description == "tasks-undone.csv: 1 of its 1 records at the target were taken back by undo."
+    assert event.description == "tasks-undone.csv: 1 of its 1 record at the target was taken back by undo."
     told = {name: value.value for name, value in event.metadata.items()}
     assert {name: told[name] for name in ("file", "state", "taken_back", "dagster/row_count")} == {
         "file": "tasks-undone.csv",

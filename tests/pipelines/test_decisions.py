@@ -177,8 +177,8 @@ def test_remap_applies_the_policy_to_rows_that_the_feed_changed(home, target, as
     again = asked("import", str(next((batch / "source").iterdir())))
     assert again["totals"]["unchanged"] == 1
     assert again["batches"][0]["message"] == (
-        f"{batch.name}: 1 rows are read otherwise since the feed file changed, and stay as they were loaded;"
-        ' chartferry import --remap applies the feed\'s policy to them (changed = "update")'
+        f"{batch.name}: 1 row is read otherwise since the feed file changed, and stays as it was loaded;"
+        ' chartferry import --remap applies the feed\'s policy to it (changed = "update")'
     )
     found = asked("import", "--remap")
     assert found["batches"][0]["message"] is None
@@ -408,7 +408,7 @@ def test_purge_refuses_a_batch_that_is_not_finished_or_has_open_rejects(home, ta
     batch = next(b["batch_id"] for b in asked("import")["batches"] if b["batch_id"] != doubt)
     code, _, err = chartferry("purge", batch)
     assert code == 4
-    assert "1 of its rejects are open" in err
+    assert "1 of its rejects is open" in err
 
 
 def test_a_file_that_was_corrected_in_vain_is_needed_for_its_reject(home, chartferry, asked, monkeypatch):
@@ -421,13 +421,13 @@ def test_a_file_that_was_corrected_in_vain_is_needed_for_its_reject(home, chartf
     code, _, err = chartferry("purge", second)
     assert (code, err) == (
         4,
-        f"chartferry: {second}: 1 of its rejects are open: export and correct, or discard them first\n",
+        f"chartferry: {second}: 1 of its rejects is open: export and correct, or discard it first\n",
     )
     assert chartferry("purge", first)[0] == 0
     assert "xyz" in Path(json.loads(chartferry("rejects", "export", "--json")[1])["files"][0]["file"]).read_text()
     monkeypatch.setenv("CHARTFERRY_RETENTION_DAYS", "0")
     _, _, err = chartferry("import")
-    assert f"older than 0 days, and kept: {second}: 1 of its rejects are open" in err
+    assert f"older than 0 days, and kept: {second}: 1 of its rejects is open" in err
 
 
 def test_old_batches_are_purged_when_a_retention_is_set(home, asked, monkeypatch):

@@ -208,7 +208,7 @@ def test_a_file_that_is_not_what_came_is_named(imported, home, asked):
 @pytest.mark.long
 def test_of_many_differences_some_of_each_kind_are_listed_and_how_many_more_there_are(home, target, asked, monkeypatch):
     """EVID-01"""
-    monkeypatch.setattr("pipelines.evidence.evidence.LISTED", 2)
+    monkeypatch.setattr("pipelines.evidence.verified.LISTED", 2)
     rows(home, "payments-1.csv", *(f"k{number},p1,{number}.00,2026-03-01" for number in range(1, 7)))
     asked("import")
     bodies = sorted(target.of("PaymentNotice"), key=lambda body: body["amount"]["value"])
@@ -340,7 +340,7 @@ def test_a_response_of_the_sample_has_the_words_of_the_questionnaire_that_it_nam
     bodies = [{"id": name, "url": url, "version": "2" if name == "four" else None} for name, url in urls.items()]
     questions = _questions(Snapshot.of(known, bodies), Site())
     body = {"questionnaire": named, "item": [{"linkId": "/1", "answer": [{"valueString": "A NAME"}]}]}
-    assert _says("QuestionnaireResponse", body, questions) == f"1 answers: {words} = (text)"
+    assert _says("QuestionnaireResponse", body, questions) == f"1 answer: {words} = (text)"
 
 
 def test_the_page_names_the_hash_of_its_json_and_loads_nothing(imported, asked):

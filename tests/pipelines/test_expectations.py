@@ -182,7 +182,7 @@ def test_checks_and_alerts_tell_of_it(tmp_path):
     assert (verdict["passed"], verdict["metadata"]) == (False, {"is_late": True, "files_unusual": 1})
     events = [each.as_json(tmp_path, MONDAY) for each in of_expectations(tmp_path, {}, [feed])]
     assert [event["event"] for event in events] == ["file_late", "file_unusual"]
-    assert "1 records, expected 5 to 9" in json.dumps(events)
+    assert "1 record, expected 5 to 9" in json.dumps(events)
     assert list(of_expectations(tmp_path, {}, [feed_of(tmp_path)])) == []
     assert Unexpected().sentences() == []
 
@@ -202,7 +202,7 @@ def test_the_checks_and_the_sensor_of_alerts_tell_of_it_and_of_its_end(tmp_path)
         made = standing(repository)
         assert verdicts(made)[name] == (False, "WARN")
         [said] = [each.description for each in made.get_asset_check_evaluations() if each.check_name == name]
-        assert "1 records, expected 5 to 9" in (said or "")
+        assert "1 record, expected 5 to 9" in (said or "")
         cursor = None
         for files in ([], [], [(6, 600)]):
             if files:

@@ -64,7 +64,7 @@ def test_a_response_that_was_gone_before_any_reading_saw_it_is_left_out_and_told
     assert responses(world) == ["id-r2"]
     assert world.rows("SELECT response_id FROM answer") == [("id-r2",)]
     [said] = world.published.remarks
-    assert "responses that the import made or adopted, 1 were not at the target" in said
+    assert "responses that the import made or adopted, 1 was not at the target" in said
     assert "and are left out" in said
 
 
@@ -91,7 +91,7 @@ def test_payments_and_tasks_that_are_gone_are_counted_with_their_sum(world: Worl
     said = {each.partition(":")[0]: each for each in world.published.remarks}
     assert "the import made or adopted, 2 (20.08 US dollars) were not" in said["payment"]
     assert said["payment"].partition(":")[2] == said["payment_reconciliation"].partition(":")[2]
-    assert "the import made or adopted, 1 were not" in said["task"]
+    assert "the import made or adopted, 1 was not" in said["task"]
     [(comment,)] = world.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'payment_reconciliation'")
     assert "20.08 US dollars" in comment
 

@@ -79,7 +79,7 @@ def test_control_totals_that_come_late_are_compared_and_those_of_no_file_are_nam
     assert (done["batches"], done["unmatched"], done["exit_code"]) == ([], ["payments-9.csv.control.json"], 4)
     _, out, err = chartferry("import")
     assert "control totals, and the file that they are of is not here" in out + err
-    assert f"{beyond.place}: 1 files there were taken before, and have not changed" in out + err
+    assert f"{beyond.place}: 1 file there was taken before, and has not changed" in out + err
     assert amounts(target) == [1.0]
 
 

@@ -52,7 +52,7 @@ def test_a_resource_that_is_shown_twice_is_one_and_what_is_there_twice_is_counte
     target.stored["copy"] = {**second, "id": "copy"}
     _, out, err = chartferry("import", "--again", batch)
     assert "2 are there under another id" in err, out + err
-    assert "1 are there several times" in err
+    assert "1 is there several times" in err
     assert len(target.of("Task")) == 4
 
 

@@ -353,7 +353,7 @@ def test_a_part_whose_worker_dies_while_the_parts_are_read_is_begun_again(ledger
 
 @pytest.mark.parametrize(
     ("attempts", "said"),
-    [(1, "1 of 2 parts are not done"), (BEGINNINGS, f"1 of 2 parts were begun {BEGINNINGS} times")],
+    [(1, "1 of 2 parts is not done"), (BEGINNINGS, f"1 of 2 parts was begun {BEGINNINGS} times")],
 )
 def test_a_load_with_a_part_without_an_outcome_says_so(attempts: int, said: str) -> None:
     """SCALE-02: also where its last counts are those of all its rows."""
@@ -364,7 +364,7 @@ def test_a_load_with_a_part_without_an_outcome_says_so(attempts: int, said: str)
     assert not in_parts._take_in(book, found)
     assert (book.loaded.counts["created"], book.loaded.parts_left) == (10, 1)
     assert said in book.loaded.unusable
-    assert "the next import goes on with" in book.loaded.unusable
+    assert "the next import goes on" in book.loaded.unusable
     book.loaded = Loaded(unusable="no")
     in_parts._take_in(book, found)
     assert book.loaded.unusable == "no"

@@ -42,7 +42,7 @@ def test_results_of_reports_are_read_by_id_and_joined_to_their_reports(world: Wo
         ("r1", "o2", "other patient"),
         ("r2", "o1", "read"),
     ]
-    said = "Of 4 results that reports name, 1 are of another patient than their report's and 1 are not at the target"
+    said = "Of 4 results that reports name, 1 is of another patient than its report's and 1 is not at the target"
     assert world.published.remarks == [f"diagnostic_report_result: {said}: state says which."]
     world.results = [result("o1", 6.2)]
     world.publish()
@@ -61,7 +61,7 @@ def test_results_that_could_not_be_read_are_told_as_last_read_and_not_as_missing
         "Results of reports could not be read from the target since 02 March 2026, 12:00 UTC: "
         "rows made of them are as last read, on 01 March 2026, 12:00 UTC, and new ones are missing."
     )
-    few = "Of 2 results that reports name, 1 were not read: state says which."
+    few = "Of 2 results that reports name, 1 was not read: state says which."
     of = {said: set(names.split(", ")) for names, _, said in (each.partition(": ") for each in world.published.remarks)}
     series = {"result_by_patient", "result_by_code"}
     assert of == {
@@ -73,7 +73,7 @@ def test_results_that_could_not_be_read_are_told_as_last_read_and_not_as_missing
     note_reading(world.home, TARGET, RESULTS, START + timedelta(days=3), is_read=True)
     world.publish()
     assert world.published.remarks == [
-        f"diagnostic_report_result: {few.replace('were not read', 'are not at the target')}"
+        f"diagnostic_report_result: {few.replace('was not read', 'is not at the target')}"
     ]
 
 
@@ -122,7 +122,7 @@ def test_a_result_is_in_its_patients_series_if_a_report_of_that_patient_names_it
     assert world.rows(shown) == [("p1", "again"), ("p2", "misnamed")]
     assert world.rows("SELECT sum(results) FROM result_by_code") == [(2,)]
     [remark] = world.published.remarks
-    assert "1 are of another patient than their report's" in remark
+    assert "1 is of another patient than its report's" in remark
 
 
 def in_units(value: dict[str, str], bounds: dict[str, str]) -> dict[str, Any]:

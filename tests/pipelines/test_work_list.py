@@ -99,7 +99,7 @@ def test_on_a_terminal_each_value_is_asked_for(practice, monkeypatch, chartferry
     monkeypatch.setattr("click.prompt", lambda *_, **__: next(answers))
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     code, out, _ = chartferry("feeds", "map", "till")
-    assert (code, out.splitlines()[-1]) == (0, "1 entries were written; chartferry import tries the rejects again")
+    assert (code, out.splitlines()[-1]) == (0, "1 entry was written; chartferry import tries the rejects again")
 
 
 @pytest.mark.parametrize(

@@ -95,4 +95,4 @@ def _ended(session: Session, feed: Feed, batch_id: str) -> Newest:
 
 
 def _why(result: Result) -> str:
-    return result.message or f"{result.count('in_doubt'):,} rows are in doubt, {result.waiting:,} wait for another run"
+    return result.message or f"rows in doubt: {result.count('in_doubt'):,}; waiting for another run: {result.waiting:,}"

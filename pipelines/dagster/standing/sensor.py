@@ -13,6 +13,7 @@ from pipelines.dagster.names import Names
 from pipelines.dagster.standing.verdicts import verdicts_now
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Feed
+from pipelines.home.counted import counted
 from pipelines.importing.figures import write_figures
 from pipelines.session.ledger import ledger_of
 
@@ -42,7 +43,7 @@ def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
         return dg.SensorResult(
             asset_events=[dg.AssetCheckEvaluation(**verdict, target_materialization_data=made_on) for verdict in news],
             cursor=json.dumps(said),
-            skip_reason=f"{len(news)} verdicts were noted.",
+            skip_reason=f"{counted(len(news), 'verdict was', 'verdicts were')} noted.",
         )
 
     return sensor

@@ -62,7 +62,7 @@ def unfinished_sensor(
         return result_of(
             (ask_for(context.instance, ours, *each, f"again {now.isoformat()}", files) for each in wanted),
             to_cursor({**kept, **after}),
-            f"{len(left)} batches have no end; none is due yet.",
+            f"Batches without an end: {len(left)}. None is due yet.",
         )
 
     return unfinished

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pipelines.feeds.drafting.entries import Entry, Line, as_toml
 from pipelines.feeds.drafting.seen import Seen
 from pipelines.feeds.files.rules import ASKED
+from pipelines.home.counted import counted
 
 SHOWN = 6
 LONGEST = 60
@@ -93,7 +94,7 @@ def _values(seen: Seen) -> str:
     counts = Counter(seen.cells)
     told = [f"{_short(text)} ({number})" if number > 1 else _short(text) for text, number in counts.most_common(SHOWN)]
     more = len(counts) - len(told)
-    return ", ".join(told) + (f" and {more:,} others" if more else "") if told else "nothing"
+    return ", ".join(told) + (f" and {counted(more, 'other')}" if more else "") if told else "nothing"
 
 
 def _short(text: str) -> str:

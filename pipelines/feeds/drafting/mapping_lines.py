@@ -163,7 +163,7 @@ def _amount(seen: Seen, columns: Sequence[Seen]) -> Iterator[str]:
     if most(seen.cells, _BELOW_ZERO):
         yield "below zero, as a ledger has payments: received? Then { column = ..., scale = -1 }"
     elif below * 4 > len(seen.cells):
-        yield f"{below} of {len(seen.cells)} are below zero: if those were received, {{ column = ..., scale = -1 }}"
+        yield f"{below} of {len(seen.cells)} below zero: if those were received, {{ column = ..., scale = -1 }}"
     if not any(_CENTS.search(cell) for cell in seen.cells):
         yield "whole numbers: dollars? For cents: { column = ..., scale = 0.01 }"
     for other in columns:

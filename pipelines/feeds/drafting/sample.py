@@ -52,10 +52,12 @@ def sample_lines(feed: Feed, path: Path, rows: int, known: Any = None) -> Iterat
             if shown.total() >= rows:
                 break
         counts = ", ".join(f"{number} {what}" for what, number in shown.items())
-        yield f"{path.name}: {f'of the first {shown.total()} rows {counts}' if shown else 'no rows'}"
+        first = "row" if shown.total() == 1 else f"{shown.total()} rows"
+        yield f"{path.name}: {f'of the first {first} {counts}' if shown else 'no rows'}"
         if paid[True]:
             copaid, others = (f"{Decimal(sum(paid[kind])) / 100:,.2f}" for kind in (True, False))
-            told = f"{len(paid[True])} of these are copayments, {copaid} in all: they may take the balance below zero"
+            are, they = ("is a copayment", "it") if len(paid[True]) == 1 else ("are copayments", "they")
+            told = f"{len(paid[True])} of these {are}, {copaid} in all: {they} may take the balance below zero"
             yield f"{path.name}: {told}; without a claim: {len(paid[False])}, {others}"
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.values import STEPS, Test, Value
+from pipelines.home.counted import counted
 
 
 def describe(feed: Feed) -> Iterator[tuple[str, str, str]]:
@@ -43,7 +44,7 @@ def origin(value: Value) -> str:
     text = _source(value)
     for step in value.steps or STEPS:
         if step == "values" and value.values:
-            text += f", {len(value.values)} values mapped"
+            text += f", {counted(len(value.values), 'value')} mapped"
             text += f", all others to {value.otherwise}" if value.otherwise is not None else ""
         if step == "crosswalk" and value.crosswalk:
             walk = value.crosswalk

@@ -10,6 +10,7 @@ from pipelines.feeds.reading.marks import MARKS
 from pipelines.feeds.terms.names import named_columns
 from pipelines.feeds.terms.paths import Path, parse_path
 from pipelines.home.batch import Unreadable, shown
+from pipelines.home.counted import counted
 
 FirstLines = Callable[[], Sequence[str]]
 """Give the beginning of a file of text."""
@@ -75,8 +76,8 @@ def in_their_place(lacking: Sequence[str], names: Iterable[str], header: Sequenc
         return f"the file has {', '.join(named)}"
     if {spelled(name) for name in names}.isdisjoint(there_by_spelling):
         return (
-            f"none of the {len(header)} fields of that line is a column that the feed names, so it may be no header "
-            "(header = 0 and columns by position, where there is none)"
+            f"none of the {counted(len(header), 'field')} of that line is a column that the feed names, so it may be "
+            "no header (header = 0 and columns by position, where there is none)"
         )
     return None
 

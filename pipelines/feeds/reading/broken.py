@@ -10,6 +10,7 @@ from typing import Any
 from fhir_service.interface.json_text import Malformed, parse_json
 from pipelines.feeds.reading.opening import NAME_THE_ENCODING
 from pipelines.feeds.terms.columns import Fault
+from pipelines.home.counted import counted
 
 BAD_QUOTING = Fault(
     "FEED-FILE-02", "wrong quoting: a quote inside a field is doubled, and a closing quote ends the field"
@@ -69,7 +70,7 @@ def ragged(fields: int, width: int, delimiter: str, like: str, quoted: bool) -> 
     """A row with too many or too few fields. like: what has `width` of them."""
     sign = _SIGNS.get(delimiter, f"'{delimiter}'")
     quotes = f"; a {sign} inside a field needs quotes" if quoted and fields > width else ""
-    return Fault("FEED-FILE-02", f"{fields} fields where {like} {width}{quotes}")
+    return Fault("FEED-FILE-02", f"{counted(fields, 'field')} where {like} {width}{quotes}")
 
 
 def is_single_byte(encoding: str) -> bool:

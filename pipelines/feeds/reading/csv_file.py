@@ -28,6 +28,7 @@ from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.names import named_columns, position_header
 from pipelines.feeds.terms.texts import composed
 from pipelines.home.batch import Unreadable
+from pipelines.home.counted import counted
 
 MOST_READ_AGAIN = 32 * LONGEST_LINE
 MOST_COLUMNS = 100_000
@@ -208,7 +209,9 @@ class CsvReader(TextReader):
 
     def _ragged(self, fields: int, width: int | None, raw: str) -> Fault:
         if width is None:
-            return Fault("FEED-FILE-02", f"{fields} fields where the feed names column {len(self.header or ())}")
+            return Fault(
+                "FEED-FILE-02", f"{counted(fields, 'field')} where the feed names column {len(self.header or ())}"
+            )
         like = "the header has" if self.feed.header else "the first row has"
         found = ragged(fields, width, self.feed.delimiter, like, bool(self.feed.quote))
         return mended(found, raw, self.feed, width + len(self._marks.places))

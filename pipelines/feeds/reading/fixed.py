@@ -10,6 +10,7 @@ from pipelines.feeds.reading.tables import TableReader, TableRow
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
+from pipelines.home.counted import counted
 
 RULE = "FEED-FILE-02"
 TAB = Fault(RULE, "a tab in a line of fixed width: the fields behind it stand at other places; export it with blanks")
@@ -56,7 +57,7 @@ class FixedReader(TableReader):
         if len(text) < self._needed and not self._own.short_lines:
             return Fault(
                 RULE,
-                f"the line has {len(text)} characters, and its fields end at {self._needed}: it may be cut off; where"
-                " blanks at the end are left out, the feed file says short_lines = true",
+                f"the line has {counted(len(text), 'character')}, and its fields end at {self._needed}: it may be cut"
+                " off; where blanks at the end are left out, the feed file says short_lines = true",
             )
         return unreadable(text)

@@ -13,6 +13,7 @@ from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, Seco
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
+from pipelines.home.counted import counted
 
 PARTNERS = "JOIN-PARTNERS"
 
@@ -164,7 +165,11 @@ class JoinedReader(RowReader):
         self.noticed += [Notice(line + before, REPEATED_HEADER, REPEATS) for line in lines]
 
     def _say(self, line: int | None, number: int, one: str, other: str) -> None:
-        self.noticed.append(Notice(line, PARTNERS, f"{number:,} rows of {one} have no partner in {other}"))
+        self.noticed.append(
+            Notice(
+                line, PARTNERS, f"{counted(number, f'row of {one} has', f'rows of {one} have')} no partner in {other}"
+            )
+        )
 
     def _check_alike(self, first: RowReader, second: RowReader) -> None:
         if (first.header is None) != (second.header is None):

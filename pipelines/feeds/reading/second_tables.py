@@ -16,6 +16,7 @@ from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.texts import shows_nothing
 from pipelines.feeds.terms.totals import filled, is_title
 from pipelines.feeds.terms.values import Test
+from pipelines.home.counted import counted
 
 REPEATED_HEADER = "LEDGER-25"
 REPEATS = "the row repeats the header, as in a file that was put together; it is no record"
@@ -249,9 +250,10 @@ def announced(place: str) -> Fault:
 
 def between(below: int) -> str:
     """The warning of a text between rows. below: how many rows came below it and were taken."""
+    rows = counted(below, "row below it was", "rows below it were")
     return (
-        f"a text between rows that is no record; the {below:,} rows below it were taken as of the same table: if it is"
-        " a title of other records, take it and them out of the file"
+        f"a text between rows that is no record; the {rows} taken as of the same table: if it is a title of other"
+        " records, take it and them out of the file"
     )
 
 

@@ -19,6 +19,7 @@ from pipelines.feeds.terms.names import named_columns
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.times import EXCEL
 from pipelines.home.batch import Unreadable
+from pipelines.home.counted import counted
 
 RULE = "FEED-FILE-09"
 ZEROS, HIDDEN, SHEETS = "WORKBOOK-ZEROS", "WORKBOOK-HIDDEN", "WORKBOOK-SHEETS"
@@ -283,13 +284,16 @@ def _whole(value: object) -> object:
 
 def _without_values(places: Collection[Place]) -> str:
     return (
-        f"{len(places):,} formulas have no value, the first in {_at(min(places))}; "
+        f"{counted(len(places), 'formula has', 'formulas have')} no value, the first in {_at(min(places))}; "
         "open the workbook in a spreadsheet program, save it, and put that in"
     )
 
 
 def _of_hidden(lines: Sequence[int]) -> str:
-    return f"the sheet hides {len(lines):,} rows, the first on line {lines[0]:,}: they are read like the others"
+    hidden = counted(len(lines), "row, on", "rows, the first on")
+    return (
+        f"the sheet hides {hidden} line {lines[0]:,}: {'it is' if len(lines) == 1 else 'they are'} read like the others"
+    )
 
 
 def _at(place: Place) -> str:

@@ -11,6 +11,7 @@ import orjson
 import pyarrow as pa
 
 from pipelines.home import arrow
+from pipelines.home.counted import counted
 from pipelines.home.files import session
 from pipelines.reports.views.columns import TAG
 from pipelines.reports.views.compile import compile_view
@@ -29,7 +30,7 @@ def check_view(file: Path, with_select: bool) -> list[str]:
     """Return the lines that tell a view's columns, and its SELECT if that is asked for. Raises `BadView`."""
     view = read_view(file)
     compiled = compile_view(view, "resource")
-    lines = [f"{file.name}: of {view.resource}, {len(compiled.columns)} columns"]
+    lines = [f"{file.name}: of {view.resource}, {counted(len(compiled.columns), 'column')}"]
     for (name, kind), column in zip(compiled.columns, columns_of(view.select), strict=True):
         lines.append(f"  {name} {kind}: {column.description or column.path.text}")
     return [*lines, *(compiled.sql.splitlines() if with_select else [])]
@@ -84,8 +85,8 @@ def _not_held(db: duckdb.DuckDBPyConnection, view: View, decimals: Mapping[str, 
             SELECT count(*) FILTER (held IS NULL), count(*) FILTER (abs(held::DOUBLE - said) > abs(said) * 1e-14)
             FROM (SELECT said, try_cast(said AS {one}) AS held FROM (SELECT {said} AS said FROM exact))
             WHERE said IS NOT NULL""").fetchall()
-        lost = [f"{empty:,} are empty"] if empty else []
-        lost += [f"{rounded:,} are rounded"] if rounded and name not in tagged else []
+        lost = [f"{counted(empty, 'is', 'are')} empty"] if empty else []
+        lost += [f"{counted(rounded, 'is', 'are')} rounded"] if rounded and name not in tagged else []
         if lost:
             yield f"{name}: of its numbers, {' and '.join(lost)}, since {one} does not hold them"
 

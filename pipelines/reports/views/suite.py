@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 
+from pipelines.home.counted import counted
 from pipelines.reports.views.compile import compile_view
 from pipelines.reports.views.definition import BadView, view_of
 
@@ -67,7 +68,9 @@ def _reason(db: duckdb.DuckDBPyConnection, view: Any, test: dict[str, Any]) -> s
     expected = Counter(_comparable(row) for row in test.get("expect", ()))
     given = Counter(_comparable(dict(zip(names, row, strict=True))) for row in rows)
     return (
-        "" if given == expected else f"{(given - expected).total()} rows too many, {(expected - given).total()} missing"
+        ""
+        if given == expected
+        else f"{counted((given - expected).total(), 'row')} too many, {(expected - given).total()} missing"
     )
 
 

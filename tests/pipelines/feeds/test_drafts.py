@@ -226,7 +226,7 @@ def test_what_makes_a_workbook_unfit_is_said_in_its_draft(tmp_path: Path) -> Non
     rows: list[list[Cell]] = [[f"R{place}", "p1", formula, "2026-03-01"] for place in range(5)]
     text = draft(written(tmp_path, "till.xlsx", workbook({"P": sheet([header, *rows], hidden=(3,))})))
     assert "# 5 formulas have no value, the first in C2; open the workbook in a spreadsheet program" in text
-    assert "# the sheet hides 1 rows, the first on line 3" in text
+    assert "# the sheet hides 1 row, on line 3: it is read" in text
     with pytest.raises(Unreadable, match=r"cells of the header are merged \(A3 to B3\)"):
         draft(written(tmp_path, "b.xlsx", workbook({"P": sheet([["Till"], [], header, *rows], merged=("A3:B3",))})))
 

@@ -74,7 +74,7 @@ def test_comments_beside_items_are_the_comments_of_their_tasks(tmp_path):
     assert notes(found) == {"1": ["rang, twice", "done"], "2": [], "3": ["so be it"]}
     assert (found.lines, found.header, found.records, found.accepted) == (8, 2, 3, 3)
     assert found.unnamed_columns == []
-    assert [each.message for each in found.noticed] == ["1 rows of items.csv have no partner in comments.csv"]
+    assert [each.message for each in found.noticed] == ["1 row of items.csv has no partner in comments.csv"]
 
 
 def test_a_second_table_in_either_file_is_rejected_and_a_repeated_header_named(tmp_path):
@@ -146,8 +146,8 @@ def test_a_table_of_people_beside_payments_gives_each_its_patient(tmp_path):
     assert [said for *_, said in rejected(found)] == ["till.csv, line 4: the column is required and empty here"]
     assert (found.lines, found.header, found.not_taken) == (7, 2, 1)
     assert sorted(each.message for each in found.noticed) == [
-        "1 rows of people.csv have no partner in till.csv",
-        "1 rows of till.csv have no partner in people.csv",
+        "1 row of people.csv has no partner in till.csv",
+        "1 row of till.csv has no partner in people.csv",
     ]
 
 

@@ -28,7 +28,7 @@ ROW = ["P-1", "Ada Lovelace", "12.50", "2026-01-02", ""]
             ROW,
             "a column that the feed names, so it may be no header (header = 0 and columns by position, where there",
         ),
-        ([";".join(ROW)], "takes; none of the 1 fields of that line is a column that the feed names"),
+        ([";".join(ROW)], "takes; none of the 1 field of that line is a column that the feed names"),
         (
             ["payment_id", "amount", "paid_on", "person"],
             "lacks patient_id, which the feed payments takes; check",

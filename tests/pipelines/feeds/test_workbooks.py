@@ -240,7 +240,7 @@ ODD = {
     "a merged header": (one_sheet(HEADER, row("a"), merged=("A1:B1",)), "cells of the header are merged (A1 to B1)"),
     "a header over two rows": (one_sheet(HEADER, row("a"), merged=("A1:A2",)), "of the header are merged (A1 to A2)"),
     "merged rows": (one_sheet(HEADER, row("a"), row("b"), merged=("B2:B3",)), "of the rows are merged (B2 to B3)"),
-    "formulas without values": (one_sheet(HEADER, row("a", NO_VALUE)), "1 formulas have no value, the first in C2"),
+    "formulas without values": (one_sheet(HEADER, row("a", NO_VALUE)), "1 formula has no value, the first in C2"),
     "1904": (workbook({"P": sheet([HEADER, row("a")])}, is_1904=True), "say so in the feed file: dates_since = 1904"),
     "two sheets": (
         workbook({"P": sheet([HEADER, row("a")]), "Q": sheet([HEADER])}),

@@ -187,10 +187,10 @@ def test_run_counts_the_numbers_that_a_column_does_not_hold(folder: Path, capsys
     Path("o.view.json").write_text(json.dumps({"resource": "Observation", "select": [{"column": columns}]}))
     assert run(["views", "run", "o.view.json", "o.ndjson"]) == 0
     printed = capsys.readouterr()
-    said = "1 are empty and 1 are rounded, since DECIMAL(38,9) does not hold them"
+    said = "1 is empty and 1 is rounded, since DECIMAL(38,9) does not hold them"
     assert printed.err.splitlines() == [
         f"chartferry: o.view.json: v: of its numbers, {said}",
         f"chartferry: o.view.json: all: of its numbers, {said}",
-        "chartferry: o.view.json: cents: of its numbers, 1 are empty, since DECIMAL(18,2) does not hold them",
+        "chartferry: o.view.json: cents: of its numbers, 1 is empty, since DECIMAL(18,2) does not hold them",
     ]
     assert {row.rpartition(",")[2] for row in printed.out.splitlines()} >= {"4e-10", "1e+30", "0.1"}

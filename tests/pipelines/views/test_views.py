@@ -58,7 +58,7 @@ def test_a_case_that_differs_fails_with_the_difference() -> None:
     }
     results = list(run_file("own.json", body))
     assert [each.reason for each in results] == [
-        "1 rows too many, 2 missing",
+        "1 row too many, 2 missing",
         "the columns are id",
         "no error, where one is expected",
         "an error: view: resource: must be there, as a string",
@@ -66,7 +66,7 @@ def test_a_case_that_differs_fails_with_the_difference() -> None:
     assert report(results)["own.json"]["tests"][0] == {
         "name": "rows",
         "tags": [],
-        "result": {"passed": False, "reason": "1 rows too many, 2 missing"},
+        "result": {"passed": False, "reason": "1 row too many, 2 missing"},
     }
 
 

@@ -1,0 +1,58 @@
+"""The sentences about a run that has ended, beside its counts."""
+
+from pipelines.home.counted import counted, word_for
+from pipelines.loading.loaded import Loaded
+from pipelines.runs.run import Run
+from pipelines.validation.outcome import Validated
+from pipelines.validation.sums import total_said
+
+STAY = ("stays as it was", "stay as they were")
+BACK = (
+    "row is at the target under its key and has",
+    "rows are at the target under their keys and have",
+)
+"""The words for one row, and for several."""
+
+
+def told(run: Run, validated: Validated, loaded: Loaded) -> str | None:
+    """Return the sentences about a run, or None."""
+    said = [_total(run, validated), _taken_back(run, loaded), _read_otherwise(run, loaded), _waits(run, loaded)]
+    return "; ".join(each for each in said if each) or None
+
+
+def _total(run: Run, validated: Validated) -> str | None:
+    said = total_said(validated)
+    return f"{run.received.batch_id}: {said}" if said else None
+
+
+def _read_otherwise(run: Run, loaded: Loaded) -> str | None:
+    if not loaded.read_otherwise:
+        return None
+    rows, stay = counted(loaded.read_otherwise, "row is", "rows are"), word_for(loaded.read_otherwise, *STAY)
+    return (
+        f"{run.received.batch_id}: {rows} read otherwise since the feed file changed, and {stay} loaded; chartferry"
+        f" import --remap applies the feed's policy to {word_for(loaded.read_otherwise, 'it', 'them')}"
+        f' (changed = "{run.feed.file.changed}")'
+    )
+
+
+def _waits(run: Run, loaded: Loaded) -> str | None:
+    if not loaded.waits_for:
+        return None
+    names = ", ".join(sorted(loaded.waits_for))
+    return (
+        f"{run.received.batch_id}: rows wait for others of their patient, encounter or note in {names}; chartferry"
+        f" import goes on once those are settled, and chartferry status BATCH names their rows in doubt"
+    )
+
+
+def _taken_back(run: Run, loaded: Loaded) -> str | None:
+    batch_id, said = run.received.batch_id, []
+    if loaded.undone:
+        undone = counted(loaded.undone, "of these was", "of these were")
+        said.append(f"{undone} taken back by undo; chartferry import --again {batch_id}")
+    if loaded.taken_back:
+        back = counted(loaded.taken_back, *BACK)
+        anew = f"chartferry import --again {batch_id} makes {word_for(loaded.taken_back, 'it', 'them')} anew"
+        said.append(f"{back} been taken back there; {anew}")
+    return f"{batch_id}: {'. '.join(said)}" if said else None
