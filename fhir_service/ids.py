@@ -34,7 +34,10 @@ class OrderedIds:
         with self._lock:
             if not self._tails:
                 self._tails = _tails(self._at_once)
-            last = self._last = max(_ticks(), self._last + 1)
+            last = _ticks()
+            if last <= self._last:
+                last = self._last + 1
+            self._last = last
             if self._head[0] != (milliseconds := last >> 12):
                 self._head = milliseconds, f"{milliseconds >> 16:08x}-{milliseconds & 0xFFFF:04x}"
             return self._head[1] + _PARTS[last & 0xFFF] + self._tails.pop()
@@ -42,10 +45,11 @@ class OrderedIds:
 
 def _tails(number: int) -> list[str]:
     """Return the part behind the time: the variant and 62 random bits."""
-    drawn = bytearray(os.urandom(8 * number))
-    drawn[::8] = drawn[::8].translate(_VARIANT)
-    digits = drawn.hex()
-    return [f"{digits[at : at + 4]}-{digits[at + 4 : at + 16]}" for at in range(0, len(digits), 16)]
+    beginnings = bytearray(os.urandom(2 * number))
+    beginnings[::2] = beginnings[::2].translate(_VARIANT)
+    # `hex` puts a mark between the ids: to cut each out of one text takes three times as long.
+    parts = beginnings.hex("|", 2).split("|"), os.urandom(6 * number).hex("|", 6).split("|")
+    return list(map("-".join, zip(*parts, strict=True)))
 
 
 new_id = OrderedIds()
