@@ -24,6 +24,15 @@ def test_what_was_added_is_found_and_nothing_else(stored: list[int], added: list
     assert digests.among(asked) == [number for number in asked if number in held]
 
 
+def test_a_digest_is_the_one_that_stores_hold() -> None:
+    """EXTRA-COND-07: another one would not find what was stored before."""
+    assert [digest(""), digest("k1"), digest("Größe 7")] == [
+        -1970711489451281740,
+        -7358982157571636960,
+        3370815746820307467,
+    ]
+
+
 def test_identifiers_are_found_in_the_process_that_stored_them_and_in_the_next(tmp_path: Path) -> None:
     """EXTRA-COND-07: those asked for before they were there too."""
     settings = Settings(str(tmp_path / "s.duckdb"))
