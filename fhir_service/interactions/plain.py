@@ -13,14 +13,14 @@ from fhir_service.interface.outcomes import INVALID
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.shared_items import ResponseInParts, read_items
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import Resource
+from fhir_service.interface.vocabulary import Resource, conjunction
 
 BundleType = Literal["batch", "transaction"]
 
 
 # Rules whose breach is a bad request are about the shape, too.
-_RULES = {
-    name: [rule for rule in resource.rules if rule.outcome == INVALID and rule.needs == "payload"]
+_KEEP_RULES = {
+    name: conjunction([rule for rule in resource.rules if rule.outcome == INVALID and rule.needs == "payload"])
     for name, resource in RESOURCES.items()
 }
 _BODIES = {name: struct_of(resource.model) for name, resource in RESOURCES.items() if "create" in resource.interactions}
@@ -66,7 +66,7 @@ _READERS = {name: Reader(body) for name, body in _BODIES.items()}
 def create(resource: Resource, raw: bytes, site: Site) -> Any | None:
     """The body of such a create; None for any other."""
     model = _READERS[resource.name].read(raw)
-    return None if model is None or _breaks_a_rule(resource.name, model, site) else model
+    return model if model is not None and _KEEP_RULES[resource.name](model, site) else None
 
 
 def bundle(raw: bytes, site: Site) -> PlainBundle | None:
@@ -80,7 +80,7 @@ def bundle(raw: bytes, site: Site) -> PlainBundle | None:
             return None
         if type(model) is ResponseInParts and not read_items(model):
             return None
-        if _breaks_a_rule(name, model, site):
+        if not _KEEP_RULES[name](model, site):
             return None
     return found
 
@@ -105,10 +105,3 @@ def _bundle(raw: bytes) -> PlainBundle | None:
 def _names_one_twice(entries: list[PlainEntry]) -> bool:
     names = [entry.fullUrl for entry in entries if entry.fullUrl]
     return len(set(names)) < len(names)
-
-
-def _breaks_a_rule(name: str, model: Any, site: Site) -> bool:
-    for rule in _RULES[name]:
-        for _ in rule.function(model, site):
-            return True
-    return False

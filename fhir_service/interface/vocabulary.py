@@ -87,7 +87,8 @@ class Rule:
     """A rule of the interface: what must be true, as a function that yields what is not.
 
     named: gives the records that the rule asks for, each as `(expression, Type/id)`, if it is about their existence
-    alone. holds: tells whether `function` finds nothing, if the rule is a condition.
+    alone. holds: tells whether `function` finds nothing, if the rule is a condition. of: an optional element of the
+    body, without which `function` finds nothing.
     """
 
     id: str
@@ -97,6 +98,7 @@ class Rule:
     function: Callable[[Any, Any], Found]
     named: Callable[[Any], Iterable[tuple[str, str]]] | None = None
     holds: Callable[[Any, Any], bool] | None = None
+    of: str = ""
 
     @property
     def sentence(self) -> str:
@@ -113,10 +115,10 @@ class Rule:
 
 
 def rule(
-    id: str, outcome: Outcome, needs: Needs = "payload", given: bool = True
+    id: str, outcome: Outcome, needs: Needs = "payload", given: bool = True, of: str = ""
 ) -> Callable[[Callable[[Any, Any], Found]], Rule]:
     """Make a rule of a generator over `(body, site)`, or `(body, world)` when it needs more than the body."""
-    return lambda function: Rule(id, outcome, needs, given, function)
+    return lambda function: Rule(id, outcome, needs, given, function, of=of)
 
 
 def condition(
@@ -179,19 +181,29 @@ class World(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """Rules that need the same: whether all hold that are conditions, and the functions of the others."""
+    """Rules that need the same: whether none of them finds anything."""
 
     needs: Needs
     hold: Callable[[Any, Any], bool]
-    functions: tuple[Callable[[Any, Any], Found], ...]
 
 
-def _conjunction(rules: Sequence[Rule]) -> Callable[[Any, Any], bool]:
-    """One function that asks conditions in turn. Python calls each of them faster from a place of its own."""
-    named = {f"holds{number}": rule.holds for number, rule in enumerate(rules)}
-    asked = " and ".join(f"{name}(body, seen)" for name in named) or "True"
-    made: Callable[[Any, Any], bool] = eval(f"lambda body, seen: {asked}", dict(named))  # noqa: S307 - of these names
+def conjunction(rules: Sequence[Rule]) -> Callable[[Any, Any], bool]:
+    """Return one function that tells whether no rule finds anything. It asks them in turn, conditions first.
+
+    Python calls each of them faster from a place of its own.
+    """
+    ordered = sorted(rules, key=lambda rule: rule.holds is None)
+    named = {f"asked{number}": rule.holds or rule.function for number, rule in enumerate(ordered)}
+    terms = [_term(rule, f"{name}(body, seen)") for rule, name in zip(ordered, named, strict=True)]
+    made: Callable[[Any, Any], bool] = eval(f"lambda body, seen: {' and '.join(terms) or True}", dict(named))  # noqa: S307 - of these names
     return made
+
+
+def _term(rule: Rule, asked: str) -> str:
+    """Return the expression that a rule finds nothing."""
+    if rule.holds:
+        return asked
+    return f"(body.{rule.of} is None or not [*{asked}])" if rule.of else f"not [*{asked}]"
 
 
 def _not_offered(*_: Any) -> NoReturn:
@@ -267,11 +279,7 @@ class Resource:
     def meaning(self) -> "list[Meaning]":
         """The rules about what a body means, by what they need; without those about existence alone."""
         return [
-            Meaning(
-                needs,
-                _conjunction([rule for rule in rules if rule.holds]),
-                tuple(rule.function for rule in rules if not rule.holds and not rule.named),
-            )
+            Meaning(needs, conjunction([rule for rule in rules if not rule.named]))
             for needs, rules in self.ordered_rules[BUSINESS_RULE.code]
         ]
 

@@ -33,7 +33,7 @@ def extensions_are_listed(resource: str, listed: Callable[[Site], dict[str, str]
     `listed` gives each address with the element that must come with it.
     """
 
-    @rule("COMMON-45", INVALID, given=False)
+    @rule("COMMON-45", INVALID, given=False, of="extension")
     def lists_extensions(body: Any, site: Site) -> Found:
         """An extension is one that the interface lists for the resource, with its value, once."""
         if not body.extension:

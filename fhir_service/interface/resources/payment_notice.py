@@ -28,7 +28,7 @@ from fhir_service.interface.vocabulary import Found, Param, Resource, World, con
 
 MOST = Decimal("9999999.99")
 LEAST = -MOST
-CENT = Decimal("0.01")
+CENT, _HUNDRED = Decimal("0.01"), Decimal(100)
 PAID = {"coding": [{"system": "http://terminology.hl7.org/CodeSystem/paymentstatus", "code": "paid"}]}
 
 
@@ -76,7 +76,7 @@ class PaymentNotice(Element):
         return _cents(self.amount.value)
 
 
-@rule("COMMON-45", INVALID, given=False)
+@rule("COMMON-45", INVALID, given=False, of="extension")
 def extension_is_the_copayment(notice: PaymentNotice, site: Site) -> Found:
     """An extension is one that the interface lists for the resource, with its value, once."""
     for index, extension in enumerate(notice.extension or ()):
@@ -142,7 +142,7 @@ def _claims(notice: PaymentNotice) -> list[tuple[str, str]]:
     return [(_CLAIM, claim) for claim in notice.claims[:1]] if notice.extension else []
 
 
-@rule("PAY-10", BUSINESS_RULE, needs="state", given=False)
+@rule("PAY-10", BUSINESS_RULE, needs="state", given=False, of="extension")
 def claim_is_the_patients(notice: PaymentNotice, world: World) -> Found:
     """The Claim of a copayment belongs to the patient who pays."""
     for claim in notice.claims[:1]:
@@ -179,7 +179,7 @@ FORM = {
 
 
 def _cents(value: Decimal) -> int:
-    return int(value.scaleb(2))
+    return int(value * _HUNDRED)
 
 
 PAYMENT_NOTICE = Resource(

@@ -114,7 +114,7 @@ def _note(response: QuestionnaireResponse, state: Any, site: Site) -> Note | Non
     return state.note(named) if named else None
 
 
-@rule("QR-NOTE-07", BUSINESS_RULE, needs="state", given=False)
+@rule("QR-NOTE-07", BUSINESS_RULE, needs="state", given=False, of="extension")
 def note_is_known(response: QuestionnaireResponse, world: World) -> Found:
     """A note-id names a note that exists."""
     named = note_id_of(response, world.site)
@@ -122,7 +122,7 @@ def note_is_known(response: QuestionnaireResponse, world: World) -> Found:
         yield f"{ROOT}.extension", f"note {named} is not known"
 
 
-@rule("QR-22", BUSINESS_RULE, needs="state", given=False)
+@rule("QR-22", BUSINESS_RULE, needs="state", given=False, of="encounter")
 def encounter_is_the_patients(response: QuestionnaireResponse, world: World) -> Found:
     """The encounter of a response belongs to its subject."""
     encounter = response.encounter.reference if response.encounter else None
@@ -132,7 +132,7 @@ def encounter_is_the_patients(response: QuestionnaireResponse, world: World) -> 
         yield f"{ROOT}.encounter", f"{encounter} belongs to another patient"
 
 
-@rule("QR-NOTE-04", BUSINESS_RULE, needs="state", given=True)
+@rule("QR-NOTE-04", BUSINESS_RULE, needs="state", given=True, of="extension")
 def encounter_and_note_agree(response: QuestionnaireResponse, world: World) -> Found:
     """Encounter and note-id, when both are sent, name the same note."""
     named = note_id_of(response, world.site)
@@ -141,7 +141,7 @@ def encounter_and_note_agree(response: QuestionnaireResponse, world: World) -> F
         yield f"{ROOT}.extension", f"{response.encounter.reference} belongs to another note than {named}"
 
 
-@rule("QR-NOTE-08", BUSINESS_RULE, needs="state", given=False)
+@rule("QR-NOTE-08", BUSINESS_RULE, needs="state", given=False, of="extension")
 def note_is_the_patients(response: QuestionnaireResponse, world: World) -> Found:
     """The note of a response belongs to its subject."""
     named = note_id_of(response, world.site)

@@ -102,7 +102,7 @@ def intent_is_unknown(task: Task, _: Site) -> bool:
     return task.intent == "unknown"
 
 
-@rule("TASK-30", BUSINESS_RULE, given=False)
+@rule("TASK-30", BUSINESS_RULE, given=False, of="input")
 def inputs_are_labels(task: Task, _: Site) -> Found:
     """An input of a task is a label: its `type.text` is `label`."""
     for index, entry in enumerate(task.input or ()):
