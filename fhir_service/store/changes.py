@@ -47,6 +47,7 @@ class Changes:
     def __init__(self, next_seq: Callable[[], int]) -> None:
         self.next_seq = next_seq
         self._added: dict[Table, list[tuple[Any, ...]]] = defaultdict(list)
+        self._new: dict[str, tuple[list[Row], list[list[Row]]]] = {}
         self._accounts: dict[str, Account] = {}
         self._charges: dict[str, Charge] = {}
         self._replaced: dict[str, dict[str, tuple[int, dict[str, Any]]]] = defaultdict(dict)
@@ -83,9 +84,16 @@ class Changes:
     def add_made(self, name: str, made: Made) -> None:
         """A new resource as it was made."""
         row, sides = made
-        self._added[BODIES[name]].append(row)
-        self._add_sides(name, sides)
+        rows, kept = self._new.get(name) or self._rows_of(name)
+        rows.append(row)
+        for place, side in zip(kept, sides, strict=True):
+            place.extend(side)
         self._last = (name, row)
+
+    def _rows_of(self, name: str) -> tuple[list[Row], list[list[Row]]]:
+        """Return the added rows of a type, and those of each of its side tables, which may stay empty."""
+        found = self._new[name] = self._added[BODIES[name]], [self._added[table] for table in side_tables(name)]
+        return found
 
     def _add_sides(self, name: str, sides: Sequence[list[Row]]) -> None:
         for table, rows in zip(side_tables(name), sides, strict=True):
@@ -149,8 +157,7 @@ class Changes:
     def rows(self) -> Rows:
         """Return the rows that are added, and what payments changed. To be called once."""
         rows = Rows()
-        for table, added in self._added.items():
-            rows.added[table.name] = added
+        rows.added.update({table.name: added for table, added in self._added.items() if added})
         for patient, account in self._accounts.items():
             if account.fresh:
                 rows.added[ACCOUNT.name].append((patient, 0, account.paid))
