@@ -45,8 +45,10 @@ def sent(service: Running, *entries: dict[str, Any], **headers: str) -> list[dic
         "DiagnosticReport?_count=0",
     ],
 )
-def test_an_entry_answers_as_the_single_request(service: Running, url: str) -> None:
-    """EXTRA-BATCH-08, EXTRA-BATCH-04."""
+def test_an_entry_answers_as_the_single_request(service: Running, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EXTRA-BATCH-08, EXTRA-BATCH-04. An address of a document says when it ends."""
+    now = service.service.clock()
+    monkeypatch.setattr(service.service.documents, "_clock", lambda: now)
     single = service.client.get(f"/{url.removeprefix('/')}" if url.isascii() else "/Task?description=%ff")
     (answer,) = sent(service, get(url))
     assert answer["response"]["status"] == str(single.status_code)
