@@ -72,7 +72,10 @@ def _as_told(name: str, value: Any) -> Any:
 
 
 def replay(ledger: Any, fact: list[Any]) -> None:
-    """Call the verb of a fact again. Raises `LedgerError` when this version does not know it."""
+    """Call the verb of a fact again: of an earlier version, without parameters that came since, which have defaults.
+
+    Raises `LedgerError` when this version does not know it.
+    """
     name, *arguments = fact
     if name not in VERBS:
         for module in MODULES:
@@ -80,8 +83,10 @@ def replay(ledger: Any, fact: list[Any]) -> None:
     if name not in VERBS:
         raise LedgerError(f"the journal is from a newer version: it has a fact '{name}', which this one does not know")
     signature, types = _parameters(name)
+    if len(arguments) > len(types):
+        raise LedgerError(f"the journal is from a newer version: it says more of '{name}' than this one knows")
     bound = signature.bind_partial(ledger)
-    for (each, kind), said in zip(types.items(), arguments, strict=True):
+    for (each, kind), said in zip(types.items(), arguments, strict=False):
         bound.arguments[each] = ReplayedLease(said) if each == "lease" else msgspec.convert(said, kind, str_keys=True)
     VERBS[name](*bound.args, **bound.kwargs)
 

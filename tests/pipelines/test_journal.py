@@ -320,6 +320,29 @@ def test_a_last_line_that_is_whole_and_wrong_is_not_cut(path: Path, how: str) ->
     journal.write_bytes(whole)
 
 
+@pytest.mark.parametrize("arguments", [-1, 1])
+def test_a_fact_of_an_earlier_version_lacks_what_came_since_and_none_has_more(path: Path, arguments: int) -> None:
+    """LEDGER-20: a verb may be given parameters with defaults, which say what it did before."""
+    with closing(Ledger.open(path)) as ledger:
+        a_history(ledger)
+        ledger.close_rejects(TARGET, *OF, ["k1"], batch_id="payments-a")
+        before = rows_of(ledger)
+    journal = path.with_name("journal.ndjson")
+    *lines, last = journal.read_text().splitlines()
+    said = json.loads(last)
+    [fact] = said["facts"]
+    assert fact[0] == "close_rejects"
+    said["facts"] = [fact[:-1] if arguments < 0 else [*fact, []]]
+    journal.write_text("\n".join([*lines, json.dumps(said), ""]))
+    lose(path)
+    if arguments > 0:
+        with pytest.raises(LedgerError, match="from a newer version: it says more of 'close_rejects'"):
+            Ledger.open(path)
+        return
+    with closing(Ledger.open(path)) as ledger:
+        assert rows_of(ledger) == before
+
+
 def test_a_fact_of_any_verb_can_be_replayed_by_a_command_that_needs_few_of_them() -> None:
     """LEDGER-20: the modules of verbs that no command has read yet are read then."""
     ledger = Path(verbs.__file__).parent
