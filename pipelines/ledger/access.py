@@ -156,7 +156,7 @@ class LedgerAccess:
     # -- the moments of transactions
 
     def _moment_behind(self, last: str) -> str:
-        """Return the moment of a transaction. last: that of the one before. Raises `LedgerError`."""
+        """Return the moment of a transaction. last: that of the one before."""
         if self._trusts_clock:
             return utc_text(self.clock())
         self.go_on_from(last)
