@@ -94,7 +94,7 @@ def import_(
     paths = _files_at(places, options.home, insecure)
     environ = {**os.environ, **({"CHARTFERRY_WORKERS": str(workers)} if workers else {})}
     if clock_is_right:
-        trust_clock(options.home, environ, why)
+        trust_clock(options.home, environ, why, lambda said: click.echo(said, err=True))
     with session_at(options, insecure, strict, why, environ=environ) as session:
         summary = asked.carry_out(session, paths)
     if summary.exit_code != UNUSABLE:

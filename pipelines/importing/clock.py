@@ -1,44 +1,86 @@
 """Let a ledger's times go on from now, where those that it has were written by a clock that was ahead."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from sqlalchemy import select
 
 from pipelines.home.user import user_name
 from pipelines.ledger import tables as t
-from pipelines.ledger.lease import Holder, is_dead, utc_text
+from pipelines.ledger.kept import Batches
+from pipelines.ledger.lease import Holder, Silence, is_dead, this_machine, utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import NotPossible
-from pipelines.receiving.moments import forget_last
+from pipelines.receiving.moments import begin_anew
 from pipelines.session.ledger import ledger_of
 
 CLOCK_IS_RIGHT = "import --clock-is-right"
+SECONDS_BETWEEN_LOOKS = 1.0
 
 
-def trust_clock(home: Path, environ: Mapping[str, str], why: str | None) -> None:
+def trust_clock(home: Path, environ: Mapping[str, str], why: str | None, say: Callable[[str], object]) -> None:
     """Go on from what the clock shows, on the record with the last time that the ledger has. Raises `LedgerError`.
 
-    While a load is under way it is not possible: that goes on from the times that it knows.
+    While a load is under way it is not possible: that goes on from the times that it knows. say: takes a sentence for
+    who waits.
     """
     with ledger_of(home, environ) as ledger:
-        if ledger is None:
-            return
-        ledger.take_up_journal(home)
-        targets = [target for (target,) in ledger.read(select(t.target.c.target_id))]
-        last = utc_text(ledger.trust_clock())
-        with ledger.transaction():
-            _check_nobody_loads(ledger)
-            for each in targets or [None]:
-                ledger.note_decisions(each, user_name(), CLOCK_IS_RIGHT, [last], why)
-        forget_last(home)
-
-
-def _check_nobody_loads(ledger: Ledger) -> None:
-    columns = [t.lease.c[name] for name in Holder._fields]
-    for holder in (Holder(*row) for row in ledger.read(select(*columns))):
-        if not is_dead(holder, ledger.engine.dialect.name == "sqlite"):
+        known = set[str]()
+        if ledger is not None:
+            _trust(ledger, home, why, say)
+            known = {row["batch_id"] for row in ledger.batches()}
+        # Those at a store are dated by the ledger's clock.
+        waiting = [] if ledger and ledger.stored else Batches(home / "batches").without(known)
+        try:
+            begin_anew(home, waiting)
+        except OSError as error:
             raise NotPossible(
-                f"process {holder.pid} on {holder.host} loads into this target: once it has ended, start the same"
-                " command again"
-            )
+                f"{home / 'batches'}: {error.strerror}: this user has to be able to write there, and own the files that"
+                " wait; then start the same command again"
+            ) from None
+
+
+def _trust(ledger: Ledger, home: Path, why: str | None, say: Callable[[str], object]) -> None:
+    ledger.take_up_journal(home)
+    gone = _gone(ledger, say)
+    targets = [target for (target,) in ledger.read(select(t.target.c.target_id))]
+    last = utc_text(ledger.trust_clock())
+    with ledger.transaction():
+        for holder in _holders(ledger, gone):
+            raise NotPossible(_loads(holder))
+        for each in targets or [None]:
+            ledger.note_decisions(each, user_name(), CLOCK_IS_RIGHT, [last], why)
+
+
+def _gone(ledger: Ledger, say: Callable[[str], object]) -> set[Holder]:
+    """Return those that hold targets, or parts, and have given no sign of life for a minute, while this process looked.
+
+    Raises `NotPossible` for one that is alive. No clock says it, nor a process of another machine.
+    """
+    silence, gone, first = Silence(), set[Holder](), _holders(ledger)
+    for each in first:
+        if each.machine and each.machine == this_machine():
+            raise NotPossible(_loads(each))
+        say(f"process {each.pid} on {each.host} has this target: waiting up to a minute for a sign of life")
+    while holders := _holders(ledger, gone):
+        for each in holders - first:
+            raise NotPossible(_loads(each))
+        gone |= silence.look(holders)
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    return gone
+
+
+def _holders(ledger: Ledger, gone: Collection[Holder] = ()) -> set[Holder]:
+    """Return who holds targets, or parts of batches, but for the dead and the gone. A sign of life makes another."""
+    found = set[Holder]()
+    for table in (t.lease, t.part):
+        rows = ledger.read(select(*(table.c[name] for name in Holder._fields)).where(table.c.owner != ""))
+        found |= {Holder(*row) for row in rows}
+    return {each for each in found.difference(gone) if not is_dead(each, ledger.engine.dialect.name == "sqlite")}
+
+
+def _loads(holder: Holder) -> str:
+    return (
+        f"process {holder.pid} on {holder.host} loads into this target: once it has ended, start the same command again"
+    )

@@ -9,7 +9,7 @@ from pipelines.home.counted import counted, word_for
 from pipelines.home.objects import ObjectInbox
 from pipelines.home.stores import StoreUnusable
 from pipelines.ledger.tables import LedgerError
-from pipelines.receiving.objects import Taken, is_begun, take_in
+from pipelines.receiving.objects import Taken, take_in
 from pipelines.receiving.written import QUIET
 from pipelines.session.session import Session
 from pipelines.session.waiting import Left, Waiting
@@ -29,9 +29,9 @@ class TakenIn:
     def note(self, session: Session) -> None:
         """Note as taken what a run was begun of since: an object without one, or that is not noted, is taken again."""
         try:
-            for _, received, export in self.taken.received:
-                if self.inbox and is_begun(session.ledger, session.target, received):
-                    self.inbox.note(export)
+            for each in self.taken.received:
+                if self.inbox and each.is_begun(session.ledger):
+                    self.inbox.note(each.export)
         except (StoreUnusable, LedgerError) as error:
             session.progress.say(f"{session.inbox.beyond}: not all that was taken is noted: {error}; it is taken again")
 
@@ -64,6 +64,6 @@ def _taken(session: Session, inbox: ObjectInbox) -> TakenIn:
         has = word_for(found.before, "has", "have")
         session.progress.say(f"{inbox.place}: {files} taken before, and {has} not changed")
     taken = take_in(inbox, found, session.home, session.catalog, session.ledger)
-    waiting = [Waiting(received.path_in_batch, feed, received) for feed, received, _ in taken.received]
+    waiting = [Waiting(each.batch.path_in_batch, each.feed, each.batch) for each in taken.received]
     left = {**dict.fromkeys(found.still, BUSY), **taken.left}
     return TakenIn(waiting, [Left(Path(name), why) for name, why in sorted(left.items())], inbox, taken)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipelines.home.batch import Received, received_before, source_in
+from pipelines.ledger.lease import Clock
 
 JOURNAL = "journal"
 NO_BATCHES = ("_reports", JOURNAL)
@@ -27,7 +28,11 @@ class Batches:
     """The batches of a home, which are kept in its own folder alone. path: that folder.
 
     Files of a batch are named by patterns of their paths in its folder, such as `run-1/*`.
+
+    clock: by which files that come are dated; None for this machine's.
     """
+
+    clock: Clock | None = None
 
     def __init__(self, path: Path) -> None:
         self.path = path

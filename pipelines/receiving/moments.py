@@ -1,42 +1,42 @@
 """When a file came: times that follow one another, also where the clock was set back between two files.
 
-A ledger on a server has its clock. Beside one in a file, what came later than another file, or than the ledger's last
-fact, has a later time.
+In a home, what came later than another file, or than the last fact of a ledger in a file, has a later time. Homes that
+keep their batches at a store have the clock of the ledger in common.
 """
 
 import os
+from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import Received, Unreadable
 from pipelines.home.files import locked
 from pipelines.ledger.access import JOURNAL
-from pipelines.ledger.clock import MOST_BEHIND
+from pipelines.ledger.clock import EARLIEST, MOST_BEHIND
 from pipelines.ledger.journal import Journal
-from pipelines.ledger.lease import utc_text
+from pipelines.ledger.lease import Clock, utc_text
 
 LAST = ".received"
 """An empty file beside the batches, of the time at which the last one came."""
 STEP = timedelta(microseconds=1)
 
 
-def moment_of_receipt(home: Path, name: str) -> datetime:
+def moment_of_receipt(home: Path, name: str, clock: Clock | None = None) -> datetime:
     """Return now, or, if the clock was set back, the moment behind the last one; note it as the last.
 
-    name: of the file, for the message. Raises `Unreadable` where the clock is too far behind.
+    name: of the file, for the message. clock: in place of this machine's. Raises `Unreadable` where the clock is too
+    far behind.
     """
-    at = Journal(home / JOURNAL).newest_at()
-    if not at:
-        return datetime.now(UTC)
-    mark = home / "batches" / LAST
+    mark, said = home / "batches" / LAST, Journal(home / JOURNAL).newest_at()
+    of_facts = datetime.fromisoformat(said) if said else EARLIEST
     with locked(mark) if _may_write(mark) else nullcontext():
-        last, now = max(datetime.fromisoformat(at), _time_of(mark)), datetime.now(UTC)
-        if now < last - MOST_BEHIND:
+        last, now = max(of_facts, _time_of(mark)), clock() if clock else datetime.now(UTC)
+        if last - now > MOST_BEHIND:
+            what = "the ledger has facts of" if last == of_facts else "a file came at"
             raise Unreadable(
-                f"{name}: not taken in, since the clock shows {utc_text(now)}, and the ledger has facts of"
-                f" {utc_text(last)}: set the clock right, or, where the ledger's time is the wrong one:"
-                " chartferry import --clock-is-right"
+                f"{name}: not taken in, since the clock shows {utc_text(now)}, and {what} {utc_text(last)}: set the"
+                " clock right, or, where that time is the wrong one: chartferry import --clock-is-right"
             )
         now = max(now, last + STEP)
         with suppress(OSError):
@@ -44,9 +44,17 @@ def moment_of_receipt(home: Path, name: str) -> datetime:
     return now
 
 
-def forget_last(home: Path) -> None:
-    """Forget when the last file came, where a person says that the time was a wrong one."""
+def begin_anew(home: Path, waiting: Iterable[Received]) -> None:
+    """Forget when the last file came, where a person says that the time was a wrong one. Raises `OSError`.
+
+    waiting: files of which no run was begun, oldest first. Those that are dated ahead came before now.
+    """
     (home / "batches" / LAST).unlink(missing_ok=True)
+    for each in waiting:
+        if each.received_at > datetime.now(UTC):
+            moment = moment_of_receipt(home, each.file_name)
+            for file in (each.path_in_batch, each.path_in_batch.parent.parent / "sha256"):
+                stamp(file, moment)
 
 
 def stamp(file: Path, moment: datetime) -> None:
@@ -56,12 +64,15 @@ def stamp(file: Path, moment: datetime) -> None:
 
 
 def _may_write(mark: Path) -> bool:
-    """True if the mark is there for this user, who may be another one than the last."""
+    """True if the mark is there for this user, who may be another one than the last. A new one is of no time, and not
+    of that of a file server.
+    """
     with suppress(OSError):
         if not mark.exists():
             mark.touch(0o600)
+            os.utime(mark, (0, 0))
     return os.access(mark, os.W_OK)
 
 
 def _time_of(mark: Path) -> datetime:
-    return datetime.fromtimestamp(mark.stat().st_mtime, UTC) if mark.exists() else datetime.min.replace(tzinfo=UTC)
+    return datetime.fromtimestamp(mark.stat().st_mtime, UTC) if mark.exists() else EARLIEST

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
 from pipelines.home.batch import Received, Unreadable
 from pipelines.home.objects import Export, Found, ObjectInbox
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Folder, StoreUnusable
-from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.receiving.stage import receive
 from pipelines.receiving.written import WRITING, is_written
@@ -20,11 +20,25 @@ from pipelines.session.answers import feed_of
 NO_FEED = "no feed takes a file of this name (see: chartferry feeds check)"
 
 
+class TakenObject(NamedTuple):
+    """An object that became a batch. runs: of the batch at the target that were begun before."""
+
+    feed: Feed
+    batch: Received
+    export: Export
+    target: str
+    runs: int
+
+    def is_begun(self, ledger: Ledger) -> bool:
+        """True if a run of the batch was begun since it was received: no clock says it."""
+        return _runs_of(ledger, self.target, self.batch) > self.runs
+
+
 @dataclass
 class Taken:
     """What became of objects: batches by feed, in the order of names, and why others were left, by name."""
 
-    received: list[tuple[Feed, Received, Export]] = field(default_factory=list)
+    received: list[TakenObject] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -62,10 +76,8 @@ def take_in(
     return taken
 
 
-def is_begun(ledger: Ledger, target: str, received: Received) -> bool:
-    """True if a run of a batch was begun since it was received."""
-    since = utc_text(ledger.of_here(received.received_at))
-    return any(str(run["started_at"]) >= since for run in ledger.runs(target, received.batch_id))
+def _runs_of(ledger: Ledger, target: str, batch: Received) -> int:
+    return max((int(run["run"]) for run in ledger.runs(target, batch.batch_id)), default=0)
 
 
 def _place(name: str, catalog: Catalog, order: Mapping[str, int]) -> int:
@@ -78,7 +90,7 @@ def _place(name: str, catalog: Catalog, order: Mapping[str, int]) -> int:
 
 def _received(
     inbox: ObjectInbox, export: Export, home: Path, catalog: Catalog, ledger: Ledger
-) -> Iterator[tuple[Feed, Received, Export]]:
+) -> Iterator[TakenObject]:
     """Yield the batch of an object; nothing if it has changed, or is gone. Raises `Unreadable`, `FeedError`."""
     name = export.name
     if catalog.match(name) is None:
@@ -89,4 +101,5 @@ def _received(
         path = inbox.fetch(export, folder)
         feed = path and feed_of(path, catalog, ledger)
         if path and feed:
-            yield feed, receive(path, feed, home, batches=ledger.batches_in(home)), export
+            batch = receive(path, feed, home, batches=ledger.batches_in(home))
+            yield TakenObject(feed, batch, export, inbox.target, _runs_of(ledger, inbox.target, batch))

@@ -65,7 +65,7 @@ def receive(
     batches = batches or Batches(home / "batches")
     try:
         batches.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        now = now or moment_of_receipt(home, name)
+        now = now or moment_of_receipt(home, name, batches.clock)
         with throwaway_folder(home) as scratch:
             incoming = scratch / "incoming"
             sha256, read = _copy(path, incoming, inbox)

@@ -16,13 +16,13 @@ import dagster as dg
 from pipelines.dagster.requests import is_under_way
 from pipelines.dagster.unfinished.tries import pause
 from pipelines.feeds.files.catalog import Catalog
-from pipelines.home.batch import Received, shown
+from pipelines.home.batch import shown
 from pipelines.home.dagster_folder import INSECURE, STRICT, is_set
 from pipelines.home.exits import Explained
 from pipelines.home.inbox import Inbox
-from pipelines.home.objects import Export, Found, ObjectInbox, lying_at
+from pipelines.home.objects import Found, ObjectInbox, lying_at
 from pipelines.home.stores import Seen, store_at
-from pipelines.receiving.objects import Taken, is_begun, take_in
+from pipelines.receiving.objects import Taken, TakenObject, take_in
 from pipelines.receiving.written import QUIET
 from pipelines.session.opening import open_ledger_alone, open_session
 
@@ -55,9 +55,7 @@ class Handed:
     tries: how often it was handed over before.
     """
 
-    export: Export
-    target: str
-    received: Received
+    taken: TakenObject
     until: float
     tries: int
     run_key: str | None = None
@@ -94,7 +92,7 @@ class Objects:
         """Hold on to the run keys by batch: while such a run waits, no other one is asked for."""
         if self._under_way is None:
             for each in self._handed.values():
-                each.run_key = each.run_key or keys.get(each.received.batch_id)
+                each.run_key = each.run_key or keys.get(each.taken.batch.batch_id)
 
     def _told(self, inbox: Inbox, catalog: Catalog, busy: Collection[str]) -> Beyond:
         try:
@@ -120,12 +118,12 @@ class Objects:
             self._still = found.still
             self._leave_for_now(found, now)
             taken = take_in(beyond, found, self._home, catalog, session.ledger, SECONDS_OF_TAKING)
-            target = session.target
         again = now + SECONDS_BEFORE_ANOTHER_TRY
-        for _, received, export in taken.received:
-            tries = self._handed[export.mark].tries + 1 if export.mark in self._handed else 0
+        for each in taken.received:
+            mark = each.export.mark
+            tries = self._handed[mark].tries + 1 if mark in self._handed else 0
             until = now + max(SECONDS_BEFORE_ANOTHER_TRY, pause(tries).total_seconds())
-            self._handed[export.mark] = Handed(export, target, received, until, tries)
+            self._handed[mark] = Handed(each, until, tries)
         marks = {name: each.mark for name, each in found.ready.items()}
         marks |= {name: each.mark for name, each in found.alone.items()}
         self._later |= {marks[name]: again for name in taken.left}
@@ -136,9 +134,9 @@ class Objects:
         """Note as taken what a run was begun of. What waits for its run is not taken again meanwhile."""
         with open_ledger_alone(self._home, self._environ) as ledger:
             for mark, each in list(self._handed.items()):
-                if is_begun(ledger, each.target, each.received):
-                    if beyond := ObjectInbox.of(inbox, each.target):
-                        beyond.note(each.export)
+                if each.taken.is_begun(ledger):
+                    if beyond := ObjectInbox.of(inbox, each.taken.target):
+                        beyond.note(each.taken.export)
                     del self._handed[mark]
                 elif each.run_key in busy:
                     each.until = max(each.until, time.monotonic() + SECONDS_BEFORE_ANOTHER_TRY)
@@ -153,6 +151,6 @@ class Objects:
 
 
 def _told_of(taken: Taken) -> Beyond:
-    received = {(feed.name, each.batch_id): each.file_name for feed, each, _ in taken.received}
+    received = {(each.feed.name, each.batch.batch_id): each.batch.file_name for each in taken.received}
     said = (f"{shown(name)}: {why}; it is left where it is, and tried again" for name, why in taken.left.items())
     return Beyond(received, tuple(said))

@@ -1,0 +1,77 @@
+"""`import --clock-is-right` while somebody holds the target: it waits for nobody who is dead."""
+
+import json
+import sqlite3
+import threading
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from pipelines.ledger.ledger import Ledger
+from tests.support.setting_clocks import set_clock
+
+HEAD = "payment_id,patient_id,amount,paid_on,claim_id"
+AHEAD = timedelta(days=4)
+BEATS = "UPDATE {} SET heartbeat_at = 'beat ' || hex(randomblob(8))"
+
+
+@pytest.fixture
+def held(request, home, asked, monkeypatch) -> Path:
+    """A ledger that is days ahead of the clock, whose target, or a part of it, a process of another machine holds."""
+    monkeypatch.setattr("pipelines.ledger.lease.SILENCE_SECONDS", 0.4)
+    monkeypatch.setattr("pipelines.importing.clock.SECONDS_BETWEEN_LOOKS", 0.05)
+    set_clock(monkeypatch, AHEAD)
+    (home / "inbox" / "payments-1.csv").write_text(f"{HEAD}\nk1,p1,1.00,2026-03-01,\n")
+    asked("import")
+    set_clock(monkeypatch, timedelta(0))
+    (home / "inbox" / "payments-2.csv").write_text(f"{HEAD}\nk2,p1,2.00,2026-03-01,\n")
+    with closing(sqlite3.connect(home / "ledger.db")) as driver, driver:
+        [[target]] = driver.execute("SELECT target_id FROM target")
+        if request.param == "lease":
+            row = (target, "owner", "elsewhere", "boot/pid", 7, "then", "then")
+            driver.execute(f"INSERT INTO lease VALUES ({', '.join('?' * len(row))})", row)
+        else:
+            names = "target, part, attempts, owner, host, machine, pid, taken_at, heartbeat_at"
+            row = (target, 1, 1, "owner", "elsewhere", "boot/pid", 7, "then", "then")
+            driver.execute(f"INSERT INTO part ({names}) VALUES ({', '.join('?' * len(row))})", row)
+    return home
+
+
+@pytest.mark.alike
+@pytest.mark.usefixtures("held")
+@pytest.mark.parametrize("held", ["lease", "part"], indirect=True)
+def test_one_that_gives_no_sign_of_life_holds_nobody_up(chartferry):
+    """LEDGER-01, CLI-CMD-17: no load could begin either, which would take its place."""
+    assert chartferry("import")[0] == 6
+    code, out, said = chartferry("import", "--clock-is-right")
+    assert code == 0
+    assert "process 7 on elsewhere has this target: waiting up to a minute for a sign of life" in said
+    assert "payments-" in out
+    assert [row["created"] for row in json.loads(chartferry("status", "--json")[1])["batches"]] == [1, 1]
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize("held", ["lease", "part"], indirect=True)
+def test_one_that_gives_a_sign_of_life_is_waited_for_by_the_user(request, held, chartferry):
+    """LEDGER-01"""
+    table, ended = request.node.callspec.params["held"], threading.Event()
+
+    def beat() -> None:
+        with closing(sqlite3.connect(held / "ledger.db")) as driver:
+            while not ended.wait(0.02):
+                with driver:
+                    driver.execute(BEATS.format(table))
+
+    beating = threading.Thread(target=beat)
+    beating.start()
+    try:
+        code, _, said = chartferry("import", "--clock-is-right")
+    finally:
+        ended.set()
+        beating.join()
+    assert (code, "process 7 on elsewhere loads into this target" in said) == (4, True)
+    with closing(Ledger.open(held / "ledger.db")) as ledger:
+        assert ledger.decisions() == []
+    assert chartferry("import", "--clock-is-right")[0] == 0
