@@ -18,7 +18,7 @@ BEATS = "UPDATE {} SET heartbeat_at = 'beat ' || hex(randomblob(8))"
 
 
 @pytest.fixture
-def held(request, home, asked, monkeypatch) -> Path:
+def held(request, home: Path, asked, monkeypatch) -> Path:
     """A ledger that is days ahead of the clock, whose target, or a part of it, a process of another machine holds."""
     monkeypatch.setattr("pipelines.ledger.lease.SILENCE_SECONDS", 0.4)
     monkeypatch.setattr("pipelines.importing.clock.SECONDS_BETWEEN_LOOKS", 0.05)
@@ -29,13 +29,12 @@ def held(request, home, asked, monkeypatch) -> Path:
     (home / "inbox" / "payments-2.csv").write_text(f"{HEAD}\nk2,p1,2.00,2026-03-01,\n")
     with closing(sqlite3.connect(home / "ledger.db")) as driver, driver:
         [[target]] = driver.execute("SELECT target_id FROM target")
-        if request.param == "lease":
-            row = (target, "owner", "elsewhere", "boot/pid", 7, "then", "then")
-            driver.execute(f"INSERT INTO lease VALUES ({', '.join('?' * len(row))})", row)
-        else:
-            names = "target, part, attempts, owner, host, machine, pid, taken_at, heartbeat_at"
-            row = (target, 1, 1, "owner", "elsewhere", "boot/pid", 7, "then", "then")
-            driver.execute(f"INSERT INTO part ({names}) VALUES ({', '.join('?' * len(row))})", row)
+        row = {"target": target, "owner": "owner", "host": "elsewhere", "machine": "boot/pid", "pid": 7}
+        row |= {"taken_at": "then", "heartbeat_at": "then"}
+        if request.param == "part":
+            row |= {"part": 1, "attempts": 1}
+        values = ", ".join("?" * len(row))
+        driver.execute(f"INSERT INTO {request.param} ({', '.join(row)}) VALUES ({values})", [*row.values()])
     return home
 
 
