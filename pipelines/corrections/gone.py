@@ -8,6 +8,7 @@ from pipelines.corrections.moved import is_other, is_unclear
 from pipelines.corrections.records import Piece, Record, count_records, pieces_of
 from pipelines.ledger.states import MADE
 from pipelines.loading.identity import Identity
+from pipelines.runs.target_clock import TargetClock
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 from pipelines.verifying.staging import Filling, workbench
@@ -25,14 +26,14 @@ def lost_updates(session: Session, batch_id: str) -> Iterator[Piece]:
     """Pieces of the tasks that the target last changed before the batch did. Nothing is written to one that is as it
     should be.
     """
-    client = session.connection.client
+    client, clock = session.connection.client, TargetClock.of(session, batch_id)
 
     def is_lost(record: Record) -> bool:
         found = client.read_as_of(record.resource_type, str(record.resource_id))
         return (
             found is not None
             and not is_other(session, record, found[0])
-            and is_older(found[1], record.first_attempt_at)
+            and is_older(found[1], clock.shown_at(record.batch_id, record.first_attempt_at))
         )
 
     with threads(session.pace.at_once, "look") as pool:

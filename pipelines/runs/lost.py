@@ -5,6 +5,7 @@ its folder says more than the ledger. A run without an end is lost too where the
 now, as after a failover: what the run did last may not be there.
 """
 
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from pipelines.home.batch_files import MANIFESTS
 from pipelines.ledger.manifests import is_of, manifest_in, number_of
 from pipelines.ledger.states import CUT_OFF
 from pipelines.ledger.tables import NotPossible
+from pipelines.runs.target_clock import ahead_in
 from pipelines.session.session import Session
 
 LOOK = "look into the chart before a file brings these rows again"
@@ -39,6 +41,18 @@ class LostBatch(NamedTuple):
         """True if it may have records of a feed's source and kind."""
         about = {(each["source"], each["resource"]) for each in self.manifests}
         return bool(self.untold) or (feed.source, feed.resource) in about
+
+    def begun(self, came: str) -> tuple[str, timedelta | None]:
+        """Return since when its runs may have sent rows, and how far the target's clock was ahead, if all noted it.
+
+        came: when the file did, which goes before runs that tell nothing. All are moments as UTC text.
+        """
+        runs = [(str(each["started_at"]), ahead_in(each)) for each in self.manifests]
+        since = min([*(at for at, _ in runs), *([came] if self.untold or not runs else [])])
+        known = [datetime.fromisoformat(at) + by for at, by in runs if by is not None]
+        if self.untold or not runs or len(known) < len(runs):
+            return since, None
+        return since, min(known) - datetime.fromisoformat(since)
 
 
 def lost_batches(session: Session) -> list[LostBatch]:

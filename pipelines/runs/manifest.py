@@ -10,8 +10,9 @@ from pathlib import Path
 
 from fhir_service.interface.registry import RESOURCES
 from pipelines.home.files import write_whole
-from pipelines.ledger.manifests import MANIFEST
+from pipelines.ledger.manifests import MANIFEST, manifest_in
 from pipelines.runs.run import Result, Run
+from pipelines.runs.target_clock import AHEAD, ahead_now
 from pipelines.session.session import Session
 
 QUESTIONNAIRES = "questionnaires.json"
@@ -40,11 +41,18 @@ def write_manifest(session: Session, run: Run, result: Result, ended_at: str | N
         "target": session.target,
         "target_url": session.connection.base_url,
         "started_at": run.started_at,
+        AHEAD: _ahead(session, run),
         "ledger_history": session.ledger.losable_history(),
         "ended_at": ended_at,
         "records_per_second": round(result.count("records") / result.seconds) if result.seconds else None,
     }
     write_whole(run.folder / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
+
+
+def _ahead(session: Session, run: Run) -> int | None:
+    """Return how far the target's clock was ahead as the run began."""
+    begun = manifest_in(run.folder) or {}
+    return begun[AHEAD] if AHEAD in begun else ahead_now(session)
 
 
 def write_questionnaires(folder: Path, versions: Mapping[str, str]) -> None:

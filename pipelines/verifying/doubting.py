@@ -1,6 +1,7 @@
 """Adopt the rows of a lost batch, or put them in doubt."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import duckdb
 
@@ -20,14 +21,17 @@ from pipelines.verifying.carried import Carried, There
 class Doubting:
     """Writes the rows of one lost batch down.
 
-    since: when the first of its lost runs began, as UTC text. later: this batch and those that came after it.
+    since: when the first of its lost runs began, as UTC text. by: how far the target's clock was ahead then; as now
+    where nobody noted it. later: this batch and those that came after it.
     """
 
-    def __init__(self, db: duckdb.DuckDBPyConnection, load: Load, since: str, later: set[str]) -> None:
+    def __init__(
+        self, db: duckdb.DuckDBPyConnection, load: Load, since: str, by: timedelta | None, later: set[str]
+    ) -> None:
         self._load, self._book, self._since, self._later = load, Book(load), since, later
         self._carried = Carried(db, load.source, load.resource)
         self._of = load.of
-        self._ahead = ahead(load.client, load.ledger.clock())
+        self._ahead = ahead(load.client, load.ledger.clock()) if by is None else by // timedelta(microseconds=1)
         changed = load.batch.feed.file.changed
         self._supersedes = changed == "supersede" and load.resource == "QuestionnaireResponse"
         self._first_stays = self._book.step.named and changed in ("reject", "skip")

@@ -22,7 +22,7 @@ def adopt_batch(
     """Write a lost batch down; count its rows as `adopted`, `taken_back`, `in_doubt`. Raises `Unreadable`."""
     session.decide("verify --adopt", [lost.name])
     came = utc_text(session.ledger.of_here(waiting.in_batch.received_at))
-    since = min((str(each["started_at"]) for each in lost.manifests), default=came)
+    since, by = lost.begun(came)
     note_batch(session, waiting.in_batch, waiting.feed)
     note_runs(session, lost)
     run = begin(session, waiting.in_batch, waiting.feed, whole=True, adopting=True)
@@ -37,7 +37,7 @@ def adopt_batch(
     connection = session.connection
     to = (connection.client, connection.capabilities, connection.step(session.target, run.feed.resource))
     load = Load(batch, *to, session.ledger, lease, session.progress)
-    loaded = Doubting(db, load, since, _later_batches(session, run.received)).write_all()
+    loaded = Doubting(db, load, since, by, _later_batches(session, run.received)).write_all()
     end_runs(session, lost)
     end(session, run, validated, loaded)
     counts = loaded.counts

@@ -4,12 +4,14 @@ The target is read, a type at a time, into a table beside the ledger's rows; wha
 """
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import duckdb
 
 from pipelines.reports.changes import read_whole_next
 from pipelines.runs.leasing import lease_of
 from pipelines.runs.lost import lost_batches
+from pipelines.runs.target_clock import TargetClock
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 from pipelines.verifying.differences import Difference
@@ -32,7 +34,9 @@ from pipelines.verifying.verified import Verified
 
 TYPES = ("PaymentNotice", "QuestionnaireResponse", "Task")
 SLACK = "INTERVAL 5 MINUTE"
-"""By how much the target's clock may be behind ours where only times tell an old equal payment from a late double."""
+"""By how much the target's clock may be behind ours, beyond what runs have noted, where only times tell an old equal
+payment from a late double.
+"""
 
 
 def verify_target(
@@ -70,7 +74,7 @@ def verify_target(
                 bodies = stage_contents(db, session, kind, sample_of(db))
                 stage_behind(db, session, kind)
                 stage_found(db, kind)
-                _compare(db, kind, batch_id or "", named, verified)
+                _compare(db, kind, batch_id or "", named, _behind(session, db), verified)
                 if number(db, "SELECT count(*) FROM difference WHERE kind = 'gone'"):
                     read_whole_next(session.home, session.target, kind)
                 with reading(kind):
@@ -149,7 +153,8 @@ QUERIES: dict[str, str] = {
         JOIN sent ON sent.key = content.key AND sent.content_hash = content.content_hash
         WHERE there.system IS NULL AND there.status IS DISTINCT FROM 'entered-in-error'
             AND ($kind = 'PaymentNotice' OR NOT $named)
-            AND ($kind <> 'PaymentNotice' OR there.made::TIMESTAMPTZ >= sent.first_sent_at::TIMESTAMPTZ - {SLACK})
+            AND ($kind <> 'PaymentNotice'
+                OR there.made::TIMESTAMPTZ >= sent.first_sent_at::TIMESTAMPTZ - {SLACK} - to_microseconds($behind))
             AND $batch IN ('', sent.batch_id)
         GROUP BY there.id
         UNION ALL
@@ -209,9 +214,17 @@ def _empty(db: duckdb.DuckDBPyConnection) -> set[str]:
     return {each for each, is_there in zip(needed, found, strict=True) if not is_there}
 
 
-def _compare(db: duckdb.DuckDBPyConnection, kind: str, batch_id: str, named: bool, verified: Verified) -> None:
+def _behind(session: Session, db: duckdb.DuckDBPyConnection) -> int:
+    """Return the microseconds that the target's clock was behind the ledger's at most, where that may matter."""
+    strangers = number(db, f"SELECT count(*) FROM {STRANGERS}")
+    return TargetClock.of(session).most_behind() // timedelta(microseconds=1) if strangers else 0
+
+
+def _compare(
+    db: duckdb.DuckDBPyConnection, kind: str, batch_id: str, named: bool, behind: int, verified: Verified
+) -> None:
     db.execute("CREATE OR REPLACE TABLE difference (kind TEXT, batch_id TEXT, line BIGINT, resource_id TEXT)")
-    given = {"kind": kind, "batch": batch_id, "named": named, "lost": bool(verified.lost)}
+    given = {"kind": kind, "batch": batch_id, "named": named, "behind": behind, "lost": bool(verified.lost)}
     empty = _empty(db)
     for name, query in QUERIES.items():
         if NEEDED.get(name) in empty:

@@ -23,7 +23,7 @@ TABLES = {
     "own": "source",
     "difference": "kind batch_id line resource_id",
 }
-GIVEN = {"kind": "Task", "batch": "", "named": False, "lost": False}
+GIVEN = {"kind": "Task", "batch": "", "named": False, "behind": 0, "lost": False}
 
 
 @pytest.fixture(scope="module")

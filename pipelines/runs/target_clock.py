@@ -1,0 +1,56 @@
+"""The clock of a target at moments of the ledger, as runs noted it when they began: the ledger may have been ahead."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Self
+
+from pipelines.client.comparison import moment
+from pipelines.home.batch_files import MANIFESTS
+from pipelines.ledger.manifests import run_of
+from pipelines.loading.lookup import ahead
+from pipelines.session.session import Session
+
+AHEAD = "target_ahead_us"
+"""The member of a manifest: microseconds that the target's clock was ahead of the ledger's, at least."""
+MOST = 1 << 60
+
+
+def ahead_now(session: Session) -> int | None:
+    """Return the microseconds that the target's clock is ahead of the ledger's, at least; None where it shows none."""
+    return ahead(session.connection.client, session.ledger.clock())
+
+
+def ahead_in(manifest: Mapping[str, Any]) -> timedelta | None:
+    """Return how far the target's clock was ahead as a run began; None if it showed none, or nobody noted it."""
+    said = manifest.get(AHEAD)
+    return timedelta(microseconds=said) if isinstance(said, int) and abs(said) < MOST else None
+
+
+class TargetClock:
+    """What the runs of a home, or a store, have noted of the clock of a target, by batch: when, and how far ahead."""
+
+    def __init__(self, noted: Mapping[str, list[tuple[str, timedelta]]]) -> None:
+        self._noted = {batch: sorted(runs) for batch, runs in noted.items()}
+
+    @classmethod
+    def of(cls, session: Session, batch_id: str | None = None) -> Self:
+        """Read the manifests of a batch, or of all."""
+        batches, noted = session.batches, defaultdict[str, list[tuple[str, timedelta]]](list)
+        batches.bring(names := batches.names() if batch_id is None else [batch_id], MANIFESTS)
+        for run in (run for name in names for run in (batches.path / name).glob("run-*")):
+            said = run_of(run, session.target)
+            if said and (by := ahead_in(said)) is not None:
+                noted[run.parent.name].append((said["started_at"], by))
+        return cls(noted)
+
+    def shown_at(self, batch_id: str, said: str | None) -> datetime | None:
+        """Return what it showed at a moment (UTC text) of a run of a batch; the ledger's time where nobody noted it."""
+        runs, at = self._noted.get(batch_id, []), moment(said)
+        before = bisect_right(runs, (str(said), timedelta.max))
+        return at + runs[before - 1][1] if at and before else at
+
+    def most_behind(self) -> timedelta:
+        """Return how far it was behind the ledger's at most."""
+        return max((-by for runs in self._noted.values() for _, by in runs), default=timedelta(0))
