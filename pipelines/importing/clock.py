@@ -45,7 +45,7 @@ def _trust(ledger: Ledger, home: Path, why: str | None, say: Callable[[str], obj
     ledger.take_up_journal(home)
     gone = _gone(ledger, say)
     targets = [target for (target,) in ledger.read(select(t.target.c.target_id))]
-    last = utc_text(ledger.trust_clock())
+    last = utc_text(ledger.moments.trust())
     with ledger.transaction():
         for holder in _holders(ledger, gone):
             raise NotPossible(_loads(holder))

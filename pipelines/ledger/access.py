@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, CursorResult, Engine, Executab
 from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.ledger import tables as t
-from pipelines.ledger.clock import MOST_BEHIND, LedgerClock
+from pipelines.ledger.clock import LedgerClock, Moments
 from pipelines.ledger.database import address_of, history_of, is_replicated, open_engine, why
 from pipelines.ledger.in_step import BesideFile, First, InDatabase, InStep, Known, last_of, nothing_first
 from pipelines.ledger.journal import Journal, Line
@@ -49,9 +49,6 @@ LOOK_MILLISECONDS = 2_000
 class LedgerAccess:
     """The database of a ledger. Safe to use from several threads and processes; every call is one transaction.
 
-    Times never go back: no transaction has an earlier moment than one that had ended when it began, whatever any clock
-    says.
-
     clock: by which times in it are written; what is compared with them is by it too. of_here: returns what it showed at
     a moment of this machine's clock. stored: where batches are kept beside their home, if they are.
     """
@@ -63,8 +60,7 @@ class LedgerAccess:
         self.engine = engine
         self._in_step = in_step
         self._writing = engine.execution_options(writes=True)
-        self.clock = clock
-        self._is_clock_checked = self._trusts_clock = False
+        self.clock, self.moments = clock, Moments(clock)
         self._placeholder = "?" if engine.dialect.paramstyle == "qmark" else "%s"
         self._numbers: dict[tuple[str, ...], int] = {}
         self._within = threading.local()
@@ -142,59 +138,16 @@ class LedgerAccess:
                 within.connection, within.facts, within.telling = connection, [], False
                 try:
                     known = in_step.catch_up(connection, self) if in_step else NOTHING_KNOWN
-                    within.at, within.last = self._moment_behind(known.at), known.at
+                    within.at, within.last = self.moments.behind(known.at), known.at
                     yield connection
                     if in_step and within.facts:
                         in_step.keep(connection, known.position, within.at, within.facts)
-                        self._trusts_clock = False
+                        self.moments.kept()
                 finally:
                     within.connection = within.at = None
         except BaseException:  # of the commit, too: numbers that it did not keep are not known
             self._numbers.clear()
             raise
-
-    # -- the moments of transactions
-
-    def _moment_behind(self, last: str) -> str:
-        """Return the moment of a transaction. last: that of the one before."""
-        if self._trusts_clock:
-            return utc_text(self.clock())
-        self.go_on_from(last)
-        return max(utc_text(self.clock()), last)
-
-    def go_on_from(self, last: str) -> None:
-        """Let the moments that follow be later than this one."""
-        if last and isinstance(self.clock, LedgerClock):
-            self.clock.not_before(datetime.fromisoformat(last))
-
-    def clock_shows(self) -> datetime:
-        """Return the present, by which people expect files: not that of the ledger, which may be ahead for a while."""
-        return self.clock.shown() if isinstance(self.clock, LedgerClock) else self.clock()
-
-    def trust_clock(self) -> datetime:
-        """Let times go on from what the clock shows, though the ledger has later ones; return the last time before.
-
-        For where these are the wrong ones. What came then counts as later than what comes now.
-        """
-        last = self.clock()
-        if isinstance(self.clock, LedgerClock):
-            self.clock.begin_anew()
-        self._trusts_clock = self._is_clock_checked = True
-        return last
-
-    def _check_clock(self, last: str) -> None:
-        """Raise `LedgerError` for a clock that is too far behind, as a process begins to tell facts. One that is set
-        back later is followed: what was sent has to have its outcome.
-        """
-        if self._is_clock_checked or not isinstance(self.clock, LedgerClock):
-            return
-        shown = utc_text(self.clock.shown())
-        if last and shown < utc_text(datetime.fromisoformat(last) - MOST_BEHIND):
-            raise LedgerError(
-                f"the clock shows {shown}, and the ledger has facts of {last}: set the clock right, or, where the"
-                " ledger's time is the wrong one: chartferry import --clock-is-right. Nothing was sent"
-            )
-        self._is_clock_checked = True
 
     # -- the journal
 
@@ -204,7 +157,7 @@ class LedgerAccess:
             within = self._within
             if within.telling:
                 return act()
-            self._check_clock(within.last)
+            self.moments.check(within.last)
             within.telling = True
             try:
                 done = act()
@@ -250,7 +203,7 @@ class LedgerAccess:
                 return 0
             with self.transaction() as connection:
                 taken = in_step.take_up(connection, self, copies)
-                self._within.at = self._moment_behind(in_step.last_at(connection) or "")
+                self._within.at = self.moments.behind(in_step.last_at(connection) or "")
                 in_step.mend(connection, self)
                 return taken
 
@@ -266,7 +219,7 @@ class LedgerAccess:
         with self.engine.connect() as connection:
             begun, last = self._in_step.is_begun(connection), self._in_step.last_at(connection)
         if last is not None:
-            self.go_on_from(last)
+            self.moments.follow(last)
             return
         try:
             with self.transaction():

@@ -9,11 +9,15 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pipelines.ledger.lease import Clock, utc_text
+from pipelines.ledger.tables import LedgerError
+
 ASKED = "SELECT extract(epoch FROM clock_timestamp())::float8"
 MOST_OFF = timedelta(seconds=1)
 """What an answer may be late by. By less, the time of a process does not jump; this machine may have slept, though."""
 MOST_BEHIND = timedelta(days=1)
 """How far a clock is followed that is behind the ledger. One that is further behind was set wrongly, or had been."""
+LAST_FACT = "the ledger has facts of"
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
@@ -53,12 +57,76 @@ class LedgerClock:
             self._last = moment, at
 
     def begin_anew(self) -> None:
-        """Go on from what is shown, whatever the ledger has."""
+        """Go on from what is shown, whatever was returned before."""
         self._last = self.shown(), time.monotonic()
 
     def of_here(self, moment: datetime) -> datetime:
         """Return what a server's clock showed at a moment of this machine's clock, which is past."""
         return moment if self._asked is None else min(moment + (self.shown() - datetime.now(UTC)), self())
+
+
+class Moments:
+    """The moments of a ledger's transactions: none is earlier than that of one that had ended when it began.
+
+    Moments are UTC text; an empty one is none. Safe to use from several threads.
+    """
+
+    def __init__(self, clock: Clock):
+        """clock: a `LedgerClock`, or another one, which is taken as it is."""
+        self._clock, self._own = clock, clock if isinstance(clock, LedgerClock) else None
+        self._is_checked = self._is_trusted = False
+
+    def behind(self, last: str) -> str:
+        """Return the moment of a transaction. last: that of the one before."""
+        if self._is_trusted:
+            return utc_text(self._clock())
+        self.follow(last)
+        return max(utc_text(self._clock()), last)
+
+    def follow(self, last: str) -> None:
+        """Let the moments that come be later than this one, which the ledger has."""
+        if last and self._own:
+            self._own.not_before(datetime.fromisoformat(last))
+
+    def shown(self) -> datetime:
+        """Return the present, by which people expect files: not that of the ledger, which may be ahead for a while."""
+        return self._own.shown() if self._own else self._clock()
+
+    def check(self, last: str) -> None:
+        """Raise `LedgerError` for a clock that is too far behind, as a process begins to tell facts.
+
+        One that is set back later is followed: what was sent has to have its outcome.
+        """
+        if self._own and last and not self._is_checked:
+            said = far_behind(self._own.shown(), datetime.fromisoformat(last))
+            if said:
+                raise LedgerError(f"{said}. Nothing was sent")
+        self._is_checked = True
+
+    def trust(self) -> datetime:
+        """Let moments go on from what the clock shows, though the ledger has later ones; return the last one before.
+
+        For where these are the wrong ones. What came then counts as later than what comes now.
+        """
+        last = self._clock()
+        if self._own:
+            self._own.begin_anew()
+        self._is_trusted = self._is_checked = True
+        return last
+
+    def kept(self) -> None:
+        """Note that a transaction has its fact: others follow on it."""
+        self._is_trusted = False
+
+
+def far_behind(shown: datetime, last: datetime, what: str = LAST_FACT) -> str | None:
+    """Say what to do about a clock that is too far behind what came last; None where it is not. what: words for that."""
+    if last - shown <= MOST_BEHIND:
+        return None
+    return (
+        f"the clock shows {utc_text(shown)}, and {what} {utc_text(last)}: set the clock right, or, where that time is"
+        " the wrong one: chartferry import --clock-is-right"
+    )
 
 
 def _since(begun: datetime, at: float, now: float) -> datetime:

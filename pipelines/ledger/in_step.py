@@ -14,6 +14,7 @@ import msgspec
 from sqlalchemy import Connection, select, text
 
 from pipelines.ledger import tables as t
+from pipelines.ledger.clock import Moments
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.image import clear, image_of, is_empty
 from pipelines.ledger.journal import Facts, Journal, Line, Position, SegmentMissing, lines_of_copy, write_copy
@@ -57,8 +58,9 @@ class Replayed(Protocol):
     def now(self) -> str:
         """The moment, as UTC text."""
 
-    def go_on_from(self, last: str) -> None:
-        """Let the moments that follow be later than this one."""
+    @property
+    def moments(self) -> Moments:
+        """Of its transactions."""
 
 
 class Known(NamedTuple):
@@ -129,7 +131,7 @@ class BesideFile:
                 f"{self.journal.path} is missing beside {beside}, so that what came last may not be known: restore "
                 "it, or, where it is lost: chartferry verify --adopt. Nothing was sent"
             )
-        ledger.go_on_from(_last_in(connection))
+        ledger.moments.follow(_last_in(connection))
         self._first(connection)
         _mend(ledger)
         return self.journal.begin(known, ledger.now(), list(image_of(connection)))
@@ -168,7 +170,7 @@ class BesideFile:
         journal.cut(position)
         if journal.is_of_today() and not journal.is_lost():
             return position
-        ledger.go_on_from(at or self._at(connection, position))
+        ledger.moments.follow(at or self._at(connection, position))
         _mend(ledger)
         return journal.next_segment(position, ledger.now(), list(image_of(connection)))
 

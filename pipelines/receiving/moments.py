@@ -13,9 +13,9 @@ from pathlib import Path
 from pipelines.home.batch import Received, Unreadable
 from pipelines.home.files import locked
 from pipelines.ledger.access import JOURNAL
-from pipelines.ledger.clock import EARLIEST, MOST_BEHIND
+from pipelines.ledger.clock import EARLIEST, LAST_FACT, far_behind
 from pipelines.ledger.journal import Journal
-from pipelines.ledger.lease import Clock, utc_text
+from pipelines.ledger.lease import Clock
 
 LAST = ".received"
 """An empty file beside the batches, of the time at which the last one came."""
@@ -32,12 +32,8 @@ def moment_of_receipt(home: Path, name: str, clock: Clock | None = None) -> date
     of_facts = datetime.fromisoformat(said) if said else EARLIEST
     with locked(mark) if _may_write(mark) else nullcontext():
         last, now = max(of_facts, _time_of(mark)), clock() if clock else datetime.now(UTC)
-        if last - now > MOST_BEHIND:
-            what = "the ledger has facts of" if last == of_facts else "a file came at"
-            raise Unreadable(
-                f"{name}: not taken in, since the clock shows {utc_text(now)}, and {what} {utc_text(last)}: set the"
-                " clock right, or, where that time is the wrong one: chartferry import --clock-is-right"
-            )
+        if said := far_behind(now, last, LAST_FACT if last == of_facts else "a file came at"):
+            raise Unreadable(f"{name}: not taken in, since {said}")
         now = max(now, last + STEP)
         with suppress(OSError):
             stamp(mark, now)

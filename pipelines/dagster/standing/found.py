@@ -23,4 +23,4 @@ def unexpected_in(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed])
     if not expecting(feeds):
         return {}
     with ledger_of(home, environ) as ledger:
-        return unexpected_now(ledger, feeds, ledger.clock_shows()) if ledger else {}
+        return unexpected_now(ledger, feeds, ledger.moments.shown()) if ledger else {}
