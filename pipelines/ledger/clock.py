@@ -120,7 +120,10 @@ class Moments:
 
 
 def far_behind(shown: datetime, last: datetime, what: str = LAST_FACT) -> str | None:
-    """Say what to do about a clock that is too far behind what came last; None where it is not. what: words for that."""
+    """Say what to do about a clock that is too far behind what came last; None where it is not.
+
+    what: words for what came last.
+    """
     if last - shown <= MOST_BEHIND:
         return None
     return (

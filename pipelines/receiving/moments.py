@@ -28,8 +28,8 @@ def moment_of_receipt(home: Path, name: str, clock: Clock | None = None) -> date
     name: of the file, for the message. clock: in place of this machine's. Raises `Unreadable` where the clock is too
     far behind.
     """
-    mark, said = home / "batches" / LAST, Journal(home / JOURNAL).newest_at()
-    of_facts = datetime.fromisoformat(said) if said else EARLIEST
+    mark, at = home / "batches" / LAST, Journal(home / JOURNAL).newest_at()
+    of_facts = datetime.fromisoformat(at) if at else EARLIEST
     with locked(mark) if _may_write(mark) else nullcontext():
         last, now = max(of_facts, _time_of(mark)), clock() if clock else datetime.now(UTC)
         if said := far_behind(now, last, LAST_FACT if last == of_facts else "a file came at"):
