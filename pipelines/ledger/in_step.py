@@ -32,11 +32,25 @@ NUMBERED = [
     (table.name, column.name) for table in metadata.sorted_tables if (column := table.autoincrement_column) is not None
 ]
 """Tables of a server that number their rows, and the column: what is put in by its number moves no sequence."""
-LAST_IN_TABLES = """
-SELECT max(at) FROM (
-  SELECT max(received_at) AS at FROM batch UNION ALL SELECT max(finished_at) FROM batch
-  UNION ALL SELECT max(started_at) FROM run UNION ALL SELECT max(finished_at) FROM run
-  UNION ALL SELECT max(at) FROM decision UNION ALL SELECT max(published_at) FROM publication) AS moments"""
+MOMENTS = {
+    "target": ("first_seen_at",),
+    "batch": ("received_at", "finished_at"),
+    "run": ("started_at", "finished_at"),
+    "record": ("first_attempt_at", "finished_at"),
+    "version": ("kept_at", "finished_at"),
+    "reject": ("last_seen_at",),
+    "resubmission": ("seen_at",),
+    "sighting": ("noted_at",),
+    "query_mark": ("noted_at",),
+    "decision": ("at",),
+    "publication": ("published_at",),
+}
+"""Tables with the columns of which one has the moment of each transaction that wrote there."""
+LAST_IN_TABLES = "SELECT max(at) FROM ({}) AS moments".format(
+    " UNION ALL ".join(
+        f"SELECT max({each}) AS at FROM {table}" for table, columns in MOMENTS.items() for each in columns
+    )
+)
 """For where no journal says it: an earlier version did not note it, or the journal is gone."""
 JOURNAL = (t.journal.name, t.journal.c.number.name)
 LAST_AT = select(t.journal.c.at).order_by(t.journal.c.number.desc()).limit(1)
@@ -223,6 +237,7 @@ class InDatabase:
             _apply(connection, ledger, _lines_of(self._files(), beyond=0))
             _go_on(connection, NUMBERED)
         else:
+            ledger.moments.follow(_last_in(connection))
             self._first(connection)
             for facts in list(image_of(connection)):
                 self.keep(connection, None, ledger.now(), facts)

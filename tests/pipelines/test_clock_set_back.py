@@ -15,6 +15,7 @@ from pipelines.dagster.unfinished.left import begins_ledger
 from pipelines.feeds.files.catalog import home_catalog
 from pipelines.home.batch import Unreadable
 from pipelines.importing.broken import broken_now
+from pipelines.ledger import clock
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.journal import BLOCK, Journal, Position
 from pipelines.ledger.ledger import Ledger
@@ -246,6 +247,25 @@ def test_what_an_earlier_version_left_or_nobody_has_goes_on_too(tmp_path, monkey
     set_clock(monkeypatch, -timedelta(days=5))
     with closing(Ledger.open(tmp_path / "ledger.db", anew=True)) as ledger, pytest.raises(LedgerError):
         ledger.note_target("three", "http://three")
+
+
+def test_without_its_journal_a_ledger_goes_on_from_whatever_was_written_last(address, monkeypatch):
+    """LEDGER-01: of a load that was killed, for hours nothing but rows."""
+    with closing(Ledger.open(address)) as ledger:
+        ledger.note_target("one", "http://one")
+        set_clock(monkeypatch, timedelta(hours=5))
+        monkeypatch.setattr(clock, "ASKED", clock.ASKED.replace("()", "() + interval '5 hours'", 1))
+        ledger.engine.dispose()
+        ledger.note_mark("one", "payments", "hash", "payments-1", "number", "7")
+        [(ahead,)] = ledger.rows("SELECT noted_at FROM query_mark", ())
+        with ledger.transaction() as connection:
+            connection.exec_driver_sql("DELETE FROM journal")
+    monkeypatch.undo()
+    if isinstance(address, Path):
+        address.with_name(JOURNAL).unlink()
+    with closing(Ledger.open(address, anew=True)) as ledger:
+        ledger.note_target("two", "http://two")
+        assert ledger.rows("SELECT first_seen_at FROM target WHERE target_id = 'two'", ())[0][0] >= ahead
 
 
 def test_a_damaged_moment_is_told_of(tmp_path):
