@@ -110,9 +110,18 @@ class Verdicts:
     def _was_changed_since(self, row: Row, record: KnownRecord) -> bool:
         if not self._came_before:
             return False
+        if self._had_record(row):
+            return True
         seen_at = self._first_seen(self.batch.batch_id, row.line, row.key)
         last = self._first_seen(record.batch_id, record.line, row.key) or EVER
         return seen_at is not None and seen_at < min(last, record.first_attempt_at or "")
+
+    def _had_record(self, row: Row) -> bool:
+        """True if the record was this very row's, and another has changed it since: no time is needed to tell that."""
+        former = t.former.c
+        here = (former.batch_id.in_(self._same_file(self.batch.batch_id)), former.line == row.line)
+        query = select(former.version).where(t.of_stream(former, self._of), former.key == row.key, *here)
+        return self._ledger.value(query.limit(1)) is not None
 
     def _first_seen(self, batch_id: str, line: int, key: str) -> str | None:
         """Return when a row of a batch's file had its first outcome, where its record was, or is, from another line."""

@@ -1,4 +1,4 @@
-"""`import --clock-is-right` while somebody holds the target: it waits for nobody who is dead."""
+"""`import --clock-is-right`: it waits for nobody who is dead, and what came while the clock was ahead came before."""
 
 import json
 import sqlite3
@@ -11,6 +11,7 @@ import pytest
 
 from pipelines.ledger.ledger import Ledger
 from tests.support.setting_clocks import set_clock
+from tests.support.updated_tasks import TASKS, feed_of_tasks
 
 HEAD = "payment_id,patient_id,amount,paid_on,claim_id"
 AHEAD = timedelta(days=4)
@@ -74,3 +75,21 @@ def test_one_that_gives_a_sign_of_life_is_waited_for_by_the_user(request, held, 
     with closing(Ledger.open(held / "ledger.db")) as ledger:
         assert ledger.decisions() == []
     assert chartferry("import", "--clock-is-right")[0] == 0
+
+
+def test_an_older_file_that_comes_again_takes_nothing_back(home, target, asked, monkeypatch):
+    """LEDGER-08: it was loaded while the clock was ahead, and what changed it came after that, at an earlier time."""
+    feed_of_tasks(home)
+
+    def put(name: str, said: str) -> None:
+        (home / "inbox" / name).write_text(f"{TASKS}\nt1,p1,{said},requested,dr1\n")
+
+    set_clock(monkeypatch, AHEAD)
+    put("tasks-1.csv", "old")
+    asked("import")
+    set_clock(monkeypatch, timedelta(0))
+    put("tasks-2.csv", "new")
+    asked("import", "--clock-is-right")
+    put("tasks-1.csv", "old")
+    assert asked("import")["totals"]["skipped"] == 1
+    assert [task["description"] for task in target.of("Task")] == ["new"]

@@ -13,9 +13,9 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.receiving.stage import receive
 from pipelines.session.opening import open_session
 from tests.support.setting_clocks import set_clock
+from tests.support.updated_tasks import TASKS, feed_of_tasks
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id"
-TASKS = "task_id,patient_id,description,status,requester_id"
 OLD, NEW = "t1,p1,old,requested,dr1", "t1,p1,new,requested,dr1"
 DAYS = 4 * 24 * 60
 """Minutes."""
@@ -37,13 +37,6 @@ def take(monkeypatch) -> Take:
             return receive(path, feed, home, batches=session.batches).received_at
 
     return take
-
-
-def feed_of_tasks(home: Path) -> None:
-    (home / "feeds").mkdir(exist_ok=True)
-    columns = "".join(f'{column} = "{column}"\n' for column in TASKS.split(","))
-    terms = 'kind = "tasks"\nsource = "default"\nfiles = ["tasks*"]\nchanged = "update"\n[columns]\n'
-    (home / "feeds" / "tasks.toml").write_text(terms + columns)
 
 
 @pytest.fixture

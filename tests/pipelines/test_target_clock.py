@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.ledgers import lose_ledger
 from tests.support.setting_clocks import set_clock
+from tests.support.updated_tasks import TASKS, feed_of_tasks
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id"
-TASKS = "task_id,patient_id,description,status,requester_id"
 AHEAD = timedelta(hours=10)
 
 
@@ -75,10 +75,7 @@ def test_a_double_that_came_late_is_told_of(target, imported, asked):
 
 def test_what_the_chart_has_changed_since_is_no_lost_update(home, target, imported, asked, chartferry):
     """CLI-CMD-17, CLI-CMD-18: and nothing of it is overwritten."""
-    (home / "feeds").mkdir()
-    columns = "".join(f'{column} = "{column}"\n' for column in TASKS.split(","))
-    terms = 'kind = "tasks"\nsource = "default"\nfiles = ["tasks*"]\nchanged = "update"\n[columns]\n'
-    (home / "feeds" / "tasks.toml").write_text(terms + columns)
+    feed_of_tasks(home)
     imported(AHEAD, "tasks-1.csv", TASKS, "t1,p1,old,requested,dr1")
     batch = imported(timedelta(0), "tasks-2.csv", TASKS, "t1,p1,new,requested,dr1")
     [task] = target.of("Task")
