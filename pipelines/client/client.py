@@ -184,7 +184,7 @@ class FhirClient:
             return unusable(AGAIN)
         self.patience.wait(self.patience.first)
         try:
-            self.get(f"/{resource_type}?_count=1")
+            resources_of(self.get(f"/{resource_type}?_count=1"), resource_type)
         except NoResult as error:
             return unusable(f"it answers no search ({error})")
         return None
@@ -259,15 +259,14 @@ class FhirClient:
             first = self.get(f"/{resource_type}?{urlencode(usual)}")
         yield from followed(self.get, first, resource_type, self.profile.offset, at_once)
 
-    def named(self, resource_type: str, system: str, values: Sequence[str]) -> list[dict[str, Any]]:
-        """Return what one search for these identifiers of a system gives, which may be what was not asked for.
+    def named(self, resource_type: str, system: str, values: Sequence[str]) -> Iterator[Page]:
+        """Yield the pages of one search for these identifiers of a system, which may hold what was not asked for.
 
         Raises as `pages` does. values: few enough for an address.
         """
         asked = ",".join(search_token(system, value) for value in values)
         first = self.get(f"/{resource_type}?_count={PAGE}&identifier={asked}")
-        pages = followed(self.get, first, resource_type, self.profile.offset)
-        return [body for page in pages for body in resources_of(page, resource_type)]
+        yield from followed(self.get, first, resource_type, self.profile.offset)
 
     def finds_nobody(self, resource_type: str) -> bool:
         """True if a search by an identifier that no record has finds nothing, as it should. Raises as `get` does."""

@@ -276,7 +276,12 @@ def http_date(value: str) -> datetime | None:
 
 
 def resources_of(bundle: dict[str, Any], resource_type: str) -> list[dict[str, Any]]:
-    """Return the resources of a search page, without outcomes and included other types. Raises `Unknown`."""
+    """Return the resources of a search page, without outcomes and included other types. Raises `Unknown`.
+
+    A gateway's words with status 200, or a page that tells of a failure in place of resources, is none without them.
+    """
+    if bundle.get("resourceType") != "Bundle":
+        raise Unknown("a search is answered with no Bundle")
     entries = bundle.get("entry") or []
     found = [entry.get("resource") if isinstance(entry, dict) else None for entry in entries]
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in found):
@@ -284,6 +289,8 @@ def resources_of(bundle: dict[str, Any], resource_type: str) -> list[dict[str, A
     resources = [each for each in found if each and each.get("resourceType") == resource_type]
     if not all(isinstance(each.get("id"), str) for each in resources):
         raise Unknown("a resource of a page has no id")
+    if not resources and any(issue["severity"] in ("error", "fatal") for each in found for issue in all_issues(each)):
+        raise Unknown("a page tells of an error, and holds nothing else")
     return resources
 
 

@@ -153,11 +153,15 @@ def _of_search(
 def _named(client: FhirClient, identity: Identity, values: Sequence[str]) -> list[Body]:
     """Return what a search for these values shows, or where that is refused one for each of them. Raises as it does."""
     try:
-        return client.named(identity.resource_type, identity.system, values)
+        return _all_named(client, identity, values)
     except Refused:
         if len(values) == 1:
             raise
-    return [body for value in values for body in client.named(identity.resource_type, identity.system, [value])]
+    return [body for value in values for body in _all_named(client, identity, [value])]
+
+
+def _all_named(client: FhirClient, identity: Identity, values: Sequence[str]) -> list[Body]:
+    return list(whole(client.named(identity.resource_type, identity.system, values), identity.resource_type))
 
 
 def _of_row(identity: Identity, row: Row, there: Sequence[Body]) -> Finding:

@@ -10,6 +10,7 @@ from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import patient_of
 from pipelines.client.identifiers import identifier_value, values_of
+from pipelines.client.whole import whole
 from pipelines.loading.answered import outcome_of
 from pipelines.loading.identity import Identity
 
@@ -91,7 +92,7 @@ def places(client: FhirClient, identity: Identity, values: Sequence[str]) -> dic
     """Ids at the target by identifiers, each once, however often it is shown. Raises as `FhirClient.get` does."""
     found: dict[str, dict[str, None]] = {value: {} for value in values}
     for some in (values[at : at + VALUES_A_SEARCH] for at in range(0, len(values), VALUES_A_SEARCH)):
-        for body in client.named(identity.resource_type, identity.system, some):
+        for body in whole(client.named(identity.resource_type, identity.system, some), identity.resource_type):
             for value in values_of(identity.system, body):
                 found.get(str(value), {})[str(body["id"])] = None
     return {value: [*ids] for value, ids in found.items()}

@@ -14,6 +14,7 @@ from pipelines.client.client import FhirClient
 from pipelines.client.identifiers import search_token, values_in_use, values_of
 from pipelines.client.replies import NoResult, NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.client.threads import threads
+from pipelines.client.whole import whole
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.texts import composed, folded, has_unseen
@@ -70,20 +71,23 @@ class People:
     def _search(self, walk: Crosswalk, values: Sequence[str]) -> dict[str, Entry]:
         """By value, the person who has it, or a fault; one by one where the target refuses to look for many."""
         try:
-            bodies = self._client.named(str(walk.type), walk.system, values)
+            bodies = self._named(walk, values)
         except (Refused, Unknown) as error:
             if not _is_refused(error):
                 raise _unsearched(walk, error) from None
             if len(values) > 1:
                 return {value: entry for each in values for value, entry in self._search(walk, [each]).items()}
             try:
-                self._client.named(str(walk.type), walk.system, [USUAL_VALUE])
+                self._named(walk, [USUAL_VALUE])
             except NoResult:
                 raise _unsearched(walk, error) from None
             return {values[0]: REFUSED_VALUE}
         except (NotSent, NotDone) as error:
             raise _unsearched(walk, error) from None
         return _by_value(walk, values, bodies)
+
+    def _named(self, walk: Crosswalk, values: Sequence[str]) -> list[dict[str, Any]]:
+        return list(whole(self._client.named(str(walk.type), walk.system, values), str(walk.type)))
 
 
 def _can_be_asked(value: str) -> bool:

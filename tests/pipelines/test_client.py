@@ -415,7 +415,8 @@ def test_a_search_whose_pages_hold_fewer_than_the_target_counts_is_not_all(clien
 def test_a_page_that_comes_twice_gives_each_resource_once():
     """LEDGER-04: what is made meanwhile moves the pages, and may be in none of them."""
     pages = [[1, 2], [2, 3], [4]]
-    some = [{"total": 3 + (at > 0), "entry": [_task(number) for number in numbers]} for at, numbers in enumerate(pages)]
+    entries = [[_task(number) for number in numbers] for numbers in pages]
+    some = [{"resourceType": "Bundle", "total": 3 + (at > 0), "entry": each} for at, each in enumerate(entries)]
     assert [body["id"] for body in whole(some, "Task")] == ["t1", "t2", "t3", "t4"]
 
 

@@ -96,16 +96,40 @@ def test_an_entry_of_a_batch_is_refused_without_an_outcome_too():
     assert [reply.kind for reply in replies] == ["refused", "refused", "unknown", "unknown"]
 
 
+def page(*entries):
+    return {"resourceType": "Bundle", "type": "searchset", "entry": [*entries]}
+
+
 def test_a_page_gives_what_was_searched_for_and_no_outcomes():
     found, said = {"resourceType": "Task", "id": "1"}, {"resourceType": "OperationOutcome"}
-    assert resources_of({"entry": [{"resource": found}, {"resource": said}]}, "Task") == [found]
-    assert resources_of({}, "Task") == resources_of({"entry": None}, "Task") == []
+    assert resources_of(page({"resource": found}, {"resource": said}), "Task") == [found]
+    assert resources_of({"resourceType": "Bundle"}, "Task") == resources_of(page() | {"entry": None}, "Task") == []
 
 
 @pytest.mark.parametrize("entry", [{}, {"resource": None}, None, "x", {"resource": {"resourceType": "Task"}}])
 def test_a_page_of_odd_entries_is_unknown(entry):
     with pytest.raises(Unknown):
-        resources_of({"entry": [entry]}, "Task")
+        resources_of(page(entry), "Task")
+
+
+def told(*severities):
+    return {"resource": {"resourceType": "OperationOutcome", "issue": [{"severity": each} for each in severities]}}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{}, {"entry": []}, {"message": "maintenance"}, told("error")["resource"], page(told("warning", "fatal"))],
+)
+def test_what_is_no_page_or_tells_of_a_failure_alone_does_not_say_that_nothing_is_there(answer):
+    """TARGET-03"""
+    with pytest.raises(Unknown):
+        resources_of(answer, "Task")
+
+
+def test_a_page_that_warns_or_has_resources_beside_an_error_is_read():
+    found = {"resourceType": "Task", "id": "1"}
+    assert resources_of(page(told("warning", "information")), "Task") == []
+    assert resources_of(page({"resource": found}, told("error")), "Task") == [found]
 
 
 @pytest.mark.parametrize("total", ["3", 3.5, True])

@@ -48,7 +48,7 @@ class FakeTarget:
     creates. does_not: what of that it does not do: `transaction` is answered 501, a condition ignored, so is an
     `identifier` that is searched for, and by the `system` of one alone nothing is found. fails: bodies on which it
     answers 500. found_after: how often a search does not find yet what was stored. not_indexed: ids that no search
-    shows.
+    shows. instead: what it answers to every search, in place of a page.
 
     drops: elements of resources that it takes and does not keep. renames: whether a PUT creates under another id.
     counts: whether searches have a total. links: what stands before the path in a `next` link. most_a_page: resources
@@ -88,6 +88,7 @@ class FakeTarget:
         self.seconds, self.seconds_a_row, self.late, self.late_is_done = 0.0, 0.0, list[int](), True
         self.made: dict[str, datetime] = {}
         self.not_indexed = set[str]()
+        self.instead: Any = None
         self.changed_at: dict[str, datetime] = {}
         self.searches: list[dict[str, list[str]]] = []
         self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -203,6 +204,8 @@ class Handler(Faulty):
             return self.answer(200, body, tag) if body else self.answer(404, outcome("not-found"))
         query = parse_qs(path.query)
         target.searches.append({"type": [kind], **query})
+        if target.instead is not None:
+            return self.answer(200, target.instead)
         if target.refused_parameters & set(query):
             return self.answer(400, outcome("invalid"))
         entries = target.found(kind, query)
