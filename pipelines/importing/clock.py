@@ -31,9 +31,9 @@ def trust_clock(home: Path, environ: Mapping[str, str], why: str | None, say: Ca
             _trust(ledger, home, why, say)
             known = {row["batch_id"] for row in ledger.batches()}
         # Those at a store are dated by the ledger's clock.
-        waiting = [] if ledger and ledger.stored else Batches(home / "batches").without(known)
+        files = [] if ledger and ledger.stored else Batches(home / "batches").without(())
         try:
-            begin_anew(home, waiting)
+            begin_anew(home, files, known)
         except OSError as error:
             raise NotPossible(
                 f"{home / 'batches'}: {error.strerror}: this user has to be able to write there, and own the files that"
@@ -51,6 +51,7 @@ def _trust(ledger: Ledger, home: Path, why: str | None, say: Callable[[str], obj
             raise NotPossible(_loads(holder))
         for each in targets or [None]:
             ledger.note_decisions(each, user_name(), CLOCK_IS_RIGHT, [last], why)
+        ledger.date_batches_back(ledger.now())
 
 
 def _gone(ledger: Ledger, say: Callable[[str], object]) -> set[Holder]:

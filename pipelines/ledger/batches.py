@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -12,6 +13,7 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.columns import LARGEST
 from pipelines.ledger.inserting import insert_new, is_inserted, keep_others_out
+from pipelines.ledger.lease import utc_text
 from pipelines.ledger.rows import SoFar
 from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.tables import LedgerError, NotPossible
@@ -195,6 +197,20 @@ class BatchLedger(LedgerAccess):
             before = counts.get(outcome, (0, 0))
             counts[outcome] = (before[0] + rows, before[1] + int(cents))
         return counts
+
+    @verb
+    def date_batches_back(self, moment: str) -> None:
+        """Let batches that are dated later than a moment have come just before it, in their order: a clock was ahead.
+
+        moment: as UTC text.
+        """
+        batch = t.batch.c
+        ahead = select(batch.batch_no).where(batch.received_at > moment)
+        found = self.read(ahead.order_by(batch.received_at, batch.target, batch.batch_id))
+        until = datetime.fromisoformat(moment)
+        for number, (batch_no,) in enumerate(reversed(found), 1):
+            at = utc_text(until - timedelta(microseconds=number))
+            self.execute(update(t.batch).where(batch.batch_no == batch_no).values(received_at=at))
 
     @verb
     def note_publication(self, **values: Any) -> None:

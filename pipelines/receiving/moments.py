@@ -5,7 +5,7 @@ keep their batches at a store have the clock of the ledger in common.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -40,17 +40,19 @@ def moment_of_receipt(home: Path, name: str, clock: Clock | None = None) -> date
     return now
 
 
-def begin_anew(home: Path, waiting: Iterable[Received]) -> None:
+def begin_anew(home: Path, files: Iterable[Received], known: Collection[str]) -> None:
     """Forget when the last file came, where a person says that the time was a wrong one. Raises `OSError`.
 
-    waiting: files of which no run was begun, oldest first. Those that are dated ahead came before now.
+    files: of the home's batches, oldest first. Those that are dated ahead came before now. known: batches that the
+    ledger has, whose copies keep their times: one is later than a run that did not load it, where it came again.
     """
     (home / "batches" / LAST).unlink(missing_ok=True)
-    for each in waiting:
+    for each in files:
         if each.received_at > datetime.now(UTC):
             moment = moment_of_receipt(home, each.file_name)
-            for file in (each.path_in_batch, each.path_in_batch.parent.parent / "sha256"):
-                stamp(file, moment)
+            stamp(each.path_in_batch.parent.parent / "sha256", moment)
+            if each.batch_id not in known:
+                stamp(each.path_in_batch, moment)
 
 
 def stamp(file: Path, moment: datetime) -> None:

@@ -3,13 +3,17 @@
 import json
 import sqlite3
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
+import duckdb
 import pytest
 
+from pipelines.ledger import clock
 from pipelines.ledger.ledger import Ledger
+from tests.support.publishing import publish_last_target, publish_only
 from tests.support.setting_clocks import set_clock
 from tests.support.updated_tasks import TASKS, feed_of_tasks
 
@@ -93,3 +97,37 @@ def test_an_older_file_that_comes_again_takes_nothing_back(home, target, asked, 
     put("tasks-1.csv", "old")
     assert asked("import")["totals"]["skipped"] == 1
     assert [task["description"] for task in target.of("Task")] == ["new"]
+
+
+@pytest.fixture(params=["in a file", "on a server"])
+def place(request, home) -> Iterator[Path | str]:
+    """Where the ledger of the home is to be."""
+    if request.param == "in a file":
+        yield home / "ledger.db"
+        return
+    model = request.getfixturevalue("ledger_on_server")
+    with request.getfixturevalue("postgres").database(like=model) as url, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CHARTFERRY_LEDGER", url)
+        yield url
+
+
+@pytest.mark.alike
+def test_a_correction_closes_what_came_while_the_clock_was_ahead(place, home, asked):
+    """LEDGER-08, REJECT-04: else the wrong amount is told of as refused, and what was received differs by it."""
+    with pytest.MonkeyPatch.context() as patch:
+        set_clock(patch, AHEAD)
+        patch.setattr(clock, "ASKED", clock.ASKED.replace("()", "() + interval '4 days'", 1))
+        for number, amount in enumerate(("-5.00", "-6.00"), 1):
+            (home / "inbox" / f"payments-{number}.csv").write_text(f"{HEAD}\nk1,p1,{amount},2026-03-01,\n")
+            asked("import")
+    (home / "inbox" / "payments-3.csv").write_text(f"{HEAD}\nk1,p1,5.00,2026-03-01,\n")
+    assert asked("import", "--clock-is-right")["totals"]["created"] == 1
+    with closing(Ledger.open(place)) as ledger, pytest.MonkeyPatch.context() as patch:
+        assert [row["file_name"] for row in ledger.batches()] == [f"payments-{number}.csv" for number in (1, 2, 3)]
+        publish_only(patch, "payment_reconciliation", "reject", "payment")
+        publish_last_target(home, ledger)
+    with duckdb.connect(str(home / "published/reports.duckdb"), read_only=True) as tables:
+        assert tables.sql("SELECT DISTINCT state FROM reject").fetchall() == [("closed",)]
+        assert tables.sql("SELECT source_key, fate FROM payment").fetchall() == [("k1", "created")]
+        told = tables.sql("SELECT received::VARCHAR, created::VARCHAR FROM payment_reconciliation").fetchall()
+        assert told == [("5.00", "5.00")]
