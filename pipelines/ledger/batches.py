@@ -1,10 +1,10 @@
 """The ledger's targets, batches and runs, what was published, and what people decided."""
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Row, ScalarSelect, Select, Table, and_, bindparam, case, func, select, update
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
@@ -19,6 +19,7 @@ from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.tables import LedgerError, NotPossible
 from pipelines.ledger.verbs import verb
 
+R = TypeVar("R")
 SHOWN = [column for column in t.batch.columns if column.name != "batch_no"]
 """The columns of a batch, without the number that is the ledger's own."""
 BATCHES = select(*SHOWN).order_by(t.batch.c.received_at, t.batch.c.batch_id)
@@ -207,10 +208,16 @@ class BatchLedger(LedgerAccess):
         batch = t.batch.c
         ahead = select(batch.batch_no).where(batch.received_at > moment)
         found = self.read(ahead.order_by(batch.received_at, batch.target, batch.batch_id))
-        until = datetime.fromisoformat(moment)
-        for number, (batch_no,) in enumerate(reversed(found), 1):
-            at = utc_text(until - timedelta(microseconds=number))
+        for at, (batch_no,) in _before(moment, found):
             self.execute(update(t.batch).where(batch.batch_no == batch_no).values(received_at=at))
+
+    @verb
+    def date_publications_back(self, moment: str) -> None:
+        """Let publications that are dated later than a moment (UTC text) have been just before it, in their order."""
+        dated = t.publication.c.published_at
+        found = self.read(select(dated).where(dated > moment).order_by(dated))
+        for at, (ahead,) in _before(moment, found):
+            self.execute(update(t.publication).where(dated == ahead).values(published_at=at))
 
     @verb
     def note_publication(self, **values: Any) -> None:
@@ -290,6 +297,12 @@ def _by_state(lines: ReadOnlyColumnCollection[str, Any]) -> Select[Any]:
 
 
 OF_RECORDS, OF_OTHER_LINES = _outcomes_of_records(), _outcomes_of_other_lines()
+
+
+def _before(moment: str, rows: Sequence[R]) -> Iterator[tuple[str, R]]:
+    """Yield rows, the last first, with moments just before another one: a microsecond apart."""
+    for number, row in enumerate(reversed(rows), 1):
+        yield utc_text(datetime.fromisoformat(moment) - timedelta(microseconds=number)), row
 
 
 def _held(counts: Mapping[str, int | None]) -> dict[str, int]:

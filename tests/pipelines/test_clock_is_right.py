@@ -120,14 +120,21 @@ def test_a_correction_closes_what_came_while_the_clock_was_ahead(place, home, as
         for number, amount in enumerate(("-5.00", "-6.00"), 1):
             (home / "inbox" / f"payments-{number}.csv").write_text(f"{HEAD}\nk1,p1,{amount},2026-03-01,\n")
             asked("import")
+        publish_at(place, home)
     (home / "inbox" / "payments-3.csv").write_text(f"{HEAD}\nk1,p1,5.00,2026-03-01,\n")
     assert asked("import", "--clock-is-right")["totals"]["created"] == 1
-    with closing(Ledger.open(place)) as ledger, pytest.MonkeyPatch.context() as patch:
+    with closing(Ledger.open(place)) as ledger:
         assert [row["file_name"] for row in ledger.batches()] == [f"payments-{number}.csv" for number in (1, 2, 3)]
-        publish_only(patch, "payment_reconciliation", "reject", "payment")
-        publish_last_target(home, ledger)
+    publish_at(place, home)
     with duckdb.connect(str(home / "published/reports.duckdb"), read_only=True) as tables:
         assert tables.sql("SELECT DISTINCT state FROM reject").fetchall() == [("closed",)]
         assert tables.sql("SELECT source_key, fate FROM payment").fetchall() == [("k1", "created")]
         told = tables.sql("SELECT received::VARCHAR, created::VARCHAR FROM payment_reconciliation").fetchall()
         assert told == [("5.00", "5.00")]
+        assert tables.sql("SELECT batches FROM publication ORDER BY published_at").fetchall() == [(2,), (3,)]
+
+
+def publish_at(place: Path | str, home: Path) -> None:
+    with closing(Ledger.open(place)) as ledger, pytest.MonkeyPatch.context() as patch:
+        publish_only(patch, "payment_reconciliation", "reject", "payment", "publication")
+        publish_last_target(home, ledger)
