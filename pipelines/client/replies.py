@@ -26,8 +26,8 @@ NOT_DONE_WORDS = {
 }
 Statuses = tuple[int, ...]
 REFUSED = (400, 404, 405, 412, 422)
-FAILED = (409, 500)
-"""With an OperationOutcome, the end of a request that met a fault or another request."""
+CONFLICT, FAULT = 409, 500
+"""With an OperationOutcome, the end of a request that met another request, or a fault."""
 NOT_OFFERED = (404, 405, 501)
 LATE = (408, 504)
 """Of a gateway that has waited for the target, or of a target that has waited for the request."""
@@ -65,7 +65,14 @@ class Unknown(NoResult):
 
 
 class Failed(Unknown):
-    """The target itself said that it failed, so that nothing of the request is under way any more."""
+    """The target itself said that it failed, so that nothing of the request is under way any more.
+
+    It may have stored what it was given before it failed, but for a transaction, which is stored whole or not at all.
+    """
+
+
+class Conflict(Failed):
+    """The request met another one, and gave way to it: nothing of it was stored."""
 
 
 class Late(Unknown):
@@ -184,8 +191,8 @@ def settled(reply: Reply) -> Reply:
 
 def _unclear(reply: Reply) -> Unknown:
     """The exception of an answer after which it is not known whether the write was done."""
-    if reply.status in FAILED and reply.outcome is not None:
-        return Failed(f"HTTP {reply.status}")
+    if reply.status in (CONFLICT, FAULT) and reply.outcome is not None:
+        return (Conflict if reply.status == CONFLICT else Failed)(f"HTTP {reply.status}")
     if reply.status in LATE:
         return Late(f"HTTP {reply.status}")
     return (NotOffered if reply.status in NOT_OFFERED else Unknown)(f"HTTP {reply.status}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Attempts
-from pipelines.client.replies import Failed, NotDone, NotSent, Refused, Reply, Unknown, unusable
+from pipelines.client.replies import Conflict, NotDone, NotSent, Refused, Reply, Unknown, unusable
 from pipelines.client.steps import BARE, Step
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.answered import TOO_LARGE, Posted, Result, existing, made, read_back, refused
@@ -54,7 +54,7 @@ def post(
         except Refused as error:
             return Posted(refused(error.reply))
         except Unknown as error:
-            safe = condition is not None and (step.repeats or isinstance(error, Failed))
+            safe = condition is not None and (step.repeats or isinstance(error, Conflict))
             if not safe or attempts.number >= UNKNOWN_TRIES:
                 return Posted(Result("in_doubt"))
             problem, asked, final, unsure = f"no clear answer ({error})", None, False, True

@@ -11,6 +11,7 @@ from pipelines.client.client import FhirClient
 from pipelines.client.pace import Attempts
 from pipelines.client.replies import (
     NOT_OFFERED,
+    Conflict,
     Failed,
     Late,
     NotDone,
@@ -174,7 +175,7 @@ class _Sending:
             late = isinstance(error, Late) and len(places) > 1 and seconds >= IN_TIME
             if late:
                 self._way.sizes.found_slow(self._size(places), seconds)
-            if not (self._way.step.repeats or isinstance(error, Failed)):
+            if not (self._way.step.repeats or isinstance(error, Conflict)):
                 return self._doubt(places, late)
             return Left(places, NO_ANSWER.format(error), unclear=True, late=late)
 
