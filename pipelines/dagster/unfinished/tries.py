@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -37,6 +37,8 @@ def due(
         known = before.get(each.batch_id)
         if known is None or known.progress != each.progress:
             known = Try(each.progress, 0, each.since + pause(0, first))
+        # Of a time that was ahead, no try is due for longer than its pause.
+        known = replace(known, due=min(known.due, now + pause(known.tries, first)))
         if known.tries < TRIES and known.due <= now:
             asked.append(each)
             known = Try(each.progress, known.tries + 1, now + pause(known.tries + 1, first))
