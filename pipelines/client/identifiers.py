@@ -7,6 +7,8 @@ from urllib.parse import quote
 
 NOBODY = "urn:chartferry:nobody|nothing"
 """An identifier that no record has, as a search names it."""
+IMPORTERS = "urn:chartferry:"
+"""The beginning of the systems of identifiers that importers give."""
 NUMBERED = re.compile(r"(?s)(.+)~([1-9][0-9]{0,8})")
 SPECIAL = re.compile(r"([\\,|$])")
 LOOKS_NUMBERED = re.compile(r"~[0-9]+\Z")
@@ -39,6 +41,15 @@ def values_of(system: str, body: Mapping[str, Any]) -> list[Any]:
     return [each.get("value") for each in _of_system(system, body)]
 
 
+def has_names_of(sent: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
+    """True if a resource has all identifiers by which importers name what was sent."""
+    return all(each.get("value") in values_of(str(each["system"]), body) for each in _of_importers(sent))
+
+
+def _of_importers(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [each for each in _identifiers(body) if str(each.get("system")).startswith(IMPORTERS)]
+
+
 def values_in_use(system: str, body: Mapping[str, Any], today: str) -> list[Any]:
     """The values of those that are neither `old` nor ended before a date (`YYYY-MM-DD`)."""
     shown = _of_system(system, body)
@@ -46,9 +57,12 @@ def values_in_use(system: str, body: Mapping[str, Any], today: str) -> list[Any]
 
 
 def _of_system(system: str, body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [each for each in _identifiers(body) if each.get("system") == system]
+
+
+def _identifiers(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     there = body.get("identifier")
-    shown = there if isinstance(there, list) else [there]
-    return [each for each in shown if isinstance(each, dict) and each.get("system") == system]
+    return [each for each in (there if isinstance(there, list) else [there]) if isinstance(each, dict)]
 
 
 def _has_ended(identifier: Mapping[str, Any], today: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from pipelines.client.client import PAGE, FhirClient
 from pipelines.client.comparison import same_content, taken_back
+from pipelines.client.identifiers import has_names_of
 from pipelines.client.replies import NoResult, Reply
 
 Bodies = dict[str, dict[str, Any] | None]
@@ -20,6 +21,7 @@ def outcome_of(code: str, text: str, expression: str | None = None) -> dict[str,
 
 
 KEY_TAKEN = outcome_of("KEY-TAKEN", "the target has another resource under this key")
+NOT_ITS_OWN = outcome_of("KEY-TAKEN", "the target answered with a resource that does not have this key")
 SEVERAL_THERE = outcome_of("KEY-TAKEN", "the target has several resources under this key")
 
 
@@ -54,13 +56,16 @@ def existing(kind: str, sent: str, reply: Reply, bodies: Bodies, unsure: bool) -
 def compared(
     kind: str, sent: str, body: dict[str, Any] | None, resource_id: str, status: int | None, unsure: bool
 ) -> Result:
-    """The result of a row whose identifier a resource has; None for a body that is not there any more.
+    """The result of a row whose identifier a resource has, or should have by the target's answer; None for a body that
+    is not there any more. Equal content alone makes it no record's: that may be another payment of as much.
 
     unsure: an earlier attempt of ours may have made it.
     """
     ours = json.loads(sent)
     if body is None or not same_content(kind, ours, body):
         return Result("refused", None, status, KEY_TAKEN)
+    if not has_names_of(ours, body):
+        return Result("refused", None, status, NOT_ITS_OWN)
     if unsure:
         return Result("created", resource_id, status)
     return Result("undone" if taken_back(kind, ours, body) else "adopted", resource_id, status)

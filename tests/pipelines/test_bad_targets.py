@@ -111,6 +111,27 @@ def test_the_step_below_is_one_that_needs_less():
     assert (SINGLE.below.name, LOOK_UP.below.name) == ("look-up", "look-up")
 
 
+@pytest.mark.alike
+@CONDITIONAL
+def test_what_was_there_is_the_rows_only_if_it_has_its_identifier(at, monkeypatch):
+    """TARGET-02, LEDGER-01: some targets take what is equal for one: two payments of as much would stand for one."""
+    create = at.target.create
+
+    def without_doubles(body, condition):
+        alike = (each for each in at.target.of("PaymentNotice") if each["amount"] == body["amount"])
+        there = next(alike, None)
+        return (200, f"PaymentNotice/{there['id']}", None) if there else create(body, condition)
+
+    monkeypatch.setattr(at.target, "create", without_doubles)
+    rows = [payment(number, patient=f"p{number}", cents=100 + number) for number in range(20)]
+    rows.append(payment(20, patient="p4", cents=104))
+    assert at.run(rows).counts == {"created": 20, "refused": 1}
+    assert at.states()["k20"] == "refused"
+    [reason] = at.table("reject_reason")
+    assert reason["message"] == "the target answered with a resource that does not have this key"
+    at.agree()
+
+
 # -- failures
 
 

@@ -183,7 +183,8 @@ def test_an_existing_resource_with_the_same_content_is_adopted_and_with_other_co
     key = "urn:chartferry:default:PaymentNotice|"
     for name, value in (("k1", 1.0), ("k2", 2.0)):
         body = {"resourceType": "PaymentNotice", "request": {"reference": "Patient/p1"}, "amount": {"value": value}}
-        work.target.create(body, f"identifier={key}{name}")
+        named = {"identifier": [{"system": key.removesuffix("|"), "value": name}]}
+        work.target.create(body | named, f"identifier={key}{name}")
     loaded = work.run([payment(1), payment(2)])
     assert loaded.counts == {"adopted": 1, "refused": 1}
     assert work.states() == {"k1": "adopted", "k2": "refused"}
