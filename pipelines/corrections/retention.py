@@ -17,6 +17,9 @@ from pipelines.ledger.unanswered import is_unanswered
 from pipelines.session.ledger import ledger_of
 from pipelines.session.session import Session
 
+MOST_APART = timedelta(hours=1)
+"""Clocks of two machines may be so far apart, and neither is wrong."""
+
 
 def purge(home: Path, ledger: Ledger, target: str, batch_id: str, user: str, why: str | None = None) -> None:
     """Remove a finished batch's source rows; ledger, counts and manifests stay. Raises `NotPossible`."""
@@ -86,7 +89,7 @@ def retain(session: Session) -> None:
     """Purge what is older than the home keeps, reports of rehearsals too, and say what it could not."""
     if session.keep_days is None:
         return
-    now, age = session.ledger.clock(), f"older than {session.keep_days:g} days"
+    now, age = _present(session), f"older than {session.keep_days:g} days"
     for name, why in purge_older(session.home, session.ledger, session.target, session.keep_days, now).items():
         session.progress.say(
             f"{name}: {age}: its source rows are removed" if why is None else f"{age}, and kept: {why}"
@@ -94,6 +97,15 @@ def retain(session: Session) -> None:
     for path in (session.home / "rehearsals").glob("*.json"):
         if path.stat().st_mtime < (now - timedelta(days=session.keep_days)).timestamp():
             path.unlink()
+
+
+def _present(session: Session) -> datetime:
+    """Return the time of the ledger, or that of the target where this is far earlier: what is removed never comes back.
+
+    By a clock that is ahead, everything seems to be old.
+    """
+    now, shown = session.ledger.clock(), session.connection.client.server_time()
+    return shown if shown and now - shown > MOST_APART else now
 
 
 def _open_rejects(ledger: Ledger, target: str, batch_id: str) -> int:

@@ -87,3 +87,14 @@ def test_what_the_chart_has_changed_since_is_no_lost_update(home, target, import
     assert [task["description"] for task in target.of("Task")] == ["by the chart"]
     target.changed_at[task["id"]] = datetime.now(UTC) - timedelta(hours=1)
     assert asked("verify")["counts"] == {"not updated": 1}
+
+
+def test_a_clock_that_is_ahead_makes_nothing_old(home, imported, asked, monkeypatch):
+    """STATE-HOME-03: rows that are removed by age never come back."""
+    batch = imported(timedelta(0), "payments-1.csv", PAYMENTS, "k1,p1,5.00,2026-03-01,")
+    monkeypatch.setenv("CHARTFERRY_RETENTION_DAYS", "30")
+    set_clock(monkeypatch, timedelta(days=400))
+    asked("import")
+    set_clock(monkeypatch, timedelta(0))
+    asked("import", "--clock-is-right")
+    assert any((home / "batches" / batch / "source").iterdir())

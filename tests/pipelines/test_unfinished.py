@@ -83,7 +83,7 @@ def test_what_is_over_is_forgotten_and_the_first_pause_is_not_shorter_than_the_s
 
 @pytest.mark.parametrize("tries", [{}, {"b": Try("received", 2, NOW + timedelta(days=4))}], ids=["new", "tried"])
 def test_what_was_left_while_the_clock_was_ahead_is_tried_after_its_pause(tries: dict[str, Try]) -> None:
-    """LEDGER-23: and not once the clock shows that time."""
+    """LEDGER-26: and not once the clock shows that time."""
     left, now = Left("b", "payments", "received", NOW + timedelta(days=4)), NOW
     wait = pause(tries["b"].tries if tries else 0, FIRST)
     while not (found := due([left], tries, now, FIRST))[0]:
