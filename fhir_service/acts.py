@@ -91,9 +91,15 @@ def if_match(request: Request, _: Any = None) -> str | None:
 async def validated(
     service: Service, resource: Resource, request: Request, within: Callable[[Any], Any] = lambda body: body
 ) -> list[Problem]:
-    """Return all problems that a create of a request's body would have. within: finds the resource in the body."""
+    """Return all problems that a create of a request's body would have. within: finds the resource in the body.
+
+    They tell of a patient, as of a balance that an amount is above: they go on record as what was read does.
+    """
+    touched = touch(request, "validate", resource.name)
     caller_of(request).require(resource.name, "c")
     raw = await read_body(request, service.settings.max_body)
     body = await _aside(raw, parse_body, raw)
-    problems: list[Problem] = await written(service, validate.Validate(resource, within(body), service.site, len(raw)))
+    entry = validate.Validate(resource, within(body), service.site, len(raw))
+    problems: list[Problem] = await written(service, entry)
+    touched.patients = entry.patients
     return problems

@@ -22,6 +22,7 @@ _INTERACTIONS = {
     "search": ("search-type", "E"),
     "history": ("history-type", "R"),
     "batch": ("batch", "E"),
+    "validate": ("operation", "E"),
 }
 """The code of FHIR's restful-interaction, and the action, by the interaction of a record. `sign-in` is a login."""
 _ROLES = {"client": ("110153", "Source Role ID"), "server": ("110152", "Destination Role ID")}

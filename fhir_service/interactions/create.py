@@ -52,6 +52,7 @@ class Create:
     named: Sequence[str] = field(init=False)
     _patient: str = field(init=False, default="")
     _known: bool = field(init=False, default=False)
+    _owner: str | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if self.condition and self.condition not in _identifiers(self.model):
@@ -65,9 +66,12 @@ class Create:
 
     @property
     def patients(self) -> tuple[str, ...]:
-        """The id of the patient whom the body names; a `Stranger` until the store is known to have that patient."""
-        patient = self._patient[len("Patient/") :]
-        return (patient if self._known else Stranger(patient),) if patient else ()
+        """The ids of the patient whose resource a condition found, and of the one whom the body names: a `Stranger`
+        until the store is known to have that patient.
+        """
+        named = self._patient[len("Patient/") :]
+        found = (self._owner, named if self._known else Stranger(named))
+        return tuple(dict.fromkeys(filter(None, found)))
 
     def ask(self, needs: Needs) -> None:
         needs.records.update(self.named)
@@ -84,7 +88,7 @@ class Create:
     def act(self, desk: Desk) -> Created:
         resource, view = self.resource, desk.view
         view.require(self.token)
-        self._known = view.exists(self._patient)
+        self._known, self._owner = view.exists(self._patient), None
         if self.condition and (found := self._existing(view, self.condition)):
             return found
         if not is_sound(resource, self.model, desk.world, self.named):
@@ -98,7 +102,7 @@ class Create:
         if effect := EFFECTS.get(name):
             effect(self.model, row, view, changes, desk.moment)
         if name in view.identified:
-            view.identify(name, id, [one[1:3] for one in sides[IDENTIFIERS[name]]])
+            view.identify(name, id, self._patient[len("Patient/") :], [one[1:3] for one in sides[IDENTIFIERS[name]]])
         return Created(id)
 
     def _existing(self, view: View, condition: Identifier) -> Created | None:
@@ -107,4 +111,5 @@ class Create:
             return None
         if len(found) > 1:
             raise FhirError(MULTIPLE_MATCHES)
-        return Created(next(iter(found)), existed=True)
+        ((id, self._owner),) = found.items()
+        return Created(id, existed=True)

@@ -148,4 +148,5 @@ class Update:
         desk.changes.replace_resource(self.resource.name, current, stored, new)
         desk.view.current[self.resource.name][self.id] = new
         if param := self.resource.param("identifier"):
-            desk.view.identify(self.resource.name, self.id, param.values(stored), param.values(before))
+            codes, formerly, patient = param.values(stored), param.values(before), self.resource.patient(stored)
+            desk.view.identify(self.resource.name, self.id, patient, codes, formerly)

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from fhir_service.interactions.create import Create
@@ -15,6 +16,7 @@ from fhir_service.interface.shape import shape
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import EVERYTHING, Problem, Resource
 from fhir_service.store.view import Needs
+from fhir_service.strangers import Stranger
 from fhir_service.writing.entry import Desk
 
 _REFERENCE = re.compile(rf"[A-Za-z]{{1,64}}/{ID_PATTERN}\Z")
@@ -22,12 +24,16 @@ _REFERENCE = re.compile(rf"[A-Za-z]{{1,64}}/{ID_PATTERN}\Z")
 
 @dataclass(slots=True)
 class Validate:
-    """The entry of one validation: it goes through the writer, so that it sees what a create would see."""
+    """The entry of one validation: it goes through the writer, so that it sees what a create would see.
+
+    patients: the id of the patient whom the body names, once it was validated.
+    """
 
     resource: Resource
     body: Any
     site: Site
     size: int
+    patients: tuple[str, ...] = field(init=False, default=())
 
     def ask(self, needs: Needs) -> None:
         model, _ = shape(self.resource.model, self.body, self.resource.name)
@@ -45,12 +51,20 @@ class Validate:
         needs.questionnaires.update(filter(None, (questionnaire_id(text, self.site) for text in texts)))
 
     def act(self, desk: Desk) -> list[Problem]:
+        if patient := self._patient():
+            self.patients = (patient if desk.view.exists(f"Patient/{patient}") else Stranger(patient),)
         checked = check(self.resource, self.body, self.site, desk.view, EVERYTHING)
         if checked.model is not None:
             return checked.problems
         told = {problem.expression for problem in checked.problems}
         further = part_problems(self.resource, self.body, self.site, desk.view)
         return [*checked.problems, *(problem for problem in further if problem.expression not in told)]
+
+    def _patient(self) -> str | None:
+        """Return the id of the patient whom the body names, where it can be read of a body of any shape."""
+        with suppress(AttributeError, KeyError, TypeError):
+            return self.resource.patient(self.body)
+        return None
 
 
 def _texts(body: Any) -> Iterator[str]:

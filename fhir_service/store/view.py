@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Table, func, select
 
 from fhir_service.billing import Account, Charge, in_order
 from fhir_service.interface.json_text import parse_json
+from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
 from fhir_service.scopes import unauthenticated
@@ -184,12 +185,26 @@ def _by_name(keys: dict[str, set[str]]) -> list[tuple[str, set[str]]]:
     return sorted(keys.items())
 
 
-def _identified(rows: list[Row], ids: dict[Any, Any]) -> dict[Code, set[str]]:
-    """The ids of the resources with these identifiers, by (system, value). ids: of resources, by number."""
-    found: dict[Code, set[str]] = defaultdict(set)
+Owners = dict[str, str | None]
+"""Whose resources are: ids of patients, by the ids of resources."""
+
+
+def _identified(rows: list[Row], numbered: list[Row]) -> dict[Code, Owners]:
+    """The resources with these identifiers, by (system, value). numbered: number, id and patient of each resource."""
+    found: dict[Code, Owners] = defaultdict(dict)
+    owners = {seq: of_it for seq, *of_it in numbered}
     for system, code, seq in rows:
-        found[system, code].add(ids[seq])
+        id, patient = owners[seq]
+        found[system, code][id] = patient
     return found
+
+
+def _of_identified(name: str) -> tuple[str, ...]:
+    """Return the columns that `_identified` takes."""
+    owner = RESOURCES[name].of_patient
+    if owner is None:
+        raise TypeError(f"{name} is no patient's")
+    return ("seq", "id", owner.column)
 
 
 class View:
@@ -239,23 +254,27 @@ class View:
         named = (self.records.get(reference) for reference in needs.records)
         notes = needs.notes | {record.note for record in named if record and record.note}
         asks = [Ask(NOTE, "id", notes.difference(kept.notes), ("id", "patient", "encounter", "state"))]
-        asks += [Ask(BODIES[name], "seq", {row[2] for row in rows}, ("seq", "id")) for name, rows in coded.items()]
+        asks += [
+            Ask(BODIES[name], "seq", {row[2] for row in rows}, _of_identified(name)) for name, rows in coded.items()
+        ]
         found, *numbered = fetch(asks) if any(ask.keys for ask in asks) else [[] for _ in asks]
         kept.notes |= {row[0]: StoredNote(*row) for row in found}
         self.notes = {each: kept.notes[each] for each in notes if each in kept.notes}
         self.identified = {
-            name: _identified(rows, dict(ids)) for (name, rows), ids in zip(coded.items(), numbered, strict=True)
+            name: _identified(rows, of_them) for (name, rows), of_them in zip(coded.items(), numbered, strict=True)
         }
 
-    def identify(self, name: str, id: str, codes: Iterable[Code], before: Iterable[Code] = ()) -> None:
-        """Let later entries find a resource by the identifiers that it has now, and no longer by those it had."""
+    def identify(
+        self, name: str, id: str, patient: str | None, codes: Iterable[Code], before: Iterable[Code] = ()
+    ) -> None:
+        """Let later entries find a patient's resource by its identifiers, and no longer by those that it had before."""
         found = self.identified.get(name)
         if found is None:
             return
         for code in before:
-            found[code].discard(id)
+            found[code].pop(id, None)
         for code in codes:
-            found[code].add(id)
+            found[code][id] = patient
 
     def require(self, token: str) -> None:
         """Raises FhirError(AUTHENTICATION) for the hash of a token that holds no more. An empty one is none."""
