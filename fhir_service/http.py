@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
@@ -20,6 +21,8 @@ FACE = "/fhir"
 """The path below which the R4 face is."""
 BODY_SECONDS = 60.0
 """Seconds that a body may take to arrive."""
+PROMPT = 0.1
+"""Seconds after which a body that arrives is late: its caller's token may have ended meanwhile."""
 
 _NOT_WANTED = re.compile(r"q=0(?:\.0{0,3})?")
 
@@ -121,12 +124,16 @@ async def _limited(request: Request, limit: int) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced[:20]) > limit:
         raise FhirError(TOO_LARGE, headers={"connection": "close"})
+    began = time.monotonic()
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            return await _read(request, limit)
+            raw = await _read(request, limit)
     except TimeoutError:
         why = f"the body did not arrive within {BODY_SECONDS:.0f} seconds"
         raise FhirError(INVALID, why, headers={"connection": "close"}) from None
+    if "let_in" in request.scope and time.monotonic() - began > PROMPT:
+        await request.scope["let_in"](request.scope, request.headers.get("authorization"))
+    return raw
 
 
 async def _read(request: Request, limit: int) -> bytes:

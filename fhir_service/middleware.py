@@ -5,6 +5,7 @@ import logging
 import re
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -51,6 +52,7 @@ class Surroundings:
     def __init__(self, app: ASGIApp, service: Service, open_paths: tuple[str, ...]) -> None:
         self._app, self._service, self._open_paths = app, service, open_paths
         self._rates = Rates(service.settings.requests_per_second, time.monotonic)
+        self._let_in = partial(admission.let_in, service)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -114,7 +116,9 @@ class Surroundings:
         authorization = request.headers.get("authorization")
         if authorization is None and _SIGNED.match(path) and b"signature=" in request.scope["query_string"]:
             return
-        await admission.let_in(self._service, request.scope, authorization)
+        await self._let_in(request.scope, authorization)
+        # Once more where its body is late.
+        request.scope["let_in"] = self._let_in
         wait = self._rates.take(caller_of(request).client)
         if wait:
             raise FhirError(THROTTLED, headers={"retry-after": str(wait)})
