@@ -26,7 +26,8 @@
 -- column resource_id VARCHAR key: Id of the PaymentNotice at the target.
 -- column reject_id VARCHAR internal: The reject that it is, or was before it was corrected; the latest one of its key.
 -- column received_at TIMESTAMPTZ internal: When its file was first received, UTC.
--- column first_sent_at TIMESTAMPTZ internal: When it was first sent, UTC; empty where it was not.
+-- column first_sent_at TIMESTAMPTZ internal: When a payment of its key was first sent, UTC; empty where it was not
+--   sent, as where a rule rejected it.
 -- column finished_at TIMESTAMPTZ internal: When its outcome was known, UTC; for a refused one, when it was last set
 --   aside.
 WITH loaded AS (
@@ -62,9 +63,21 @@ answered AS (
             AND again.line = loaded_line.line
 ),
 
+refused_key AS (
+    SELECT
+        target,
+        source,
+        source_key,
+        min(first_sent_at) AS first_sent_at
+    FROM import_row
+    WHERE state = 'refused' AND resource_type = 'PaymentNotice'
+    GROUP BY target, source, source_key
+),
+
 told AS (
     SELECT
         ledger_reject.*,
+        refused_key.first_sent_at,
         ledger_reject.reject_id AS own_reject_id,
         ledger_reject.last_seen_at AS finished_at,
         ledger_batch.received_at,
@@ -107,6 +120,12 @@ told AS (
             ledger_reject.target = answered.target
             AND ledger_reject.reject_id = answered.reject_id
             AND ledger_reject.state = 'resubmitted'
+    LEFT JOIN refused_key
+        ON
+            ledger_reject.target = refused_key.target
+            AND ledger_reject.source = refused_key.source
+            AND ledger_reject.source_key = refused_key.source_key
+            AND ledger_reject.stage = 'load'
     WHERE ledger_reject.resource_type = 'PaymentNotice'
 ),
 

@@ -321,3 +321,19 @@ def test_a_payment_that_was_created_and_comes_again_with_a_day_that_is_none_coun
     assert payments(home) == [("k1", "1.00", "created"), ("k2", "2.00", "created"), ("k2", "3.00", "refused")]
     [(received,)] = published(home, "SELECT sum(received)::VARCHAR FROM payment_reconciliation")
     assert (received, difference(home)) == ("6.00", "0.00")
+
+
+def test_a_payment_that_the_target_refused_says_when_it_was_sent_and_one_that_a_rule_rejected_does_not(
+    night, target, home
+):
+    """REPORT-24"""
+    target.refuse = lambda body: body["amount"]["value"] > 5
+    night("payments-1.csv", row("k1", "1.00"), row("k2", "9.00"), row("k3", "-1.00"))
+    night("payments-2.csv", row("k1", "2.00"))
+    query = "SELECT source_key, amount::VARCHAR, fate, first_sent_at > received_at FROM payment ORDER BY source_key, fate"
+    assert published(home, query) == [
+        ("k1", "1.00", "created", True),
+        ("k1", "2.00", "refused", None),
+        ("k2", "9.00", "refused", True),
+        ("k3", "-1.00", "refused", None),
+    ]
