@@ -16,6 +16,7 @@ from pipelines.verifying.dropped import Dropped
 class Verified:
     """By resource type: rows that the ledger has there, and cents on both sides. differences: everything else.
 
+    others: what is there beside these. of_doubts: what has the identifier of a row in doubt, and is no other.
     whole: whether all of a type was read, or only what the ledger knows and what may be ours besides.
     elsewhere: of the others, how many an importer made under a source that this home has no feed file and no batch of.
     without_source: of how many rows the content cannot be compared, since their source rows are purged, or damaged.
@@ -27,6 +28,7 @@ class Verified:
     ledger_cents: int = 0
     target_cents: int = 0
     others: dict[str, int] = field(default_factory=dict)
+    of_doubts: dict[str, int] = field(default_factory=dict)
     whole: dict[str, bool] = field(default_factory=dict)
     elsewhere: dict[str, int] = field(default_factory=dict)
     without_source: dict[str, int] = field(default_factory=dict)
@@ -48,6 +50,7 @@ class Verified:
             "ledger_cents": self.ledger_cents,
             "target_cents": self.target_cents,
             "others": self.others,
+            "of_doubts": self.of_doubts,
             "whole": self.whole,
             "elsewhere": self.elsewhere,
             "without_source": self.without_source,
@@ -64,6 +67,9 @@ class Verified:
             read = "" if self.whole.get(kind, True) else " of those read"
             others = counted(self.others.get(kind, 0), f"other{read} is", f"others{read} are")
             yield f"{kind}: {counted(rows, 'row of the ledger is', 'rows of the ledger are')} there, {others} not ours"
+        for kind, rows in self.of_doubts.items():
+            if rows:
+                yield f"{kind}: {counted(rows, 'resource has', 'resources have')} the identifier of a row in doubt"
         for kind, rows in self.elsewhere.items():
             if rows:
                 others = counted(rows, "of the others is", "of the others are")

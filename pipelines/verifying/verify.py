@@ -101,6 +101,9 @@ BY_NAME = f"""(FROM {STRANGERS}) AS there
             JOIN ours ON there.system = 'urn:chartferry:' || ours.source || ':' || $kind
             AND ours.key = there.record_key"""
 MADE = "epoch(TRY_CAST(there.made AS TIMESTAMPTZ))"
+OF_DOUBTS = f"""(SELECT DISTINCT there.id FROM {BY_NAME}
+            WHERE ours.state IN ('in_doubt', 'sending') AND there.record_generation = ours.generation)"""
+"""What the target has by the identifier of a row in doubt: the next import takes it as the row's."""
 OF_A_FIRST_ATTEMPT = f"""least(abs({MADE} - epoch(sent.first_attempt_at::TIMESTAMPTZ)),
                 abs({MADE} - epoch(sent.first_sent_at::TIMESTAMPTZ))) < 1"""
 """A row without a time of its own is sent with that of its first attempt, which some targets keep to the second. Each
@@ -179,6 +182,7 @@ QUERIES: dict[str, str] = {
         ANTI JOIN difference ON difference.resource_id = there.id
         ANTI JOIN (SELECT there.id FROM {BY_NAME} WHERE {WITHOUT}) AS earlier
             ON earlier.id = there.id
+        ANTI JOIN {OF_DOUBTS} AS doubtful ON doubtful.id = there.id
         WHERE {BY_IMPORTERS} AND ($lost OR {OF_OWN_SOURCE})""",
     "not sent": """
         SELECT batch_id, line, resource_id FROM ours WHERE state = 'planned'""",
@@ -246,7 +250,9 @@ def _count(db: duckdb.DuckDBPyConnection, kind: str, batch: dict[str, str], veri
     verified.rows[kind] = number(db, f"SELECT count(*) {there}", batch)
     purged = f"FROM ours ANTI JOIN content USING (key, content_hash) WHERE {live}"
     verified.without_source[kind] = number(db, f"SELECT count(*) {purged}", batch)
-    verified.others[kind] = number(db, f"SELECT count(*) FROM {STRANGERS}")
+    strangers = number(db, f"SELECT count(*) FROM {STRANGERS}")
+    verified.of_doubts[kind] = number(db, f"SELECT count(*) FROM {OF_DOUBTS}", {"kind": kind}) if strangers else 0
+    verified.others[kind] = strangers - verified.of_doubts[kind]
     elsewhere = f"SELECT count(*) FROM {STRANGERS} WHERE {BY_IMPORTERS} AND NOT {OF_OWN_SOURCE}"
     verified.elsewhere[kind] = 0 if verified.lost else number(db, elsewhere, {"kind": kind})
     if kind == "PaymentNotice":

@@ -453,3 +453,14 @@ def test_a_store_from_before_what_was_loaded_again_twice_has_nothing_twice(batch
     target.stored[lost] = before[lost] | {"request": {"reference": "Patient/other"}}
     assert asked("import", "--again", batch)["totals"]["created"] == 1
     assert len(target.of("PaymentNotice")) == 4
+
+
+def test_what_a_row_in_doubt_has_at_the_target_by_its_identifier_is_not_told_of_as_unknown(home, target, asked):
+    """CLI-CMD-17: an import that was killed is told of by its rows in doubt alone, and no ledger seems lost."""
+    target.additions, target.faults = True, ["lost_after"] * 99
+    payments(home, ("k1", "p1", "1.00"))
+    name = asked("import")["batches"][0]["batch_id"]
+    assert len(target.stored) == 1
+    found = asked("verify")
+    assert (found["exit_code"], named(found)) == (5, [("in doubt", f"{name}:2", None)])
+    assert (found["others"], found["of_doubts"]) == ({"PaymentNotice": 0}, {"PaymentNotice": 1})
