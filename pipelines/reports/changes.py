@@ -65,7 +65,8 @@ def sweep_changes(
         with locked(folder / ".kept.lock"):
             keep(final, part, started, whole=since is None)
         part.unlink()
-        write_whole(figures, orjson.dumps({"whole_at": last_whole if since else started, "newest": seen}))
+        whole_at = last_whole if since else started
+        write_whole(figures, orjson.dumps({"whole_at": whole_at, "newest": seen, "read_at": started}))
     return True
 
 

@@ -70,12 +70,12 @@ def set_key(db: duckdb.DuckDBPyConnection, key: str) -> None:
 def shown(tables: Sequence[ReportTable]) -> list[ReportTable]:
     """Return the tables of a pseudonymous publication, with the columns that are left. Raises `BrokenTable`.
 
-    Without remarks, which may count few people.
+    Without remarks, which may count few people, and without moments of reading.
     """
     left = [found for table in tables if (found := _shown(table)).columns]
     names = {table.name for table in left}
     return [
-        replace(table, references=tuple(each for each in table.references if each[1] in names), remarks=())
+        replace(table, references=tuple(each for each in table.references if each[1] in names), as_of="", remarks=())
         for table in left
     ]
 

@@ -9,6 +9,7 @@ import duckdb
 
 from pipelines.home.counted import counted, word_for
 from pipelines.reports.readings import RESULTS, unread, unread_of
+from pipelines.reports.sweep import last_read
 from pipelines.reports.tables import ReportTable
 
 RESULT = "diagnostic_report_result"
@@ -22,6 +23,8 @@ IMPORTED = {
     "questionnaire_response": ("QuestionnaireResponse", "read_responses", "responses", ", and are left out"),
 }
 """By table of what the import made: the type, the relation of those at the target, a word, and where the rows are."""
+NOW_AND_THEN = {"read_payments": ("PaymentNotice", "Payments"), "read_tasks": ("Task", "Tasks")}
+"""By relation that imports do not read anew, for there may be millions: the type, and a word."""
 GONE = """
     SELECT count(*), in_dollars(sum(amount)), any_value(began_at)
     FROM ledger_record
@@ -55,9 +58,23 @@ def remarked(db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable], folde
     parts = unread(folder)
     of = unread_of(tables, parts)
     return [
-        replace(each, remarks=(*each.remarks, *_remarks(db, each.name, RESULTS not in parts), *of[each.name]))
+        replace(
+            each,
+            as_of=_as_of(each, folder),
+            remarks=(*each.remarks, *_remarks(db, each.name, RESULTS not in parts), *of[each.name]),
+        )
         for each in tables
     ]
+
+
+def _as_of(table: ReportTable, folder: Path) -> str:
+    """Return a sentence on when the payments or tasks of the target that a table shows were read; empty for others."""
+    sentences = []
+    for resource_type, noun in (NOW_AND_THEN[name] for name in table.inputs if name in NOW_AND_THEN):
+        at = last_read(folder, resource_type)
+        read = f"last read on {at.astimezone(UTC):%d %B %Y, %H:%M UTC}" if at else "not read yet"
+        sentences.append(f"{noun} of the target were {read}.")
+    return " ".join(sentences)
 
 
 def _remarks(db: duckdb.DuckDBPyConnection, name: str, results_are_read: bool) -> Iterator[str]:

@@ -136,6 +136,15 @@ def whole_readings(folder: Path) -> Iterator[tuple[str, datetime]]:
             yield resource_type, datetime.fromisoformat(said.get("whole_at") or said["started_at"])
 
 
+def last_read(folder: Path, resource_type: str) -> datetime | None:
+    """Return when the last reading of a type began, of all of it or of what had changed; None if it was never read."""
+    try:
+        said = json.loads((folder / FILES[resource_type][1]).read_text())
+    except FileNotFoundError:
+        return None
+    return datetime.fromisoformat(said.get("read_at") or said.get("whole_at") or said["started_at"])
+
+
 def folder_of(home: Path, target: str) -> Path:
     """Return the folder of what is read from a target for the tables."""
     return home / "batches" / "_reports" / hashlib.sha256(target.encode()).hexdigest()[:12]

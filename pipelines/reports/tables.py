@@ -96,6 +96,7 @@ class ReportTable:
 
     file: the name of its file. select: the text of the file. view: what the text declares, if it is a view; is_ours:
     True if that comes with the project.
+    as_of: a sentence on when the target's resources that it shows were read, if that is not at each publication.
     remarks: what its readers must know of its rows as they are now, a sentence each.
     """
 
@@ -109,12 +110,13 @@ class ReportTable:
     file: str
     view: View | None = None
     is_ours: bool = False
+    as_of: str = ""
     remarks: tuple[str, ...] = ()
 
     @property
     def described(self) -> str:
-        """The comment, with the remarks behind it."""
-        return " ".join([self.comment, *self.remarks])
+        """The comment, with the moment of its reading and the remarks behind it."""
+        return " ".join(filter(None, [self.comment, self.as_of, *self.remarks]))
 
 
 def sql_folder() -> Path:

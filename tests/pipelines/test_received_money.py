@@ -330,7 +330,9 @@ def test_a_payment_that_the_target_refused_says_when_it_was_sent_and_one_that_a_
     target.refuse = lambda body: body["amount"]["value"] > 5
     night("payments-1.csv", row("k1", "1.00"), row("k2", "9.00"), row("k3", "-1.00"))
     night("payments-2.csv", row("k1", "2.00"))
-    query = "SELECT source_key, amount::VARCHAR, fate, first_sent_at > received_at FROM payment ORDER BY source_key, fate"
+    query = (
+        "SELECT source_key, amount::VARCHAR, fate, first_sent_at > received_at FROM payment ORDER BY source_key, fate"
+    )
     assert published(home, query) == [
         ("k1", "1.00", "created", True),
         ("k1", "2.00", "refused", None),

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from pipelines.ledger.former import intend_change, plan_anew
 from pipelines.ledger.rows import Intent, Outcome
+from tests.support.exports import tasks
 from tests.support.publishing import (
     BATCH,
     OF,
@@ -170,3 +173,29 @@ def test_what_was_sent_to_another_target_does_not_show(world: Unpublished) -> No
     world.publish()
     assert world.rows(OWNER) == [("id-k1", batches[0], "d1")]
     assert world.rows(ANSWER) == [("id-k1", 2.5)]
+
+
+def shown_of_tasks(home: Path) -> tuple[int, str]:
+    """The number of rows of `task_at_target`, and the end of its comment."""
+    with duckdb.connect(str(home / "published/reports.duckdb"), read_only=True) as db:
+        [(rows,)] = db.execute("SELECT count(*) FROM task_at_target").fetchall()
+        [(comment,)] = db.execute("SELECT comment FROM duckdb_tables() WHERE table_name = 'task_at_target'").fetchall()
+    return rows, comment.rpartition("import does not. ")[2]
+
+
+@pytest.mark.publishes("task_at_target")
+def test_a_table_of_what_imports_do_not_read_says_when_it_was_read(home: Path, target: Any, asked: Any) -> None:
+    """REPORT-03"""
+    target.promised = ("batch", "conditional", "searched")
+    tasks(home, "k1")
+    asked("import")
+    assert shown_of_tasks(home) == (0, "Tasks of the target were not read yet.")
+    before = datetime.now(UTC)
+    asked("reports")
+    read = {f"Tasks of the target were last read on {at:%d %B %Y, %H:%M UTC}." for at in (before, datetime.now(UTC))}
+    assert shown_of_tasks(home) in {(1, each) for each in read}
+    tasks(home, "k2")
+    asked("import")
+    rows, said = shown_of_tasks(home)
+    assert rows == 1
+    assert said in read

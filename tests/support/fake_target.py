@@ -181,6 +181,7 @@ class Handler(Faulty):
         if path.path == "/metadata":
             known = [{"name": "identifier", "type": "token"}] if "identifier" in target.says else []
             known += [{"name": "_lastUpdated", "type": "date"}] if "dated" in target.says else []
+            known += [{"name": "_id", "type": "token"}] if "searched" in target.says else []
             conditional = "conditional" in target.says
             shown = {"conditionalCreate": conditional, "searchParam": known, "updateCreate": "puts" in target.says}
             kinds = (*BATCHED, *REFERENCE) if "reference" in target.says else BATCHED
