@@ -16,7 +16,7 @@ from pipelines.dagster.cursors import understood
 from pipelines.dagster.handover import is_signed
 from pipelines.dagster.names import Job, Names
 from pipelines.dagster.requests import ask_for, result_of
-from pipelines.dagster.since import Back, Ended, ended_runs, taken_back_since, tell_taken_back
+from pipelines.dagster.since import Back, Ended, clock_was_right_at, ended_runs, taken_back_since, tell_taken_back
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.dagster_folder import TOLD_TAG
@@ -52,6 +52,8 @@ def telling_sensor(
         with ledger_of(home, environ) as ledger:
             if ledger is None:
                 return dg.SkipReason("There is no ledger yet.")
+            now = utc_text(ledger.clock())
+            until = until if until <= now else clock_was_right_at(ledger)
             ended = ended_runs(ledger, until, RUNS_A_LOOK)
             names = {row["batch_id"]: row["file_name"] for row in ledger.batches() if row["file_name"]} if ended else {}
             made = ledger.batches_in(home)
@@ -66,7 +68,7 @@ def telling_sensor(
                 batches = [each[1] for each, name in new if (each[0], name) == (target, feed.name)]
                 about = (f"told {ended[-1][0]}", names, {TOLD_TAG: target})
                 asked.append(ask_for(context.instance, ours, feed, batches, *about))
-        return result_of(asked, _cursor(until, ended, back), "The command line did nothing since.", events)
+        return result_of(asked, _cursor(until, ended, back, now), "The command line did nothing since.", events)
 
     return command_line
 
@@ -76,14 +78,15 @@ def _back(said: Any) -> Back | None:
     return None if back is None else {str(each): int(number) for each, number in back.items()}
 
 
-def _cursor(until: str, ended: Sequence[tuple[str, Ended, str]], back: Back) -> str:
+def _cursor(until: str, ended: Sequence[tuple[str, Ended, str]], back: Back, now: str) -> str:
     """Return a cursor `OVERLAP` before the last end that was seen, with the runs reported after it.
 
-    back: what is taken back.
+    back: what is taken back. now: ends that are later were written while the clock was ahead, and others come yet.
     """
-    if not ended:
-        return json.dumps({"until": until, "told": [], "back": back})
-    overlap = utc_text(datetime.fromisoformat(ended[-1][0]) - OVERLAP)
+    last = max((at for at, _, _ in ended if at <= now), default=None)
+    if last is None:
+        return json.dumps({"until": until, "told": [each for _, each, _ in ended], "back": back})
+    overlap = utc_text(datetime.fromisoformat(last) - OVERLAP)
     # After a full look, continue where it ended: going back would read the same runs for ever.
-    since = ended[-1][0] if len(ended) == RUNS_A_LOOK else max(until, overlap)
+    since = last if len(ended) == RUNS_A_LOOK else max(until, overlap)
     return json.dumps({"until": since, "told": [each for at, each, _ in ended if at > since], "back": back})

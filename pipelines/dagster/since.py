@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 import dagster as dg
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from pipelines.dagster import metadata
 from pipelines.dagster.names import Names
@@ -16,6 +16,7 @@ from pipelines.dagster.stages.outcome import FINISHED, NOTHING_SENT
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.batch import shown
 from pipelines.home.counted import counted, word_for
+from pipelines.importing.clock import CLOCK_IS_RIGHT
 from pipelines.ledger import tables as t
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
@@ -39,6 +40,12 @@ def ended_runs(ledger: Ledger, since: str, most: int) -> list[tuple[str, Ended, 
     query = query.where(run.finished_at > since, run.state.in_((FINISHED, *NOTHING_SENT)))
     rows = ledger.read(query.order_by(run.finished_at, run.batch_id).limit(most))
     return [(at, (target, batch_id, number), feed) for at, target, batch_id, number, feed in rows]
+
+
+def clock_was_right_at(ledger: Ledger) -> str:
+    """Return when a person last said that the clock is right: times before it may be later. Empty if nobody did."""
+    decision = t.decision.c
+    return ledger.value(select(func.max(decision.at)).where(decision.command == CLOCK_IS_RIGHT)) or ""
 
 
 def taken_back_since(ledger: Ledger, before: Mapping[str, int] | None, now: datetime) -> Back:
