@@ -280,7 +280,8 @@ class FhirClient:
         Raises `Refused`, `NotDone`, `NotSent`, `Unknown`.
         """
         headers = {**JSON_BODY, **({"if-none-exist": condition} if condition else {})}
-        return settled(self._reply(self._send("POST", f"{self.base_url}/{resource_type}", headers, body)))
+        answer = self._send("POST", f"{self.base_url}/{resource_type}", headers, body)
+        return settled(self._reply(answer).of_type(resource_type))
 
     def update(self, resource_type: str, resource_id: str, body: str | bytes, as_of: AsOf = NO_TIME) -> Reply:
         """One PUT of what was read as of a moment, or of what is new; gives the reply to one that was done.
@@ -303,7 +304,8 @@ class FhirClient:
         answer = self._send("POST", f"{self.base_url}/", JSON_BODY, bundle)
         if answer.status_code != 200:
             raise Unknown(f"HTTP {settled(self._reply(answer)).status}")
-        return replies_of(object_of(answer), len(entries), kind, self.profile.not_done)
+        replies = replies_of(object_of(answer), len(entries), kind, self.profile.not_done)
+        return [reply.of_type(resource_type) for reply in replies]
 
     def exchange(self, entries: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:
         """Send one Bundle of a kind; return the entries of its answer, in order. Raises as `create_all` does."""

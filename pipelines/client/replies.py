@@ -5,7 +5,7 @@ A write ends in one of five ways: a reply, `Refused`, `NotDone`, `NotSent` or `U
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from math import isfinite
@@ -37,7 +37,7 @@ LONGEST_SAID = 1_000
 """Characters that are kept of a target's sentence."""
 MOST_ISSUES = 100
 LOCATION = re.compile(
-    r"(?:(?:[^?#]*/)?[A-Z][A-Za-z]+/(?P<id>[A-Za-z0-9.-]{1,64})(?:/_history/[^/?#]+)?/?"
+    r"(?:(?:[^?#]*/)?(?P<type>[A-Z][A-Za-z]+)/(?P<id>[A-Za-z0-9.-]{1,64})(?:/_history/[^/?#]+)?/?"
     r"|(?P<uuid>[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}))(?:[?#].*)?"
 )
 
@@ -112,6 +112,11 @@ class Reply:
         found = LOCATION.fullmatch(self.location) if self.location else None
         object.__setattr__(self, "resource_id", found and (found["id"] or found["uuid"]))
         object.__setattr__(self, "kind", self._kind())
+
+    def of_type(self, resource_type: str) -> "Reply":
+        """Return the reply to the create of a type: where the location is of another, it names nothing that was made."""
+        found = LOCATION.fullmatch(self.location) if self.location else None
+        return self if found is None or found["type"] in (None, resource_type) else replace(self, location=None)
 
     def _kind(self) -> str:
         if self.status in (200, 201) and self.resource_id:

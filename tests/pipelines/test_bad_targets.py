@@ -234,6 +234,24 @@ def test_what_a_network_doubles_at_once_is_named_one_by_one(home, other, asked, 
     ]
 
 
+@pytest.mark.alike
+@pytest.mark.parametrize("at", [{"says": says} for says in ([], ["identifier"], *WAYS.values())], indirect=True)
+def test_a_row_whose_answer_names_something_of_another_type_is_looked_up(at, monkeypatch):
+    """TARGET-03, LEDGER-01: it would look gone, and go once more by hand."""
+    create, odd = at.target.create, ["", "", "", "Binary"]
+
+    def elsewhere(*given):
+        status, location, problem = create(*given)
+        instead = odd.pop(0) if odd else ""
+        return status, location.replace("PaymentNotice", instead) if instead else location, problem
+
+    monkeypatch.setattr(at.target, "create", elsewhere)
+    rows = [payment(number, patient=f"p{number}") for number in range(9)]
+    loaded = at.run(rows)
+    assert loaded.counts == {"created": 8, "adopted": 1}
+    at.agree()
+
+
 # -- searches
 
 
