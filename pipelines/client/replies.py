@@ -114,7 +114,7 @@ class Reply:
         object.__setattr__(self, "kind", self._kind())
 
     def of_type(self, resource_type: str) -> "Reply":
-        """Return the reply to the create of a type: where the location is of another, it names nothing that was made."""
+        """Return the reply to the create of a type: a location of another one names nothing that was made."""
         found = LOCATION.fullmatch(self.location) if self.location else None
         return self if found is None or found["type"] in (None, resource_type) else replace(self, location=None)
 

@@ -20,7 +20,7 @@ SHOWN = 10
 MEANING = {
     "gone": "the target has them no more; chartferry import --again BATCH loads them anew, or notes another id",
     "hidden": "the target has them, and its searches do not show them: they may hide doubles too; verify again later",
-    "differs": "the target has other content than the row",
+    "differs": "the target has other content than the row, or under its id the resource of another record",
     "not updated": "the target lost their update, as a restore does; chartferry import --again BATCH puts it in again",
     "changed": "changed in the chart since; nothing is wrong",
     "taken back": "taken back in the chart",

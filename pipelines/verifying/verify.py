@@ -111,12 +111,16 @@ generation has one; the key's first may arrive last."""
 OURS_IS_THERE = f"""ours.resource_id IN (SELECT id FROM there WHERE NOT {WITHOUT})"""
 IN_STEP = """(FROM ours ANTI JOIN behind USING (resource_id)) AS ours
         JOIN there ON there.id = ours.resource_id LEFT JOIN content USING (key, content_hash)"""
+BY_IMPORTERS = "there.system LIKE 'urn:chartferry:%:' || $kind"
 OF_ANOTHER = "(ours.patient_id IS NOT NULL AND there.patient_id IS DISTINCT FROM ours.patient_id)"
 """True of a task that another patient has, or none; one that was without may have been given to somebody."""
+NAMED_OTHERWISE = f"""({BY_IMPORTERS}
+    AND (there.system <> 'urn:chartferry:' || {{of}}.source || ':' || $kind OR there.record_key <> {{of}}.key))"""
+"""True of a resource that has a record's id and was made for another: a target that was restored gives ids again."""
+OTHERS = NAMED_OTHERWISE.format(of="ours")
 BEGUN = "(FROM former WHERE fate = 'standing') AS begun USING (source, key, generation, batch_id)"
 """An undo keeps the version that it is about to take back, until it has. One that a later file has updated since is
 there."""
-BY_IMPORTERS = "there.system LIKE 'urn:chartferry:%:' || $kind"
 OF_OWN_SOURCE = "there.system IN (SELECT 'urn:chartferry:' || source || ':' || $kind FROM own)"
 QUERIES: dict[str, str] = {
     "gone": f"""
@@ -128,15 +132,17 @@ QUERIES: dict[str, str] = {
         SELECT batch_id, line, resource_id FROM ours SEMI JOIN behind USING (resource_id) WHERE {LIVE}""",
     "differs": f"""
         SELECT batch_id, line, resource_id FROM {IN_STEP}
-        WHERE {LIVE} AND $kind = 'Task' AND {OF_ANOTHER}
+        WHERE {LIVE} AND $kind = 'Task' AND ({OF_ANOTHER} OR coalesce({OTHERS}, false))
         UNION ALL
         SELECT batch_id, line, resource_id FROM {IN_STEP}
         WHERE {LIVE} AND $kind <> 'Task' AND (there.patient_id IS DISTINCT FROM ours.patient_id
             OR (ours.amount_cents IS NOT NULL AND there.cents IS DISTINCT FROM ours.amount_cents)
-            OR (content.content IS NOT NULL AND content.content IS DISTINCT FROM there.content))""",
+            OR (content.content IS NOT NULL AND content.content IS DISTINCT FROM there.content)
+            OR {OTHERS})""",
     "changed": f"""
         SELECT batch_id, line, resource_id FROM {IN_STEP}
-        WHERE {LIVE} AND $kind = 'Task' AND content.content <> there.content AND NOT {OF_ANOTHER}""",
+        WHERE {LIVE} AND $kind = 'Task' AND content.content <> there.content AND NOT {OF_ANOTHER}
+            AND NOT coalesce({OTHERS}, false)""",
     "undo open": f"SELECT batch_id, line, resource_id FROM ours SEMI JOIN {BEGUN} WHERE {LIVE}",
     "taken back": f"""
         SELECT batch_id, line, resource_id FROM (FROM ours ANTI JOIN {BEGUN}) AS ours
@@ -145,7 +151,7 @@ QUERIES: dict[str, str] = {
     "not taken back": f"""
         SELECT batch_id, line, resource_id FROM former JOIN there ON there.id = former.resource_id
         ANTI JOIN (FROM ours WHERE {LIVE}) AS ours ON ours.resource_id = former.resource_id
-        WHERE former.fate <> 'kept' AND NOT {WITHOUT}""",
+        WHERE former.fate <> 'kept' AND NOT {WITHOUT} AND NOT coalesce({NAMED_OTHERWISE.format(of="former")}, false)""",
     "shared": f"""
         SELECT arg_min(batch_id, ($batch <> batch_id, batch_id)) AS batch_id,
             arg_min(line, ($batch <> batch_id, batch_id)) AS line, resource_id FROM ours

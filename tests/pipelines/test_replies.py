@@ -80,7 +80,12 @@ def test_a_location_names_an_id_or_it_is_none(location, found):
 
 @pytest.mark.parametrize(
     ("location", "kind"),
-    [("Binary/1", "unknown"), ("http://x/fhir/Job/1?a=b", "unknown"), ("Task/1/_history/2", "created"), (UUID, "created")],
+    [
+        ("Binary/1", "unknown"),
+        ("http://x/fhir/Job/1?a=b", "unknown"),
+        ("Task/1/_history/2", "created"),
+        (UUID, "created"),
+    ],
 )
 def test_a_location_of_another_type_names_nothing_that_was_made(location, kind):
     """LEDGER-11"""

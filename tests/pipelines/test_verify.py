@@ -203,6 +203,20 @@ def test_content_that_differs_is_named(batch, target, asked):
     assert named(asked("verify")) == [("differs", f"{batch}:4", other["id"])]
 
 
+def test_an_equal_payment_that_was_made_for_another_record_is_not_the_rows(home, target, asked):
+    """CLI-CMD-17, LEDGER-01: a store of yesterday gave ids again, to what another home has sent since."""
+    target.additions, target.promised = False, ["transaction", "conditional", "identifier"]
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "1.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    first = next(body for body in target.of("PaymentNotice") if body["identifier"][0]["value"] == "k1")
+    first["identifier"] = [first["identifier"][0] | {"value": "m1"}]
+    target.identified = {name.replace("|k1", "|m1"): found for name, found in target.identified.items()}
+    assert named(asked("verify")) == [("differs", f"{batch}:2", first["id"])]
+    assert asked("import", "--again", batch)["totals"]["created"] == 1
+    assert sorted(body["identifier"][0]["value"] for body in target.of("PaymentNotice")) == ["k1", "k2", "m1"]
+    assert asked("verify")["differences"] == []
+
+
 def test_rows_in_doubt_are_named(home, target, asked):
     target.additions = False
     target.faults = ["lost_before"]
