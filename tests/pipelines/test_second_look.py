@@ -58,7 +58,9 @@ class Book:
             batch=batch,
             resource="PaymentNotice",
             of=("t", "till", "PaymentNotice"),
-            client=SimpleNamespace(pages=lambda kind, *_, **__: iter([{"entry": ENTRIES[kind]}])),
+            client=SimpleNamespace(
+                pages=lambda kind, *_, **__: iter([{"resourceType": "Bundle", "entry": ENTRIES[kind]}])
+            ),
             identity=SimpleNamespace(system="till"),
             ledger=SimpleNamespace(now=str, known=lambda *_: self.known),
             progress=SimpleNamespace(advance=lambda _: None),
