@@ -15,6 +15,7 @@ from sqlalchemy import Row, and_, exists, func, or_, select
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.heard import TOLD
+from pipelines.ledger.put_in import on_lines, under_other_keys
 from pipelines.ledger.states import LANDED, UNDECIDED
 
 OPEN = ("open", "resubmitted")
@@ -23,9 +24,6 @@ DONE_WITH = ("closed", "resubmitted", "discarded")
 done with it."""
 DISCARD, AGAIN = "rejects discard", "import --again"
 LATEST = "9"
-LINES: tuple[tuple[Any, ...], ...] = ((t.records,), (t.versions, t.IS_OUTCOME))
-"""Tables of what stands on the lines of a batch, each with a condition if need be."""
-LINES_A_QUERY = 10_000
 
 
 class Claim(NamedTuple):
@@ -157,8 +155,8 @@ class Rejects:
         found.again_at = ledger.value(again.where(decision.subject == batch_id)) or "" if ids else ""
         return found
 
-    def leave_out_earlier(self, ledger: LedgerAccess, target: str) -> None:
-        """Leave out what answers open rejects by its key alone, and came before them."""
+    def leave_out_others(self, ledger: LedgerAccess, target: str) -> None:
+        """Leave out what answers by its key alone, and came before an open reject, or is no record of its row's key."""
         names = {each.batch_id for each in self.by_id.values()}
         names |= {each.batch_id for each in chain.from_iterable(self._answers.values())}
         received = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
@@ -167,6 +165,8 @@ class Rejects:
             if self.by_id[name].state in OPEN:
                 since = came.get(self.by_id[name].batch_id, "")
                 self._answers[name] = [a for a in answers if a.is_put_in or came.get(a.batch_id, "") >= since]
+        for name in under_other_keys(ledger, target, self.by_id):
+            self._answers[name] = [answer for answer in self._answers.get(name, ()) if answer.is_put_in]
 
     def of_key(self, key: str | None) -> Sequence[Row[Any]]:
         return self._by_key.get(key, ()) if key is not None else ()
@@ -198,7 +198,7 @@ def states_of(ledger: LedgerAccess, of: t.Of, batch_id: str, ids: Collection[str
     One that is open stays so beside a record of its key that was loaded before it came: that is not its answer.
     """
     rejects = Rejects(ledger, of, ledger.read_of(_rejects(of), t.reject.c.reject_id, sorted(ids)))
-    rejects.leave_out_earlier(ledger, of[0])
+    rejects.leave_out_others(ledger, of[0])
     return {name: rejects.state(each, Claim(None), batch_id) for name, each in rejects.by_id.items()}
 
 
@@ -219,22 +219,6 @@ def answers_to(ledger: LedgerAccess, of: t.Of, rejects: Mapping[str, Row[Any]]) 
         for key in keys[place.batch_id, place.line] & known.keys():
             each = known[key]
             found[place.reject_id].append(Answer(key, place.batch_id, each.state, each.first_attempt_at or "", True))
-    return found
-
-
-def on_lines(ledger: LedgerAccess, target: str, at: Iterable[Any], column: str) -> Mapping[tuple[str, int], set[str]]:
-    """Return the keys, or the states, of what stands on these lines, by batch and line: a batch is read through for
-    many lines at once.
-    """
-    found = defaultdict[tuple[str, int], set[str]](set)
-    lines = defaultdict[str, set[int]](set)
-    for each in at:
-        lines[each.batch_id].add(each.line)
-    for batch_id, wanted in lines.items():
-        for table, *which in LINES:
-            there = select(table.c.line, table.c[column]).where(t.of_batch(table, target, batch_id), *which)
-            for line, said in ledger.read_of(there, table.c.line, sorted(wanted), LINES_A_QUERY):
-                found[batch_id, line].add(said)
     return found
 
 

@@ -15,6 +15,7 @@ from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.former import KEEP_OUTCOME
 from pipelines.ledger.inserting import keep_others_out
 from pipelines.ledger.lease import Held, Holder, Lease
+from pipelines.ledger.put_in import short_of_rows, under_other_keys
 from pipelines.ledger.rejects import named_rejects, wait_on, waiting_elsewhere
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reject, Repeat, Sighting, SoFar
 from pipelines.ledger.states import UNDECIDED
@@ -83,6 +84,7 @@ FORGET_REASONS = "DELETE FROM reject_reason WHERE reject_id = ?"
 ADD_REASON = """
 INSERT INTO reject_reason (reject_id, position, rule_id, expression, column_name, message, retryable, line)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+OPEN_REJECT = "UPDATE reject SET state = 'open' WHERE target = ? AND reject_id = ? AND state = 'resubmitted'"
 CLOSE_REJECT = """
 UPDATE reject SET state = 'closed', closed_by_batch = ?
 WHERE target = ? AND reject_id = ? AND state IN ('open', 'resubmitted')"""
@@ -284,8 +286,9 @@ class Ledger(BatchLedger):
         """Close the open rejects that rows of a batch settle; return how many.
 
         Args:
-            keys: of records that were created, updated or superseded. They settle what no later batch said.
-            ids: of rejects that a correction has named.
+            keys: of records that were created, updated or superseded. They settle what no later batch said, and what
+                stands under no other key now.
+            ids: of rejects that a correction has named. One stays open where an earlier file left more rows for it.
             there: by key, the content hashes of records that the target had already. They settle that content alone.
             but: of rejects that stay open, since another row of the batch that answers them is wrong.
         """
@@ -293,16 +296,21 @@ class Ledger(BatchLedger):
         made, answered, stay = set(keys), set(ids), set(but)
         received = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
         came = {str(name): str(at) for name, at in self.read(received)}
+        every = self.read(_open_rejects(target, source, resource_type))
+        of_keys = {each.reject_id: each.source_key for each in every if each.source_key in made}
+        by_key = of_keys.keys() - under_other_keys(self, target, of_keys)
+        short = short_of_rows(self, target, answered)
         closing_ids = [
             each.reject_id
-            for each in self.read(_open_rejects(target, source, resource_type))
-            if each.reject_id not in stay
+            for each in every
+            if each.reject_id not in stay | short
             and (
                 each.reject_id in answered
-                or (each.source_key in made and came.get(each.batch_id, "") <= came.get(batch_id, LATEST))
+                or (each.reject_id in by_key and came.get(each.batch_id, "") <= came.get(batch_id, LATEST))
                 or (each.content_hash is not None and there.get(each.source_key) == each.content_hash)
             )
         ]
+        self.write(OPEN_REJECT, [(target, name) for name in sorted(short)])
         self.write(CLOSE_REJECT, [(batch_id, target, name) for name in closing_ids])
         return len(closing_ids)
 

@@ -11,25 +11,25 @@ from sqlalchemy import Row, and_, bindparam, delete, func, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import VALUES_A_QUERY, LedgerAccess
-from pipelines.ledger.answering import DISCARD, OPEN, on_lines, states_of
+from pipelines.ledger.answering import DISCARD, OPEN, states_of
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.heard import marked
 from pipelines.ledger.inserting import insert_new, keep_others_out
+from pipelines.ledger.put_in import PUT_IN, on_lines, put_in, short_of_rows
 from pipelines.ledger.rows import Reason, Reject, reject_id
 from pipelines.ledger.states import LANDED
 from pipelines.ledger.verbs import verb
 
 _reject, _again = t.reject.c, t.resubmission.c
 _OF_TARGET = and_(_reject.target == bindparam("target"), _reject.state.in_(bindparam("states", expanding=True)))
-FIRST = select(_reject.reject_id, _reject.batch_id, _reject.line, _reject.source, _reject.resource_type)
-FIRST = FIRST.where(_OF_TARGET)
-LATER = (
-    select(_again.reject_id, _again.batch_id, _again.line)
-    .join(t.reject, and_(_reject.target == _again.target, _reject.reject_id == _again.reject_id))
-    .where(_OF_TARGET)
-    .order_by(_again.seen_at, _again.batch_id, _again.line)
+FIRST = select(
+    *(_reject.reject_id, _reject.batch_id, _reject.line, _reject.source, _reject.resource_type),
+    *(_reject.source_key, _reject.state),
 )
+FIRST = FIRST.where(_OF_TARGET)
+LATER = PUT_IN.where(_OF_TARGET)
 """Where rejects of these states stood first, and where their records came again since."""
+NOTE_KEY = "UPDATE resubmission SET key = ? WHERE target = ? AND batch_id = ? AND line = ? AND reject_id = ?"
 
 REPEATED = (
     select(_again.reject_id)
@@ -42,7 +42,10 @@ a target, which are few: the outcomes of lines have no index by key.
 
 
 class RejectPlace(NamedTuple):
-    """The place of an open reject's record: the batch and the first line of its newest appearance."""
+    """The place of an open reject's record: the batch and the first line of its newest appearance.
+
+    key: of a row that was set aside there; none where it could not be read.
+    """
 
     reject_id: str
     batch_id: str
@@ -50,6 +53,7 @@ class RejectPlace(NamedTuple):
     first_batch_id: str
     source: str
     resource_type: str
+    key: str | None = None
 
 
 # -- what answers a reject
@@ -63,6 +67,9 @@ def named_rejects(
     of = (target, source, resource_type)
     valid = _answerable(ledger, of, batch_id, answers)
     _note(ledger, of, batch_id, valid)
+    keys = {reject.line: reject.source_key or "" for reject in rejects}
+    noted = [(keys[line], target, batch_id, line, name) for line, names in valid.items() for name in names]
+    ledger.write(NOTE_KEY, noted)
     named: dict[str, Reject] = {}
     for reject in rejects:
         own = (reject_id(target, batch_id, reject.line, reject.source_key),)
@@ -168,8 +175,8 @@ def open_unanswered(ledger: LedgerAccess, of: t.Of, keys: Collection[str]) -> No
         lines[batch_id].add(line)
     names = set[str]()
     for batch_id, some in lines.items():
-        put_in = select(_again.reject_id).where(_again.target == target, _again.batch_id == batch_id)
-        names.update(name for (name,) in ledger.read_of(put_in, _again.line, sorted(some)))
+        here = select(_again.reject_id).where(_again.target == target, _again.batch_id == batch_id)
+        names.update(name for (name,) in ledger.read_of(here, _again.line, sorted(some)))
     stream = ledger.stream(*of)
     repeated = REPEATED.where(_again.target == target, t.versions.c.stream_id == stream)
     names.update(name for (name,) in ledger.read_of(repeated, t.versions.c.key, keys))
@@ -208,10 +215,11 @@ def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
     for each in waiting:
         found[each.reject_id] |= of_rows[each.batch_id, each.line]
         in_batch[each.reject_id] = each.batch_id
+    short = short_of_rows(ledger, target, found)
     for name, states in found.items():
         if not states or not states <= {*LANDED, "undone", "refused"}:
             continue
-        is_open = "refused" in states or states.isdisjoint(LANDED)
+        is_open = "refused" in states or states.isdisjoint(LANDED) or name in short
         values = {"state": "open"} if is_open else {"state": "closed", "closed_by_batch": in_batch[name]}
         where = (_reject.target == target, _reject.reject_id == name, _reject.state == "resubmitted")
         ledger.execute(update(t.reject).where(*where).values(**values))
@@ -234,16 +242,13 @@ def reject_places(
 
 
 def _places(ledger: LedgerAccess, target: str, states: Sequence[str]) -> Iterator[RejectPlace]:
-    newest: dict[str, tuple[str, list[int]]] = {}
-    for name, batch, line in ledger.read(LATER, target=target, states=list(states)):
-        held = newest.get(name)
-        if held and held[0] == batch:
-            held[1].append(line)
-        else:
-            newest[name] = (batch, [line])
-    for name, first_batch, first_line, source, resource_type in ledger.read(FIRST, target=target, states=list(states)):
-        batch, lines = newest.get(name, (first_batch, [first_line]))
-        yield from (RejectPlace(name, batch, line, first_batch, source, resource_type) for line in lines)
+    later = put_in(ledger, ledger.read(LATER, target=target, states=list(states)), target)
+    for name, batch, line, source, kind, key, state in ledger.read(FIRST, target=target, states=list(states)):
+        files = later[name].files if name in later else [[]]
+        rows = later[name].standing() if name in later and state == "open" else files[-1]
+        again = [(each.batch_id, each.line, each.key) for each in rows]
+        for at, on, now in again or [(batch, line, key)]:
+            yield RejectPlace(name, at, on, batch, source, kind, now or None)
 
 
 def unmet_since(ledger: LedgerAccess, target: str, moment: str, ids: Iterable[str]) -> set[str]:

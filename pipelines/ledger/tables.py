@@ -34,7 +34,7 @@ from pipelines.ledger.columns import (
     text_columns,
 )
 
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 OF_STREAM = ("target", "source", "resource_type")
 Of = tuple[str, str, str]
 """Target, source and resource type."""
@@ -260,8 +260,11 @@ resubmission = Table(
     Column("line", BigInteger, primary_key=True, autoincrement=False),
     text_column("reject_id", primary_key=True),
     text_column("seen_at", nullable=False),
+    text_column("key"),
 )
-"""Records of later files that answer a reject: the newest of them is what stands for it now."""
+"""Records of later files that answer a reject: the newest of them is what stands for it now. key: of one that was set
+aside; empty if it could not be read.
+"""
 Index("resubmission_of_reject", resubmission.c.target, resubmission.c.reject_id)
 
 lease = Table(

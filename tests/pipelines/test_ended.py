@@ -93,8 +93,11 @@ def test_of_two_rows_with_one_key_the_other_stays_a_reject_when_it_is_still_wron
     assert practice.take(left.replace(b"five", b"5.00"), "fixed-too.csv")[1]["batches"][0]["reasons"] == {
         "LEDGER-07": 1
     }
-    practice.take(b"".join(each for each in practice.export().values() if b"LEDGER-07" in each), "meant.csv")
+    (left,) = practice.export().values()
+    assert b"LEDGER-07" in left
+    practice.take(left, "meant.csv")
     assert amounts(practice) == [1, 5]
+    assert practice.rows("SELECT state, attempts FROM reject ORDER BY line") == [("closed", 1), ("closed", 3)]
 
 
 def test_a_row_that_gets_the_key_of_another_record_by_its_correction_does_not_take_its_place(practice):

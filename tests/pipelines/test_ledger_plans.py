@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from pipelines.ledger.answering import on_lines
 from pipelines.ledger.doubts import doubtful
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.put_in import on_lines
 from pipelines.validation import withheld
 from tests.pipelines.test_ledger import OF, TARGET, intent, start
 

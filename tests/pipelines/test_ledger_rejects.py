@@ -153,3 +153,19 @@ def test_discards_are_all_or_none_and_recorded_once(ledger):
     told = {(row["user"], row["command"], row["subject"], row["why"]) for row in ledger.decisions(TARGET)}
     assert told == {("ann", "rejects discard", name, "why") for name in names}
     assert len(ledger.decisions()) == 2
+
+
+@pytest.mark.parametrize(("rows", "state"), [({2: "k1-b"}, "open"), ({2: "k1-b", 3: "k1-d"}, "closed")])
+def test_a_reject_of_two_wrong_rows_is_settled_by_two(ledger, rows, state):
+    """LEDGER-07: they came from doubt. One of two said nothing of the other."""
+    [name] = ledger.reject(TARGET, *OF, "a", [reject(2, "k1")])
+    ledger.reject(
+        TARGET, *OF, "b", [reject(line, key)._replace(answers=[name]) for line, key in ((2, "k1-b"), (3, "k1-c"))]
+    )
+    resubmit(ledger, TARGET, *OF, "c", {line: [name] for line in rows})
+    ledger.start_batch(TARGET, "c")
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [Intent(key, 1, "c", line, f"h{line}", "f") for line, key in rows.items()])
+        ledger.settle(TARGET, *OF, [Outcome(key, 1, "created", f"id{line}") for line, key in rows.items()])
+    settle_resubmitted(ledger, TARGET)
+    assert states(ledger)["k1"][0] == state

@@ -52,6 +52,7 @@ class Reject(NamedTuple):
     reasons: tuple[tuple[str, str], ...]
     places: frozenset[tuple[str, int]]
     closed_by: str | None
+    stands_at: frozenset[tuple[str, int]]
 
 
 class Seen(NamedTuple):
@@ -109,25 +110,26 @@ def look(home: Any, stored: dict[str, Any]) -> Seen:
     with read_ledger(home) as ledger:
         records = ledger.execute("SELECT key, batch_id, line, state, resource_id FROM record").fetchall()
         former = ledger.execute("SELECT resource_id, batch_id, line FROM former ORDER BY version DESC").fetchall()
-        again = ledger.execute("SELECT reject_id, batch_id, line FROM resubmission").fetchall()
+        again = ledger.execute("SELECT reject_id, batch_id, line FROM resubmission ORDER BY seen_at").fetchall()
         rejects = ledger.execute(
             "SELECT reject_id, source_key, state, last_seen_at, batch_id, line, closed_by_batch FROM reject"
         ).fetchall()
         said = ledger.execute("SELECT reject_id, rule_id, message FROM reject_reason").fetchall()
         repeats = ledger.execute("SELECT batch_id, line, key, state FROM repeat").fetchall()
         finished = ledger.execute("SELECT batch_id FROM batch WHERE state = 'finished'").fetchall()
-    reasons, places = defaultdict(list), defaultdict(set)
+    reasons, places = defaultdict(list), defaultdict(list)
     for name, *reason in said:
         reasons[name].append(tuple(reason))
     for name, *place in again:
-        places[name].add(tuple(place))
+        places[name].append(tuple(place))
     return Seen(
         chart,
         {key: Record(key, (batch, line), state, resource) for key, batch, line, state, resource in records},
         {resource: (batch, line) for resource, batch, line in former},
         {
-            name: Reject(key, state, at, tuple(reasons[name]), frozenset(places[name] | {(batch, line)}), by)
+            name: Reject(key, state, at, tuple(reasons[name]), frozenset([*places[name], (batch, line)]), by, last)
             for name, key, state, at, batch, line, by in rejects
+            for last in [frozenset(each for each in places[name] if each[0] == places[name][-1][0])]
         },
         {(batch, line): (key, state) for batch, line, key, state in repeats},
         frozenset(name for (name,) in finished),
@@ -276,9 +278,16 @@ class Law:
         if reject.state == "closed" and (name not in before.rejects or before.rejects[name].state != "closed"):
             origin = origin_in(str(reject.key))
             assert self.now.living(origin) | before.living(origin), ("closed", reject)
+            answers = {each for (batch, _), row in self.put.items() if batch == reject.closed_by for each in row.names}
+            keys = {self.put[place].key for place in reject.stands_at if place not in self._there()}
+            assert name in answers or keys <= {reject.key}, ("closed by a record of another key", reject, keys)
         if reject.state == "closed":
             states = {record.state for record in self.now.of_origin(origin_in(str(reject.key)))}
             assert states & {"created", "adopted"}, ("closed by what is not there", reject, states)
+
+    def _there(self) -> set[tuple[str, int]]:
+        """The lines that resources are from."""
+        return {place for name in self.now.chart for place in self.now.places_of(name)}
 
     def _is_known(self, place: tuple[str, int], state: str, before: Seen) -> None:
         row = self.put[place]

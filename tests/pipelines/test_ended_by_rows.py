@@ -1,0 +1,45 @@
+"""Rejects that several rows of a correction answer: each of these rows is loaded, or waits for a person."""
+
+import pytest
+
+from tests.pipelines.test_ended import ROWS, amounts
+from tests.pipelines.test_rejects import HEADER, Practice
+
+
+@pytest.fixture(params=[True, False], ids=["with additions", "bare"])
+def practice(request, home, target, chartferry):
+    target.additions = request.param
+    return Practice(home, target, chartferry)
+
+
+@pytest.fixture
+def split(practice):
+    """k2 was put in as two payments, both wrong; gives the header and the rows, as they are exported since."""
+    practice.take(HEADER + ROWS["k1"] + ROWS["k2"].replace("2.00", "two"))
+    (export,) = practice.export().values()
+    head, row = export.splitlines(keepends=True)
+    practice.take(head + b"".join(row.replace(b",k2,", key) for key in (b",k2-b,", b",k2-c,")), "split.csv")
+    (export,) = practice.export().values()
+    return export.splitlines(keepends=True)
+
+
+@pytest.mark.parametrize("key", [b",k2-b,", b",k2-d,"])
+def test_a_reject_of_two_rows_stays_open_when_one_of_them_is_loaded(practice, split, key):
+    """LEDGER-07: the other was in no file of rejects any more, and the import said that all was loaded."""
+    head, first, _ = split
+    assert practice.take(head + first.replace(b",k2-b,", key).replace(b"two", b"6.00"), "first.csv")[0] == 0
+    assert practice.rejects() == {"k2": ("open", 2)}
+    (left,) = practice.export().values()
+    assert b",k2-c,p2,two," in left
+    assert (b",k2-b,p2,two," in left) == (key == b",k2-d,")
+    assert practice.run("rejects", "retry")[0] == 3
+    assert practice.rejects() == {"k2": ("open", 3)}
+
+
+def test_a_reject_of_two_rows_is_closed_by_two(practice, split):
+    """CLI-CMD-05: whatever keys they have."""
+    head, first, second = split
+    rows = first.replace(b"two", b"6.00") + second.replace(b",k2-c,", b",k2-d,").replace(b"two", b"4.00")
+    assert practice.take(head + rows, "both.csv")[0] == 0
+    assert amounts(practice) == [1, 4, 6]
+    assert practice.rejects() == {"k2": ("closed", 2)}
