@@ -10,7 +10,8 @@ from pipelines.ledger.clock import MOST_BEHIND
 from pipelines.ledger.lease import utc_text
 
 OF_OTHERS = "LEDGER-07"
-TOLD = (OF_OTHERS, "LEDGER-08")
+OF_KEY = "LEDGER-08"
+TOLD = (OF_OTHERS, OF_KEY)
 """Rules by which a row is set aside as its record is known: who puts it in after that means another one. The first says
 what has become of other rejects, the second only that its key is known."""
 NEVER = "0000-00-00T00:00:00.000000Z"

@@ -1,14 +1,16 @@
 """The reasons of open rejects as they are now: those of the last time, or that what was loaded since was taken back."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from sqlalchemy import select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.answering import OPEN, on_lines
+from pipelines.ledger.answering import OPEN
+from pipelines.ledger.heard import OF_KEY
+from pipelines.ledger.put_in import on_lines
 from pipelines.ledger.rejects import RejectPlace, reasons_of, reject_places
 from pipelines.ledger.rows import Reason
 from pipelines.ledger.standing import how_taken_back, undone_at
@@ -22,14 +24,16 @@ def reasons_now(
 ) -> dict[str, list[Reason]]:
     """Return what to tell of open rejects, by id, beside the rows where they are.
 
-    A row whose record was loaded and taken back since has none of the reasons of before. Where another row of the same
-    reject has them still, each stays.
+    A row whose record was loaded and taken back since has none of the reasons of before; nor has one that was set aside
+    beside other content of its key, if that was taken back since. Where another row of the same reject has them still,
+    each stays.
     last: the reasons for which each was set aside last.
     """
     now, rows = dict(last), defaultdict[str, int](int)
     for place in places:
         rows[place.reject_id] += 1
-    for name, found in _taken_back(ledger, target, places).items():
+    of_keys = {name for name, reasons in last.items() if any(reason.rule_id == OF_KEY for reason in reasons)}
+    for name, found in _taken_back(ledger, target, places, of_keys).items():
         now[name] = found if len(found) == rows[name] else [*found, *last.get(name, ())]
     return now
 
@@ -50,8 +54,10 @@ def open_reasons(ledger: LedgerAccess, target: str, batch_id: str) -> dict[str, 
     return reasons_now(ledger, target, places, reasons_of(ledger, {each.reject_id for each in places}))
 
 
-def _taken_back(ledger: LedgerAccess, target: str, places: Sequence[RejectPlace]) -> dict[str, list[Reason]]:
-    found = list(_since_seen(ledger, target, places))
+def _taken_back(
+    ledger: LedgerAccess, target: str, places: Sequence[RejectPlace], of_keys: Container[str]
+) -> dict[str, list[Reason]]:
+    found = list(_since_seen(ledger, target, places, of_keys))
     undone, said = undone_at(ledger, target, {batch_id for _, batch_id in found}), defaultdict[str, list[Reason]](list)
     for place, batch_id in found:
         how = how_taken_back(batch_id, undone.get(batch_id))
@@ -60,21 +66,29 @@ def _taken_back(ledger: LedgerAccess, target: str, places: Sequence[RejectPlace]
     return said
 
 
-def _since_seen(ledger: LedgerAccess, target: str, places: Sequence[RejectPlace]) -> Iterator[tuple[RejectPlace, str]]:
-    """Yield the places whose records were taken back after their rejects were set aside last, with their batches."""
+def _since_seen(
+    ledger: LedgerAccess, target: str, places: Sequence[RejectPlace], of_keys: Container[str]
+) -> Iterator[tuple[RejectPlace, str]]:
+    """Yield the places whose records were taken back after their rejects were set aside last, with their batches.
+
+    of_keys: rejects that were set aside since their keys were known; of these, the records of other files, too.
+    """
     reject, record = t.reject.c, t.record.c
     seen = select(reject.reject_id, reject.last_seen_at).where(reject.target == target)
     seen_at = dict(map(tuple, ledger.read_of(seen, reject.reject_id, sorted({each.reject_id for each in places}))))
-    keys, of_stream = on_lines(ledger, target, places, "key"), defaultdict[t.Of, list[RejectPlace]](list)
+    stood, of_stream = on_lines(ledger, target, places, "key"), defaultdict[t.Of, list[RejectPlace]](list)
+    keys = dict[RejectPlace, set[str]]()
     for place in places:
+        own = {place.key} if place.key and place.reject_id in of_keys else set[str]()
+        keys[place] = own | stood[place.batch_id, place.line]
         of_stream[target, place.source, place.resource_type].append(place)
     for of, some in of_stream.items():
-        wanted = sorted({key for place in some for key in keys[place.batch_id, place.line]})
+        wanted = sorted({key for place in some for key in keys[place]})
         query = select(record.key, record.batch_id, record.finished_at)
         query = query.where(t.of_stream(record, of), record.state == "undone")
         undone = {each.key: each for each in ledger.read_of(query, record.key, wanted)}
         for place in some:
-            here = [undone[key] for key in keys[place.batch_id, place.line] if key in undone]
+            here = [undone[key] for key in keys[place] if key in undone]
             since = [each for each in here if each.finished_at > seen_at[place.reject_id]]
             if since:
                 yield place, str(max(since, key=attrgetter("finished_at")).batch_id)

@@ -1,5 +1,7 @@
 """Rejects and the records of their keys: what a record of a key says of a row that has, or had, this key."""
 
+import json
+
 import pytest
 
 from tests.pipelines.test_rejects import Practice
@@ -45,3 +47,21 @@ def test_a_change_closes_the_reject_of_a_row_that_was_corrected_and_has_its_key_
     assert tasks.rejects() == {"t1": ("open", 2)}
     tasks.take(TASKS + "t1,second,requested,a\n", "call-3.csv")
     assert tasks.rejects() == {"t1": ("closed", 2)}
+
+
+def test_a_row_whose_key_was_known_says_that_this_was_taken_back_since(practice):
+    """LEDGER-08, TAKEN-BACK: the reason named a batch of which nothing is there any more."""
+    first = practice.take(TASKS + "t1,first,requested,a\n", "tasks-1.csv")[1]["batches"][0]["batch_id"]
+    second = practice.take(TASKS + "t1,second,requested,a\n", "tasks-2.csv")[1]["batches"][0]["batch_id"]
+    (export,) = practice.export().values()
+    assert f"known with other content, from line 2 of {first}".encode() in export
+    assert practice.run("undo", first)[0] == 0
+    (export,) = practice.export().values()
+    assert b"LEDGER-08" not in export
+    assert f"the record was taken back by undo of {first}".encode() in export
+    (reject,) = json.loads(practice.run("status", second, "--json")[1])["batches"][0]["rejects"]
+    assert reject["rules"] == ["TAKEN-BACK"]
+    assert practice.take(export, "fixed.csv")[0] == 0
+    assert practice.rejects() == {"t1": ("closed", 1)}
+    standing = [body["description"] for body in practice.target.of("Task") if body["status"] == "requested"]
+    assert standing == ["second"]
