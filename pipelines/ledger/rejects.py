@@ -75,8 +75,15 @@ def named_rejects(
         own = (reject_id(target, batch_id, reject.line, reject.source_key),)
         for name in valid.get(reject.line) or own:
             other = named.get(name)
-            named[name] = other._replace(reasons=[*other.reasons, *reject.reasons]) if other else reject
+            both = [*_of_its_row(other), *_of_its_row(reject)] if other else reject.reasons
+            named[name] = (other or reject)._replace(reasons=both)
     return named
+
+
+def _of_its_row(reject: Reject) -> Iterator[Reason]:
+    """Yield the reasons of one of several rows for a reject: what is wrong with it is not so with the others."""
+    for reason in reject.reasons:
+        yield reason if reason.line else reason._replace(line=reject.line)
 
 
 @verb

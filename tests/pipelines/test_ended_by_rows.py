@@ -1,5 +1,7 @@
 """Rejects that several rows of a correction answer: each of these rows is loaded, or waits for a person."""
 
+import csv
+
 import pytest
 
 from tests.pipelines.test_ended import ROWS, amounts
@@ -43,3 +45,13 @@ def test_a_reject_of_two_rows_is_closed_by_two(practice, split):
     assert practice.take(head + rows, "both.csv")[0] == 0
     assert amounts(practice) == [1, 4, 6]
     assert practice.rejects() == {"k2": ("closed", 2)}
+
+
+def test_each_of_two_rows_for_a_reject_says_what_is_wrong_with_it(practice, split):
+    """CLI-CMD-04: each said both."""
+    head, first, second = split
+    practice.take(head + first + second.replace(b"two", b"4.00").replace(b",p2,", b",,"), "both.csv")
+    (export,) = practice.export().values()
+    _, *rows = csv.reader(export.decode().splitlines())
+    assert [row[1].partition(":")[0] for row in rows] == ["FEED-FILE-09", "FEED-PAY-02"]
+    assert not any(";" in row[1].replace("(12.50); no", "") for row in rows)
