@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Select, select, update
+from sqlalchemy import Row, Select, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.answering import OPEN
@@ -15,7 +15,7 @@ from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.former import KEEP_OUTCOME
 from pipelines.ledger.inserting import keep_others_out
 from pipelines.ledger.lease import Held, Holder, Lease
-from pipelines.ledger.put_in import short_of_rows, under_other_keys
+from pipelines.ledger.put_in import keys_of_rows, short_of_rows
 from pipelines.ledger.rejects import named_rejects, wait_on, waiting_elsewhere
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reject, Repeat, Sighting, SoFar
 from pipelines.ledger.states import UNDECIDED
@@ -286,8 +286,8 @@ class Ledger(BatchLedger):
         """Close the open rejects that rows of a batch settle; return how many.
 
         Args:
-            keys: of records that were created, updated or superseded. They settle what no later batch said, and what
-                stands under no other key now.
+            keys: of records that were created, updated or superseded. They settle what no later batch said, if its row
+                has this key now. Where that is another key than it had at first, the record must be new since.
             ids: of rejects that a correction has named. One stays open where an earlier file left more rows for it.
             there: by key, the content hashes of records that the target had already. They settle that content alone.
             but: of rejects that stay open, since another row of the batch that answers them is wrong.
@@ -297,8 +297,7 @@ class Ledger(BatchLedger):
         received = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
         came = {str(name): str(at) for name, at in self.read(received)}
         every = self.read(_open_rejects(target, source, resource_type))
-        of_keys = {each.reject_id: each.source_key for each in every if each.source_key in made}
-        by_key = of_keys.keys() - under_other_keys(self, target, of_keys)
+        by_key = self._of_keys((target, source, resource_type), every, made)
         short = short_of_rows(self, target, answered)
         closing_ids = [
             each.reject_id
@@ -319,11 +318,27 @@ class Ledger(BatchLedger):
     ) -> tuple[list[str], dict[str, str]]:
         """Return what of keys and contents `close_rejects` would go by: of a million that came again, hardly any."""
         every = self.read(_open_rejects(target, source, resource_type))
-        asked, contents = {each.source_key for each in every}, {(each.source_key, each.content_hash) for each in every}
+        rows = keys_of_rows(self, target, {each.reject_id for each in every})
+        asked = {each.source_key for each in every}.union(*rows.values())
+        contents = {(each.source_key, each.content_hash) for each in every}
         same = {key: content for key, content in there.items() if (key, content) in contents} if asked else {}
         return [key for key in keys if key in asked] if asked else [], same
 
     # -- within
+
+    def _of_keys(self, of: t.Of, rejects: Collection[Row[Any]], made: Collection[str]) -> set[str]:
+        """Return those of these rejects whose rows have keys of records that were made, by id."""
+        keys = {each.reject_id: {each.source_key} for each in rejects}
+        keys |= keys_of_rows(self, of[0], keys)
+        found = [each for each in rejects if keys[each.reject_id].issubset(made)]
+        others = {key for each in found for key in keys[each.reject_id] - {each.source_key}}
+        sent = select(t.record.c.key, t.record.c.first_sent_at).where(t.of_stream(t.record.c, of))
+        sent_at = {key: at or "" for key, at in self.read_of(sent, t.record.c.key, sorted(others))}
+        return {
+            each.reject_id
+            for each in found
+            if all(sent_at.get(key, "") > each.last_seen_at for key in keys[each.reject_id] - {each.source_key})
+        }
 
     def _numbers_of(self, target: str, intents: Collection[Intent]) -> tuple[dict[str, int], dict[str, int]]:
         """Return the numbers of the batches and feeds that intents name."""
@@ -333,7 +348,7 @@ class Ledger(BatchLedger):
 
 
 def _open_rejects(target: str, source: str, resource_type: str) -> Select[Any]:
-    """Id, key, content and first batch of the rejects of a source that are not done with."""
+    """Id, key, content, first batch and last time of the rejects of a source that are not done with."""
     reject = t.reject.c
-    query = select(reject.reject_id, reject.source_key, reject.content_hash, reject.batch_id)
+    query = select(reject.reject_id, reject.source_key, reject.content_hash, reject.batch_id, reject.last_seen_at)
     return query.where(t.of_stream(reject, (target, source, resource_type)), reject.state.in_(OPEN))

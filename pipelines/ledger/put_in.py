@@ -71,20 +71,32 @@ def put_in_for(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> dict[st
     return put_in(ledger, ledger.read_of(PUT_IN.where(_again.target == target), _again.reject_id, sorted(ids)), target)
 
 
-def under_other_keys(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> set[str]:
-    """Return those of these rejects of which a row that is not there has another key now.
-
-    A record of the first key says nothing of that row.
+def keys_of_rows(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> dict[str, set[str]]:
+    """Return the keys of the rows that were put in for these rejects and are not there, by id; empty ones could not be
+    read. None of a reject whose rows' keys are not on record.
     """
     found = put_in_for(ledger, target, ids)
     rows = {name: each.left(each.standing()) for name, each in found.items()}
     keys = on_lines(ledger, target, [row for some in rows.values() for row in some], "key")
-    return {
-        name
-        for name, some in rows.items()
-        for row in some
-        if (keys[row.batch_id, row.line] or {row.key} - {None}) - {row.source_key}
-    }
+    of = {name: [keys[row.batch_id, row.line] or {row.key} - {None} for row in some] for name, some in rows.items()}
+    return {name: set().union(*some) for name, some in of.items() if any(some)}
+
+
+def under_other_keys(ledger: LedgerAccess, target: str, rejects: Mapping[str, Row[Any]]) -> set[str]:
+    """Return those of these rejects of which a row that is not there has another key now.
+
+    A record of the first key says nothing of that row.
+    """
+    found = keys_of_rows(ledger, target, rejects)
+    return {name for name, keys in found.items() if keys - {rejects[name].source_key}}
+
+
+def closed_by_rows(ledger: LedgerAccess, target: str, keys: Iterable[str], batches: Collection[str]) -> set[str]:
+    """Return the rejects that these batches have closed, for which rows with these keys had been put in by others."""
+    of_reject = and_(t.reject.c.target == _again.target, t.reject.c.reject_id == _again.reject_id)
+    query = select(_again.reject_id, t.reject.c.closed_by_batch).join(t.reject, of_reject)
+    found = ledger.read_of(query.where(_again.target == target, t.reject.c.state == "closed"), _again.key, keys)
+    return {name for name, batch_id in found if batch_id in batches}
 
 
 def short_of_rows(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> set[str]:

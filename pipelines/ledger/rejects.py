@@ -15,7 +15,7 @@ from pipelines.ledger.answering import DISCARD, OPEN, states_of
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.heard import marked
 from pipelines.ledger.inserting import insert_new, keep_others_out
-from pipelines.ledger.put_in import PUT_IN, on_lines, put_in, short_of_rows
+from pipelines.ledger.put_in import PUT_IN, closed_by_rows, on_lines, put_in, short_of_rows
 from pipelines.ledger.rows import Reason, Reject, reject_id
 from pipelines.ledger.states import LANDED
 from pipelines.ledger.verbs import verb
@@ -191,7 +191,9 @@ def open_unanswered(ledger: LedgerAccess, of: t.Of, keys: Collection[str]) -> No
     answered = {name for (name,) in ledger.read_of(closed, _reject.reject_id, sorted(names))}
     answered |= {name for (name,) in ledger.read_of(closed, _reject.source_key, keys)}
     states = states_of(ledger, of, "", answered) if answered else {}
-    for part in _parts(name for name, state in states.items() if state == "open"):
+    unanswered = {name for name, state in states.items() if state == "open"}
+    unanswered |= closed_by_rows(ledger, target, keys, lines)
+    for part in _parts(unanswered):
         values = {"state": "open", "closed_by_batch": None}
         ledger.execute(update(t.reject).where(_reject.target == target, _reject.reject_id.in_(part)).values(**values))
 

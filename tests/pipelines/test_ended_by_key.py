@@ -65,3 +65,23 @@ def test_a_row_whose_key_was_known_says_that_this_was_taken_back_since(practice)
     assert practice.rejects() == {"t1": ("closed", 1)}
     standing = [body["description"] for body in practice.target.of("Task") if body["status"] == "requested"]
     assert standing == ["second"]
+
+
+def test_a_task_of_the_key_that_a_row_has_now_ends_its_reject_until_it_is_taken_back(tasks):
+    """LEDGER-07: a file without _reject_id has the row right."""
+    tasks.take(TASKS + "t1,first,odd,a\n", "call-1.csv")
+    (export,) = tasks.export().values()
+    tasks.take(export.replace(b",t1,", b",t2,"), "fixed.csv")
+    (batch,) = tasks.take(TASKS + "t2,first,requested,a\n", "call-2.csv")[1]["batches"]
+    assert tasks.rows("SELECT state, closed_by_batch FROM reject") == [("closed", batch["batch_id"])]
+    assert tasks.run("undo", batch["batch_id"])[0] == 0
+    assert tasks.rows("SELECT state, closed_by_batch FROM reject") == [("open", None)]
+
+
+def test_a_change_of_another_task_does_not_end_the_reject_of_a_row_that_was_given_its_key(tasks):
+    """LEDGER-07: the key was mistyped."""
+    tasks.take(TASKS + "t1,first,odd,a\nt2,another,requested,a\n", "call-1.csv")
+    (export,) = tasks.export().values()
+    tasks.take(export.replace(b",t1,", b",t2,"), "fixed.csv")
+    assert tasks.take(TASKS + "t2,another one,requested,a\n", "call-2.csv")[1]["totals"]["updated"] == 1
+    assert tasks.rejects() == {"t1": ("open", 2)}

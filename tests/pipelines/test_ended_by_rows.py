@@ -47,6 +47,17 @@ def test_a_reject_of_two_rows_is_closed_by_two(practice, split):
     assert practice.rejects() == {"k2": ("closed", 2)}
 
 
+def test_a_row_that_was_loaded_under_an_id_of_its_own_ends_the_reject_that_it_had(practice, split):
+    """LEDGER-07: it was exported as open although the chart had it."""
+    head, first, second = split
+    practice.take(head + first.replace(b"two", b"6.00"), "first.csv")
+    practice.take(head + second.replace(b"two", b"4.00"), "second.csv")
+    (own,) = (each for each in practice.export().values() if b"LEDGER-07" in each)
+    assert practice.take(own, "meant.csv")[0] == 0
+    assert amounts(practice) == [1, 4, 6]
+    assert {state for state, _ in practice.rejects().values()} == {"closed"}
+
+
 def test_each_of_two_rows_for_a_reject_says_what_is_wrong_with_it(practice, split):
     """CLI-CMD-04: each said both."""
     head, first, second = split
