@@ -72,7 +72,7 @@ async def updated(
     additions = not service.settings.interface_only
     model = await _aside(raw, update.PARSERS[resource.name], resource, body, resource_id, service.site, additions)
     since = update.http_date(request.headers.get("if-unmodified-since"))
-    conditions = update.Preconditions(since, match(request, body))
+    conditions = update.Preconditions(since, match(request, body), _tags(request, "if-none-match"))
     entry = update.Update(resource, resource_id, model, caller.client, service.site, len(raw), conditions)
     touched.patients = await written(service, entry)
 
@@ -84,8 +84,12 @@ def if_none_exist(request: Request) -> Sequence[str]:
 
 def if_match(request: Request, _: Any = None) -> str | None:
     """Return the text of a request's `If-Match`, of all such headers together; None where there is none."""
-    matches = request.headers.getlist("if-match")
-    return ",".join(matches) if matches else None
+    return _tags(request, "if-match")
+
+
+def _tags(request: Request, name: str) -> str | None:
+    found = request.headers.getlist(name)
+    return ",".join(found) if found else None
 
 
 async def validated(

@@ -180,7 +180,7 @@ def _create(name: str, _: str, request: Any, body: Any, caller: Caller, site: Si
 def _update(name: str, resource_id: str, request: Any, body: Any, caller: Caller, site: Site, size: int) -> Entry:
     resource = RESOURCES[name]
     model = update.PARSERS[name](resource, body, resource_id, site, True)
-    preconditions = update.Preconditions(match=_text(request, "ifMatch"))
+    preconditions = update.Preconditions(match=_text(request, "ifMatch"), none_match=_text(request, "ifNoneMatch"))
     return update.Update(resource, resource_id, model, caller.client, site, size, preconditions)
 
 

@@ -21,10 +21,11 @@ LARGEST = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Preconditions:
-    """`If-Unmodified-Since` as an instant, `If-Match` as sent; None for what is missing or malformed."""
+    """`If-Unmodified-Since` as an instant, `If-Match` and `If-None-Match` as sent; None for what is missing."""
 
     unmodified_since: datetime | None = None
     match: str | None = None
+    none_match: str | None = None
 
     def check(self, current: Current) -> None:
         """Raises the conflict outcome when the resource changed since."""
@@ -33,10 +34,15 @@ class Preconditions:
             raise FhirError(CONFLICT)
         if self.match is not None and self.match != "*" and etag(current.version) not in _tags(self.match):
             raise FhirError(CONFLICT)
+        # By the number alone: `If-None-Match` takes strong tags for weak ones (RFC 9110).
+        if self.none_match is not None and not {"*", f'"{current.version}"'}.isdisjoint(
+            tag.removeprefix("W/") for tag in _tags(self.none_match)
+        ):
+            raise FhirError(CONFLICT)
 
 
 def _tags(match: str) -> list[str]:
-    """The entity tags of `If-Match`."""
+    """The entity tags of a condition."""
     return [tag.strip() for tag in match.split(",")]
 
 

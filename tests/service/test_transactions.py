@@ -108,6 +108,9 @@ def test_conditions_have_the_effect_of_the_single_request(fresh_service: Running
     assert refusal(stale) == (412, ["Bundle.entry[1]"])
     stored(fresh_service, change(path, task(1, status="completed"), 'W/"1"'))
     send(fresh_service.client, [entry(task(9)), entry(task(9))])
+    unless = change(path, task(1))
+    unless["request"]["ifNoneMatch"] = "*"
+    assert refusal(transact(fresh_service, entry(task(3)), unless)) == (412, ["Bundle.entry[1]"])
     several = transact(fresh_service, entry(task(4)), entry(task(9), "identifier=urn:test|9"))
     assert refusal(several) == (412, ["Bundle.entry[1]"])
     twice = transact(fresh_service, change(path, task(1)), change(path, task(1)))
