@@ -1,5 +1,6 @@
 """Bundles over HTTP: carry out the entries of a batch or a transaction, note them for the audit, and answer."""
 
+import time
 from collections.abc import Callable
 from itertools import groupby
 from typing import Any, NamedTuple, cast
@@ -23,6 +24,8 @@ READ_AT_ONCE = 100
 """Reads of a batch that share a statement."""
 PART = 500
 """Writes of a batch that are stored by one commit."""
+LONGER = 2
+"""So many times longer than the reads of a single request may those of a batch take together."""
 Answerer = Callable[[Service, batch.Bundle, list[Any]], bytes]
 
 
@@ -76,13 +79,14 @@ async def _carry_out(
     Other clients take their turn between two parts. Raises what keeps the first part from being stored; of what follows
     it is the result.
     """
-    size = 0
+    size, left = 0, float(LONGER * service.settings.read_seconds)
     for fetching, some in groupby(entries, lambda entry: isinstance(entry, batch.Fetch)):
         row: list[Any] = list(some)
         if fetching:
             for some_of_it in parts(row, READ_AT_ONCE):
-                room = service.settings.max_batch - size
-                found = await run_in_threadpool(fetched_together, fetched, service, some_of_it, room)
+                room, began = service.settings.max_batch - size, time.monotonic()
+                found = await run_in_threadpool(fetched_together, fetched, service, some_of_it, room, began + left)
+                left -= time.monotonic() - began
                 size += sum(len(one.body) for one in found if isinstance(one, batch.Fetched))
                 results += found
             continue

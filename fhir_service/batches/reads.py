@@ -1,6 +1,7 @@
 """Reads and searches among the entries of a batch: looked up together, as far as there is room for the answers."""
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -10,7 +11,7 @@ from fhir_service.http import parse_query
 from fhir_service.interactions import batch
 from fhir_service.interactions.read import referred, there
 from fhir_service.interface.datatypes import is_id
-from fhir_service.interface.outcomes import EXCEPTION, TOO_LARGE, FhirError
+from fhir_service.interface.outcomes import EXCEPTION, TOO_LARGE, UNAVAILABLE, FhirError
 from fhir_service.service import Service
 from fhir_service.store.bodies import Found, Reference
 
@@ -27,9 +28,14 @@ def parts(row: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def fetched_together(
-    fetched: Fetcher, service: Service, fetches: Sequence[batch.Fetch], room: int
+    fetched: Fetcher, service: Service, fetches: Sequence[batch.Fetch], room: int, until: float
 ) -> list[batch.Fetched | FhirError]:
-    """The answers to reads and searches, or their errors; so is an answer for which there is no room."""
+    """The answers to reads and searches, or their errors; so is an answer for which there is no room.
+
+    until: the time, of the monotonic clock, from which on nothing more is looked up.
+    """
+    if time.monotonic() > until:
+        return [_late()] * len(fetches)
     references = {(fetch.resource.name, fetch.id) for fetch in fetches if fetch.id is not None and is_id(fetch.id)}
     results: list[batch.Fetched | FhirError] = []
     try:
@@ -37,10 +43,14 @@ def fetched_together(
     except Exception as error:  # noqa: BLE001 - entries before these may be stored: they are answered
         return [_outcome_of(error)] * len(fetches)
     for fetch in fetches:
-        found = _within(fetched, service, fetch, known, room)
+        found = _within(fetched, service, fetch, known, room) if time.monotonic() <= until else _late()
         room -= len(found.body) if isinstance(found, batch.Fetched) else 0
         results.append(found)
     return results
+
+
+def _late() -> FhirError:
+    return FhirError(UNAVAILABLE, "the reads of the batch took too long: read in several")
 
 
 def _within(

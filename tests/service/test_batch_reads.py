@@ -179,3 +179,14 @@ def test_what_is_stored_is_on_record_where_the_answer_cannot_be_made(
         found = json.loads(service.service.audit.path.read_text(encoding="utf-8").splitlines()[-1])
         made = service.client.get("/Task").json()["entry"][0]["resource"]["id"]
         assert (found["interaction"], found["id"], found["status"]) == ("create", made, 201)
+
+
+def test_what_the_reads_of_a_batch_take_together_is_bounded(tmp_path: Path) -> None:
+    """LIMIT-15: what is not begun in that time is left, and writes behind it are carried out."""
+    with running(tmp_path, read_seconds=1) as service:
+        searches = [get(f"DiagnosticReport?_count=100&date=ge2020-01-01&date=lt{1000 + n}") for n in range(4_998)]
+        *answers, last, written = (one["response"] for one in sent(service, *searches, get("Task"), entry(task(1))))
+    assert [answers[0]["status"], last["status"], written["status"]] == ["200", "503", "201"]
+    assert last["outcome"]["issue"][0]["code"] == "transient"
+    statuses = [one["status"] for one in answers]
+    assert statuses == sorted(statuses)
