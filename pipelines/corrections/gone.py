@@ -8,7 +8,7 @@ from pipelines.corrections.moved import is_other, is_unclear
 from pipelines.corrections.records import Piece, Record, count_records, pieces_of
 from pipelines.ledger.states import MADE
 from pipelines.loading.identity import Identity
-from pipelines.runs.target_clock import TargetClock
+from pipelines.loading.target_clock import TargetClock
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 from pipelines.verifying.staging import Filling, workbench

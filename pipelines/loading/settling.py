@@ -5,6 +5,7 @@ Used by the load of a batch and by `chartferry doubts resolve`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,15 +13,19 @@ from pipelines.client.client import FhirClient
 from pipelines.client.steps import Step
 from pipelines.ledger.doubts import Doubtful, doubtful, known_resources, made_before, sightings
 from pipelines.ledger.former import earlier_versions
+from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Outcome
 from pipelines.loading.accepted import rows_in
 from pipelines.loading.identity import Identity
 from pipelines.loading.lookup import ABSENT, FOUND, Doubt, due, look_up
 from pipelines.loading.row import Row
+from pipelines.loading.target_clock import TargetClock
 
 ROWS_A_COMMIT = 1_000
 """Rows settled in one transaction, for which others wait. A kill leaves those before it settled."""
+A_MINUTE = timedelta(minutes=1)
+"""By less, clocks differ that are right."""
 NOT_YET = "the target does not have it yet: once the settling time has passed, the next import sends it again"
 
 
@@ -30,6 +35,22 @@ class Found(NamedTuple):
     row: Row
     state: str
     resource_id: str
+
+
+class Present:
+    """The present, for how long ago the outcome of a row was missed: by the ledger's clock, or, where less time has
+    passed by that of the target, by that: a clock that was behind was set right meanwhile.
+    """
+
+    def __init__(self, ledger: Ledger, client: FhirClient, batch_id: str, noted: TargetClock) -> None:
+        self._now, self._shown, self._batch_id, self._noted = ledger.clock(), client.server_time(), batch_id, noted
+
+    def __call__(self, doubt: Doubt) -> datetime:
+        by = self._noted.ahead_at(self._batch_id, utc_text(doubt.asked_at))
+        if by is None or self._shown is None:
+            return self._now
+        by_target = self._shown - by
+        return by_target if doubt.asked_at - A_MINUTE < by_target < self._now - A_MINUTE else self._now
 
 
 @dataclass
@@ -70,12 +91,13 @@ def settle_doubts(
     ours = known_resources(ledger, target, resource_type, records)
     made = None if step.repeats else made_before(ledger, target, source, resource_type, batch_id)
     findings = look_up(client, Identity(source, resource_type), doubts, ours, made)
-    now, found = ledger.clock(), list[tuple[Row, str]]()
+    noted = TargetClock.in_runs({each.parent for each in accepted}, target)
+    found, present = list[tuple[Row, str]](), Present(ledger, client, batch_id, noted)
     for doubt in doubts:
         finding = findings[doubt.row.key]
         if finding.state == FOUND and finding.resource_id:
             found.append((doubt.row, finding.resource_id))
-        elif finding.state == ABSENT and due(doubt, resource_type, now, settling_seconds, step):
+        elif finding.state == ABSENT and due(doubt, resource_type, present(doubt), settling_seconds, step):
             settled.resend.append(doubt.row)
         else:
             waits = step.conditional and doubt.named and finding.state == ABSENT

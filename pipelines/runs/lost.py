@@ -14,7 +14,7 @@ from pipelines.home.batch_files import MANIFESTS
 from pipelines.ledger.manifests import is_of, manifest_in, number_of
 from pipelines.ledger.states import CUT_OFF
 from pipelines.ledger.tables import NotPossible
-from pipelines.runs.target_clock import ahead_in
+from pipelines.loading.target_clock import ahead_in
 from pipelines.session.session import Session
 
 LOOK = "look into the chart before a file brings these rows again"

@@ -11,8 +11,8 @@ from pathlib import Path
 from fhir_service.interface.registry import RESOURCES
 from pipelines.home.files import write_whole
 from pipelines.ledger.manifests import MANIFEST, manifest_in
+from pipelines.loading.target_clock import AHEAD, ahead_now
 from pipelines.runs.run import Result, Run
-from pipelines.runs.target_clock import AHEAD, ahead_now
 from pipelines.session.session import Session
 
 QUESTIONNAIRES = "questionnaires.json"

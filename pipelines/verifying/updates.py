@@ -12,7 +12,7 @@ import duckdb
 
 from pipelines.client.client import AsOf
 from pipelines.client.threads import threads
-from pipelines.runs.target_clock import TargetClock
+from pipelines.loading.target_clock import TargetClock
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 from pipelines.verifying.staging import Filling, number

@@ -8,10 +8,10 @@ from datetime import timedelta
 
 import duckdb
 
+from pipelines.loading.target_clock import TargetClock
 from pipelines.reports.changes import read_whole_next
 from pipelines.runs.leasing import lease_of
 from pipelines.runs.lost import lost_batches
-from pipelines.runs.target_clock import TargetClock
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 from pipelines.verifying.differences import Difference

@@ -98,3 +98,19 @@ def test_a_clock_that_is_ahead_makes_nothing_old(home, imported, asked, monkeypa
     set_clock(monkeypatch, timedelta(0))
     asked("import", "--clock-is-right")
     assert any((home / "batches" / batch / "source").iterdir())
+
+
+def test_a_clock_that_is_set_right_ends_no_settling_time(home, target, asked, monkeypatch):
+    """LEDGER-08: the first request may be under way yet, and by the clock hours had passed."""
+    target.additions = False
+    target.faults = ["lost_before"]
+    set_clock(monkeypatch, -AHEAD)
+    (home / "inbox" / "tasks-1.csv").write_text(f"{TASKS}\nt1,p1,call,requested,dr1\n")
+    assert asked("import")["totals"]["in_doubt"] == 1
+    target.faults = []
+    set_clock(monkeypatch, timedelta(0))
+    assert asked("import")["totals"]["in_doubt"] == 1
+    assert target.of("Task") == []
+    set_clock(monkeypatch, timedelta(hours=1))
+    target.now = target.date_header = lambda: datetime.now(UTC) + timedelta(hours=1)
+    assert asked("import")["totals"]["created"] == 1

@@ -2,8 +2,9 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, Self
 
 from pipelines.client.comparison import moment
@@ -37,19 +38,30 @@ class TargetClock:
     @classmethod
     def of(cls, session: Session, batch_id: str | None = None) -> Self:
         """Read the manifests of a batch, or of all."""
-        batches, noted = session.batches, defaultdict[str, list[tuple[str, timedelta]]](list)
+        batches = session.batches
         batches.bring(names := batches.names() if batch_id is None else [batch_id], MANIFESTS)
-        for run in (run for name in names for run in (batches.path / name).glob("run-*")):
-            said = run_of(run, session.target)
+        return cls.in_runs((run for name in names for run in (batches.path / name).glob("run-*")), session.target)
+
+    @classmethod
+    def in_runs(cls, folders: Iterable[Path], target: str) -> Self:
+        """Read the manifests of these runs that were for a target."""
+        noted = defaultdict[str, list[tuple[str, timedelta]]](list)
+        for run in folders:
+            said = run_of(run, target)
             if said and (by := ahead_in(said)) is not None:
                 noted[run.parent.name].append((said["started_at"], by))
         return cls(noted)
 
     def shown_at(self, batch_id: str, said: str | None) -> datetime | None:
         """Return what it showed at a moment (UTC text) of a run of a batch; the ledger's time where nobody noted it."""
-        runs, at = self._noted.get(batch_id, []), moment(said)
+        at, by = moment(said), self.ahead_at(batch_id, said)
+        return at + by if at and by is not None else at
+
+    def ahead_at(self, batch_id: str, said: str | None) -> timedelta | None:
+        """Return how far it was ahead at a moment (UTC text) of a run of a batch; None where nobody noted it."""
+        runs = self._noted.get(batch_id, [])
         before = bisect_right(runs, (str(said), timedelta.max))
-        return at + runs[before - 1][1] if at and before else at
+        return runs[before - 1][1] if before else None
 
     def most_behind(self) -> timedelta:
         """Return how far it was behind the ledger's at most."""
