@@ -114,6 +114,17 @@ _SIDES = {
     "target": ("now_source_at::DATE", "found.patient_id", "found.cents", "fate = 'there' AND found.is_there"),
 }
 """Day, patient, cents and condition of each side. expected: what of the export should be at the target."""
+_STILL_THERE = f"""
+    SELECT arg_max(in_scope.feed, former.generation) AS feed,
+        arg_max(former.source_at, former.generation)::TIMESTAMPTZ::DATE AS day, found.patient_id, found.cents
+    FROM all_former AS former
+    JOIN in_scope USING (batch_id)
+    JOIN found ON found.kind = former.resource_type AND found.id = former.resource_id
+    ANTI JOIN (FROM all_ours WHERE state IN ({_listed(MADE)})) AS ours
+        ON ours.resource_type = former.resource_type AND ours.resource_id = former.resource_id
+    WHERE former.fate <> 'kept' AND coalesce(found.status, '') NOT IN ('entered-in-error', 'cancelled')
+    GROUP BY found.kind, found.id, found.patient_id, found.cents"""
+"""What the target has, though it was taken back or replaced: `not taken back` of `verify`. It counts at the target."""
 _FOUND = """(SELECT kind, id AS resource_id, patient_id, cents,
     coalesce(status, '') <> 'entered-in-error' AS is_there FROM found)"""
 
@@ -133,9 +144,10 @@ def totals(db: duckdb.DuckDBPyConnection, by: str) -> list[dict[str, Any]]:
     """Return the three sides of each feed, or of each feed and day. by: `feed`, or `feed, day`."""
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for side, (day, patient, cents, condition) in _SIDES.items():
-        of_day = f", {day} AS day" if "day" in by else ""
-        query = f"""SELECT feed{of_day}, count(*), count(DISTINCT {patient}), coalesce(sum({cents}), 0)::HUGEINT
-            FROM record LEFT JOIN {_FOUND} AS found USING (kind, resource_id) WHERE {condition} GROUP BY ALL"""
+        more = f" UNION ALL {_STILL_THERE}" if side == "target" else ""
+        query = f"""SELECT {by}, count(*), count(DISTINCT patient_id), coalesce(sum(cents), 0)::HUGEINT FROM (
+            SELECT feed, {day} AS day, {patient} AS patient_id, {cents} AS cents
+            FROM record LEFT JOIN {_FOUND} AS found USING (kind, resource_id) WHERE {condition}{more}) GROUP BY {by}"""
         for *group, records, patients, amount in db.execute(query).fetchall():
             made = groups.setdefault(tuple(group), _nothing())
             made[side] = {"records": records, "patients": patients, "cents": amount}

@@ -119,10 +119,12 @@ def stage_records_of(db: duckdb.DuckDBPyConnection, kind: str) -> int:
 
 
 def stage_found(db: duckdb.DuckDBPyConnection, kind: str) -> None:
-    """Add to table `found` the resources of a type that stand for a record of the ledger, and have its last update."""
+    """Add to table `found` the resources of a type that the ledger knows, now or from earlier, and that have its last
+    update.
+    """
     db.execute(
         "INSERT INTO found SELECT $kind, id, patient_id, status, cents FROM there"
-        " SEMI JOIN ours ON ours.resource_id = there.id ANTI JOIN behind ON behind.resource_id = there.id",
+        " SEMI JOIN known ON known.resource_id = there.id ANTI JOIN behind ON behind.resource_id = there.id",
         {"kind": kind},
     )
 

@@ -149,6 +149,21 @@ def test_versions_and_what_was_taken_back_are_told_apart(home, target, asked):
     assert found["agrees"]
 
 
+def test_what_was_taken_back_and_is_at_the_target_again_counts_there_as_it_does_for_verify(home, target, asked):
+    """EVID-01: a store that was restored has it; the page said of the feed that the sides agree."""
+    tasks(home, "t1", "t2")
+    [batch] = asked("import")["batches"]
+    asked("undo", batch["batch_id"])
+    before = asked("evidence")
+    assert (of_feed(before, "tasks")["target"], before["agrees"]) == (ZERO, True)
+    for task in target.of("Task")[:1]:
+        target.stored[task["id"]] = {**task, "status": "requested"}
+    found = asked("evidence")
+    assert found["verify"]["differences"]["not taken back"]["number"] == 1
+    assert (of_feed(found, "tasks")["ledger"], of_feed(found, "tasks")["target"]["records"]) == (ZERO, 1)
+    assert (of_feed(found, "tasks")["agrees"], [day["agrees"] for day in found["days"]]) == (False, [False])
+
+
 def test_what_the_target_lost_or_changed_is_no_agreement(imported, target, asked):
     """EVID-01: rows and cents; the page says so first."""
     lost, other = (next(b for b in target.of("PaymentNotice") if b["amount"]["value"] == v) for v in (1.0, 2.5))
