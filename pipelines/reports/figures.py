@@ -242,7 +242,8 @@ def _imports(batches: Sequence[BatchNow]) -> Figure:
         [
             f"The last {BATCHES} files; at the right the number of records.",
             "All are first outcomes; still set aside are those that nothing has settled since.",
-            "Carried over: created, adopted, updated or superseded, and not taken back since.",
+            "Carried over: created, adopted, updated or superseded, and not taken back since;",
+            "a record that a later file changed counts in the files of both.",
             "Known already: unchanged or skipped.",
             *["Not sent: of a file of which nothing was sent, or still to be sent."] * ("Not sent" in names),
         ],

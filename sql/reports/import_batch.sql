@@ -14,7 +14,7 @@
 -- column file_name VARCHAR internal: Name of the file as received.
 -- column file_sha256 VARCHAR internal: SHA-256 of the file, hexadecimal.
 -- column received_at TIMESTAMPTZ internal: When the file was first received, UTC.
--- column finished_at TIMESTAMPTZ internal: When the batch ended, UTC.
+-- column finished_at TIMESTAMPTZ internal: When the batch ended, UTC; empty while it is running, as with rows in doubt.
 -- column lines BIGINT internal: Physical lines of the file.
 -- column not_taken BIGINT internal: Lines that the feed does not take: filtered out, blank, a trailer.
 -- column records BIGINT internal: Records read: accepted and rejected.
@@ -24,7 +24,7 @@
 -- column adopted BIGINT internal: Found at the target with the same content, and taken as the record's.
 -- column unchanged BIGINT internal: Known from before with the same content; nothing sent.
 -- column updated BIGINT internal: Changed at the target (tasks).
--- column superseded BIGINT internal: Replaced at the target by a new one (responses).
+-- column superseded BIGINT internal: Took the place of an earlier one of their key at the target (responses).
 -- column skipped BIGINT internal: Equal repeats within the file, and rows that the feed's policy skips.
 -- column refused BIGINT internal: Refused by the target; also rejects of stage load.
 -- column in_doubt BIGINT internal: Sent; the outcome is not known.
@@ -56,7 +56,7 @@ SELECT
     ledger_batch.file_name,
     ledger_batch.file_sha256,
     ledger_batch.received_at,
-    ledger_batch.finished_at,
+    CASE WHEN ledger_batch.state <> 'running' THEN ledger_batch.finished_at END AS finished_at,
     ledger_batch.lines,
     ledger_batch.not_taken,
     ledger_batch.records,

@@ -1,4 +1,6 @@
--- table import_row: One row per source record that the rules accepted, in the file where it came.
+-- table import_row: One row per source record that the rules accepted, in the file where it came. A row keeps its state
+--   where a later file has updated or superseded its record: the row of that file says so, and a response that was
+--   superseded is not in the chart any more.
 -- inputs: ledger_record, ledger_repeat, ledger_batch
 -- references: batch_id import_batch
 -- column batch_id VARCHAR internal: Batch of the file.

@@ -8,8 +8,8 @@
 -- column run BIGINT internal: Number of the run, from 1.
 -- column started_at TIMESTAMPTZ internal: Start, UTC.
 -- column finished_at TIMESTAMPTZ internal: End, UTC; empty while it runs and after a crash.
--- column state VARCHAR internal: running, finished, stopped or failed, as in import_batch; or cut off (killed, or this
---   program failed on the file).
+-- column state VARCHAR internal: finished, stopped or failed, as in import_batch; running, of a run at work or one that
+--   left rows without an outcome to a later run; or cut off (killed, or this program failed on the file).
 -- column feed_hash VARCHAR internal: Hash of the feed file's content that the run used.
 -- column rules_version VARCHAR internal: Version of the rules that the run applied.
 -- column lines BIGINT internal: Physical lines of the file.
@@ -21,7 +21,7 @@
 -- column adopted BIGINT internal: Found at the target with the same content, and taken as the record's.
 -- column unchanged BIGINT internal: Known from before with the same content; nothing sent.
 -- column updated BIGINT internal: Changed at the target (tasks).
--- column superseded BIGINT internal: Replaced at the target by a new one (responses).
+-- column superseded BIGINT internal: Took the place of an earlier one of their key at the target (responses).
 -- column skipped BIGINT internal: Equal repeats within the file, and rows that the feed's policy skips.
 -- column refused BIGINT internal: Refused by the target; also rejects of stage load.
 -- column in_doubt BIGINT internal: Sent; the outcome is not known.

@@ -339,3 +339,15 @@ def test_a_payment_that_the_target_refused_says_when_it_was_sent_and_one_that_a_
         ("k2", "9.00", "refused", True),
         ("k3", "-1.00", "refused", None),
     ]
+
+
+def test_a_batch_with_a_row_in_doubt_is_running_and_has_no_end(night, target, home, asked):
+    """REPORT-23: the time at which its last run ended was shown as that at which the batch did."""
+    target.additions, target.faults = False, ["lost_before"]
+    [batch] = night("payments-1.csv", row("k1", "1.00"))["batches"]
+    assert batch["counts"]["in_doubt"] == 1
+    ended = "SELECT state, finished_at IS NOT NULL FROM import_batch"
+    assert published(home, ended) == [("running", False)]
+    asked("doubts", "resend", f"{batch['batch_id']}:2")
+    assert asked("import")["totals"]["created"] == 1
+    assert published(home, ended) == [("finished", True)]
