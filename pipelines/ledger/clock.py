@@ -75,11 +75,16 @@ class Moments:
         """clock: a `LedgerClock`, or another one, which is taken as it is."""
         self._clock, self._own = clock, clock if isinstance(clock, LedgerClock) else None
         self._is_checked = self._is_trusted = False
+        self._seen = ""
 
     def behind(self, last: str) -> str:
         """Return the moment of a transaction. last: that of the one before."""
         if self._is_trusted:
             return utc_text(self._clock())
+        if self._own and last < self._seen:
+            # A person said in another process that the clock is right.
+            self._own.begin_anew()
+        self._seen = last
         self.follow(last)
         return max(utc_text(self._clock()), last)
 
@@ -106,7 +111,7 @@ class Moments:
     def trust(self) -> datetime:
         """Let moments go on from what the clock shows, though the ledger has later ones; return the last one before.
 
-        For where these are the wrong ones. What came then counts as later than what comes now.
+        For where these are the wrong ones. Where the ledger's own times are compared, what came then counts as later.
         """
         last = self._clock()
         if self._own:

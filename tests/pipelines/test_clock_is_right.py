@@ -138,3 +138,18 @@ def publish_at(place: Path | str, home: Path) -> None:
     with closing(Ledger.open(place)) as ledger, pytest.MonkeyPatch.context() as patch:
         publish_only(patch, "payment_reconciliation", "reject", "payment", "publication")
         publish_last_target(home, ledger)
+
+
+def test_a_process_that_was_at_work_goes_on_from_the_time_that_is_right(home, asked, chartferry, monkeypatch):
+    """LEDGER-01: one that validates holds no lease yet. Its times ahead would have the next import refused again."""
+    set_clock(monkeypatch, AHEAD)
+    (home / "inbox" / "payments-1.csv").write_text(f"{HEAD}\nk1,p1,1.00,2026-03-01,\n")
+    asked("import")
+    with closing(Ledger.open(home / "ledger.db")) as at_work:
+        [batch] = at_work.batches()
+        at_work.start_run(batch["target"], batch["batch_id"])
+        set_clock(monkeypatch, timedelta(0))
+        assert chartferry("import", "--clock-is-right")[0] == 0
+        at_work.finish_batch(batch["target"], batch["batch_id"], "finished")
+    (home / "inbox" / "payments-2.csv").write_text(f"{HEAD}\nk2,p1,2.00,2026-03-01,\n")
+    assert asked("import")["exit_code"] == 0
