@@ -97,6 +97,7 @@ class Reply:
 
     not_done: statuses after which this target surely did nothing, if it says so itself.
     resource_id: of the location, `<base>/<Type>/<id>` with or without `/_history/<n>`, or a UUID alone.
+    resource_type: of the location; None where it has none.
     kind: the state of the write: `created`, `existed`, `refused`, `not done` or `unknown`.
     """
 
@@ -106,17 +107,18 @@ class Reply:
     retry_after: float | None = None
     not_done: Statuses = ()
     resource_id: str | None = field(init=False)
+    resource_type: str | None = field(init=False)
     kind: str = field(init=False)
 
     def __post_init__(self) -> None:
         found = LOCATION.fullmatch(self.location) if self.location else None
         object.__setattr__(self, "resource_id", found and (found["id"] or found["uuid"]))
+        object.__setattr__(self, "resource_type", found and found["type"])
         object.__setattr__(self, "kind", self._kind())
 
     def of_type(self, resource_type: str) -> "Reply":
         """Return the reply to the create of a type: a location of another one names nothing that was made."""
-        found = LOCATION.fullmatch(self.location) if self.location else None
-        return self if found is None or found["type"] in (None, resource_type) else replace(self, location=None)
+        return self if self.resource_type in (None, resource_type) else replace(self, location=None)
 
     def _kind(self) -> str:
         if self.status in (200, 201) and self.resource_id:

@@ -96,6 +96,8 @@ def verify_and_write(session: Session, batch_id: str | None, whole: bool) -> Ver
 # -- what differs
 
 WITHOUT = "coalesce(there.status, '') IN ('entered-in-error', 'cancelled')"
+TODAY = "coalesce(there.spelling, there.record_key)"
+"""The key of what is there as this version spells it: another one may have sent it in another spelling."""
 STRANGERS = "there ANTI JOIN known ON known.resource_id = there.id"
 BY_NAME = f"""(FROM {STRANGERS}) AS there
             JOIN ours ON there.system = 'urn:chartferry:' || ours.source || ':' || $kind
@@ -115,7 +117,8 @@ BY_IMPORTERS = "there.system LIKE 'urn:chartferry:%:' || $kind"
 OF_ANOTHER = "(ours.patient_id IS NOT NULL AND there.patient_id IS DISTINCT FROM ours.patient_id)"
 """True of a task that another patient has, or none; one that was without may have been given to somebody."""
 NAMED_OTHERWISE = f"""({BY_IMPORTERS}
-    AND (there.system <> 'urn:chartferry:' || {{of}}.source || ':' || $kind OR there.record_key <> {{of}}.key))"""
+    AND (there.system <> 'urn:chartferry:' || {{of}}.source || ':' || $kind
+        OR {{of}}.key NOT IN (there.record_key, {TODAY})))"""
 """True of a resource that has a record's id and was made for another: a target that was restored gives ids again."""
 OTHERS = NAMED_OTHERWISE.format(of="ours")
 BEGUN = "(FROM former WHERE fate = 'standing') AS begun USING (source, key, generation, batch_id)"
