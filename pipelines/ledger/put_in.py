@@ -18,6 +18,7 @@ from pipelines.ledger.states import LANDED
 LINES: tuple[tuple[Any, ...], ...] = ((t.records,), (t.versions, t.IS_OUTCOME))
 """Tables of what stands on the lines of a batch, each with a condition if need be."""
 LINES_A_QUERY = 10_000
+UNDONE = {"undone"}
 _again = t.resubmission.c
 PUT_IN: Select[Any] = (
     select(_again.reject_id, _again.batch_id, _again.line, _again.key, t.reject.c.source_key)
@@ -73,11 +74,13 @@ def put_in_for(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> dict[st
 
 def keys_of_rows(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> dict[str, set[str]]:
     """Return the keys of the rows that were put in for these rejects and are not there, by id; empty ones could not be
-    read. None of a reject whose rows' keys are not on record.
+    read. None of a reject whose rows' keys are not on record, or whose rows were taken back: they were not wrong.
     """
     found = put_in_for(ledger, target, ids)
-    rows = {name: each.left(each.standing()) for name, each in found.items()}
-    keys = on_lines(ledger, target, [row for some in rows.values() for row in some], "key")
+    left = {name: each.left(each.standing()) for name, each in found.items()}
+    every = [row for some in left.values() for row in some]
+    keys, states = on_lines(ledger, target, every, "key"), on_lines(ledger, target, every, "state")
+    rows = {name: [row for row in some if states[row.batch_id, row.line] != UNDONE] for name, some in left.items()}
     of = {name: [keys[row.batch_id, row.line] or {row.key} - {None} for row in some] for name, some in rows.items()}
     return {name: set().union(*some) for name, some in of.items() if any(some)}
 
