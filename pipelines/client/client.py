@@ -97,6 +97,7 @@ class FhirClient:
         self.clock = clock
         self._before_each = before_each
         self._heard: tuple[datetime, float] | None = None
+        self._refuses_total = False
         self._of_thread = threading.local()
         times = httpx.Timeout(timeout, connect=10.0, pool=timeout)
         self._http = client_for(base_url, transport, timeout=times, follow_redirects=False)
@@ -246,17 +247,19 @@ class FhirClient:
     ) -> Iterator[Page]:
         """Yield the bundles of a search, by following `next` links only.
 
-        wishes: further parameters, left away where the target refuses them. at_once: as in `followed`.
+        wishes: further parameters, left away where the target refuses them, as `_total` is. at_once: as in `followed`.
         Raises as `get` does, `Unknown` when they have no end, and `Incomplete` if a page moved up meanwhile.
         """
-        count = {"_count": str(PAGE)} | ({"_total": self.profile.total} if self.profile.total else {})
-        usual = {**count, **(params or {})}
-        try:
-            first = self.get(f"/{resource_type}?{urlencode({**usual, **wishes})}")
-        except Refused:
-            if not wishes:
-                raise
-            first = self.get(f"/{resource_type}?{urlencode(usual)}")
+        usual = {"_count": str(PAGE), **(params or {})}
+        total = {"_total": self.profile.total} if self.profile.total and not self._refuses_total else {}
+        for wished in ({**total, **wishes}, *([total] if total and wishes else ()), NONE):
+            try:
+                first = self.get(f"/{resource_type}?{urlencode({**usual, **wished})}")
+                break
+            except Refused:
+                if not wished:
+                    raise
+        self._refuses_total |= "_total" in total and "_total" not in wished
         yield from followed(self.get, first, resource_type, self.profile.offset, at_once)
 
     def named(self, resource_type: str, system: str, values: Sequence[str]) -> Iterator[Page]:

@@ -33,7 +33,12 @@ def record_of(value: str) -> tuple[str, int]:
 
 def search_token(system: str, value: str) -> str:
     """The value of a search by identifier, as it stands in an address."""
-    return quote("|".join(SPECIAL.sub(r"\\\1", part) for part in (system, value)), safe=":/|")
+    return "|".join(map(search_value, (system, value)))
+
+
+def search_value(text: str) -> str:
+    """A text as one value of a search, as it stands in an address."""
+    return quote(SPECIAL.sub(r"\\\1", text), safe=":/|")
 
 
 def values_of(system: str, body: Mapping[str, Any]) -> list[Any]:

@@ -55,17 +55,24 @@ class Profile(BaseModel):
         return {member(name, {}): member(name, value) for name, value in named.items()}
 
 
+SHOWN = {"PaymentNotice": {name: {"display": "Unused"} for name in ("payment", "recipient")}}
+"""By type, what the interface shows where it takes `{}`. In FHIR no element is empty: strict servers refuse it."""
+ACCURATE = "accurate"
 PLAIN = Profile()
 """What holds of a target that no file describes."""
 
 
 def as_declared(profile: Profile, capabilities: Capabilities) -> Profile:
-    """Return the profile of a target that declares this: what another server than the interface says of failing proves
-    nothing, unless its profile says so.
+    """Return the profile of a target that declares this. Unless its profile says so, what another server than the
+    interface says of failing proves nothing, it takes no element without content, and counts when asked to.
     """
-    if "not_done" in profile.model_fields_set or capabilities.store_id or not capabilities.beyond_interface:
+    if capabilities.store_id or not capabilities.beyond_interface:
         return profile
-    return profile.model_copy(update={"not_done": ()})
+    said = profile.elements
+    elements = {kind: shown | said.get(kind, {}) for kind, shown in SHOWN.items()}
+    not_done = profile.not_done if "not_done" in profile.model_fields_set else ()
+    changed = {"not_done": not_done, "elements": said | elements, "total": profile.total or ACCURATE}
+    return profile.model_copy(update=changed)
 
 
 def member(name: str, value: Any) -> str:

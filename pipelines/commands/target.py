@@ -29,9 +29,12 @@ def reference() -> None:
 
 @reference.command("load", short_help="Puts reference data to a target that takes it.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--ids-are", metavar="SYSTEM", help="Where the target gives ids itself: their system as identifiers.")
 @with_target
 @click.pass_obj
-def reference_load(options: Options, paths: tuple[Path, ...], insecure: bool, as_json: bool) -> int:
+def reference_load(
+    options: Options, paths: tuple[Path, ...], ids_are: str | None, insecure: bool, as_json: bool
+) -> int:
     """Puts NDJSON files, or folders of them, to the target: under the given ids, else by their identifiers.
 
     What the target has already stays as it is. The bundled service loads them as `fhir-service load` does.
@@ -42,4 +45,4 @@ def reference_load(options: Options, paths: tuple[Path, ...], insecure: bool, as
 
     prepare_home(options.home)
     with connect(options.home, os.environ, insecure) as connection:
-        return print_answer(put_reference(connection, options.home, paths, os.environ), as_json)
+        return print_answer(put_reference(connection, options.home, paths, os.environ, ids_are), as_json)

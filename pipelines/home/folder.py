@@ -31,5 +31,8 @@ def make_private(home: Path) -> None:
     if about.st_mode & 0o077:
         held = {path.name for path in home.iterdir()}
         if held and not held & OURS:
-            raise BadHome(f"{home}: holds other things and is open to others: name a folder of its own (--home)")
+            raise BadHome(
+                f"{home}: holds other things and is open to others: name a folder of its own (--home), or close it "
+                "(chmod 700) if it is to be the home"
+            )
         home.chmod(0o700)

@@ -17,11 +17,11 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import orjson
 
 from pipelines.client.client import PAGE
+from pipelines.client.identifiers import search_token, search_value
 from pipelines.client.replies import NotDone, NotSent, Refused, Reply, TargetUnusable, Unknown
 from pipelines.client.threads import threads
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE
@@ -40,6 +40,7 @@ ENDINGS = (".ndjson", ".jsonl", ".ndjson.gz", ".jsonl.gz")
 OUTCOMES = ("created", "there", "unchanged", "updated", "refused", "unresolved", "left")
 REFUSED = "reference.refused.ndjson"
 TRIES = 3
+NAMELESS = "there is no identifier, by which the target could know it; --ids-are SYSTEM makes one of its id"
 NEITHER = "the target takes no {} under a given id, and creates none by a condition on its identifier"
 
 
@@ -80,15 +81,20 @@ class Put:
             yield f"refused: {self.kept_in}"
 
 
-def put_reference(connection: Connection, home: Path, paths: Sequence[Path], environ: Mapping[str, str]) -> Put:
-    """Put the resources of NDJSON files, or of folders of them, to a target. Raises `TargetUnusable`, `OSError`."""
+def put_reference(
+    connection: Connection, home: Path, paths: Sequence[Path], environ: Mapping[str, str], ids_are: str | None = None
+) -> Put:
+    """Put the resources of NDJSON files, or of folders of them, to a target. Raises `TargetUnusable`, `OSError`.
+
+    ids_are: the system of the files' ids as identifiers, for resources without one at a target that gives ids itself.
+    """
     files = [file for path in paths for file in _files(path)]
     put = Put()
     if connection.bundled:
         for each in load_reference(home / STORE, files, home / REFUSED, "by hand", environ):
             put.counts[str(each["type"])].update({name: n for name, n in each.items() if isinstance(n, int)})
     else:
-        Putting(connection, put).put(files)
+        Putting(connection, put, ids_are).put(files)
         if put.refused:
             write_whole(home / REFUSED, b"".join(orjson.dumps(each) + b"\n" for each in put.refused))
     put.kept_in = home / REFUSED if put.exit_code else None
@@ -123,8 +129,9 @@ def _body(text: bytes) -> Body | None:
 class Putting:
     """One load. names: by `Type/id` of the files, the reference at the target, where that is another."""
 
-    def __init__(self, connection: Connection, put: Put) -> None:
+    def __init__(self, connection: Connection, put: Put, ids_are: str | None = None) -> None:
         self._client, self._found, self._put = connection.client, connection.capabilities, put
+        self._ids_are = ids_are
         self._names: dict[str, str] = {}
 
     def put(self, files: Sequence[Path]) -> None:
@@ -184,29 +191,44 @@ class Putting:
         """Put what a read does not find either: no search by ids is trusted, since a PUT writes over what is there."""
         if self._client.read(kind, name) is not None:
             return Reply(200)
-        return Reply(201, self._client.update(kind, name, self._text(line)).location)
+        return Reply(201, self._client.update(kind, name, self._text(line.body)).location)
 
     def _by_identifier(self, kind: str, line: Line) -> str | Reply | Exception:
-        shown = (line.body or {}).get("identifier")
-        first = next((each for each in (shown if isinstance(shown, list) else [shown]) if isinstance(each, dict)), {})
-        if not first.get("value"):
-            return "there is no identifier, by which the target could know it"
-        token = "|".join(_escaped(str(first[name])) for name in ("system", "value") if first.get(name))
-        return _tried(lambda: self._client.create(kind, self._text(line), f"identifier={quote(token, safe=':/|')}"))
+        body = self._named(line.body or {})
+        if (condition := condition_of(body)) is None:
+            return NAMELESS
+        return _tried(lambda: self._client.create(kind, self._text(body), condition))
 
-    def _text(self, line: Line) -> bytes:
+    def _named(self, body: Body) -> Body:
+        """The body, with its id as an identifier where it has no name that another target could find it by."""
+        if self._ids_are and isinstance(body.get("id"), str) and condition_of(body) is None:
+            return body | {"identifier": [{"system": self._ids_are, "value": body["id"]}]}
+        return body
+
+    def _text(self, body: Body | None) -> bytes:
         """The body with references as the target has them."""
-        text = json.dumps(line.body, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
         if self._names:
             text = REFERENCE.sub(lambda found: f'"reference":"{self._names.get(found[1], found[1])}"', text)
         return text.encode()
 
 
+def condition_of(body: Body) -> str | None:
+    """Return the search that finds a resource again: by its first identifier, or by its canonical address and version.
+
+    None where it has neither. An identifier without a system is no other system's.
+    """
+    shown = body.get("identifier")
+    first = next((each for each in (shown if isinstance(shown, list) else [shown]) if isinstance(each, dict)), {})
+    if first.get("value"):
+        return f"identifier={search_token(str(first.get('system') or ''), str(first['value']))}"
+    if isinstance(body.get("url"), str):
+        named = {name: body[name] for name in ("url", "version") if isinstance(body.get(name), str)}
+        return "&".join(f"{name}={search_value(value)}" for name, value in named.items())
+    return None
+
+
 REFERENCE = re.compile(r'"reference":"([^"\\]+)"')
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"([\\,|$])", r"\\\1", text)
 
 
 def _tried(send: Callable[[], Reply]) -> Reply | Exception:

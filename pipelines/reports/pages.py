@@ -24,7 +24,8 @@ class PageReader:
     """Reads the pages of a target that may repeat resources, change while they are read, or send what is no page.
 
     A repeated resource counts once, with its first content; the next sweep finds the later one. A total that shrinks
-    means that the pages have shifted and may have hidden a resource.
+    means that the pages have shifted and may have hidden a resource. FHIR lets a target leave the total away: then the
+    pages are whole where their links end.
     """
 
     def __init__(self, resource_type: str) -> None:
@@ -35,8 +36,8 @@ class PageReader:
 
     @property
     def total(self) -> int:
-        """Return the total that the last page named."""
-        return self._counts.last or 0
+        """Return the total that the last page named; how many the pages held where none was named."""
+        return len(self._seen) if self._counts.last is None else self._counts.last
 
     @property
     def disagreement(self) -> str:
@@ -64,9 +65,11 @@ class PageReader:
     def _take_total(self, page: dict[str, Any]) -> None:
         if page.get("resourceType") != "Bundle":
             raise self._odd("it is no Bundle")
-        total = page.get("total", self._counts.last)
-        if type(total) is not int:
+        total = page.get("total")
+        if total is not None and type(total) is not int:
             raise self._odd("its `total` is no number")
+        if total is None and page.get("type") != "searchset" and self._counts.last is None:
+            raise self._odd("it has no `total`, and is no result of a search")
         self._counts.take(total)
 
     def _resource(self, entry: Any, place: int) -> dict[str, Any] | None:

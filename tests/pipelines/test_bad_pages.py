@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import httpx
 import pytest
 
+from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Patience
+from pipelines.client.profiles import PLAIN, as_declared
 from pipelines.client.replies import TargetUnusable
 from pipelines.client.tokens import Credentials
 from pipelines.reports.sweep import Sweep, kept, sweep
@@ -57,6 +60,7 @@ READS: dict[str, list[Page]] = {
     "an empty page lies between": [page("a", "b", next=1), page(next=2), page("c", "d")],
     "reports are added meanwhile": [page("a", "b", total=3, next=1), page("c", "d", total=4)],
     "only the first page has a total": [WHOLE[0], {name: WHOLE[1][name] for name in ("resourceType", "entry")}],
+    "the target counts nothing": [page("a", "b", total=None, next=1), page("c", "d", total=None)],
     "an outcome lies among the reports": [
         page("a", "b", next=1),
         page("c", "d", entry=[*WHOLE[1]["entry"], {"resource": {"resourceType": "OperationOutcome", "issue": []}}]),
@@ -114,7 +118,10 @@ FAILS: dict[str, tuple[list[Page], str]] = {
     "a page is no JSON": ([WHOLE[0], "html"], "page 2: HTTP 200 without a JSON object"),
     "a page is a list": ([WHOLE[0], "list"], "page 2: HTTP 200 without a JSON object"),
     "the total is a text": ([page("a", total="4")], "page 1: its `total` is no number"),
-    "the total is missing": ([page("a", total=None)], "page 1: its `total` is no number"),
+    "the total is missing from what is no search's": (
+        [page("a", total=None, type="collection")],
+        "page 1: it has no `total`, and is no result of a search",
+    ),
     "entries are no list": ([page(entry={"resource": report("a")})], "page 1: its `entry` is no list"),
     "an entry is empty": ([page(entry=[{"resource": report("a")}, {}])], "page 1: its entry 2 holds no resource"),
     "a report has no id": (
@@ -222,3 +229,23 @@ def test_pages_that_disagree_with_the_total_are_read_three_times(server: type[Ha
         with pytest.raises(TargetUnusable):
             sweep_of(server, [page("a", total=total)], tmp_path)
         assert server.sweeps == times
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_target_that_refuses_to_count_is_asked_for_it_once(is_refused: bool) -> None:
+    """REPORT-06, TARGET-04"""
+    totals = list[str]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        totals.append(wanted := request.url.params.get("_total", ""))
+        if wanted and is_refused:
+            return httpx.Response(400, json={"resourceType": "OperationOutcome"})
+        return httpx.Response(200, json=page("a", total=1 if wanted else None))
+
+    profile = as_declared(PLAIN, Capabilities(transaction=True))
+    transport = httpx.MockTransport(answer)
+    client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=transport, profile=profile)
+    shown = [each.get("total") for _ in range(2) for each in client.pages("DiagnosticReport")]
+    assert totals == (["accurate", "", ""] if is_refused else ["accurate", "accurate"])
+    assert shown == ([None, None] if is_refused else [1, 1])
+    client.close()

@@ -211,6 +211,21 @@ def test_elements_that_the_interface_leaves_empty_are_what_the_profile_says(home
     assert asked("verify")["differences"] == []
 
 
+def test_no_element_without_content_is_sent_to_a_server_that_declares_more_than_the_interface(home, other, asked):
+    """TARGET-04: what was sent otherwise before is the same payment, whichever file has it."""
+    profile(home, "[elements.PaymentNotice]\npayment = {}\n")
+    payments(home, ("k1", "p1", "8.00"))
+    asked("import")
+    (home / "targets" / "other.toml").unlink()
+    payments(home, ("k1", "p1", "8.00"), ("k2", "p1", "3.00"))
+    found = asked("import")["totals"]
+    assert (found["unchanged"], found["created"]) == (1, 1)
+    made = {body["identifier"][0]["value"]: (body["payment"], body["recipient"]) for body in other.of("PaymentNotice")}
+    unused = {"display": "Unused"}
+    assert made == {"k1": ({}, unused), "k2": (unused, unused)}
+    assert asked("verify")["differences"] == []
+
+
 def test_bundles_have_as_many_rows_as_the_profile_says(home, other, asked):
     """TARGET-04"""
     profile(home, "rows_a_bundle = 7\n")

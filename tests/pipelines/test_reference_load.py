@@ -75,6 +75,42 @@ def test_ids_that_the_target_gives_are_followed_in_what_names_them(folder, targe
     assert len(target.stored) == 4
 
 
+def test_what_has_no_identifier_is_known_by_its_address_or_by_its_id_as_one(folder, target, asked):
+    """TARGET-06"""
+    target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
+    practitioner = {"resourceType": "Practitioner", "id": "dr,1"}
+    form = {"resourceType": "Questionnaire", "id": "q1", "url": "http://example.org/q|1", "version": "2", "item": []}
+    claim = {"resourceType": "Claim", "id": "e1", "provider": {"reference": "Practitioner/dr,1"}}
+    lines(folder / "c-others.ndjson", practitioner, form, claim)
+    found = asked("reference", "load", folder / "c-others.ndjson")
+    assert counts(found) == {
+        "Practitioner": {"refused": 1},
+        "Questionnaire": {"created": 1},
+        "Claim": {"refused": 1},
+    }
+    assert "--ids-are SYSTEM" in found["refused"][0]["problems"][0]["text"]
+    for outcome in ("created", "there"):
+        found = counts(asked("reference", "load", folder / "c-others.ndjson", "--ids-are", "http://example.org/chart"))
+        assert (found["Practitioner"], found["Claim"]) == ({outcome: 1}, {outcome: 1})
+    [doctor], [bill], [kept] = map(target.of, ("Practitioner", "Claim", "Questionnaire"))
+    assert doctor["identifier"] == [{"system": "http://example.org/chart", "value": "dr,1"}]
+    assert bill["provider"]["reference"] == f"Practitioner/{doctor['id']}"
+    assert "identifier" not in kept
+    assert set(target.conditions) == {
+        "url=http://example.org/q%5C|1&version=2",
+        "identifier=http://example.org/chart|dr%5C%2C1",
+        "identifier=http://example.org/chart|e1",
+    }
+
+
+def test_an_identifier_without_a_system_finds_none_of_another_system(folder, target, asked):
+    """TARGET-06: a claim would be the other patient's."""
+    target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
+    lines(folder / "b-patients.ndjson", {"resourceType": "Patient", "id": "p1", "identifier": [{"value": "77"}]})
+    asked("reference", "load", folder / "b-patients.ndjson")
+    assert target.conditions == ["identifier=|77"]
+
+
 def test_ids_that_the_target_changes_are_followed_too(folder, target, asked):
     """TARGET-06: one that takes a PUT under a given id, and has the resource under another."""
     target.additions, target.promised, target.renames = False, PUTS, True
