@@ -1,8 +1,8 @@
 """Keys that were first sent in another spelling than keys are read in today: such a record keeps its key.
 
 Its identifier at the target was made of it, so that under another it would be a second record. A key is plain, and
-read as ever, if it is ASCII with a digit, without blanks, plus signs, quotes and `.0` at its end, and begins with a
-letter, a digit or `_`. All that rules for keys have come to refuse or to fold is outside of that.
+read as ever, if it is ASCII with a digit, without blanks, plus signs, quotes, `.0` or `,0` at its end and `E` between
+digits, and begins with a letter, a digit or `_`. All that rules for keys have come to refuse or to fold is outside of that.
 """
 
 import json
@@ -24,7 +24,8 @@ def known_spellings(ledger: Ledger, target: str, feed: Feed) -> Mapping[str, str
     """
     of = (target, feed.source, feed.resource)
     found = {before: _forms_today(before) for before in unplain_keys(ledger, *of)}
-    today = {before: forms for before, forms in found.items() if {key(before), *forms} != {before}}
+    read = partial(key, decimal=feed.file.decimal)
+    today = {before: forms for before, forms in found.items() if {read(before), *forms} != {before}}
     spellings = {before: before for before in today}
     taken = ledger.known(*of, set().union(*today.values())) if today else {}
     for before, forms in today.items():
@@ -67,9 +68,10 @@ def _uuid(found: bytes) -> str:
 _QUOTED = re.compile("\"(?:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})|b'[^'\"]*')\"")
 """As Parquet's UUIDs and bytes were read, also where the feed puts something before or behind them."""
 NOT_PLAIN = {
-    "sqlite": "({key} GLOB '[^0-9A-Za-z_]*' OR {key} NOT GLOB '*[0-9]*' OR {key} GLOB '*[ +\"]*' OR {key} GLOB '*.0'"
+    "sqlite": "({key} GLOB '[^0-9A-Za-z_]*' OR {key} NOT GLOB '*[0-9]*' OR {key} GLOB '*[ +\"]*' OR {key} GLOB '*[.,]0'"
+    " OR {key} GLOB '[0-9][.,]*E[0-9]*'"
     " OR length(CAST({key} AS BLOB)) <> length({key}))",
-    "postgresql": "({key} ~ '^[^0-9A-Za-z_]' OR {key} !~ '[0-9]' OR {key} ~ '[ +\"]|[.]0$'"
+    "postgresql": "({key} ~ '^[^0-9A-Za-z_]' OR {key} !~ '[0-9]' OR {key} ~ '[ +\"]|[.,]0$|^[0-9][.,].*E[0-9]'"
     " OR octet_length({key}) <> length({key}))",
 }
 QUERY = """

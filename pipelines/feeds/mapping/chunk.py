@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.feeds.terms.columns import Fault
-from pipelines.feeds.terms.numbers import PLAIN, Numbers
+from pipelines.feeds.terms.numbers import PLAIN, Numbers, with_a_decimal
 from pipelines.feeds.terms.paths import parse_path, walk_path
 from pipelines.feeds.terms.texts import shows_nothing
 
 Cells = NDArray[np.object_]
+FIGURES = 15
+"""What a number of a program surely keeps."""
 
 
 class Form:
@@ -115,6 +117,7 @@ def single(found: object, written: Callable[[Decimal], str] = PLAIN.written) -> 
     if isinstance(found, bool):
         return "true" if found else "false"
     if isinstance(found, Decimal):
+        found = with_a_decimal(found) if found.adjusted() >= FIGURES else found
         return written(found) if abs(found.adjusted()) < 40 else str(found)
     return Fault("FEED-FILE-09", "an array or object where one value is expected")
 

@@ -61,7 +61,7 @@ class Mapper:
         as_before: Sequence[str] | None = None,
     ) -> None:
         self.feed = feed
-        self.key = partial(key, known_as=known_as)
+        self.key = partial(key, known_as=known_as, decimal=feed.file.decimal)
         self._made_of = (header, file_name, known_as)
         self._numbers = feed.file.numbers
         self._conventions = feed.file.conventions

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.since import NO_OVERLAP, Mark, Newest, NoMark, since
 from pipelines.feeds.terms.names import named_by
+from pipelines.feeds.terms.numbers import with_a_decimal
 from pipelines.feeds.terms.sources import Query
 from pipelines.feeds.terms.times import in_hours
 from pipelines.home.batch import Unreadable
@@ -201,7 +202,7 @@ def _value(value: object) -> str:
     if value is None or isinstance(value, bool | str | int):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, float):
-        value = Decimal(repr(value))
+        value = with_a_decimal(Decimal(repr(value)))
     if isinstance(value, Decimal):
         return f"{value:f}" if value.is_finite() else "null" if value.is_nan() else json.dumps(str(value))
     if isinstance(value, bytes | memoryview):

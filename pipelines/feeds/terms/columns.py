@@ -53,7 +53,9 @@ _UNSEEN = " \t\n\r\v\f\u00a0\u00ad\u200b\u200e\u200f\u2028\u2029\u202f\u2060\u30
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,199}")
 _GUARDED = re.compile(r'="([^"]*)"')
 """A text that is kept from becoming a number in a spreadsheet: `="007"`."""
-MADE_A_NUMBER = re.compile(r"[0-9]+\.0|-0|[0-9](?:\.[0-9]+)?E\+[0-9]+")
+MADE_A_NUMBER = re.compile(r"[0-9]+\.0|-0|[0-9](?:[.,][0-9]+)?[Ee]\+[0-9]+|[0-9][.,][0-9]+E[0-9]+")
+"""By a spreadsheet of any country (`1,2E+14`), or by a program (`1.2e+17`, `1.2E7`)."""
+_WITH_A_COMMA = re.compile(r"[0-9]+,0")
 _IN_CENTS = re.compile(r"(?:0|[1-9][0-9]{0,8})\.[0-9]{2}")
 LONGEST_AMOUNT = 25  # characters: within what decimals compute exactly
 LONGEST_NUMBER = 100
@@ -61,10 +63,11 @@ LARGEST_CENTS = 10**15
 """The largest amount, in cents: more is no payment, and is not counted."""
 
 
-def key(text: str, known_as: Mapping[str, str] = {}) -> object:
+def key(text: str, known_as: Mapping[str, str] = {}, decimal: str = ".") -> object:
     """In one form, with one space for any blanks, and none or unseen signs around it, which exports have at times.
 
     known_as: by their spellings, keys that were taken before in a form that would be another, or none, today.
+    decimal: the sign by which the export writes decimals.
     """
     if _PLAIN_KEY.fullmatch(text):
         return known_as.get(text) or _NO_ID.get(text, text)
@@ -74,12 +77,12 @@ def key(text: str, known_as: Mapping[str, str] = {}) -> object:
         return known
     if len(text) > 200 or has_unseen(text):
         return Fault("FEED-FILE-09", "a key has at most 200 characters, and no tab, line break or unseen sign within")
-    if MADE_A_NUMBER.fullmatch(text):
+    if MADE_A_NUMBER.fullmatch(text) or (decimal == "," and _WITH_A_COMMA.fullmatch(text)):
         return Fault(
             "FEED-FILE-09", "a spreadsheet has made a number of this key (7.0, -0, 1.2E+14); export it as text"
         )
     if (bare := _without_quotes(text)) is not None:
-        return key(bare, known_as)
+        return key(bare, known_as, decimal)
     return _no_key(text) or _NO_ID.get(text, text) or None
 
 

@@ -98,6 +98,13 @@ class Numbers:
         return re.compile(rf"(?P<sign>[+-]?){self._digits}(?P<exponent>[eE][+-]?\d{{1,3}})?", re.ASCII)
 
 
+def with_a_decimal(value: Decimal) -> Decimal:
+    """Return a number that was written with an exponent (`1.2e17`) with a decimal: by that a key is seen that is none,
+    since the last figures may be lost. Any other stays as it is."""
+    exponent = value.as_tuple().exponent
+    return Decimal(f"{value:f}.0") if isinstance(exponent, int) and exponent > 0 else value
+
+
 def _short(value: Decimal) -> Decimal:
     """With two decimals where those behind them are zeros: `12.340`, of `1234.0` cents, is no thousands."""
     _, _, decimals = f"{value:f}".partition(".")
