@@ -2,7 +2,8 @@
 
 Its identifier at the target was made of it, so that under another it would be a second record. A key is plain, and
 read as ever, if it is ASCII with a digit, without blanks, plus signs, quotes, `.0` or `,0` at its end and `E` between
-digits, and begins with a letter, a digit or `_`. All that rules for keys have come to refuse or to fold is outside of that.
+digits, and begins with a letter, a digit or `_`. All that rules for keys have come to refuse or to fold is outside of
+that.
 """
 
 import json

@@ -1,7 +1,11 @@
 """Trailer rows: the last row of a file, with how many rows came before it and the sum of their amounts."""
 
-from collections.abc import Iterator, Sequence
+import sys
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
+from operator import itemgetter
 from typing import Any
 
 from pipelines.feeds.mapping.mapping import Mapper
@@ -12,60 +16,109 @@ from pipelines.home.counted import word_for
 from pipelines.validation.outcome import Validated
 
 
+@dataclass(slots=True)
+class _Ended:
+    """Rows of a file and the last trailer among them. line: of that trailer, 0 for none; last_row: of the last row."""
+
+    rows: int = 0
+    last_row: int = 0
+    line: int = 0
+    totals: Mapping[str, Any] = field(default_factory=dict)
+
+    def add(self, more: "_Ended") -> None:
+        """Add the rows that follow."""
+        self.rows += more.rows
+        self.last_row = max(self.last_row, more.last_row)
+        if more.line:
+            self.line, self.totals = more.line, more.totals
+
+    @property
+    def cents(self) -> int | None:
+        amount = self.totals.get("amount")
+        return cents(amount) if isinstance(amount, str) else None
+
+
 class Trailers:
-    """Takes the trailer rows of a file out of its chunks, and compares what the last of them says."""
+    """Takes the trailer rows of a file out of its chunks, and compares what the last of them says.
+
+    Of an archive each file ends with its own, or the last one alone with the totals of all.
+    """
 
     def __init__(self, mapper: Mapper) -> None:
         self._says: Trailer | None = mapper.feed.file.trailer
         self.mapper = mapper
-        self._line: int | None = None
-        self._last_row = 0
-        self._totals: dict[str, Any] = {}
+        self._chunks: list[_Ended] = []
 
     def take(self, chunk: Chunk, found: Validated) -> None:
         """Take them out and count them as lines not taken. A trailer may have fewer fields than a row, or more."""
         if self._says is None:
             return
+        ended = _Ended()
         for place in reversed(self._places(chunk.rows)):
-            self._note(chunk.rows[place], chunk.line[place])
+            self._note(ended, chunk.rows[place], chunk.line[place])
             found.not_taken += chunk.drop(place)
         ragged = [row for row in chunk.bad if row.cells]
         padded = [row.padded(self.mapper.width) for row in ragged]
         for place in reversed(self._places(padded)):
             row = ragged[place]
-            self._note(padded[place], row.line)
+            self._note(ended, padded[place], row.line)
             found.not_taken += row.lines
             chunk.drop_bad(row)
-        self._last_row = max([self._last_row, *chunk.line, *(row.line for row in chunk.bad)])
+        ended.rows = len(chunk.rows) + len(chunk.bad)
+        ended.last_row = max([0, *chunk.line, *(row.line for row in chunk.bad)])
+        self._chunks.append(ended)
 
     def _places(self, rows: Sequence[Any]) -> list[int]:
         if not rows or self._says is None:
             return []
         return [int(place) for place in self.mapper.holds(self.mapper.rows(rows), self._says.when).nonzero()[0]]
 
-    def _note(self, row: Any, line: int) -> None:
-        """Keep the totals of a trailer row if it is the last one so far."""
-        if self._says and line > (self._line or 0):
-            self._line = line
+    def _note(self, ended: _Ended, row: Any, line: int) -> None:
+        """Keep the totals of a trailer row if it is the last one of its chunk so far."""
+        if self._says and line > ended.line:
             rows = self.mapper.rows([row])
-            self._totals = {name: self.mapper.amounts(value, rows)[0] for name, value in self._says.totals.items()}
+            totals = {name: self.mapper.amounts(value, rows)[0] for name, value in self._says.totals.items()}
+            ended.line, ended.totals = line, totals
 
     def mismatch(self, found: Validated) -> str | None:
         """Return a sentence, without an amount, on how the file differs from its trailer, or None."""
         return next(self._mismatches(found), None) if self._says else None
 
     def _mismatches(self, found: Validated) -> Iterator[str]:
-        if self._line is None:
-            yield "the file has no trailer row, with which its feed says it ends; it may have been cut off"
-            return
-        at = f"the trailer on line {self._line}"
-        if self._last_row > self._line:
-            yield f"{at} is followed by further rows; check that it is one export"
-        rows, amount = self._totals.get("rows"), self._totals.get("amount")
-        for name in self._totals:
-            if not isinstance(self._totals[name], str):
-                yield f"{at} does not say {name} as its feed expects"
-        if isinstance(rows, str) and Decimal(rows) != found.rows:
-            yield f"{at} says {Decimal(rows).normalize():f} {word_for(Decimal(rows), 'row')}, the file has {found.rows}"
-        if isinstance(amount, str) and cents(amount) != found.amount_received:
-            yield f"{at} says another amount than the rows of the file have"
+        files = self._by_file(found)
+        *others, (_, last) = files
+        whole = _Ended()
+        for _, each in files:
+            whole.add(each)
+        if not any(each.line for _, each in others) and (last.totals or not others):
+            files = [("the file", whole)]
+        for name, each in files:
+            if not each.line:
+                yield f"{name} has no trailer row, with which its feed says it ends; it may have been cut off"
+                return
+            yield from _differing(each, f"the trailer on {found.places.of(each.line)}")
+        said = [each.cents for _, each in files]
+        if None not in said and sum(filter(None, said)) != found.amount_received:
+            at = f"the trailer on {found.places.of(last.line)} says" if len(files) == 1 else "the trailers say"
+            yield f"{at} another amount than the rows of the file have"
+
+    def _by_file(self, found: Validated) -> list[tuple[str, _Ended]]:
+        """The files of an archive, or the one file, with their names."""
+        ends = found.places.ends if found.places else (("the file", sys.maxsize),)
+        files = [(name, _Ended()) for name, _ in ends]
+        for chunk in self._chunks:
+            at = bisect_left(ends, max(chunk.line, chunk.last_row), key=itemgetter(1))
+            files[min(at, len(files) - 1)][1].add(chunk)
+        return files
+
+
+def _differing(ended: _Ended, at: str) -> Iterator[str]:
+    """Sentences on how the rows of a file differ from its trailer, apart from their amounts."""
+    if ended.last_row > ended.line:
+        yield f"{at} is followed by further rows; check that it is one export"
+    for name in ended.totals:
+        if not isinstance(ended.totals[name], str):
+            yield f"{at} does not say {name} as its feed expects"
+    rows = ended.totals.get("rows")
+    if isinstance(rows, str) and Decimal(rows) != ended.rows:
+        yield f"{at} says {Decimal(rows).normalize():f} {word_for(Decimal(rows), 'row')}, the file has {ended.rows}"
