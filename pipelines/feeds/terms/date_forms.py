@@ -1,8 +1,12 @@
-"""Readers of formats of dates: what is written just so is read by a pattern, all else as `strptime` reads it."""
+"""Readers of formats of dates: what is written just so is read by a pattern, all else as `strptime` reads it.
+
+Where `strptime` has a choice, or passes over what contradicts it, there is no date: a shape of the format says so.
+"""
 
 import re
 from collections.abc import Callable
-from datetime import date, datetime
+from contextlib import suppress
+from datetime import UTC, date, datetime
 
 _FIGURES = {"Y": r"(\d{4})", **dict.fromkeys("mdHIMS", r"(\d\d)"), "p": "([AaPp])[Mm]"}
 _PLACES = {"Y": 0, "m": 1, "d": 2, "H": 3, "I": 3, "M": 4, "S": 5}
@@ -14,13 +18,56 @@ _CLOCK = ("%H", "%I", "%X", "%c")
 def reader_of_form(form: str) -> Callable[[str], date]:
     """The function that reads texts of a format; it raises ValueError for others."""
     has_clock = any(part in form for part in _CLOCK)
-    plain = _plain_reader(form)
+    plain, shape = _plain_reader(form), _shape(form)
 
     def read(text: str) -> date:
-        found = (plain(text) if plain else None) or datetime.strptime(text, form)  # noqa: DTZ007 - made aware later
+        found = (plain(text) if plain else None) or _parsed(text, form, shape)
         return found if has_clock else found.date()
 
     return read
+
+
+_OF_UTC = ("UTC", "GMT")
+"""Names of zones that have one meaning everywhere. `strptime` takes them, and those of the machine, for no zone."""
+_NOON = 12
+_WIDTHS = {"Y": r"\d{4}", "j": r"\d{3}", "f": r"(?:\d{3}|\d{6})", **dict.fromkeys("ymdHIMS", r"\d\d")}
+
+
+def _parsed(text: str, form: str, shape: re.Pattern[str]) -> datetime:
+    """Return the time that a text says by a format. Raises ValueError if it could be another."""
+    found = None
+    for name in _OF_UTC if "%Z" in form else ():
+        with suppress(ValueError):
+            found = datetime.strptime(text, form.replace("%Z", name)).replace(tzinfo=UTC)
+    if "%Z" not in form:
+        found = datetime.strptime(text, form)  # noqa: DTZ007 - made aware later
+    seen = shape.fullmatch(text)
+    half = seen and seen.groupdict().get("half")
+    if found is None or seen is None or (half and (half in "Pp") != (found.hour >= _NOON)):
+        raise ValueError
+    return found
+
+
+def _shape(form: str) -> re.Pattern[str]:
+    """The shape of a format's texts: figures that nothing parts have all their places, and which half of the day it is.
+
+    Else `1112026` could be the first of November as well as the eleventh of January.
+    """
+    literals, parts = _DIRECTIVE.split(form)[::2], _DIRECTIVE.findall(form)
+    shape = _literal(literals[0])
+    for number, part in enumerate(parts):
+        beside = [
+            parts[at] for at in (number - 1, number + 1) if 0 <= at < len(parts) and not literals[max(at, number)]
+        ]
+        is_joined = part in _WIDTHS and any(other in _WIDTHS for other in beside)
+        shape += "(?P<half>[AaPp])[Mm]" if part == "p" else _WIDTHS[part] if is_joined else ".+?"
+        shape += _literal(literals[number + 1])
+    return re.compile(shape, re.IGNORECASE | re.DOTALL)
+
+
+def _literal(text: str) -> str:
+    """A pattern for what stands between directives, as `strptime` takes it: any blanks for blanks."""
+    return r"\s+".join(map(re.escape, re.split(r"\s+", text)))
 
 
 def _plain_reader(form: str) -> Callable[[str], datetime | None] | None:

@@ -31,12 +31,13 @@ def known_encoding(name: str) -> str:
 
 
 def is_date_format(form: str) -> bool:
-    """True if `strptime` can read a whole date by this format: year, month and day."""
+    """True if `strptime` can read a whole date by this format: year, month and day; and hours of a half with that."""
     try:
         datetime.strptime(datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC).strftime(form), form)  # noqa: DTZ007 - only tried
     except (ValueError, re.error):
         return False
-    return all(re.search(f"%[{letters}]", form) for letters in ("Yyxc", "mbBjxc", "djxc"))
+    is_whole = all(re.search(f"%[{letters}]", form) for letters in ("Yyxc", "mbBjxc", "djxc"))
+    return is_whole and ("%I" not in form or "%p" in form)
 
 
 Encoding = Annotated[str, AfterValidator(known_encoding)]

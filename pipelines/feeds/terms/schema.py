@@ -83,7 +83,9 @@ class FeedFile(Part):
     def _known_dates(cls, forms: tuple[str, ...]) -> tuple[str, ...]:
         for form in forms:
             if form not in ("excel", "unix") and not is_date_format(form):
-                raise ValueError(f"'{form}' is no format of a date (such as %d.%m.%Y %H:%M, excel or unix for numbers)")
+                raise ValueError(
+                    f"'{form}' is no format of a date (such as %d.%m.%Y %H:%M or %I:%M %p, excel or unix for numbers)"
+                )
         return forms
 
     @field_validator("years")

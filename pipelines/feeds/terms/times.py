@@ -140,7 +140,7 @@ def _shift_on(ordinal: int, zone: tzinfo) -> timedelta | None:
 
 
 _ISO_TIME = re.compile(
-    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?\s?(Z|z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
+    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(?:(:\d\d)(?:[.,](\d{1,9}))?)?\s?(Z|z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
 )
 _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _ISO_DAY = 10
@@ -154,7 +154,7 @@ def _iso_time(text: str) -> date | None:
     if not match:
         return None
     day, minute, second, fraction, offset = match.groups()
-    micros = f".{(fraction + '00000')[:6]}" if fraction and second else ""
+    micros = f".{(fraction + '00000')[:6]}" if fraction else ""
     offset = "" if not offset else "+00:00" if offset in "Zz" else offset
     return datetime.fromisoformat(f"{day}T{minute}{second or ':00'}{micros}{offset}")
 

@@ -49,7 +49,10 @@ def load(folder: Path, text: str) -> None:
         (('"P"', "[1]"), "take.Type of row.is.0: a text is expected (line 7)"),
         (
             ('"%d.%m.%Y"', '"%d.%m"'),
-            "dates: '%d.%m' is no format of a date (such as %d.%m.%Y %H:%M, excel or unix for numbers) (line 4)",
+            (
+                "dates: '%d.%m' is no format of a date (such as %d.%m.%Y %H:%M or %I:%M %p, excel or unix for numbers)"
+                " (line 4)"
+            ),
         ),
         (('"%d.%m.%Y"', '"%Q"'), "dates: '%Q' is no format of a date"),
         (("[take]", 'decimal = ";"\n[take]'), "decimal: Input should be '.' or ',' (line 6)"),

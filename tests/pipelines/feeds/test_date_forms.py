@@ -1,0 +1,79 @@
+"""Formats of dates: a text that could be another time than the one that is read is none."""
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.parts import is_date_format
+from pipelines.feeds.terms.times import Conventions, times_of
+
+FORMS = ("%m%d%Y", "%Y%m%d", "%y%m%d", "%Y%m%d%H%M%S", "%d%m%Y %H%M", "%m/%d/%Y %I%M%p", "%d%b%Y", "%Y-%m-%dT%H%M%S%f")
+
+
+def read(text: str, *forms: str) -> object:
+    return times_of(Conventions(ZoneInfo("UTC"), forms))(text)
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        *(("%m%d%Y", "1112026"), ("%d%m%Y", "1112026"), ("%Y%m%d", "2026111"), ("%y%m%d", "26111")),
+        *(("%Y-%m-%d %H%M", "2026-03-01 130"), ("%Y%m%d%H%M", "20260301130"), ("%Y%m%d%H%M%S", "2026030113045")),
+        *(("%m/%d/%Y %I%M %p", "03/01/2026 130 PM"), ("%Y%j", "202660"), ("%Y-%m-%d %H%M%S%f", "2026-03-01 13045123")),
+    ],
+)
+def test_figures_that_nothing_parts_have_all_their_places(form: str, text: str) -> None:
+    """FEED-FILE-09: 1112026 may be the first of November or the eleventh of January; no zero is made up."""
+    assert is_date_format(form)
+    assert isinstance(read(text, form), Fault)
+
+
+@given(st.datetimes(datetime(1970, 1, 2), datetime(2068, 12, 31)), st.sampled_from(FORMS))  # noqa: DTZ001 - local
+def test_what_is_written_by_a_format_is_read_back(moment: datetime, form: str) -> None:
+    """FEED-FILE-09: and without its zeros it is that time or none."""
+    text = moment.strftime(form)
+    found = read(text, form)
+    assert isinstance(found, str)
+    assert datetime.fromisoformat(found).strftime(form) == text
+    for place, sign in enumerate(text):
+        if sign == "0" and text.isdecimal():
+            assert isinstance(read(text[:place] + text[place + 1 :], form), Fault)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("03/01/2026 14:30 PM", "2026-03-01T14:30:00+00:00"),
+        ("03/01/2026 02:30 am", "2026-03-01T02:30:00+00:00"),
+        ("03/01/2026 02:30 PM", None),
+        ("03/01/2026 12:30 AM", None),
+    ],
+)
+def test_an_hour_that_contradicts_its_half_of_the_day_is_none(text: str, found: str | None) -> None:
+    """FEED-FILE-09: it was read as if the half were not there."""
+    there = read(text, "%m/%d/%Y %H:%M %p")
+    assert (None if isinstance(there, Fault) else there) == found
+
+
+def test_hours_of_a_half_of_the_day_go_with_the_half() -> None:
+    """FEED-FILE-09"""
+    assert not is_date_format("%m/%d/%Y %I:%M")
+    assert read("03/01/2026 12:30 AM", "%m/%d/%Y %I:%M %p") == "2026-03-01T00:30:00+00:00"
+
+
+@pytest.mark.parametrize("name", ["UTC", "GMT", "utc"])
+def test_a_zone_in_the_text_is_that_zone(name: str) -> None:
+    """FEED-FILE-09: and not the feed's. Those that are not the same everywhere are not read."""
+    read_there = times_of(Conventions(ZoneInfo("America/New_York"), ("%Y-%m-%d %H:%M %Z",)))
+    assert read_there(f"2026-03-01 12:00 {name}") == "2026-03-01T12:00:00+00:00"
+    assert isinstance(read_there("2026-03-01 12:00 EST"), Fault)
+
+
+@pytest.mark.parametrize("text", ["2026-03-01 12:30.5", "2026-03-01T12:30.45", "2026-03-01T12:30,45Z"])
+def test_parts_of_a_minute_are_no_seconds(text: str) -> None:
+    """FEED-FILE-09: they were passed over."""
+    assert isinstance(read(text), Fault)
