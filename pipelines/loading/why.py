@@ -1,4 +1,7 @@
-"""Every reason of a refusal: a create is refused for the first, `$validate`, where it is offered, tells the others."""
+"""Every reason of a refusal: a create is refused for the first, `$validate`, where it is offered, tells the others.
+
+Once the load is to end, nothing more is asked: a paced target would take minutes for the rows of one bundle.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -26,7 +29,8 @@ class Why:
     def whole(self, result: Result, body: str | bytes) -> Result:
         """The result of a row with all reasons, where it was refused for what it says. body: as it was sent."""
         of_the_content = result.status in OF_THE_CONTENT and result.status != TOO_LARGE
-        if result.state != "refused" or not result.outcome or not of_the_content or self._left <= 0:
+        is_over = self._left <= 0 or self._load.client.patience.has_ended
+        if result.state != "refused" or not result.outcome or not of_the_content or is_over:
             return result
         self._left -= 1
         try:

@@ -4,12 +4,16 @@ import csv
 import json
 import os
 import re
+import signal
+import time
 from pathlib import Path
 
 import duckdb
 import pytest
 
+from pipelines.client.pace import AT_ONCE
 from pipelines.feeds.files.catalog import load_feeds
+from pipelines.home.exits import INTERRUPTED
 from tests.support.ledgers import read_ledger
 from tests.support.publishing import publish_nothing
 
@@ -416,6 +420,27 @@ def test_reasons_that_cannot_be_had_leave_a_refusal_as_it_is(practice, monkeypat
     assert practice.run("rejects", "retry")[0] == 3
     assert practice.target.validated == 8
     assert len(practice.rows("SELECT * FROM reject_reason WHERE position = 1")) == 5
+
+
+@pytest.mark.parametrize("additions", [True, False], ids=["bundles", "bare"])
+def test_an_interrupt_ends_the_asking_for_reasons_too(additions, practice):
+    """LEDGER-02: of a paced target, the reasons of one bundle would take minutes."""
+    practice.target.additions = additions
+    practice.target.refuse = lambda body: True
+
+    def interrupting(_):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+        return ["more"]
+
+    practice.target.validate = interrupting
+    rows = "".join(f"k{n},p{n},5.00,2026-01-01,\n" for n in range(100))
+    (practice.home / "inbox" / "payments.csv").write_text(HEADER + rows)
+    assert practice.run("import", "--json")[0] == INTERRUPTED
+    assert 0 < practice.target.validated <= 2 * AT_ONCE, "those under way, and the threads that they free"
+    refused = practice.rows("SELECT state FROM record WHERE state = 'refused'")
+    assert len(refused) == len(practice.rows("SELECT * FROM reject")), "what was answered is written down"
+    assert len(refused) == 100 or not additions
 
 
 EDITED = ("1.23457E+15", "{}x", "'{}", '"=""{}"""', "{}-2026112703365123565")
