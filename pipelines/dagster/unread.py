@@ -4,6 +4,7 @@ import os
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from pipelines.home import disk
 from pipelines.home.batch import shown
 from pipelines.home.exits import Explained
 from pipelines.home.faults import told
@@ -20,6 +21,8 @@ def unread(error: Explained | SQLAlchemyError | OSError) -> str:
 
 def said_of(error: Exception) -> str:
     """Return what may be said of a failure: not the text of one that nobody foresaw, which may hold values."""
+    if disk.is_full(error):
+        return disk.FULL
     if isinstance(error, SQLAlchemyError):
         return why(error)
     if isinstance(error, OSError):

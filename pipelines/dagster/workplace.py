@@ -18,6 +18,8 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 
 from pipelines.client.replies import TargetUnusable
 from pipelines.dagster.names import Names
+from pipelines.dagster.unread import UNREAD, said_of
+from pipelines.home import disk
 from pipelines.home.dagster_folder import INSECURE, STRICT, is_set
 from pipelines.home.exits import Explained
 from pipelines.home.inbox import Inbox
@@ -129,10 +131,15 @@ def workplace_of(context: Context) -> Iterator[Workplace]:
     except Explained as error:
         told = dg.Failure(str(error), allow_retries=isinstance(error, WORTH_ANOTHER_TRY))
     except Exception as error:  # noqa: BLE001 - raised again without its text, which may hold values
-        frames = traceback.extract_tb(error.__traceback__)
-        where = "\n".join(f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames)
-        about = {"where": dg.MetadataValue.text(where)}
-        told = dg.Failure(f"{type(error).__name__}: a fault of ours", about, allow_retries=False)
+        told = _failure(error)
     if told:
         place.close()
         raise told from None
+
+
+def _failure(error: Exception) -> dg.Failure:
+    """Return a failure in one sentence, with its lines of code. One of the disk or of the ledger may be over soon."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = "\n".join(f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames)
+    may_end = disk.is_full(error) or isinstance(error, UNREAD)
+    return dg.Failure(said_of(error), {"where": dg.MetadataValue.text(where)}, allow_retries=may_end)

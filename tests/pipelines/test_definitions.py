@@ -5,15 +5,18 @@ import errno
 import json
 import re
 import shutil
+import sqlite3
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import dagster as dg
 import duckdb
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from pipelines.dagster import checks
 from pipelines.dagster.inbox.seen import Asked, from_cursor, to_cursor
@@ -23,7 +26,9 @@ from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.dagster.standing.specs import INBOX_CHECK, WAITING_CHECK
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feed
+from pipelines.home.disk import FULL
 from pipelines.home.ticks import last_ticks, note_tick
+from pipelines.ledger.ledger import Ledger
 from pipelines.reports.tables import report_tables, sql_folder
 from pipelines.validation.outcome import Validated
 from tests.support.practice import SAMPLES, Practice, failures, materialized, observed, practicing, verdicts
@@ -377,8 +382,31 @@ def test_a_fault_reaches_the_event_log_without_its_values(practice: Practice, mo
     batch_id = practice.put("answers-portal.ndjson")
     result = practice.run("import_answers", batch_id)
     assert not result.success
-    assert "ValueError: a fault of ours" in failures(result)
+    assert "a fault of this program: ValueError at " in failures(result)
     assert "Marker" not in repr(result.all_events)
+
+
+def test_a_step_that_meets_a_full_disk_says_so_and_is_made_again(
+    practice: Practice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CLI-IMPORT-04: as the command line does; room may be made while it pauses."""
+    intend, tries = Ledger.intend, list[int]()
+
+    def full_at_first(*given: Any, **named: Any) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            raise OperationalError("insert", {}, sqlite3.OperationalError("database or disk is full"))
+        return intend(*given, **named)
+
+    monkeypatch.setattr(Ledger, "intend", full_at_first)
+    monkeypatch.setattr("pipelines.dagster.loaded.AGAIN", dg.RetryPolicy(max_retries=1, delay=0))
+    batch_id = practice.put("answers-portal.ndjson")
+    job = build_definitions(practice.environ).get_repository_def().get_job("import_answers")
+    result = job.execute_in_process(instance=practice.instance, partition_key=batch_id, raise_on_error=False)
+    [again] = [event.step_retry_data for event in result.all_events if event.is_step_up_for_retry]
+    assert FULL in again.error.to_string()
+    assert result.success
+    assert practice.batch(batch_id)["state"] == "finished"
 
 
 # -- the checks
