@@ -84,7 +84,9 @@ class Told:
 
     @classmethod
     def of(cls, cursor: str | None, now: datetime) -> "Told":
-        return understood(cursor, cls._read, cls(now.timestamp(), set(), {}))
+        """Return what a cursor says. A time that is ahead was written while the clock was: failures count from now."""
+        told = understood(cursor, cls._read, cls(now.timestamp(), set(), {}))
+        return replace(told, since=max(0.0, min(now.timestamp(), told.since)))
 
     @classmethod
     def _read(cls, said: Any) -> "Told":

@@ -1,5 +1,7 @@
 """What anybody can write into a sensor's cursor by Dagster's pages stops no sensor."""
 
+import json
+import math
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +29,14 @@ def test_a_cursor_that_no_sensor_wrote_counts_as_empty(cursor: str) -> None:
     assert tries.from_cursor(cursor) == {}
     assert told_since(cursor) == ("", set())
     assert Told.of(cursor, NOW) == Told(NOW.timestamp(), set(), {})
+
+
+@pytest.mark.parametrize("since", [NOW.timestamp() + 86_400, 1e300, math.inf, -math.inf, math.nan])
+def test_failures_are_told_since_no_moment_that_is_ahead(since: float) -> None:
+    """The clock was ahead at the first look: failed runs would not be told of before that moment had come."""
+    cursor = json.dumps({"since": since, "keys": [], "tries": {}})
+    assert 0 <= Told.of(cursor, NOW).since <= NOW.timestamp()
+    assert Told.of(json.dumps({"since": 5.0, "keys": [], "tries": {}}), NOW).since == 5.0
 
 
 @pytest.mark.crossed

@@ -289,6 +289,21 @@ def test_a_file_that_was_not_received_is_asked_for_again_with_growing_pauses(inb
     assert look(inbox, long_after, Surroundings(catalog, NOW)).ready
 
 
+def test_a_file_that_was_asked_for_while_the_clock_was_ahead_is_due_after_its_pause(inbox: Path) -> None:
+    """STATE-HOME-01: else it would lie there until the clock is where it was."""
+    put(inbox, "payments-1.csv")
+    catalog, seen = load_feeds(), Seen()
+    for ahead in (timedelta(days=400), timedelta(days=400)):
+        seen = look(inbox, seen, Surroundings(catalog, NOW + ahead)).seen
+    assert [each.tries for each in seen.asked.values()] == [1]
+    minutes = []
+    for minute in range(30):
+        found = look(inbox, from_cursor(to_cursor(seen)), Surroundings(catalog, NOW + timedelta(minutes=minute)))
+        seen = found.seen
+        minutes += [minute] * len(found.ready)
+    assert minutes == [5, 20]
+
+
 def test_a_file_whose_run_has_not_ended_is_not_asked_for_again_and_no_try_is_counted(inbox: Path) -> None:
     path, catalog, hours = put(inbox, "payments-1.csv"), load_feeds(), timedelta(hours=1)
     seen = look(inbox, look(inbox, Seen(), Surroundings(catalog, NOW)).seen, Surroundings(catalog, NOW)).seen

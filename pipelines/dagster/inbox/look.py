@@ -6,7 +6,7 @@ there afterwards, and no run is about to take it, it is requested again with gro
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -82,7 +82,7 @@ def look(inbox: Path, before: Seen, by: Surroundings, seconds: float = SECONDS_O
     left = before.left if before.feeds == found.feeds else frozenset[str]()
     for path, about in files_in(inbox):
         mark = mark_of(path, about)
-        known = before.asked.get(mark)
+        known = _due_in_time(before.asked.get(mark), by.now)
         if mark in left:
             found.left.add(mark)
         elif known is None and mark not in before.still and not is_quiet(path, about, by.now):
@@ -151,9 +151,18 @@ def _ask(feed: Feed, mark: str, batch_id: str, known: Asked, by: Surroundings, f
     """Request the batch now, unless a run of it has not ended. Note when the file is due again."""
     busy = batch_id in by.under_way()
     tries = known.tries if busy else known.tries + 1
-    found.asked[mark] = Asked(tries, int((by.now + pause(max(0, tries - 1))).timestamp()))
+    found.asked[mark] = Asked(tries, _due_after(tries, by.now))
     if not busy:
         found.ready.setdefault(feed.name, {})[mark] = batch_id
+
+
+def _due_after(tries: int, now: datetime) -> int:
+    return int((now + pause(max(0, tries - 1))).timestamp())
+
+
+def _due_in_time(known: Asked | None, now: datetime) -> Asked | None:
+    """Return what is known of a file's requests. One that was made while the clock was ahead is due after its pause."""
+    return known and replace(known, due=min(known.due, _due_after(known.tries, now)))
 
 
 def _feed(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
