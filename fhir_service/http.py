@@ -117,6 +117,8 @@ async def read_body(request: Request, limit: int) -> bytes:
     """The body of a request with a JSON content type. Raises a bad request, or the 413 of one above the limit."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in (JSON, FHIR_JSON):
         raise FhirError(INVALID, "the body is sent as application/json or application/fhir+json")
+    if request.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
+        raise FhirError(INVALID, "the body is compressed: send it as it is, without content-encoding")
     return await _limited(request, limit)
 
 

@@ -1,5 +1,6 @@
 """Broken and odd HTTP: each gets an answer of the Errors table, and none reaches into another request."""
 
+import gzip
 import json
 import socket
 from urllib.parse import urlsplit
@@ -124,6 +125,15 @@ def test_a_body_behind_a_wish_for_another_protocol_is_read(service, size):
     one = request_of(service, *lines, start="POST /Task HTTP/1.1", body=body)
     received = exchanged(service.url, one * 2 + get(service, *wish))
     assert statuses(received) == [201, 201, 200], received[:300]
+
+
+def test_a_compressed_body_is_refused_as_what_it_is(service):
+    """LIMIT-06: it could unpack to any size."""
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    answer = service.client.post("/Task", content=gzip.compress(b"{}"), headers=headers)
+    assert (answer.status_code, "the body is compressed" in answer.text) == (400, True)
+    plain = service.client.post("/Task", content=b"{}", headers=headers | {"content-encoding": "identity"})
+    assert "compressed" not in plain.text
 
 
 def test_a_second_request_cannot_hide_in_the_first(service):
