@@ -29,6 +29,7 @@ from pipelines.ledger.states import LANDED
 from pipelines.loading.row import Row
 
 Body = dict[str, Any]
+MOST = 10**12
 UNCHARGED = ("cancelled", "draft", "entered-in-error")
 UNPAID = ("cancelled", "entered-in-error")
 PATIENTS_A_SEARCH = 20
@@ -179,28 +180,38 @@ def _patient(body: Body, element: str) -> str:
 
 
 def _charge(claim: Body) -> int:
-    """The total of a Claim, else the sum of its items."""
-    if claim.get("status") in UNCHARGED:
+    """The total of a Claim, else the sum of its items. One with an amount that is not in dollars charges nothing."""
+    items = [each for each in claim.get("item", ()) if isinstance(each, dict)]
+    moneys = [claim.get("total"), *(item.get(name) for item in items for name in ("net", "unitPrice"))]
+    if claim.get("status") in UNCHARGED or any(_part(money, "currency") not in (None, "USD") for money in moneys):
         return 0
-    return _cents(claim["total"]) if "total" in claim else sum(map(_of_item, claim.get("item", ())))
+    total = _part(claim.get("total"), "value")
+    return int((_number(total) if total is not None else sum(map(_of_item, items))) * 100)
 
 
-def _of_item(item: Body) -> int:
-    if "net" in item:
-        return _cents(item["net"])
-    quantity, factor = item.get("quantity", {}).get("value", 1), item.get("factor", 1)
-    return int(_number(item.get("unitPrice", {}).get("value")) * _number(quantity) * _number(factor) * 100)
+def _of_item(item: Body) -> Decimal:
+    if (net := _part(item.get("net"), "value")) is not None:
+        return _number(net)
+    quantity, factor = _part(item.get("quantity"), "value"), item.get("factor")
+    price = _number(_part(item.get("unitPrice"), "value"))
+    return price * (1 if quantity is None else _number(quantity)) * (1 if factor is None else _number(factor))
 
 
 def _cents(money: Any) -> int:
-    return int(_number(money.get("value")) * 100) if isinstance(money, dict) else 0
+    return int(_number(_part(money, "value")) * 100)
+
+
+def _part(element: Any, name: str) -> Any:
+    return element.get(name) if isinstance(element, dict) else None
 
 
 def _number(value: Any) -> Decimal:
+    """A number as a target has it; 0 for what is none, or is more than any charge."""
     try:
-        return Decimal(str(value or 0))
+        found = Decimal(str(value or 0))
     except InvalidOperation:
         return Decimal(0)
+    return found if found.is_finite() and abs(found) < MOST else Decimal(0)
 
 
 def payments_made(ledger: Ledger, target: str, patients: Sequence[str]) -> Iterator[tuple[str, str, int]]:

@@ -85,6 +85,8 @@ def test_elsewhere_claims_and_payments_are_read(world: World) -> None:
         claim("gone", 100, status="cancelled"),
         claim("absurd", 100, total={"value": 1e300}),
         claim("words", 100, total={"value": "much"}),
+        claim("euros", 100, total={"value": 1, "currency": "EUR"}),
+        claim("francs", 100, item=[{"net": {"value": 1, "currency": "CHF"}}]),
         notice("n1", 530),
         notice("n2", 100, status="entered-in-error"),
         notice("n3", 100, of="gone", amount={}),

@@ -1,6 +1,7 @@
 """Profiles of targets: how one is chosen, what each of its keys does, and what is wrong in a file is one sentence."""
 
 import json
+from typing import Any
 import shutil
 
 import pytest
@@ -104,6 +105,23 @@ def test_payments_above_the_balance_are_rejects_in_the_order_of_the_lane(home, o
     assert asked("rejects", "retry")["totals"]["created"] == 1
     assert asked("import")["totals"].get("created", 0) == 0
     assert len(other.of("PaymentNotice")) == 4
+
+
+def test_a_claim_with_amounts_that_are_none_or_no_dollars_charges_nothing(home, other, asked):
+    """TARGET-04: the bundled service refuses such a Claim. A target's odd numbers end no load."""
+    profile(home, "balances = true\n")
+    odd: list[dict[str, Any]] = [
+        {"total": {"value": 80, "currency": "EUR"}},
+        {"item": [{"net": {"value": 9, "currency": "CHF"}}], "total": {"value": 9}},
+        *({"total": {"value": value}} for value in ("NaN", "Infinity", "1e999999", 1e300, {})),
+        {"total": 7, "item": [{"unitPrice": 3, "quantity": 2}, {"unitPrice": {"value": 5}, "factor": "NaN"}, 4]},
+    ]
+    for number, more in enumerate(odd):
+        owe(other, "p1", 0, f"c{number}", **more)
+    owe(other, "p1", 2, "own")
+    payments(home, ("k1", "p1", "2.01"), ("k2", "p1", "2.00"))
+    found = asked("import")
+    assert (found["totals"]["created"], found["totals"]["rejected"]) == (1, 1)
 
 
 def test_what_the_target_has_already_is_adopted_and_not_held_against_the_balance_again(home, other, asked):
