@@ -1,8 +1,8 @@
 """Profiles of targets: how one is chosen, what each of its keys does, and what is wrong in a file is one sentence."""
 
 import json
-from typing import Any
 import shutil
+from typing import Any
 
 import pytest
 
@@ -110,10 +110,11 @@ def test_payments_above_the_balance_are_rejects_in_the_order_of_the_lane(home, o
 def test_a_claim_with_amounts_that_are_none_or_no_dollars_charges_nothing(home, other, asked):
     """TARGET-04: the bundled service refuses such a Claim. A target's odd numbers end no load."""
     profile(home, "balances = true\n")
+    values: list[Any] = ["NaN", "Infinity", "1e999999", 1e300, {}]
     odd: list[dict[str, Any]] = [
         {"total": {"value": 80, "currency": "EUR"}},
         {"item": [{"net": {"value": 9, "currency": "CHF"}}], "total": {"value": 9}},
-        *({"total": {"value": value}} for value in ("NaN", "Infinity", "1e999999", 1e300, {})),
+        *({"total": {"value": value}} for value in values),
         {"total": 7, "item": [{"unitPrice": 3, "quantity": 2}, {"unitPrice": {"value": 5}, "factor": "NaN"}, 4]},
     ]
     for number, more in enumerate(odd):
