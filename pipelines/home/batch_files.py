@@ -35,6 +35,11 @@ def is_of(path: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(path, pattern) for pattern in patterns)
 
 
+def holds_rows(folder: Path) -> bool:
+    """True if any file in a batch's folder holds rows of it, what a stage has half written included."""
+    return any(path.is_file() and not is_of(str(path.relative_to(folder)), WITHOUT_ROWS) for path in folder.rglob("*"))
+
+
 def mark_of(file: Path) -> Mark | None:
     """Return the mark of a file; None if it is not there."""
     try:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipelines.home.batch import Received, received_before, source_in
+from pipelines.home.batch_files import holds_rows
 from pipelines.ledger.lease import Clock
 
 JOURNAL = "journal"
@@ -73,8 +74,9 @@ class Batches:
         return sorted(filter(None, found), key=lambda each: each.received_at)
 
     def has_source(self, batch_id: str) -> bool:
-        """True if the file of a batch is here, or kept: it was not purged, or not to the end."""
-        return (self.path / batch_id / "source").exists()
+        """True if any rows of a batch are here, or kept: it was not purged, or not to the end."""
+        folder = self.path / batch_id
+        return (folder / "source").exists() or holds_rows(folder)
 
     def claim(self, _batch_id: str, _run: str, /) -> bool:
         """Take the name of a run's folder, which was just made; False if another run has it."""

@@ -398,6 +398,23 @@ def test_purge_removes_source_rows_and_keeps_ledger_and_counts(home, chartferry,
     assert chartferry("purge", "none")[0] == 4
 
 
+@pytest.mark.parametrize("left", ["source/*", "run-1/accepted.parquet", "run-1/rejects.parquet"])
+def test_a_purge_that_was_killed_is_ended_by_the_next_one(home, chartferry, asked, monkeypatch, left):
+    """CLI-CMD-16: whichever file it had come to, by hand and by age."""
+    payments(home, ("k1", "p1", "1.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    folder = home / "batches" / batch
+    [kept] = folder.glob(left)
+    rows = kept.read_bytes()
+    for again in (("purge", batch), ("import",)):
+        chartferry("purge", batch)
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_bytes(rows)
+        monkeypatch.setenv("CHARTFERRY_RETENTION_DAYS", "0" if again == ("import",) else "")
+        assert "its source rows are removed" in "".join(map(str, chartferry(*again)))
+        assert not kept.exists()
+
+
 def test_purge_refuses_a_batch_that_is_not_finished_or_has_open_rejects(home, target, chartferry, asked, doubt):
     """CLI-CMD-16"""
     code, _, err = chartferry("purge", doubt)
