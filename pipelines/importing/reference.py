@@ -1,7 +1,8 @@
 """`reference load`: patients, practitioners, claims, questionnaires and the like, put to any target that takes them.
 
-What a target has under an id or identifier stays as it is: a chart is never overwritten by a file. A load that was cut
-off is simply repeated. The bundled service loads its own reference data.
+What a target has under an id or identifier stays as it is: a chart is never overwritten by a file. If that is another
+than the file's, by their identifiers, it is said so, and nothing that names it is put. A load that was cut off is
+simply repeated. The bundled service loads its own reference data.
 """
 
 import gzip
@@ -32,6 +33,8 @@ from pipelines.session.reading import reading
 from pipelines.session.service_commands import load_reference
 
 Body = dict[str, Any]
+Outcome = str | Reply | Exception
+"""Of a resource: the target's answer, an error, or why it was not put."""
 ORDER = tuple(
     "Organization Practitioner Group Patient Questionnaire Encounter Claim Observation DiagnosticReport".split()
 )
@@ -41,6 +44,8 @@ OUTCOMES = ("created", "there", "unchanged", "updated", "refused", "unresolved",
 REFUSED = "reference.refused.ndjson"
 TRIES = 3
 NAMELESS = "there is no identifier, by which the target could know it; --ids-are SYSTEM makes one of its id"
+ANOTHER = "the target has another {} under this id: it has another identifier of the same system"
+NAMES_ANOTHER = "it names {}, under which the target has another"
 NEITHER = "the target takes no {} under a given id, and creates none by a condition on its identifier"
 
 
@@ -127,12 +132,16 @@ def _body(text: bytes) -> Body | None:
 
 
 class Putting:
-    """One load. names: by `Type/id` of the files, the reference at the target, where that is another."""
+    """One load. names: by `Type/id` of the files, the reference at the target, where that is another.
+
+    others: the references under which the target has another resource than the files.
+    """
 
     def __init__(self, connection: Connection, put: Put, ids_are: str | None = None) -> None:
         self._client, self._found, self._put = connection.client, connection.capabilities, put
         self._ids_are = ids_are
         self._names: dict[str, str] = {}
+        self._others = set[str]()
 
     def put(self, files: Sequence[Path]) -> None:
         """Put all of these files, a type after another."""
@@ -152,17 +161,23 @@ class Putting:
                     for line, outcome in zip(some, self._some(pool, kind, some), strict=True):
                         self._note(kind, line, outcome)
 
-    def _some(self, pool: ThreadPoolExecutor, kind: str, lines: Sequence[Line]) -> list[str | Reply | Exception]:
+    def _some(self, pool: ThreadPoolExecutor, kind: str, lines: Sequence[Line]) -> list[Outcome]:
         if kind in self._found.puts:
             ids = [str(line.body["id"]) for line in lines if line.body and "id" in line.body]
             with reading(kind):
                 there = self._client.read_many(kind, ids)
-            return list(pool.map(partial(self._under_its_id, kind, there), lines))
+            return list(pool.map(partial(self._unless_misled, partial(self._under_its_id, kind, there)), lines))
         if kind in self._found.conditional:
-            return list(pool.map(partial(self._by_identifier, kind), lines))
+            return list(pool.map(partial(self._unless_misled, partial(self._by_identifier, kind)), lines))
         return [NEITHER.format(kind)] * len(lines)
 
-    def _note(self, kind: str, line: Line, outcome: str | Reply | Exception) -> None:
+    def _unless_misled(self, put: Callable[[Line], Outcome], line: Line) -> Outcome:
+        """Put a resource, unless it would name another one at the target than in the files."""
+        named = REFERENCE.findall(_json(line.body)) if self._others else []
+        misled = next((each for each in named if each in self._others), None)
+        return NAMES_ANOTHER.format(misled) if misled else put(line)
+
+    def _note(self, kind: str, line: Line, outcome: Outcome) -> None:
         if isinstance(outcome, Reply):
             self._put.counts[kind]["created" if outcome.status == 201 else "there"] += 1
             name = (line.body or {}).get("id")
@@ -179,21 +194,28 @@ class Putting:
         else:
             self._put.refuse(line, kind, outcome)
 
-    def _under_its_id(self, kind: str, there: Mapping[str, Body], line: Line) -> str | Reply | Exception:
+    def _under_its_id(self, kind: str, there: Mapping[str, Body], line: Line) -> Outcome:
         name = (line.body or {}).get("id")
         if not isinstance(name, str):
             return "there is no id"
         if name in there:
-            return Reply(200)
+            return self._as_it_is(kind, there[name], line)
         return _tried(lambda: self._new(kind, name, line))
 
-    def _new(self, kind: str, name: str, line: Line) -> Reply:
+    def _new(self, kind: str, name: str, line: Line) -> str | Reply:
         """Put what a read does not find either: no search by ids is trusted, since a PUT writes over what is there."""
-        if self._client.read(kind, name) is not None:
-            return Reply(200)
+        if (found := self._client.read(kind, name)) is not None:
+            return self._as_it_is(kind, found, line)
         return Reply(201, self._client.update(kind, name, self._text(line.body)).location)
 
-    def _by_identifier(self, kind: str, line: Line) -> str | Reply | Exception:
+    def _as_it_is(self, kind: str, found: Body, line: Line) -> str | Reply:
+        """Leave what the target has; say so if it is another than the file's."""
+        if not _is_another(found, line.body or {}):
+            return Reply(200)
+        self._others.add(f"{kind}/{found['id']}")
+        return ANOTHER.format(kind)
+
+    def _by_identifier(self, kind: str, line: Line) -> Outcome:
         body = self._named(line.body or {})
         if (condition := condition_of(body)) is None:
             return NAMELESS
@@ -207,7 +229,7 @@ class Putting:
 
     def _text(self, body: Body | None) -> bytes:
         """The body with references as the target has them."""
-        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+        text = _json(body)
         if self._names:
             text = REFERENCE.sub(lambda found: f'"reference":"{self._names.get(found[1], found[1])}"', text)
         return text.encode()
@@ -218,8 +240,7 @@ def condition_of(body: Body) -> str | None:
 
     None where it has neither. An identifier without a system is no other system's.
     """
-    shown = body.get("identifier")
-    first = next((each for each in (shown if isinstance(shown, list) else [shown]) if isinstance(each, dict)), {})
+    first = next(iter(_identifiers(body)), {})
     if first.get("value"):
         return f"identifier={search_token(str(first.get('system') or ''), str(first['value']))}"
     if isinstance(body.get("url"), str):
@@ -231,7 +252,29 @@ def condition_of(body: Body) -> str | None:
 REFERENCE = re.compile(r'"reference":"([^"\\]+)"')
 
 
-def _tried(send: Callable[[], Reply]) -> Reply | Exception:
+def _json(body: Body | None) -> str:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+
+
+def _identifiers(body: Body) -> list[Body]:
+    shown = body.get("identifier")
+    return [each for each in (shown if isinstance(shown, list) else [shown]) if isinstance(each, dict)]
+
+
+def _is_another(found: Body, body: Body) -> bool:
+    """True if two resources share no identifier, and have different ones of a system."""
+    here, there = (
+        {
+            (str(each["system"]), str(each["value"]))
+            for each in _identifiers(of)
+            if each.get("system") and each.get("value")
+        }
+        for of in (body, found)
+    )
+    return here.isdisjoint(there) and not {system for system, _ in here}.isdisjoint(system for system, _ in there)
+
+
+def _tried(send: Callable[[], str | Reply]) -> Outcome:
     """Send once more while the answer is unclear: a PUT under an id, and a conditional create, make no second one."""
     for _ in range(TRIES):
         try:

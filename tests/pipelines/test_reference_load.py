@@ -54,6 +54,26 @@ def test_it_goes_under_the_given_ids_and_once(folder, home, target, asked):
     assert target.stored["p1"]["gender"] == "other", "what is in the chart is written over by no file"
 
 
+def test_another_under_a_given_id_is_not_taken_for_the_one_of_the_file(folder, target, asked, chartferry):
+    """TARGET-06: nor are the claims of one put to the other."""
+    target.additions, target.promised = False, PUTS
+    another = {"resourceType": "Patient", "id": "p1", "identifier": [{"system": MRN, "value": "somebody else"}]}
+    target.stored["p1"] = another
+    target.stored["p2"] = {"resourceType": "Patient", "id": "p2", "identifier": [{"system": "urn:other", "value": "1"}]}
+    found = asked("reference", "load", folder)
+    assert counts(found) == {
+        "unknown": {"refused": 1},
+        "Patient": {"created": 1, "there": 1, "refused": 1},
+        "Claim": {"refused": 1},
+        "Slot": {"left": 1},
+    }
+    said = {each["id"]: each["problems"][0]["text"] for each in found["refused"]}
+    assert said["p1"] == "the target has another Patient under this id: it has another identifier of the same system"
+    assert said["c1"] == "it names Patient/p1, under which the target has another"
+    assert (target.stored["p1"], set(target.stored)) == (another, {"p0", "p1", "p2"})
+    assert "somebody else" not in "".join(map(str, chartferry("reference", "load", folder)))
+
+
 def test_where_no_search_is_by_ids_nothing_is_written_over(folder, target, asked):
     """TARGET-06"""
     target.additions, target.promised, target.known_parameters = False, PUTS, set()
