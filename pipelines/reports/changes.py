@@ -1,8 +1,9 @@
 """Resources that others write too: read whole once a day, and in between what has changed, if the target tells that.
 
 A search by `_lastUpdated` goes back an hour before the newest change that was seen, by the target's own clock, since a
-change may show later than its time. A resource that was removed is noticed by the next whole sweep, which comes sooner
-where `verify` has found one gone.
+change may show later than its time. A change that is dated ahead of time, as by a clock that was wrong, counts as of
+the reading: it would hide all that come before its time. A resource that was removed is noticed by the next whole
+sweep, which comes sooner where `verify` has found one gone.
 """
 
 import json
@@ -62,6 +63,7 @@ def sweep_changes(
             [[seen]] = db.execute(NEWEST, [str(part)]).fetchall()
         if since and not total:
             seen = newest
+        seen = min(seen, started) if seen else None
         with locked(folder / ".kept.lock"):
             keep(final, part, started, whole=since is None)
         part.unlink()

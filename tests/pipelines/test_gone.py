@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.client.replies import NoResult
@@ -12,7 +13,7 @@ from pipelines.ledger.former import earlier_versions, intend_change, intend_with
 from pipelines.ledger.rows import Intent, Outcome
 from pipelines.reports.changes import read_whole_next, sweep_changes
 from pipelines.reports.pages import SweepIncomplete
-from pipelines.reports.sweep import OVERLAP
+from pipelines.reports.sweep import FILES, OVERLAP, folder_of
 from tests.support.publishing import (
     START,
     TARGET,
@@ -38,6 +39,19 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 def read(world: World, resource_type: str, *ids: str, is_dated: bool = False) -> None:
     there = [{"resourceType": resource_type, "id": each, "status": "completed"} for each in ids]
     sweep_changes(Target(there), world.home, TARGET, resource_type, is_dated, is_asked_for=True, clock=world.clock)
+
+
+def test_a_change_that_is_dated_ahead_of_time_hides_no_later_one(world: World) -> None:
+    """REPORT-01: as of a target whose clock was wrong for a while."""
+    ahead, told = START + timedelta(days=30), {"resourceType": "Task", "status": "requested"}
+    there = Target([told | {"id": "ahead", "meta": {"lastUpdated": f"{ahead:%Y-%m-%dT%H:%M:%SZ}"}}])
+    for name in ("t1", "t2"):
+        sweep_changes(there, world.home, TARGET, "Task", True, is_asked_for=True, clock=world.clock)
+        there.resources.append(told | {"id": name, "meta": {"lastUpdated": f"{world.clock():%Y-%m-%dT%H:%M:%SZ}"}})
+    sweep_changes(there, world.home, TARGET, "Task", True, is_asked_for=True, clock=world.clock)
+    kept = folder_of(world.home, TARGET) / FILES["Task"][0]
+    assert {each["report_id"] for each in pq.read_table(kept).to_pylist()} == {"ahead", "t1", "t2"}
+    assert [bool(params) for _, params in there.asked] == [False, True, True]
 
 
 def answered(world: World, *keys: str) -> None:
