@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import duckdb
 import orjson
+import pyarrow.parquet as pq
 
 from pipelines.client.replies import NoResult
 from pipelines.client.whole import Incomplete
@@ -119,11 +120,13 @@ def held(home: Path, target: str) -> Iterator[Sweep]:
 
 def _last(folder: Path, target: str) -> Sweep:
     final, figures = (folder / name for name in FILES[RESOURCE])
+    # By the file: a kill may have come before the figures were written, which are then those of the sweep before.
+    total = pq.read_table(final, columns=["gone_at"])["gone_at"].null_count if final.exists() else 0
     try:
-        said = json.loads(figures.read_text())
+        said = json.loads(figures.read_text()) | {"total": total}
     except FileNotFoundError:
         never = datetime.fromtimestamp(0, UTC)
-        return Sweep(target, final, 0, never, never)
+        return Sweep(target, final, total, never, never)
     times = {name: datetime.fromisoformat(said[name]) for name in ("started_at", "finished_at")}
     return Sweep(**{**said, **times, "path": folder / said["path"]})
 

@@ -65,7 +65,7 @@ def check(db: duckdb.DuckDBPyConnection, tables: list[ReportTable], rows: Mappin
     failed = [name for untrue in by_table.values() for name in untrue]
     failed += [name for name, query in TOTALS.items() if count(db, query) != 0]
     if count(db, "SELECT count(*) FROM diagnostic_report") != sweep.total:
-        failed.append("diagnostic_report has as many rows as the target counts reports")
+        failed.append("diagnostic_report has as many rows as the sweep kept reports")
     if failed:
         raise PublicationError(f"not published, because these are not true: {'; '.join(failed)}", by_table)
 

@@ -11,6 +11,7 @@ import pytest
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.rows import Reason, Reject, Repeat
 from pipelines.reports.publish import publish
+from pipelines.reports.sweep import kept
 from pipelines.reports.tables import report_tables, with_dictionary
 from tests.support.publishing import (
     BATCH,
@@ -23,6 +24,7 @@ from tests.support.publishing import (
     all_comments,
     import_payments,
     publish_only,
+    report,
 )
 
 COUNTS = (
@@ -306,8 +308,6 @@ def test_every_publication_is_on_record(world: World, monkeypatch: pytest.Monkey
 def test_a_target_that_was_never_swept_still_gets_its_import_tables(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipelines.reports.sweep import kept
-
     publish_only(monkeypatch, "import_row")
     import_payments(world)
     publish(world.home, world.ledger, kept(world.home, TARGET))
@@ -315,6 +315,19 @@ def test_a_target_that_was_never_swept_still_gets_its_import_tables(
         (0,),
         (2,),
     ]
+
+
+def test_a_sweep_that_was_killed_before_its_figures_is_published(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """REPORT-19: the reports are those of the sweep, with the figures of the one before, or none."""
+    publish_only(monkeypatch, "publication")
+    figures = world.read().path.with_name("sweep.json")
+    before = figures.read_bytes()
+    world.reports.append(report("another"))
+    world.read()
+    for left in (before, None):
+        figures.write_bytes(left) if left else figures.unlink()
+        publish(world.home, world.ledger, kept(world.home, TARGET))
+    assert world.rows("SELECT reports_total FROM publication") == [(7,), (7,)]
 
 
 def test_the_data_dictionary_is_current() -> None:

@@ -16,7 +16,7 @@ def publish_kept(session: Session) -> tuple[Publication, Sweep]:
     Raises `PublicationError`.
     """
     swept = kept(session.home, session.target)
-    if not swept.path.exists():
+    if not (swept.path.exists() and swept.finished_at.timestamp()):  # the first one may have been killed at its end
         swept = sweep_target(session)
     settle_resubmitted(session.ledger, session.target)
     done = publish(session.home, session.ledger, swept)
