@@ -84,6 +84,21 @@ NAMING = (
 """Macros for the questionnaire that a response names."""
 
 
+CONTAINED = """
+    SELECT report_id || '#' || id AS report_id, content_hash,
+        json_merge_patch(json_object('subject', subject), one, json_object('id', report_id || '#' || id))::VARCHAR
+            AS body,
+        first_seen_at, changed_at, changes, gone_at
+    FROM (SELECT *, one ->> '$.id' AS id FROM (
+        SELECT *, body -> '$.subject' AS subject, unnest(json_extract(body, '$.contained[*]')) AS one,
+            json_extract_string(body, '$.result[*].reference') AS named
+        FROM sweep WHERE gone_at IS NULL AND contains(body, '"contained":[')))
+    WHERE one ->> '$.resourceType' = 'Observation' AND regexp_full_match(id, '[A-Za-z0-9.-]{1,64}')
+        AND list_contains(named, '#' || id)
+    QUALIFY row_number() OVER (PARTITION BY report_id, id ORDER BY one::VARCHAR) = 1"""
+"""The results that are within their report, by its id and theirs; of its patient, if they name none."""
+
+
 OF_TARGET = """
     SELECT batch_id FROM ledger_batch SEMI JOIN this_publication USING (target)
     WHERE resource_type IN ('Task', 'QuestionnaireResponse', 'PaymentNotice') ORDER BY batch_id"""
@@ -138,7 +153,8 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_pa
     db.register("warned", db.sql(WARNED, params=[warned]) if warned else db.sql(NOTHING_WARNED))
     for name, resource_type in OTHERS.items():
         read = sweep.path.with_name(FILES[resource_type][0])
-        db.register(name, db.read_parquet(str(read)) if read.exists() else db.sql(NOTHING_KNOWN))
+        found = db.read_parquet(str(read)) if read.exists() else db.sql(NOTHING_KNOWN)
+        db.register(name, found.union(db.sql(CONTAINED)) if resource_type == RESULT else found)
     db.execute("CREATE TEMP TABLE whole_reading (resource_type VARCHAR, began_at TIMESTAMPTZ, shows_until TIMESTAMPTZ)")
     for resource_type, began_at in whole_readings(sweep.path.parent):
         # As a text: a moment that is bound has DuckDB look for pandas.

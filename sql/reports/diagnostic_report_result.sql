@@ -1,8 +1,9 @@
 -- table diagnostic_report_result: One row per result of a report.
 -- inputs: swept_report, observation
+-- key: report_id, observation_id
 -- references: report_id diagnostic_report
 -- column report_id VARCHAR key: Id of the report.
--- column observation_id VARCHAR key: Id of the observation.
+-- column observation_id VARCHAR key: Id of the observation; of one within the report, as in observation.
 -- column state VARCHAR code: read (it is in observation), other patient (it is there, of another patient than the
 --   report's) or not read (the target shows no Observations, or not this one, or they could not be read).
 WITH named AS (

@@ -1,8 +1,8 @@
--- table observation: One row per result (Observation) that a report of the target names, as last read. Empty where the
---   target shows no Observations.
+-- table observation: One row per result (Observation) that a report of the target names, as last read. Where the target
+--   shows no Observations, those within reports alone.
 -- inputs: swept_result
 -- key: observation_id
--- column observation_id VARCHAR key: Id of the Observation.
+-- column observation_id VARCHAR key: Id of the Observation; of one within its report, the report's id, # and its own.
 -- column status VARCHAR term: Such as final, corrected or entered-in-error.
 -- column category_code VARCHAR term: First code of its category, such as laboratory.
 -- column patient_id VARCHAR patient: Id of the patient.

@@ -12,7 +12,7 @@ SELECT
     count(DISTINCT report.patient_id) AS patients,
     quantile_cont(report.turnaround_hours, 0.5) FILTER (WHERE report.turnaround_hours >= 0) AS p50_turnaround_hours,
     count(DISTINCT report.patient_id) FILTER (WHERE report.turnaround_hours >= 0) AS timed
-FROM (SELECT DISTINCT * FROM diagnostic_report_performer) AS performer
+FROM diagnostic_report_performer AS performer
 INNER JOIN diagnostic_report AS report ON performer.report_id = report.report_id
 WHERE report.status <> 'entered-in-error'
 GROUP BY performer.practitioner_id

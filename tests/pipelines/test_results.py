@@ -49,6 +49,52 @@ def test_results_of_reports_are_read_by_id_and_joined_to_their_reports(world: Wo
     assert world.rows("SELECT observation_id, value, changes FROM observation") == [("o1", 6.2, 1)]
 
 
+def test_results_within_their_report_are_rows_and_what_is_named_twice_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REPORT-01: of the report's patient, if they name none."""
+    publish_only(
+        monkeypatch, "diagnostic_report_result", "result_by_patient", "report_by_performer", "observation_coding"
+    )
+    world, within = World(tmp_path), result("w1", 5.0, effectiveDateTime="2026-01-02")
+    del within["subject"]
+    people = [{"reference": "Practitioner/dr"}] * 2
+    first = report_of("r1", "o1", "o1", performer=people)
+    first["result"] += [{"reference": "#w1"}, {"reference": "#w1"}, {"reference": "#none"}, {"reference": "#"}]
+    first["contained"] = [
+        within,
+        within,
+        {"resourceType": "Practitioner", "id": "x"},
+        result("not-named"),
+        result("a b"),
+    ]
+    second = report_of("r2")
+    second |= {"result": [{"reference": "#w1"}], "contained": [result("w1", 7.0, subject={"reference": "Patient/p2"})]}
+    world.reports, world.results = [first, second], [result("o1", 6.0, effectiveDateTime="2026-01-01")]
+    world.publish()
+    assert world.rows("SELECT observation_id, patient_id, code, value FROM observation") == [
+        ("o1", "p1", "4548-4", 6.0),
+        ("r1#w1", "p1", "4548-4", 5.0),
+        ("r2#w1", "p2", "4548-4", 7.0),
+    ]
+    assert world.rows("SELECT report_id, observation_id, state FROM diagnostic_report_result ORDER BY ALL") == [
+        ("r1", "o1", "read"),
+        ("r1", "r1#none", "not read"),
+        ("r1", "r1#w1", "read"),
+        ("r2", "r2#w1", "other patient"),
+    ]
+    assert world.rows("SELECT report_id, result_count, performer_count FROM diagnostic_report") == [
+        ("r1", 3, 1),
+        ("r2", 1, 0),
+    ]
+    assert world.rows("SELECT observation_id, change FROM result_by_patient") == [("o1", None), ("r1#w1", -1.0)]
+    assert world.rows("SELECT DISTINCT observation_id FROM observation_coding ORDER BY ALL")[1:] == [
+        ("r1#w1",),
+        ("r2#w1",),
+    ]
+    world.ledger.close()
+
+
 def test_results_that_could_not_be_read_are_told_as_last_read_and_not_as_missing_at_the_target(world: World) -> None:
     world.reports, world.results = [report_of("r1", "o1")], [result("o1", 5)]
     world.publish()

@@ -1,6 +1,7 @@
 -- Makes swept_report, which the report tables read, from the sweep's Parquet (relation sweep: report_id, body, changes,
 -- first_seen_at, changed_at, gone_at).
 -- Bodies of present reports are read as JSON only here; an element of another shape than the interface's becomes empty.
+-- A result within the report has the id of the report, # and its own. What is named several times counts once.
 -- Names of fields are in lower case, since DuckDB ignores case.
 WITH shaped AS (
     SELECT
@@ -38,7 +39,16 @@ SELECT
     moment(report.effectivedatetime) AS effective_at,
     contains(report.effectivedatetime, 'T') AS effective_has_time,
     moment(report.issued) AS issued_at,
-    reference_ids(report.performer, 'Practitioner') AS performer_ids,
-    reference_ids(report.result, 'Observation') AS result_ids,
+    list_distinct(reference_ids(report.performer, 'Practitioner')) AS performer_ids,
+    list_distinct(list_concat(
+        reference_ids(report.result, 'Observation'),
+        list_transform(
+            list_filter(
+                coalesce(report.result, []),
+                LAMBDA each: regexp_full_match(each.reference, '#[A-Za-z0-9.-]{1,64}')
+            ),
+            LAMBDA each: report_id || each.reference
+        )
+    )) AS result_ids,
     len(coalesce(report.presentedform, [])) AS document_count
 FROM shaped
