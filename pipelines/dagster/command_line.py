@@ -16,7 +16,15 @@ from pipelines.dagster.cursors import understood
 from pipelines.dagster.handover import is_signed
 from pipelines.dagster.names import Job, Names
 from pipelines.dagster.requests import ask_for, result_of
-from pipelines.dagster.since import Back, Ended, clock_was_right_at, ended_runs, taken_back_since, tell_taken_back
+from pipelines.dagster.since import (
+    Back,
+    Ended,
+    clock_was_right_at,
+    ended_runs,
+    settled_batches,
+    taken_back_since,
+    tell_taken_back,
+)
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.dagster_folder import TOLD_TAG
@@ -36,7 +44,15 @@ def told_since(cursor: str | None) -> tuple[str, set[Ended]]:
 
 
 def _told(said: Any) -> tuple[str, set[Ended]]:
-    return str(said["until"]), {(target, batch_id, int(run)) for target, batch_id, run in said["told"]}
+    return str(said["until"]), _runs(said["told"])
+
+
+def _settled(said: Any) -> set[Ended]:
+    return _runs(said["settled"])
+
+
+def _runs(said: Any) -> set[Ended]:
+    return {(target, batch_id, int(run)) for target, batch_id, run in said}
 
 
 def telling_sensor(
@@ -49,15 +65,19 @@ def telling_sensor(
     def command_line(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         until, told = told_since(context.cursor)
         before = understood(context.cursor, _back, None)
+        settled_before = understood(context.cursor, _settled, set[Ended]())
         with ledger_of(home, environ) as ledger:
             if ledger is None:
                 return dg.SkipReason("There is no ledger yet.")
             now = utc_text(ledger.clock())
             until = until if until <= now else clock_was_right_at(ledger)
-            ended = ended_runs(ledger, until, RUNS_A_LOOK)
-            names = {row["batch_id"]: row["file_name"] for row in ledger.batches() if row["file_name"]} if ended else {}
+            ended, settled = ended_runs(ledger, until, RUNS_A_LOOK), settled_batches(ledger)
             made = ledger.batches_in(home)
-            new = [(each, feed) for _, each, feed in ended if each not in told and not is_signed(made, *each)]
+            news = [(at, each, feed) for at, each, feed in ended if each not in told and not is_signed(made, *each)]
+            news += [(at, each, feed) for at, each, feed in settled if each not in settled_before]
+            new = [(each, feed) for _, each, feed in news]
+            last = max((f"{at} {run}" for at, (_, _, run), _ in news), default="")
+            names = {row["batch_id"]: row["file_name"] for row in ledger.batches() if row["file_name"]} if new else {}
             back = taken_back_since(ledger, before, ledger.clock())
             told_anew = {f"{target} {batch_id}" for (target, batch_id, _), _ in new}
             seen = {**(before or {}), **{each: number for each, number in back.items() if each in told_anew}}
@@ -66,9 +86,10 @@ def telling_sensor(
         for feed in catalog.feeds:
             for target in sorted({each[0] for each, name in new if name == feed.name}):
                 batches = [each[1] for each, name in new if (each[0], name) == (target, feed.name)]
-                about = (f"told {ended[-1][0]}", names, {TOLD_TAG: target})
+                about = (f"told {last}", names, {TOLD_TAG: target})
                 asked.append(ask_for(context.instance, ours, feed, batches, *about))
-        return result_of(asked, _cursor(until, ended, back, now), "The command line did nothing since.", events)
+        seen_now = _cursor(until, ended, now) | {"back": back, "settled": [each for _, each, _ in settled]}
+        return result_of(asked, json.dumps(seen_now), "The command line did nothing since.", events)
 
     return command_line
 
@@ -78,15 +99,15 @@ def _back(said: Any) -> Back | None:
     return None if back is None else {str(each): int(number) for each, number in back.items()}
 
 
-def _cursor(until: str, ended: Sequence[tuple[str, Ended, str]], back: Back, now: str) -> str:
+def _cursor(until: str, ended: Sequence[tuple[str, Ended, str]], now: str) -> dict[str, Any]:
     """Return a cursor `OVERLAP` before the last end that was seen, with the runs reported after it.
 
-    back: what is taken back. now: ends that are later were written while the clock was ahead, and others come yet.
+    now: ends that are later were written while the clock was ahead, and others come yet.
     """
     last = max((at for at, _, _ in ended if at <= now), default=None)
     if last is None:
-        return json.dumps({"until": until, "told": [each for _, each, _ in ended], "back": back})
+        return {"until": until, "told": [each for _, each, _ in ended]}
     overlap = utc_text(datetime.fromisoformat(last) - OVERLAP)
     # After a full look, continue where it ended: going back would read the same runs for ever.
     since = last if len(ended) == RUNS_A_LOOK else max(until, overlap)
-    return json.dumps({"until": since, "told": [each for at, each, _ in ended if at > since], "back": back})
+    return {"until": since, "told": [each for at, each, _ in ended if at > since]}

@@ -1,4 +1,5 @@
-"""What the ledger has of a time: runs that ended, whoever made them, and what `undo` took back.
+"""What the ledger has of a time: runs that ended, whoever made them, batches that a person settled, and what `undo`
+took back.
 
 Of a batch that was taken back the partition is materialized anew, with the rows that are left. Dagster has no state of
 a partition for that, and forgets no single partition: it stays green, and says what is left.
@@ -8,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 import dagster as dg
-from sqlalchemy import func, select
+from sqlalchemy import exists, func, select
 
 from pipelines.dagster import metadata
 from pipelines.dagster.names import Names
-from pipelines.dagster.stages.outcome import FINISHED, NOTHING_SENT
+from pipelines.dagster.stages.outcome import FINISHED, NOTHING_SENT, UNDER_WAY
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.batch import shown
 from pipelines.home.counted import counted, word_for
@@ -39,6 +40,19 @@ def ended_runs(ledger: Ledger, since: str, most: int) -> list[tuple[str, Ended, 
     query = select(run.finished_at, run.target, run.batch_id, run.run, batch.feed).join(t.batch, same)
     query = query.where(run.finished_at > since, run.state.in_((FINISHED, *NOTHING_SENT)))
     rows = ledger.read(query.order_by(run.finished_at, run.batch_id).limit(most))
+    return [(at, (target, batch_id, number), feed) for at, target, batch_id, number, feed in rows]
+
+
+def settled_batches(ledger: Ledger) -> list[tuple[str, Ended, str]]:
+    """Return the same of the batches that were finished after their newest run had left them open, as by a person who
+    settled a doubt. No run ends then. The time is that of the batch.
+    """
+    run, batch, later = t.run.c, t.batch.c, t.run.alias("later").c
+    same = (batch.target == run.target) & (batch.batch_id == run.batch_id)
+    is_newest = ~exists().where(later.target == run.target, later.batch_id == run.batch_id, later.run > run.run)
+    query = select(batch.finished_at, run.target, run.batch_id, run.run, batch.feed).join(t.batch, same)
+    query = query.where(batch.state == FINISHED, run.state == UNDER_WAY, run.finished_at.is_not(None), is_newest)
+    rows = ledger.read(query.order_by(batch.finished_at, run.batch_id))
     return [(at, (target, batch_id, number), feed) for at, target, batch_id, number, feed in rows]
 
 

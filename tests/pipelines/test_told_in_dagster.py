@@ -1,13 +1,18 @@
 """What the command line did shows in Dagster, though a person said that the clock is right, and times went back."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 
 import dagster as dg
 import pytest
 
+from pipelines.dagster.checks import AFTER_LOAD
+from pipelines.dagster.telling import tell
 from pipelines.definitions import build_definitions
+from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import BATCH_TAG
+from pipelines.ledger.ledger import Ledger
 from tests.support.setting_clocks import set_clock
 
 HEAD = "payment_id,patient_id,amount,paid_on,claim_id"
@@ -45,3 +50,23 @@ def test_what_came_after_it_is_shown_once(home, asked, monkeypatch, told):
     assert [told(), told()] == [1, 0]
     comes(3)
     assert [told(), told()] == [1, 0]
+
+
+def test_a_batch_that_a_person_settled_is_shown_once(home, asked, target, told):
+    """REPORT-25: no run of it ends after that."""
+    target.additions, target.faults = False, ["lost_before"]
+    target.faulty = lambda body: body["amount"]["value"] == 1.0
+    (home / "inbox" / "payments-1.csv").write_text(f"{HEAD}\nk1,p1,1.00,2026-03-01,\nk2,p2,2.00,2026-03-01,\n")
+    found = asked("import")
+    assert (found["totals"]["created"], found["totals"]["in_doubt"], told()) == (1, 1, 0), "it may go on"
+    [batch] = [each["batch_id"] for each in found["batches"]]
+    body = {"resourceType": "PaymentNotice", "request": {"reference": "Patient/p1"}, "amount": {"value": 1.0}}
+    resource = target.create(body)[1].rpartition("/")[2]
+    asked("doubts", "accept", f"{batch}:2", "--resource", f"PaymentNotice/{resource}")
+    assert [told(), told()] == [1, 0]
+    [feed] = [each for each in load_feeds().feeds if each.name == "payments"]
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        [where] = {row["target"] for row in ledger.batches()}
+    outcome = tell(home, {"CHARTFERRY_HOME": str(home)}, feed, where, [batch], "loaded")
+    assert (list(outcome.done), outcome.failed) == ([batch], {})
+    assert not [each for check in AFTER_LOAD for each in check.violations(outcome.facts[batch])]
