@@ -3,6 +3,7 @@
 Which rows are sent is judged by `intake.py`; how they travel is in `under_way.py`.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -19,6 +20,8 @@ from pipelines.loading.repeats import Repeats
 from pipelines.loading.row import Row
 from pipelines.loading.shared_notes import SharedNotes
 
+ASLEEP_TOO = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""The clock that goes on while this machine sleeps. That of a ledger on a server does not."""
 
 class Book:
     """The entries and the counts of one load.
@@ -40,7 +43,7 @@ class Book:
         self.repeats = Repeats(load)
         self.intents = Intents(load, self.notes)
         self._outcomes = Outcomes(load, self.loaded, self.closing.answers, self.repeats)
-        self._held_in: str | None = None
+        self._held_in: tuple[str, int] | None = None
 
     # -- rows that are not sent
 
@@ -134,9 +137,9 @@ class Book:
     def confirm(self) -> None:
         """Ask the ledger whether this load has the target still. From any thread. Raises `LeaseLost`.
 
-        Once in a second of the ledger's clock: nobody is given a target that soon after it was seen held.
+        Once in a second, which is of two clocks: nobody is given a target that soon after it was seen held.
         """
-        second = self.moment()[: len("2026-01-01T00:00:00")]
+        second = self.moment()[: len("2026-01-01T00:00:00")], int(time.clock_gettime(ASLEEP_TOO))
         if second != self._held_in:
             self.load.ledger.confirm(self.load.lease)
             self._held_in = second

@@ -1,5 +1,6 @@
 """A loader that was held up so long that another took its target over, and then goes on: what it knows is old."""
 
+import time
 from contextlib import closing
 from datetime import UTC, datetime
 
@@ -88,6 +89,20 @@ def test_an_undo_goes_no_further(home, target, asked, held_up):
     assert (done["exit_code"], done["taken"], done["not_taken"]) == (6, 0, 1)
     assert "another loader took over the target" in done["unusable"]
     assert [body["status"] for body in target.stored.values()] == ["requested"]
+
+
+def test_a_machine_that_slept_asks_before_it_sends(work, monkeypatch):
+    """LEDGER-10: the time by the ledger's server, which it was told before, did not go on meanwhile."""
+    asleep, noon = [0], datetime(2026, 3, 1, 12, tzinfo=UTC)
+    monkeypatch.setattr(time, "clock_gettime", lambda _: 1_000.0 + asleep[0])
+    monkeypatch.setattr(work.ledger, "clock", lambda: noon)
+    with work.ledger.lease(TARGET) as lease:
+        book = work.book(lease, [payment(1)])
+        book.confirm()
+        take_over(work.ledger)
+        asleep[0] = 3_600
+        with pytest.raises(LeaseLost):
+            book.confirm()
 
 
 @pytest.mark.by_hand
