@@ -1,5 +1,6 @@
 """Open the ledger's database, and make its tables: SQLite (WAL) or any SQLAlchemy URL."""
 
+import logging
 import os
 import re
 import sqlite3
@@ -13,13 +14,16 @@ from sqlalchemy import Dialect, Engine, create_engine, event
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
-from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, InternalError, OperationalError, SQLAlchemyError
 from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
 
 from pipelines.ledger.clock import LedgerClock
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.migration import bring_to_today
 from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError, schema_version
+
+# It warns of what else goes wrong as a failure is cleared up: a line of its own beside the sentence on the failure.
+logging.getLogger("psycopg").setLevel(logging.ERROR)
 
 IDLE_MILLISECONDS = 60_000
 """After which a server ends the transaction of a process that was stopped, or lost, in the middle of it. It may hold
@@ -52,6 +56,8 @@ WAIT_SECONDS = 60.0
 NO_ANSWER = "its server does not answer, or has ended the connection: once it is there, start the same command again"
 SAID_BY_SERVERS = {
     "28000": "its server refuses this user, password or database: see CHARTFERRY_LEDGER",
+    "25006": "its server takes no writes just now: start the same command again once it does",
+    "53100": "its server's disk is full: make room there, and start the same command again",
     "53200": "its server has no memory or locks left (max_locks_per_transaction): start the same command again later",
     "53300": "its server takes no more connections (max_connections): start the same command again later",
 }
@@ -148,7 +154,7 @@ def why(error: SQLAlchemyError) -> str:
     is shown.
     """
     said = getattr(error, "orig", None)
-    if isinstance(error, OperationalError) and not isinstance(said, sqlite3.Error):
+    if isinstance(error, OperationalError | InternalError) and not isinstance(said, sqlite3.Error):
         code = str(said).rpartition(" ")[2]
         is_no_answer = code == "None" or code.startswith(CONNECTION_ENDED)
         return SAID_BY_SERVERS.get(code) or (NO_ANSWER if is_no_answer else OTHER_ANSWER.format(code))

@@ -23,6 +23,7 @@ from pipelines.loading.shared_notes import SharedNotes
 ASLEEP_TOO = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """The clock that goes on while this machine sleeps. That of a ledger on a server does not."""
 
+
 class Book:
     """The entries and the counts of one load.
 

@@ -1,16 +1,17 @@
 """A ledger's PostgreSQL without connections or locks, or that crashes: one sentence, and nothing is lost or double."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from pipelines.ledger.database import NO_ANSWER, why
 from pipelines.ledger.ledger import Ledger
 from tests.support.exports import payments
-from tests.support.postgres import running_server
+from tests.support.postgres import name_in, running_server
 
 NO_CONNECTION = "its server takes no more connections (max_connections)"
+NO_WRITES = "its server takes no writes just now: start the same command again once it does"
 NO_LOCKS = "its server has no memory or locks left (max_locks_per_transaction)"
 
 
@@ -77,6 +78,35 @@ def test_a_server_without_locks_is_told_as_that(home, target, chartferry, asked,
         assert asked("verify")["differences"] == []
 
 
+def test_a_server_that_takes_no_writes_for_a_while_is_told_as_that(
+    home, target, chartferry, asked, postgres, ledger_on_server, monkeypatch
+):
+    """SCALE-03, LEDGER-01: as managed ones do where their disk is nearly full; only the class of the error was told."""
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))
+    with postgres.database(like=ledger_on_server) as url:
+        monkeypatch.setenv("CHARTFERRY_LEDGER", url)
+        postgres.execute(f"ALTER DATABASE {name_in(url)} SET default_transaction_read_only = on")
+        code, out, err = chartferry("import")
+        assert (code, out, NO_WRITES in err) == (6, "", True)
+        assert (home / "inbox" / "payments.csv").exists()
+        postgres.execute(f"ALTER DATABASE {name_in(url)} RESET default_transaction_read_only")
+        asked("import")
+        assert amounts(target) == [1.0, 2.0]
+
+
+def test_a_write_of_many_rows_that_fails_is_told_of_once(postgres, ledger_on_server, caplog):
+    """SCALE-03: the driver had a line of its own beside the sentence, with its address of the server."""
+    statement, rows = "INSERT INTO feed_version (feed_hash) VALUES (?)", [("a",), *[(None,)] * 3_000]
+    with (
+        postgres.database(like=ledger_on_server) as url,
+        closing(Ledger.open(url)) as ledger,
+        pytest.raises(SQLAlchemyError),
+        ledger.transaction(),
+    ):
+        ledger.write(statement, rows)
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize(
     ("said", "told"),
     [
@@ -84,7 +114,7 @@ def test_a_server_without_locks_is_told_as_that(home, target, chartferry, asked,
         ("AdminShutdown 57P01", NO_ANSWER),
         ("ConnectionFailure 08006", NO_ANSWER),
         ("DeadlockDetected 40P01", "the error 40P01"),
-        ("DiskFull 53100", "the error 53100"),
+        ("DiskFull 53100", "its server's disk is full"),
     ],
 )
 def test_a_server_is_told_not_to_answer_only_where_it_does_not(said: str, told: str):
