@@ -43,7 +43,8 @@ class Sent:
         self._is_revoked = False
         self._failed, self._again_at = 0, 0.0
         self._away = (OperationalError, *getattr(app.backend, "connection_errors", ()))
-        with suppress(*self._away):
+        self._refusals = tuple(getattr(app.backend, "channel_errors", ()))
+        with suppress(*self._away, *self._refusals):
             self._send()
 
     def ready(self) -> bool:
@@ -51,6 +52,9 @@ class Sent:
         try:
             return self._is_ready()
         except self._away:  # it is asked again in a second
+            return False
+        except self._refusals as error:  # Redis takes no writes: it is a replica just now, or its disk is full
+            self._note_failure(type(error).__name__)
             return False
 
     def get(self) -> Any:
@@ -62,7 +66,7 @@ class Sent:
     def revoke(self) -> None:
         self._is_revoked = True
         for each in self._results:
-            with suppress(*self._away):
+            with suppress(*self._away, *self._refusals):
                 each.revoke()
 
     def _is_ready(self) -> bool:
@@ -70,7 +74,7 @@ class Sent:
             if not done.failed() or self._is_revoked:
                 self._done = done
                 return True
-            self._note_failure(done)
+            self._note_failure(type(done.result).__name__)
             self._results.remove(done)
         if time.monotonic() < self._again_at or self._is_kept():
             return False
@@ -88,12 +92,12 @@ class Sent:
         """True if the broker still has what was handed over last."""
         return bool(self._results) and self._broker.has(self._results[-1].id)
 
-    def _note_failure(self, result: "AsyncResult[Any]") -> None:
+    def _note_failure(self, kind: str) -> None:
         self._failed, self._again_at = self._failed + 1, time.monotonic() + PAUSE_SECONDS
         if self._failed > TRIES:
             raise NotBegun(
                 f"{self._name} could not be begun, or told of, in {self._failed} tries "
-                f"({type(result.result).__name__}): see the logs of the workers"
+                f"({kind}): see the logs of the workers"
             )
 
 

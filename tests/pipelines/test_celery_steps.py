@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from celery.exceptions import TaskRevokedError
 from celery.worker import state
 from kombu.connection import Connection
 from kombu.entity import Queue
+from redis import Redis
 
 from pipelines.dagster import celery_broker, celery_steps
 from pipelines.dagster.celery_broker import SignsOfLife, StepChannel, tell_of_requests
@@ -147,6 +149,23 @@ def test_a_step_that_was_taken_back_and_lost_has_an_end(broker: Broker) -> None:
 def redis(tmp_path: Path) -> Iterator[str]:
     with redis_server(tmp_path) as address:
         yield address
+
+
+def test_a_redis_that_is_a_replica_for_a_while_is_waited_for(redis: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where its address leads to one that is not promoted yet: the first refusal of a write ended the run."""
+    monkeypatch.setattr(celery_steps, "PAUSE_SECONDS", 0.0)
+    app, server = Celery(broker=redis, backend=redis), Redis(unix_socket_path=redis.removeprefix("redis+socket://"))
+    with app, closing(server):
+        step = Sent(app, "a step", lambda: app.send_task("a step", queue="steps"), "steps")
+        server.replicaof("127.0.0.1", "1")
+        assert [step.ready() for _ in range(3)] == [False] * 3
+        server.replicaof("NO", "ONE")
+        assert not step.ready()
+        assert server.llen("steps") == 1
+        server.replicaof("127.0.0.1", "1")
+        with pytest.raises(NotBegun, match=r"^a step could not be begun, or told of, in 31 tries \(ReadOnlyError\)"):
+            [step.ready() for _ in range(celery_steps.TRIES)]
+        step.revoke()
 
 
 @pytest.fixture
