@@ -49,6 +49,7 @@ def celery_settings(environ: Mapping[str, str]) -> dict[str, Any]:
             "worker_cancel_long_running_tasks_on_connection_loss": False,
             "broker_connection_retry_on_startup": True,
             "broker_connection_max_retries": None,
+            "broker_channel_error_retry": True,  # a Redis that becomes a replica would end all workers
             "broker_transport_options": {"visibility_timeout": seconds} if is_redis else {},
             "result_backend_transport_options": {"retry_policy": {"max_retries": None}} if is_redis else {},
         },

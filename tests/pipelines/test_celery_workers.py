@@ -99,3 +99,19 @@ def test_a_step_is_made_once_though_its_worker_loses_its_connections_and_is_aske
     until(workers.nothing_left, "all steps' ends at the broker", 30, 0.1)
     assert workers.of("first") == [busy]
     assert workers.of("second") == [idle]
+
+
+def test_workers_outlive_a_redis_that_is_a_replica_for_a_while(workers: Workers) -> None:
+    """As where a failover leaves the connections that there were: each worker that waited for a step ended."""
+    first = workers.send("first")
+    busy = workers.began("first")
+    [idle] = {*workers.names} - {busy}
+    workers.client.replicaof("127.0.0.1", "1")
+    time.sleep(SILENCE_SECONDS / 2)
+    workers.client.replicaof("NO", "ONE")
+    second = workers.send("second")
+    assert workers.began("second") == idle
+    for step in ("first", "second"):
+        workers.let_end(step)
+    assert [each.get(timeout=60) for each in (first, second)] == ["first", "second"]
+    assert workers.of("first") == [busy]
