@@ -18,7 +18,8 @@ _DURATION = re.compile(r"\[[hms]+\]", re.IGNORECASE)
 _PARTS = re.compile(r'"([^"]*)"|\\(.)|\[([^\[\]]*)\]|_.|\*.|(.)', re.DOTALL)
 _DIGITS = 15
 DOLLARS = ("$", "USD", "US$")
-_CURRENCY = re.compile(r"[A-Z]{3}|[A-Z]{0,3}\$")
+_CURRENCY = re.compile(r"[A-Z]{3}|[A-Z]{0,3}\$|kr|zł|Kč|Ft|lei|лв|руб|Rs|SFr")
+"""Codes and signs of more than one letter, as a text beside a number; in brackets (`[$Kč-405]`) all is a currency."""
 _LONGEST = 40
 
 
@@ -74,9 +75,10 @@ def _parts(code: str) -> Iterator[tuple[str, bool]]:
 def _currency(code: str) -> str:
     """The currency that a format puts beside a number: a sign, or a code such as `CHF`; empty for none."""
     for quoted, escaped, bracketed, sign in _PARTS.findall(code):
-        named = bracketed[1:].partition("-")[0] if bracketed.startswith("$") else quoted or escaped or sign
-        named = named.strip()
-        if _CURRENCY.fullmatch(named) or (len(named) == 1 and category(named) == "Sc"):
+        is_bracketed = bracketed.startswith("$")
+        named = bracketed[1:].partition("-")[0] if is_bracketed else quoted or escaped or sign
+        named = named.strip().rstrip(".")
+        if (is_bracketed and named) or _CURRENCY.fullmatch(named) or (len(named) == 1 and category(named) == "Sc"):
             return str(named)
     return ""
 

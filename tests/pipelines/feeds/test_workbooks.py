@@ -423,3 +423,23 @@ def test_rows_below_a_second_title_in_a_sheet_are_rejected(tmp_path: Path) -> No
     found = read(one_sheet(HEADER, row("a"), [], ["Refunds"], HEADER, row("b")), tmp_path)
     assert accepted(found) == [(2, "a")]
     assert sorted(line for line, _, _ in rejected(found)) == [4, 6]
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ('#,##0.00 "kr"', "kr12.5"),
+        ('#,##0.00 "kr."', "kr12.5"),
+        ("#,##0.00\\ [$K\u010d-405]", "K\u010d12.5"),
+        ("[$z\u0142-415] 0.00", "z\u014212.5"),
+        ("[$R-1C09] 0.00", "R12.5"),
+        ("[$$-409]0.00", None),
+        ("[$-409]0.00", None),
+        ("[$USD] 0.00", None),
+        ('"$"0.00', None),
+    ],
+)
+def test_an_amount_in_a_currency_of_letters_is_shown_with_it(code: str, shown: str | None) -> None:
+    """FEED-FILE-08, PAY-03: crowns were taken for dollars."""
+    show = shown_by(164, code)
+    assert (show("12.5") if show else None) == shown
