@@ -8,7 +8,8 @@ import hashlib
 import io
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -134,7 +135,9 @@ def _of_zip(path: Path, name: str, patterns: Sequence[str], most: int) -> Conten
         raise Unreadable(_too_much(name, most))
     taken.sort(key=lambda each: each.filename)
     untaken = sorted(shown(each.filename) for each in members if each not in taken)
-    return Contents(tuple(_member(path, name, each, most) for each in taken), tuple(untaken))
+    names = Counter(PurePosixPath(each.filename).name for each in taken)
+    alike = {each.filename for each in taken if names[PurePosixPath(each.filename).name] > 1}
+    return Contents(tuple(_member(path, name, each, most, alike) for each in taken), tuple(untaken))
 
 
 def _is_file(inner: str) -> bool:
@@ -151,8 +154,9 @@ def is_taken(inner: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(PurePosixPath(inner).name, pattern) for pattern in patterns)
 
 
-def _member(path: Path, name: str, member: zipfile.ZipInfo, most: int) -> Content:
-    inner = shown(PurePosixPath(member.filename).name)
+def _member(path: Path, name: str, member: zipfile.ZipInfo, most: int, alike: Collection[str]) -> Content:
+    """A file of an archive. alike: those whose names others have in another folder: they are told by their folders."""
+    inner = shown(member.filename if member.filename in alike else PurePosixPath(member.filename).name)
     label = f"{name}: {inner}"
     if member.flag_bits & _ENCRYPTED:
         raise Unreadable(f"{label} needs a password; put in an archive without one")
