@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.dialect import mending_key
 from pipelines.feeds.reading.marks import MARKS
-from pipelines.feeds.terms.names import named_columns
+from pipelines.feeds.terms.names import named_columns, position
 from pipelines.feeds.terms.paths import Path, parse_path
 from pipelines.home.batch import Unreadable, shown
 from pipelines.home.counted import counted
@@ -32,6 +32,12 @@ def check_header(feed: Feed, header: Sequence[str], file_name: str, first_lines:
             f"{file_name}: the header lacks {', '.join(lacking)}, which the feed {feed.name} takes; "
             f"{found + '; ' if found else ''}"
             "check the export, or the columns of the feed file"
+        )
+    moved = [name for name in names if name in header and position(name) not in (None, header.index(name) + 1)]
+    if moved:
+        raise Unreadable(
+            f"{file_name}: the feed names column {moved[0]} by its position, and another column of the header has that"
+            " name; rename that in the export"
         )
     twice = [name for name in names if header.count(name) > 1]
     if twice:

@@ -1,10 +1,13 @@
 """A header that is not the feed's: the sentence says what was found in the place of its columns, no value of a row."""
 
+from pathlib import Path
+
 import pytest
 
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.home.batch import Unreadable
+from tests.pipelines.test_validate import validated
 
 OURS = ["payment_id", "patient_id", "amount", "paid_on", "claim_id"]
 ROW = ["P-1", "Ada Lovelace", "12.50", "2026-01-02", ""]
@@ -44,3 +47,16 @@ def test_a_file_that_lacks_columns_says_what_it_has_in_their_place(header: list[
     assert said in str(refused.value)
     assert "Lovelace" not in str(refused.value)
     assert "person" not in str(refused.value)
+
+
+def test_a_column_whose_name_is_the_position_of_another_fails_the_file(tmp_path: Path) -> None:
+    """FEED-FILE-08: its cells were taken in place of those of the column in that place."""
+    toml = 'kind = "payments"\nfiles = ["till*"]\n[columns]\npayment_id = 1\npatient_id = 2\namount = 3\npaid_on = 4\n'
+    for header, fits in (("id,who,sum,on,#1", False), ("#1,who,#3,on,#9", True)):
+        rows = f"{header}\na,p1,1.00,2026-03-01,zz\n"
+        (folder := tmp_path / header).mkdir()
+        if fits:
+            assert validated(rows, folder, "till.csv", toml).accepted == 1
+        else:
+            with pytest.raises(Unreadable, match="the feed names column #1 by its position, and another column"):
+                validated(rows, folder, "till.csv", toml)
