@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import islice
 from operator import attrgetter
@@ -28,10 +28,15 @@ Paid = dict[bool, list[int]]
 
 
 class Seen(NamedTuple):
-    """What is gathered of a sample, and the questionnaires that are known."""
+    """What is gathered of a sample, and the questionnaires that are known.
+
+    keys: by key, the first line and what its row says. place: names a line.
+    """
 
     paid: Paid
     known: Any
+    keys: dict[object, tuple[int, object]]
+    place: Callable[[int], str]
 
 
 def sample_lines(feed: Feed, path: Path, rows: int, known: Any = None) -> Iterator[str]:
@@ -43,9 +48,9 @@ def sample_lines(feed: Feed, path: Path, rows: int, known: Any = None) -> Iterat
         mapper = Mapper(feed, reader.header, reader.name, first_lines=reader.first_lines)
         shown: Counter[str] = Counter()
         paid: Paid = {True: [], False: []}
-        width = len(reader.header or ())
+        width, seen = len(reader.header or ()), Seen(paid, known, {}, reader.place)
         for chunk in chunks_apart(reader, feed.file):
-            for line, lines in sorted(_chunk(mapper, chunk, rows - shown.total(), width, Seen(paid, known))):
+            for line, lines in sorted(_chunk(mapper, chunk, rows - shown.total(), width, seen)):
                 yield f"{path.name}: {reader.places.of(line)}: {lines[0]}"
                 yield from (f"  {text}" for text in lines[1:])
                 shown[re.split("[:,]", lines[0])[0]] += 1
@@ -104,13 +109,44 @@ def _mapped(mapper: Mapper, rows: list[Any], lines: list[int], around: Seen) -> 
     width = max(map(len, columns), default=0)
     records = [{name: cells[place] for name, cells in columns.items()} for place in range(len(lines))]
     broken = _broken(mapper.feed, records, faults, around.known)
+    said = [str(row) if place in faults else records[place] for place, row in enumerate(rows)]
+    again = {} if mapper.feed.kind.grouped else _again(mapper.feed, columns[mapper.feed.kind.key], lines, said, around)
     for place, (line, values) in enumerate(zip(lines, records, strict=True)):
         shown = [f"{name.ljust(width)}  {_shown(cells[place])}" for name, cells in columns.items()]
         wrong = [f"problem in {found.column}: {found.fault.message}" for found in faults.get(place, ())]
         wrong += broken.get(place, [])
+        is_other, told = again.get(place, (False, ""))
+        wrong += [told] if is_other else []
+        if told and not wrong:
+            yield line, [told, *shown]
+            continue
         if not wrong and mapper.feed.file.kind == "payments":
             around.paid[bool(values.get("claim_id"))].append(cents(values["amount"]) or 0)
         yield line, ["rejected" if wrong else "taken", *shown, *wrong]
+
+
+def _again(
+    feed: Feed, keys: Iterable[object], lines: Sequence[int], said: Sequence[object], around: Seen
+) -> dict[int, tuple[bool, str]]:
+    """Rows whose key comes more than once, by their places: whether what they say differs, and the sentence on it.
+
+    The rows of a key that are shown already cannot be told: they stay as they were shown.
+    """
+    of_key: dict[object, list[int]] = {}
+    for place, key in enumerate(keys):
+        if key is not None:
+            of_key.setdefault(key, []).append(place)
+            around.keys.setdefault(key, (lines[place], said[place]))
+    found: dict[int, tuple[bool, str]] = {}
+    for key, places in of_key.items():
+        line, first = around.keys[key]
+        if any(said[place] != first for place in places):
+            column = Origins(feed.file, feed.kind).told(feed.kind.key)
+            told = f"the key stands more than once, first on {around.place(line)}, with different content"
+            found |= dict.fromkeys(places, (True, f"problem in {column}: {told}"))
+        else:
+            found |= {place: (False, f"skipped: as {around.place(line)}") for place in places if lines[place] != line}
+    return found
 
 
 def _broken(

@@ -109,3 +109,28 @@ def test_a_questionnaire_that_is_not_there_is_one_problem_and_not_one_for_each_q
     shown = [line.strip() for line in capsys.readouterr().out.splitlines() if "problem in" in line]
     assert len(shown) == 1
     assert shown[0].startswith(said)
+
+
+def test_a_sample_shows_what_becomes_of_keys_that_come_more_than_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FEED-FILE-08, LEDGER-13: as an import takes them; a column that is no key was shown as taken in every row."""
+    feed = written(
+        tmp_path,
+        "till.toml",
+        'kind = "payments"\nfiles = "till*"\n[columns]\npayment_id = "id"\npatient_id = "who"\namount = "sum"\n'
+        'paid_on = "on"\n',
+    )
+    rows = ("a,p1,1.00", "a,p1,1.00", "b,p1,1.00", "b,p1,2.00", "c,p1,x", "c,p1,1.00")
+    export = written(tmp_path, "till.csv", "id,who,sum,on\n" + "".join(f"{row},2026-03-01\n" for row in rows))
+    assert run(["feeds", "check", str(feed), "--sample", str(export), "--rows", "6"]) == 0
+    shown = capsys.readouterr().out
+    said = [line.removeprefix("till.csv: ") for line in shown.splitlines() if line.startswith("till.csv: line")]
+    assert said == [
+        "line 2: taken",
+        "line 3: skipped: as line 2",
+        *(f"line {line}: rejected" for line in range(4, 8)),
+    ]
+    again = "problem in id: the key stands more than once, first on line {}, with different content"
+    assert [shown.count(again.format(line)) for line in (4, 6)] == [2, 2]
+    assert "of the first 6 rows 1 taken, 1 skipped, 4 rejected" in shown
