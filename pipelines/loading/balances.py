@@ -181,7 +181,8 @@ def _patient(body: Body, element: str) -> str:
 
 def _charge(claim: Body) -> int:
     """The total of a Claim, else the sum of its items. One with an amount that is not in dollars charges nothing."""
-    items = [each for each in claim.get("item", ()) if isinstance(each, dict)]
+    shown = claim.get("item")
+    items = [each for each in shown if isinstance(each, dict)] if isinstance(shown, list) else []
     moneys = [claim.get("total"), *(item.get(name) for item in items for name in ("net", "unitPrice"))]
     if claim.get("status") in UNCHARGED or any(_part(money, "currency") not in (None, "USD") for money in moneys):
         return 0

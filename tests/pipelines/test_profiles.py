@@ -115,6 +115,7 @@ def test_a_claim_with_amounts_that_are_none_or_no_dollars_charges_nothing(home, 
         {"total": {"value": 80, "currency": "EUR"}},
         {"item": [{"net": {"value": 9, "currency": "CHF"}}], "total": {"value": 9}},
         *({"total": {"value": value}} for value in values),
+        *({"total": None, "item": items} for items in (None, 7, "items", {"net": {"value": 7}})),
         {"total": 7, "item": [{"unitPrice": 3, "quantity": 2}, {"unitPrice": {"value": 5}, "factor": "NaN"}, 4]},
     ]
     for number, more in enumerate(odd):
