@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from errno import EIO
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -166,10 +166,27 @@ class Putting:
             ids = [str(line.body["id"]) for line in lines if line.body and "id" in line.body]
             with reading(kind):
                 there = self._client.read_many(kind, ids)
-            return list(pool.map(partial(self._unless_misled, partial(self._under_its_id, kind, there)), lines))
+            return self._each(pool, lines, partial(self._under_its_id, kind, there), lambda body: body.get("id"))
         if kind in self._found.conditional:
-            return list(pool.map(partial(self._unless_misled, partial(self._by_identifier, kind)), lines))
+            return self._each(
+                pool, lines, partial(self._by_identifier, kind), lambda body: condition_of(self._named(body))
+            )
         return [NEITHER.format(kind)] * len(lines)
+
+    def _each(
+        self,
+        pool: ThreadPoolExecutor,
+        lines: Sequence[Line],
+        put: Callable[[Line], Outcome],
+        name_of: Callable[[Body], Any],
+    ) -> list[Outcome]:
+        """Put lines side by side, those of one name one after another: two at once may both find nothing there."""
+        lanes: dict[str, list[int]] = defaultdict(list)
+        for place, line in enumerate(lines):
+            lanes[str(name_of(line.body or {}) or place)].append(place)
+        done = pool.map(lambda lane: [(at, self._unless_misled(put, lines[at])) for at in lane], lanes.values())
+        found = dict(chain.from_iterable(done))
+        return [found[place] for place in range(len(lines))]
 
     def _unless_misled(self, put: Callable[[Line], Outcome], line: Line) -> Outcome:
         """Put a resource, unless it would name another one at the target than in the files."""

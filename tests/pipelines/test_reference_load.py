@@ -54,6 +54,18 @@ def test_it_goes_under_the_given_ids_and_once(folder, home, target, asked):
     assert target.stored["p1"]["gender"] == "other", "what is in the chart is written over by no file"
 
 
+@pytest.mark.parametrize("says", [PUTS, [name for name in PUTS if name != "puts"]])
+def test_what_is_twice_in_a_file_is_put_once_and_as_it_came_first(tmp_path, target, asked, says):
+    """TARGET-06: eight are under way at once, and a second one would find nothing there yet."""
+    target.additions, target.promised, target.hold = False, says, 0.1
+    identifier = [{"system": MRN, "value": "1"}]
+    people = [{"resourceType": "Patient", "id": "p1", "identifier": identifier, "gender": "male"}]
+    lines(tmp_path / "patients.ndjson", *people, people[0] | {"gender": "female"}, people[0] | {"gender": "other"})
+    found = asked("reference", "load", tmp_path / "patients.ndjson")
+    assert counts(found)["Patient"] == {"created": 1, "there": 2}
+    assert [each["gender"] for each in target.of("Patient")] == ["male"]
+
+
 def test_another_under_a_given_id_is_not_taken_for_the_one_of_the_file(folder, target, asked, chartferry):
     """TARGET-06: nor are the claims of one put to the other."""
     target.additions, target.promised = False, PUTS
