@@ -89,9 +89,13 @@ def news(
 
 
 def _began(instance: dg.DagsterInstance, run_id: str, made_at: float) -> float:
-    """Return when a run began, in seconds since 1970. made_at: when it made an asset, if its beginning is not known."""
+    """Return when a run began, in seconds since 1970. made_at: when it made an asset, if its beginning is not known.
+
+    A time that is ahead was written while the clock was, and goes before all others: what came since would be no news.
+    """
     run = instance.get_run_record_by_id(run_id)
-    return run.start_time if run and run.start_time else made_at
+    began = run.start_time if run and run.start_time else made_at
+    return began if began <= datetime.now(UTC).timestamp() else 0.0
 
 
 def _ended_since(

@@ -1,5 +1,6 @@
 """When the sensor publishes the tables: over a Dagster of its own, with runs of which only the events are recorded."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ class Publishing:
         self.repository = build_definitions({"CHARTFERRY_HOME": str(home)}).get_repository_def()
         self.instance, self.requested = instance, set[str | None]()
         self.cursor: str | None = None
+        self.ahead = 0.0
 
     def look(self) -> str | None:
         """Return the job of the run that a look makes: Dagster ignores a run key that it has seen."""
@@ -47,7 +49,7 @@ class Publishing:
 
     def _tell(self, run_id: str, kind: DagsterEventType, data: StepMaterializationData | None = None) -> None:
         event = DagsterEvent(kind.value, "published", event_specific_data=data)
-        self.instance.report_dagster_event(event, run_id)
+        self.instance.report_dagster_event(event, run_id, timestamp=time.time() + self.ahead)
 
 
 @pytest.fixture
@@ -85,6 +87,20 @@ def test_an_import_that_ends_beside_a_publication_or_soon_after_it_is_published(
     publishing.end(sweep, SWEEP, PUBLISHED)
     assert publishing.look() == "publish_tables"
     publishing.end(publishing.begin("publish_tables"), PUBLISHED)
+    publishing.end(publishing.begin("import_payments"), LOADED)
+    assert publishing.look() == "publish_tables"
+
+
+def test_an_import_after_a_publication_while_the_clock_was_ahead_is_published(publishing: Publishing) -> None:
+    publishing.ahead = 86_400.0
+    publishing.end(publishing.begin("refresh_reports"), SWEEP, PUBLISHED)
+    publishing.ahead = 0.0
+    publishing.end(publishing.begin("import_payments"), LOADED)
+    assert publishing.look() == "publish_tables"
+    publishing.end(publishing.begin("publish_tables"), PUBLISHED)
+    assert publishing.look() == "publish_tables", "the time of the sweep is ahead: once more"
+    publishing.end(publishing.begin("publish_tables"), PUBLISHED)
+    assert publishing.look() is None
     publishing.end(publishing.begin("import_payments"), LOADED)
     assert publishing.look() == "publish_tables"
 
