@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+from pipelines.feeds.terms.texts import composed, folded
+
 NOBODY = "urn:chartferry:nobody|nothing"
 """An identifier that no record has, as a search names it."""
 IMPORTERS = "urn:chartferry:"
@@ -39,6 +41,20 @@ def search_token(system: str, value: str) -> str:
 def search_value(text: str) -> str:
     """A text as one value of a search, as it stands in an address."""
     return quote(SPECIAL.sub(r"\\\1", text), safe=":/|")
+
+
+def specials_of(value: str) -> frozenset[str]:
+    """The characters of a value that a search has to escape. Not every target undoes that."""
+    return frozenset(SPECIAL.findall(value))
+
+
+def is_written_otherwise(value: str, shown: Any) -> bool:
+    """True if a target shows this value in other letters, blanks or accents: some keep identifiers in lower case."""
+    return value != shown and _alike(value) == _alike(str(shown))
+
+
+def _alike(value: str) -> str:
+    return folded(composed(value)).casefold()
 
 
 def values_of(system: str, body: Mapping[str, Any]) -> list[Any]:

@@ -14,7 +14,16 @@ from pipelines.client.replies import NoResult, Refused
 from pipelines.ledger.doubts import made_before
 from pipelines.loading.answered import SEVERAL_THERE, Posted, Result, compared
 from pipelines.loading.load import Load
-from pipelines.loading.lookup import ABSENT, NOT_SEARCHED, NOT_TOLD, ROWS_A_SEARCH, Finding, by_identifier, not_asked
+from pipelines.loading.lookup import (
+    ABSENT,
+    NOT_PROVEN,
+    NOT_SEARCHED,
+    NOT_TOLD,
+    ROWS_A_SEARCH,
+    Finding,
+    by_identifier,
+    not_asked,
+)
 from pipelines.loading.row import Row
 from pipelines.loading.sending import Send, Sent
 
@@ -87,7 +96,7 @@ def _outcome(resource_type: str, row: Row, finding: Finding) -> Posted | None:
     if finding.there:
         [body] = finding.there
         return Posted(compared(resource_type, row.body, body, str(body["id"]), None, row.intended))
-    if finding.state == ABSENT or finding in (NOT_TOLD, NOT_SEARCHED):
+    if finding.state == ABSENT or finding in (NOT_TOLD, NOT_PROVEN, NOT_SEARCHED):
         return None
     return Posted(Result("in_doubt" if row.intended else "planned"), f"the target could not be used: {finding.why}")
 

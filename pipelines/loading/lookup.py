@@ -13,7 +13,7 @@ import orjson
 
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import fingerprints, moment, own_time, same_content, taken_back
-from pipelines.client.identifiers import identifier_value, values_of
+from pipelines.client.identifiers import identifier_value, is_written_otherwise, specials_of, values_of
 from pipelines.client.replies import NoResult, Refused
 from pipelines.client.steps import Step
 from pipelines.client.whole import whole
@@ -71,6 +71,8 @@ NOT_SEARCHED = Finding(UNCLEAR, None, "the target does not search by identifier"
 AMONG_ALL = Finding(ABSENT, None, NOT_SEARCHED.why)
 """A row that is not among all that a target showed in place of what it was asked for."""
 NOT_TOLD = Finding(UNCLEAR, None, "the target does not show by its identifier what is known to be there")
+NOT_PROVEN = Finding(UNCLEAR, None, "nothing with such signs in its key is known to be there and shown by the target")
+"""A row whose key a search has to escape, and that a search does not show which shows no other such key."""
 
 
 def look_up(
@@ -84,11 +86,12 @@ def look_up(
 
     ours: by patient, the resources that the ledger knows already. made: key and generation of records that the target
     has. A search by identifier that asks for them too, and shows none, proves nothing of what else it does not show,
-    and no more does one where none is known: that is looked up by content. None of a target that keeps identifiers.
+    and no more does one where none is known, or none whose key has signs to escape as the row's has: that is looked up
+    by content. None of a target that keeps identifiers.
     """
     there = None if made is None else [identifier_value(*each) for each in made]
     findings = by_identifier(client, identity, [doubt.row for doubt in doubts if doubt.named], there)
-    told = {key for key, finding in findings.items() if finding is not NOT_TOLD}
+    told = {key for key, finding in findings.items() if finding not in (NOT_TOLD, NOT_PROVEN)}
     together: dict[tuple[str | None, str], list[Doubt]] = defaultdict(list)
     for doubt in (doubt for doubt in doubts if doubt.row.key not in told):
         together[doubt.row.patient_id, _where(identity.resource_type, doubt.row)].append(doubt)
@@ -135,19 +138,48 @@ def _of_search(
     client: FhirClient, identity: Identity, rows: Sequence[Row], witnesses: Sequence[str] | None
 ) -> dict[str, Finding]:
     """The findings of one search; value by value where the target refuses that."""
-    values = [identifier_value(row.key, row.generation) for row in rows]
-    asked = dict.fromkeys([*values, *(witnesses or ())])
+    values = {row.key: identifier_value(row.key, row.generation) for row in rows}
+    asked = dict.fromkeys([*values.values(), *(witnesses or ())])
     try:
         there = _named(client, identity, list(asked))
     except NoResult as error:
         return {row.key: not_asked(error) for row in rows}
     found = {row.key: _of_row(identity, row, there) for row in rows}
+    others = [body for body in there if asked.keys().isdisjoint(values_of(identity.system, body))]
+    absent = [row for row in rows if found[row.key].state == ABSENT]
+    found |= {row.key: finding for row in absent if (finding := _written_otherwise(identity, row, others))}
     shown = {value for body in there for value in values_of(identity.system, body)}
-    if witnesses is not None and shown.isdisjoint(witnesses):
-        return {key: NOT_TOLD if each.state == ABSENT else each for key, each in found.items()}
-    if any(asked.keys().isdisjoint(values_of(identity.system, body)) for body in there):
-        return {key: AMONG_ALL if each.state == ABSENT else each for key, each in found.items()}
-    return found
+    proofs = None if witnesses is None else [specials_of(each) for each in witnesses if each in shown]
+    among_all = AMONG_ALL if others else None
+    return {
+        key: (_unproven(values[key], proofs) or among_all or each) if each.state == ABSENT else each
+        for key, each in found.items()
+    }
+
+
+def _written_otherwise(identity: Identity, row: Row, bodies: Sequence[Body]) -> Finding | None:
+    """Return that something has a row's content, and its identifier in other letters; None if nothing has."""
+    value, sent = identifier_value(row.key, row.generation), orjson.loads(row.body)
+    alike = [
+        body
+        for body in bodies
+        if any(is_written_otherwise(value, shown) for shown in values_of(identity.system, body))
+        and same_content(identity.resource_type, sent, body)
+    ]
+    if not alike:
+        return None
+    named = ", ".join(f"{identity.resource_type}/{body['id']}" for body in alike[:NAMED])
+    return Finding(UNCLEAR, None, f"the target has it with its identifier written otherwise: {named}", tuple(alike))
+
+
+def _unproven(value: str, proofs: Sequence[frozenset[str]] | None) -> Finding | None:
+    """Return why it proves nothing that a search does not show a value; None where it does.
+
+    proofs: the signs to escape of each value that it shows and that is known to be there.
+    """
+    if proofs is None or any(specials_of(value) <= each for each in proofs):
+        return None
+    return NOT_PROVEN if proofs else NOT_TOLD
 
 
 def _named(client: FhirClient, identity: Identity, values: Sequence[str]) -> list[Body]:
@@ -181,39 +213,48 @@ def _of_row(identity: Identity, row: Row, there: Sequence[Body]) -> Finding:
 
 
 def _by_content(client: FhirClient, identity: Identity, doubts: Sequence[Doubt], ours: set[str]) -> dict[str, Finding]:
-    """Settle the doubts of one patient, or of one owner.
-
-    Rows of equal content cannot be told apart: as many resources as rows must be there. What carries the identifier of
-    another row is that one's.
-    """
-    resource_type, names = identity.resource_type, {identifier_value(d.row.key, d.row.generation) for d in doubts}
+    """Settle the doubts of one patient, or of one owner. What carries the identifier of a row is that one's."""
     try:
-        found = [body for body in of_patient_of(client, resource_type, doubts[0].row) if body.get("id") not in ours]
-        there = [body for body in found if names.issuperset(values_of(identity.system, body))]
+        found = [
+            body for body in of_patient_of(client, identity.resource_type, doubts[0].row) if body.get("id") not in ours
+        ]
     except NoResult as error:
         return {doubt.row.key: not_asked(error) for doubt in doubts}
-    groups: dict[Names, list[Doubt]] = defaultdict(list)
+    plain = {doubt.row.key: each for doubt in doubts if (each := _of_row(identity, doubt.row, found)).there}
+    return plain | _alike(identity, [doubt for doubt in doubts if doubt.row.key not in plain], found)
+
+
+def _alike(identity: Identity, doubts: Sequence[Doubt], found: Sequence[Body]) -> dict[str, Finding]:
+    """Settle doubts by what is there without their identifiers.
+
+    Rows of equal content cannot be told apart: as many resources as rows must be there.
+    """
+    resource_type, groups = identity.resource_type, defaultdict[Names, list[Doubt]](list)
     for doubt in doubts:
         groups[fingerprints(resource_type, _sent(resource_type, doubt))].append(doubt)
+    there = [body for body in found if not values_of(identity.system, body)]
     shown = [(body, fingerprints(resource_type, body)) for body in there]
     equal = {names: _equal(resource_type, names, group[0], shown, groups) for names, group in groups.items()}
     taken = {body["id"] for some in equal.values() for body in some}
-    others = [body for body in there if body["id"] not in taken]
+    others = [body for body in found if body["id"] not in taken]
     return {
-        doubt.row.key: _unless_altered(resource_type, doubt, others) if finding.state == ABSENT else finding
+        doubt.row.key: _unless_altered(identity, doubt, others) if finding.state == ABSENT else finding
         for names, group in groups.items()
         for doubt, finding in zip(group, _of_group(resource_type, group, equal[names]), strict=True)
     }
 
 
-def _unless_altered(resource_type: str, doubt: Doubt, others: Sequence[Body]) -> Finding:
+def _unless_altered(identity: Identity, doubt: Doubt, others: Sequence[Body]) -> Finding:
     """Return that a row is absent, unless something new of its own time equals no row: targets cut texts, or read them
     otherwise. Of payments that is not asked, which go again by hand alone.
     """
+    if finding := _written_otherwise(identity, doubt.row, others):
+        return finding
+    resource_type = identity.resource_type
     if resource_type not in BY_ITSELF:
         return Finding(ABSENT)
     at, before = own_time(resource_type, _sent(resource_type, doubt)), doubt.before
-    new = [body for body in others if body["id"] not in (before or ())]
+    new = [body for body in others if body["id"] not in (before or ()) and not values_of(identity.system, body)]
     times = [(body, own_time(resource_type, body)) for body in new]
     found = [str(body["id"]) for body, when in times if (before is not None if when is None else when == at)]
     if not found:
