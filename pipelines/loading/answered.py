@@ -9,6 +9,7 @@ from pipelines.client.client import PAGE, FhirClient
 from pipelines.client.comparison import same_content, taken_back
 from pipelines.client.identifiers import has_names_of
 from pipelines.client.replies import NoResult, Reply
+from pipelines.loading.task_content import says
 
 Bodies = dict[str, dict[str, Any] | None]
 TOO_LARGE = 413
@@ -26,13 +27,17 @@ SEVERAL_THERE = outcome_of("KEY-TAKEN", "the target has several resources under 
 
 
 class Result(NamedTuple):
-    """The result of a row: its state, and of a refusal the first issue (`outcome`) and the other issues."""
+    """The result of a row: its state, and of a refusal the first issue (`outcome`) and the other issues.
+
+    is_other: of a task that was there, whether it says something else than the row in what the chart may change.
+    """
 
     state: str
     resource_id: str | None = None
     status: int | None = None
     outcome: dict[str, Any] | None = None
     others: tuple[dict[str, Any], ...] = ()
+    is_other: bool = False
 
 
 class Posted(NamedTuple):
@@ -43,32 +48,31 @@ class Posted(NamedTuple):
 
 
 def existing(kind: str, sent: str, reply: Reply, bodies: Bodies, unsure: bool) -> Result | None:
-    """The result of a create that found a resource; None when that could not be read.
+    """The result of a create that found a resource; None when that could not be read, or a read does not find it yet.
 
     unsure: an earlier attempt of ours may have made it.
     """
     resource_id = reply.resource_id or ""
-    if resource_id not in bodies:
-        return None
-    return compared(kind, sent, bodies[resource_id], resource_id, reply.status, unsure)
+    body = bodies.get(resource_id)
+    return None if body is None else compared(kind, sent, body, resource_id, reply.status, unsure)
 
 
-def compared(
-    kind: str, sent: str, body: dict[str, Any] | None, resource_id: str, status: int | None, unsure: bool
-) -> Result:
-    """The result of a row whose identifier a resource has, or should have by the target's answer; None for a body that
-    is not there any more. Equal content alone makes it no record's: that may be another payment of as much.
+def compared(kind: str, sent: str, body: dict[str, Any], resource_id: str, status: int | None, unsure: bool) -> Result:
+    """The result of a row whose identifier a resource has, or should have by the target's answer. Equal content alone
+    makes it no record's: that may be another payment of as much.
 
     unsure: an earlier attempt of ours may have made it.
     """
     ours = json.loads(sent)
-    if body is None or not same_content(kind, ours, body):
+    if not same_content(kind, ours, body):
         return Result("refused", None, status, KEY_TAKEN)
     if not has_names_of(ours, body):
         return Result("refused", None, status, NOT_ITS_OWN)
     if unsure:
         return Result("created", resource_id, status)
-    return Result("undone" if taken_back(kind, ours, body) else "adopted", resource_id, status)
+    if taken_back(kind, ours, body):
+        return Result("undone", resource_id, status)
+    return Result("adopted", resource_id, status, is_other=kind == "Task" and not says(body, ours))
 
 
 def of_its_row(outcome: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:

@@ -156,6 +156,7 @@ class Book:
         results = of_changes(results)
         for row, result in results:
             self._count(row, result.state)
+            self.loaded.is_other += result.is_other
         self._outcomes.write(results, self.so_far())
         self.load.progress.advance(len(results))
         self.closing.write_if_many()

@@ -46,10 +46,11 @@ class Loaded:
 
     reasons: rows that were set aside, by rule or outcome code. taken_back: rows counted as adopted whose resource was
     taken back at the target. undone: rows counted as skipped whose record was taken back after the same file made it.
-    read_otherwise: rows counted as unchanged that today's feed reads otherwise. waits_for: other batches that hold
-    lanes of rows; those rows are left for a later run. unusable: why the load ended early; rows without an outcome are
-    left for the next run. parts_left: parts without an outcome: their counts are those of their last heartbeat.
-    undecided: state by key of counted rows without an outcome, which may get one in this load. It is not handed on.
+    read_otherwise: rows counted as unchanged that today's feed reads otherwise. is_other: tasks counted as adopted that
+    say something else than their rows in what the chart may change. waits_for: other batches that hold lanes of rows;
+    those rows are left for a later run. unusable: why the load ended early; rows without an outcome are left for the
+    next run. parts_left: parts without an outcome: their counts are those of their last heartbeat. undecided: state by
+    key of counted rows without an outcome, which may get one in this load. It is not handed on.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -61,6 +62,7 @@ class Loaded:
     waits_for: set[str] = field(default_factory=set)
     unusable: str | None = None
     parts_left: int = 0
+    is_other: int = 0
     undecided: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def count(self, key: str, state: str, amount_cents: int | None) -> None:
@@ -92,6 +94,7 @@ class Loaded:
         """Return to earlier counts. The reason why the load ended stays."""
         self.counts, self.cents, self.reasons = before.counts, before.cents, before.reasons
         self.taken_back, self.undecided = before.taken_back, before.undecided
+        self.is_other = before.is_other
 
     def take_in(self, part: "Loaded") -> None:
         """Add the counts of a part."""
@@ -101,6 +104,7 @@ class Loaded:
         self.taken_back += part.taken_back
         self.undone += part.undone
         self.read_otherwise += part.read_otherwise
+        self.is_other += part.is_other
         self.waits_for.update(part.waits_for)
         self.unusable = self.unusable or part.unusable
         self.parts_left += part.parts_left

@@ -16,7 +16,8 @@ BACK = (
 
 def told(run: Run, validated: Validated, loaded: Loaded) -> str | None:
     """Return the sentences about a run, or None."""
-    said = [_total(run, validated), _taken_back(run, loaded), _read_otherwise(run, loaded), _waits(run, loaded)]
+    said = [_total(run, validated), _taken_back(run, loaded), _is_other(run, loaded)]
+    said += [_read_otherwise(run, loaded), _waits(run, loaded)]
     return "; ".join(each for each in said if each) or None
 
 
@@ -33,6 +34,17 @@ def _read_otherwise(run: Run, loaded: Loaded) -> str | None:
         f"{run.received.batch_id}: {rows} read otherwise since the feed file changed, and {stay} loaded; chartferry"
         f" import --remap applies the feed's policy to {word_for(loaded.read_otherwise, 'it', 'them')}"
         f' (changed = "{run.feed.file.changed}")'
+    )
+
+
+def _is_other(run: Run, loaded: Loaded) -> str | None:
+    if not loaded.is_other:
+        return None
+    tasks, stay = counted(loaded.is_other, "task was", "tasks were"), word_for(loaded.is_other, *STAY)
+    rows = word_for(loaded.is_other, "its row", "their rows")
+    return (
+        f"{run.received.batch_id}: {tasks} at the target already with another status, person, due time or label than"
+        f" {rows}, and {stay}: the chart may have changed that, or another home has loaded an earlier file"
     )
 
 

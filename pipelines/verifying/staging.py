@@ -17,7 +17,7 @@ from pipelines.home.batch_files import ACCEPTED
 from pipelines.home.files import session as tables
 from pipelines.home.scratch import throwaway_folder
 from pipelines.loading.accepted import accepted_files
-from pipelines.loading.changes import said
+from pipelines.loading.task_content import said
 from pipelines.session.session import Session
 from pipelines.verifying.dropped import Sample
 

@@ -17,8 +17,8 @@ from pipelines.client.identifiers import record_of
 from pipelines.client.paging import AT_ONCE, LARGE
 from pipelines.client.replies import Refused, Unknown, resources_of
 from pipelines.client.whole import Incomplete, Whole
-from pipelines.loading.changes import said
 from pipelines.loading.lookup import DAY
+from pipelines.loading.task_content import said
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 from pipelines.session.spellings import read_today

@@ -11,9 +11,10 @@ import pytest
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Patience
 from pipelines.client.replies import NotSent, Reply, Unknown
-from pipelines.loading.changes import Changes, has, said
+from pipelines.loading.changes import Changes
 from pipelines.loading.identity import Identity
 from pipelines.loading.ownership import Made, Owner
+from pipelines.loading.task_content import has, said
 
 NOTE = "http://schemas.example.com/fhir/extensions/note-id"
 HOLD_SECONDS = 0.02

@@ -49,7 +49,9 @@ def test_every_row_is_in_one_part_with_its_lane(number: int, lanes: list[str]) -
 
 def test_what_a_worker_tells_is_taken_up_whole() -> None:
     """SCALE-02"""
-    loaded = Loaded(Counter(created=2, refused=1), Counter(created=300), Counter({"PAY-01": 1}), 1, 2, 3, {"b-1"}, "no")
+    loaded = Loaded(
+        Counter(created=2, refused=1), Counter(created=300), Counter({"PAY-01": 1}), 1, 2, 3, {"b-1"}, "no", 0, 4
+    )
     whole = PartLoaded(loaded, ["r1"], ["r2"], ["k1"], ["said"], lowered=True)
     told = PartLoaded.from_text(whole.as_text())
     assert told == whole

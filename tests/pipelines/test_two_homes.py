@@ -102,3 +102,21 @@ def test_what_another_home_made_under_its_own_source_is_no_difference(home, targ
     target.stored["stray"] = ours | {"id": "stray", "identifier": [stray]}
     found = asked("verify")
     assert [(each["kind"], each["resource_id"]) for each in found["differences"]] == [("unknown", "stray")]
+
+
+def test_tasks_that_say_something_else_than_their_rows_are_told_of(home, target, asked, capsys):
+    """LEDGER-15: a newer file may have come to the second home first. What the chart shows stays, and is said."""
+    (home / "inbox" / "tasks.csv").write_text(FILES["tasks"])
+    asked("import")
+    other = home.parent / "other"
+    (other / "inbox").mkdir(parents=True)
+    (other / "inbox" / "tasks.csv").write_text(FILES["tasks"].replace("call,requested", "call,completed"))
+    before = dict(target.stored)
+    capsys.readouterr()
+    run(["--home", str(other), "import", "--json"])
+    [found] = json.loads(capsys.readouterr().out)["batches"]
+    assert (found["counts"]["adopted"], target.stored) == (2, before)
+    assert (
+        "1 task was at the target already with another status, person, due time or label than its row"
+        in (found["message"])
+    )

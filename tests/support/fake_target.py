@@ -105,6 +105,10 @@ class FakeTarget:
         del self.stored[name]
         self.identified = {key: found for key, found in self.identified.items() if found[1] != name}
 
+    def shown(self, name):
+        """What a read by id shows."""
+        return self.stored.get(name)
+
     def of(self, kind):
         return [body for body in self.stored.values() if body["resourceType"] == kind]
 
@@ -198,7 +202,7 @@ class Handler(Faulty):
         target.reads += 1
         kind, _, found = path.path.strip("/").partition("/")
         if found:
-            body = target.stored.get(found)
+            body = target.shown(found)
             tag = [("etag", target.etag(found))] if target.conflict and body else []
             if found in target.changed_at:
                 tag.append(("last-modified", format_datetime(target.changed_at[found], usegmt=True)))
