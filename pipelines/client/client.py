@@ -57,6 +57,8 @@ NO_STATEMENT = (401, 403, 404, 405, 406, 410, 501)
 """The capabilities of a target that shows no CapabilityStatement."""
 JSON = {"accept": "application/json", "cache-control": "no-cache"}
 """Nothing from memory: HAPI answers a search for a minute with what it found before, and a row would be absent."""
+AS_IT_IS = {**JSON, "accept-encoding": "identity"}
+"""Of what is changed next: a gateway that packs answers may name packed ones by another entity tag (`"1-gzip"`)."""
 JSON_BODY = {"accept": "application/json", "content-type": "application/json"}
 
 
@@ -199,7 +201,7 @@ class FhirClient:
         """Read a resource, with the HTTP-date that it is as of (`last-modified`, else the answer's `date`), and its
         `etag`.
         """
-        answer = self._patiently(f"{self.base_url}/{resource_type}/{resource_id}")
+        answer = self._patiently(f"{self.base_url}/{resource_type}/{resource_id}", "GET", AS_IT_IS)
         if answer.status_code in (404, 410):
             if first_issue(object_of(answer)) is None:
                 raise Unknown(f"HTTP {answer.status_code}")

@@ -284,7 +284,8 @@ def http_date(value: str) -> datetime | None:
     """The moment of an HTTP-date; None for anything else."""
     try:
         found = parsedate_to_datetime(value) if value else None
-        return found.astimezone(UTC) if found else None
+        # One of no zone (`-0000`) is of UTC.
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC) if found else None
     except (ValueError, TypeError, OverflowError):
         return None
 

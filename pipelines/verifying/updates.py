@@ -6,11 +6,11 @@ said to be lost: the target's clock may be behind ours.
 """
 
 from datetime import datetime, timedelta
-from email.utils import parsedate_to_datetime
 
 import duckdb
 
 from pipelines.client.client import AsOf
+from pipelines.client.replies import http_date
 from pipelines.client.threads import threads
 from pipelines.loading.target_clock import TargetClock
 from pipelines.session.reading import reading
@@ -52,9 +52,5 @@ def stage_behind(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> 
 
 def is_older(read: AsOf, sent: datetime | None) -> bool:
     """True if the target last changed what was read before an update of it was sent, both by its own clock."""
-    if sent is None or read.changed is None:
-        return False
-    try:
-        return parsedate_to_datetime(read.changed) + APART <= sent
-    except (TypeError, ValueError):
-        return False
+    changed = http_date(read.changed or "")
+    return sent is not None and changed is not None and changed + APART <= sent

@@ -1,5 +1,8 @@
 """What a target's answers say: of a write, of a resource made, of a page."""
 
+import time
+from datetime import UTC, datetime
+
 import pytest
 
 from pipelines.client.replies import (
@@ -9,6 +12,7 @@ from pipelines.client.replies import (
     Unknown,
     all_issues,
     first_issue,
+    http_date,
     replies_of,
     resources_of,
     total_of,
@@ -167,3 +171,15 @@ def test_a_targets_own_words_are_one_line_and_not_endless():
 def test_a_target_that_finds_no_end_of_issues_is_cut_short():
     issues = all_issues({"resourceType": "OperationOutcome", "issue": [{"code": "invalid"}] * 10_000})
     assert len(issues) == MOST_ISSUES
+
+
+@pytest.mark.parametrize("zone", ["GMT", "-0000", "+0000", "UTC"])
+def test_a_date_without_a_zone_is_of_utc(monkeypatch, zone):
+    """LEDGER-01: by the target's date rows are told from what was there before, wherever this machine is."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert http_date(f"Sun, 29 Nov 2026 06:05:00 {zone}") == datetime(2026, 11, 29, 6, 5, tzinfo=UTC)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
