@@ -46,7 +46,7 @@ class Snapshot:
         return {name: content_name(each) for name, each in sorted(self.questionnaires.items())}
 
     def find(self, text: str) -> Any | None:
-        """By id, else the active one by name, else by `system|code`. Raises LookupError where those are several."""
+        """By id, else the active one by name, by canonical URL or by `system|code`; LookupError where several are."""
         if found := self.questionnaires.get(text):
             return found
         named = self._active.get(text, [])
@@ -56,13 +56,13 @@ class Snapshot:
 
     @cached_property
     def _active(self) -> dict[str, list[Any]]:
-        """Active questionnaires by name and by `system|code`."""
+        """Active questionnaires by name, by canonical URL, with its version or without, and by `system|code`."""
         found: dict[str, list[Any]] = {}
         for questionnaire in self.questionnaires.values():
             if questionnaire.status == "active":
                 codes = {f"{coding.system}|{coding.code}" for coding in questionnaire.code or ()}
-                canonical = self.canonicals.get(questionnaire.id)
-                for text in {questionnaire.name, canonical, *codes} - {None}:
+                canonical = self.canonicals.get(questionnaire.id, "")
+                for text in {questionnaire.name, canonical, canonical.split("|")[0], *codes} - {None, ""}:
                     found.setdefault(text, []).append(questionnaire)
         return found
 
