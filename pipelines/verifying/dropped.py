@@ -1,4 +1,4 @@
-"""Elements that a target takes and does not keep: some records of each type, element by element.
+"""Elements that a target takes and does not keep, or times: some records of each type, element by element.
 
 A target that drops an element does so in every resource, so that a sample shows it.
 """
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from pipelines.client.client import FhirClient
+from pipelines.client.comparison import OWN_TIME, own_time
 from pipelines.home.counted import counted
 
 ROWS = 100
@@ -21,6 +22,8 @@ Sample = dict[tuple[str, str], str]
 SAMPLE = """
     SELECT key, content_hash, resource_id FROM ours
     WHERE state IN ('created', 'adopted', 'superseded') AND resource_id IS NOT NULL ORDER BY hash(key) LIMIT $1"""
+VALUE = "{}.{} (its value)"
+"""A record's own time, which some targets take, and put that of the request in its place, or cut it to its day."""
 APART = "SELECT resource_id FROM difference WHERE resource_id IS NOT NULL"
 
 
@@ -56,7 +59,11 @@ def dropped_of(
             there[name] = body
     sent, lost = Counter[str](), Counter[str]()
     for name, body in there.items():
-        ours, theirs = set(_elements(kind, left[name])), set(_elements(kind, body))
+        ours, theirs = {*_elements(kind, left[name])}, {*_elements(kind, body)}
+        if when := own_time(kind, left[name]):
+            value = VALUE.format(kind, OWN_TIME[kind])
+            ours.add(value)
+            theirs |= {value} if own_time(kind, body) in (when, None) else set()
         sent.update(ours)
         lost.update(each for each in ours - theirs if each.rpartition(".")[0] not in ours - theirs)
     yield from (Dropped(name, sent[name]) for name in sorted(lost) if lost[name] == sent[name])

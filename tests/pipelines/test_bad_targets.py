@@ -11,7 +11,7 @@ import pytest
 from pipelines.client.steps import LOOK_UP, SINGLE
 from pipelines.home.progress import Progress
 from pipelines.loading.stage import load
-from tests.support.exports import payments, tasks
+from tests.support.exports import TASKS, payments, put, tasks
 from tests.support.fake_answers import Said, outcome
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.work import TARGET, Work, payment
@@ -335,6 +335,21 @@ def test_elements_that_the_target_takes_and_drops_are_named_one_by_one(home, oth
     out = chartferry("verify")[1]
     assert "Task.intent: sent, and not there in any of 2 records looked at: does the target keep it?" in out
     assert "ledger and target agree" not in out
+
+
+def test_a_target_that_puts_its_own_time_in_the_place_of_a_records_is_named(home, other, asked):
+    """CLI-CMD-17: the day on which a form was filled in is part of what it says."""
+    put(
+        home, "tasks.csv", f"{TASKS.strip()},authored\nt1,p1,a,requested,a,2024-01-01\nt2,p1,b,requested,a,2024-02-01\n"
+    )
+    asked("import")
+    assert asked("verify")["dropped"] == []
+    first, second = other.of("Task")
+    first["authoredOn"] = "2026-11-29T10:00:00Z"
+    assert asked("verify")["dropped"] == [], "the other one has its own"
+    second["authoredOn"] = "2026-11-29T10:00:01Z"
+    found = asked("verify")
+    assert (found["exit_code"], found["dropped"]) == (3, [{"element": "Task.authoredOn (its value)", "sent": 2}])
 
 
 def test_what_was_changed_in_the_chart_is_not_called_dropped(home, other, asked):
