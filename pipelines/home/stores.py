@@ -50,6 +50,7 @@ class Held:
     mark: Any
 
 
+CONFLICT = "it refuses a write as one of two at once, again and again: start the same command again"
 UNREAD = "unread"
 """The mark of an object whose name is no path."""
 
@@ -258,12 +259,19 @@ class Bucket:
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         with self._told():
-            try:
-                self.store.put(key, content, mode=before.mark if before else "create", use_multipart=False)
-            except (AlreadyExistsError, PreconditionError):
-                now = self.read(key)
-                if now is None or now.content != content:  # else it was ours, and the answer was lost
-                    raise SomebodyElse from None
+            for _ in range(TRIES):
+                try:
+                    self.store.put(key, content, mode=before.mark if before else "create", use_multipart=False)
+                except (AlreadyExistsError, PreconditionError):
+                    now = self.read(key)
+                    if now and now.content == content:  # it was ours, and the answer was lost
+                        return
+                    if (now and now.mark) != (before and before.mark):
+                        raise SomebodyElse from None
+                    # S3 refuses one of two writes that it gets at once (409), whatever comes of the other.
+                else:
+                    return
+            raise StoreUnusable(f"{self.place}: {CONFLICT}")
 
     def fetch(self, key: str, file: Path) -> bool:
         with self._told():

@@ -15,7 +15,7 @@ from typing import cast
 import pytest
 
 from pipelines.home import stores
-from pipelines.home.owning import deployment_of
+from pipelines.home.owning import deployment_of, own
 from pipelines.home.stores import Bucket, Held, SomebodyElse, Store, StoreUnusable, store_at
 from pipelines.reports import copying
 from pipelines.reports.copying import copy_publication
@@ -293,6 +293,23 @@ def test_a_swap_whose_answer_was_lost_is_not_taken_for_another_writers(bucket: F
     store.swap("latest.json", b"2", held)
     with pytest.raises(SomebodyElse):
         store.swap("latest.json", b"3", held)
+
+
+def test_a_swap_that_is_refused_while_nobody_was_first_is_made_again(bucket: FakeBucket, monkeypatch) -> None:
+    """As S3 does with one of two writes at once, whose other may fail: a new place was told to be another's."""
+    refused, put = [2], bucket.put
+
+    def busy(key: str, body: bytes, none_match: str | None, match: str | None) -> int:
+        refused[0] -= 1
+        return 409 if refused[0] >= 0 else put(key, body, none_match, match)
+
+    monkeypatch.setattr(bucket, "put", busy)
+    store = store_at("s3://bucket/pre")
+    since = own(store, "ours", "another's")
+    assert own(store, "ours", "another's") == since
+    refused[0] = 10**6
+    with pytest.raises(StoreUnusable, match="refuses a write as one of two at once"):
+        store.swap("latest.json", b"1", None)
 
 
 def race(store: Store, before: Held | None, turn: str = "") -> list[int]:
