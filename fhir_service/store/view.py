@@ -81,19 +81,21 @@ def _after(last: datetime, now: datetime) -> datetime:
 
 
 class Questionnaires:
-    """Parsed questionnaires by id and version, kept between batches."""
+    """Parsed questionnaires by their bodies, kept between batches.
+
+    Not by id and version: a database that is restored, or fails over, beneath a process may give a version again.
+    """
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._parsed: dict[tuple[str, int], Questionnaire] = {}
+        self._parsed: dict[str, Questionnaire] = {}
 
-    def parse(self, questionnaire_id: str, version: int, body: str) -> Questionnaire:
-        key = (questionnaire_id, version)
-        if key not in self._parsed:
+    def parse(self, body: str) -> Questionnaire:
+        if body not in self._parsed:
             if len(self._parsed) >= 1000:
                 self._parsed.clear()
-            self._parsed[key] = Questionnaire.model_validate(parse_json(self._site.fill(body.encode())))
-        return self._parsed[key]
+            self._parsed[body] = Questionnaire.model_validate(parse_json(self._site.fill(body.encode())))
+        return self._parsed[body]
 
 
 MOST_KEPT = 200_000
@@ -224,7 +226,7 @@ class View:
             [
                 Ask(TOKEN, "hash", needs.tokens, ("hash",), NOT_REVOKED),
                 Ask(RECORD, "reference", needs.records.difference(kept.records), _OF_RECORD),
-                Ask(BODIES["Questionnaire"], "id", unparsed, ("id", "version", "body")),
+                Ask(BODIES["Questionnaire"], "id", unparsed, ("id", "body")),
                 Ask(ACCOUNT, "patient", patients, _OF_ACCOUNT, changing=True),
                 Ask(CHARGE, "patient", patients, _OF_CHARGE, "paid < cents"),
                 *(Ask(BODIES[name], "id", ids, _OF_CURRENT, changing=True) for name, ids in _by_name(needs.current)),
@@ -239,7 +241,7 @@ class View:
         kept.add_accounts(accounts)
         self.records, self.accounts, self.charges = kept.records, kept.accounts, kept.charges
         self.exists: Callable[[str], bool] = kept.records.__contains__
-        kept.questionnaires |= {row[0]: parsed.parse(*row) for row in questionnaires}
+        kept.questionnaires |= {name: parsed.parse(body) for name, body in questionnaires}
         self.questionnaires = kept.questionnaires
         current = dict(zip(sorted(needs.current), others, strict=False))
         coded = dict(zip(sorted(needs.identifiers), others[len(current) :], strict=True))

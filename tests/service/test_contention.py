@@ -353,6 +353,28 @@ def test_a_store_of_before_is_brought_to_this_version(url: str, tmp_path: Path) 
         assert task_in(found, "/Task") == [f"task {n}" for n in range(4)]
 
 
+def test_a_questionnaire_of_a_restored_database_is_the_one_that_is_there(one: Running, url: str) -> None:
+    """SCALE-01: though the process has met another one of its id and version."""
+
+    def refused_for(link: str) -> str:
+        answers = {
+            "resourceType": "QuestionnaireResponse",
+            "questionnaire": f"{one.url}/Questionnaire/q-intake",
+            "status": "completed",
+            "subject": {"reference": "Patient/p1"},
+            "encounter": {"reference": "Encounter/e2"},
+            "item": [{"linkId": link, "answer": [{"valueString": "x"}]}],
+        }
+        return str(one.client.post("/QuestionnaireResponse", json=answers).json()["issue"][0]["diagnostics"])
+
+    known, unknown = "valueCoding is expected", "the questionnaire has no item with this linkId"
+    assert [refused_for("mood"), refused_for("humour")] == [known, unknown]
+    there = make_url(url)
+    with psycopg.connect(host=str(there.query["host"]), user="tests", dbname=there.database) as database:
+        database.execute("UPDATE questionnaire SET body = replace(body, 'mood', 'humour') WHERE id = 'q-intake'")
+    assert [refused_for("mood"), refused_for("humour")] == [unknown, known]
+
+
 @pytest.mark.long
 def test_a_dump_that_is_restored_on_another_server_has_stable_pages(
     url: str, postgres: Postgres, tmp_path: Path
