@@ -87,8 +87,10 @@ class Surroundings:
             await self._admit(request)
             await self._app(request.scope, receive, send)
         except FhirError as error:
-            # The way that an error came holds the body, and the error itself: a circle that stays until it is sought.
+            # The way that an error came, or the one before it, holds the body, and the error itself: a circle that
+            # stays until it is sought.
             refused = await admission.or_unauthenticated(self._service, request.scope, error)
+            refused.__context__ = None
             await _refusal(request, refused.with_traceback(None))(request.scope, receive, send)
         except ClientDisconnect:
             answer.status = 499

@@ -3,6 +3,7 @@
 import csv
 import json
 import sqlite3
+from contextlib import closing
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -102,6 +103,6 @@ def bring_in(home, environ):
 
 
 def rejects_of(home):
-    with sqlite3.connect(home / "ledger.db") as ledger:
+    with closing(sqlite3.connect(home / "ledger.db")) as ledger, ledger:
         rows = ledger.execute("SELECT reject_id, state, attempts FROM reject").fetchall()
     return {name: (state, attempts) for name, state, attempts in rows}

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -68,7 +69,10 @@ def test_a_reject_that_was_created_meanwhile_is_closed_and_not_sent_again(practi
     practice.take(HEADER + "k1,p1,1.00,2026-01-01,\n")
     practice.target.refuse = lambda body: False
     practice.take(HEADER + "k1,p1,1.00,2026-01-01,\n\n", "payments-2.csv")
-    with sqlite3.connect(practice.home / "ledger.db") as ledger:  # as if the importer had died before it closed it
+    with (
+        closing(sqlite3.connect(practice.home / "ledger.db")) as ledger,
+        ledger,
+    ):  # as if the importer had died before it closed it
         ledger.execute("UPDATE reject SET state = 'open', closed_by_batch = NULL")
     writes = practice.target.writes
     assert practice.run("rejects", "retry")[0] == 0

@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime
 _FIGURES = {"Y": r"(\d{4})", **dict.fromkeys("mdHIMS", r"(\d\d)"), "p": "([AaPp])[Mm]"}
 _PLACES = {"Y": 0, "m": 1, "d": 2, "H": 3, "I": 3, "M": 4, "S": 5}
 _DIRECTIVE = re.compile(r"%(.)")
+_BLANKS = re.compile(r"\s+")
 _CLOCK = ("%H", "%I", "%X", "%c")
 """The directives of a time of day."""
 
@@ -30,6 +31,8 @@ def reader_of_form(form: str) -> Callable[[str], date]:
 _OF_UTC = ("UTC", "GMT")
 """Names of zones that have one meaning everywhere. `strptime` takes them, and those of the machine, for no zone."""
 _NOON = 12
+_WITH_BLANKS = "cxXZ"
+"""Directives of which a text may hold blanks. All others end at one, so that no number of blanks is tried twice."""
 _WIDTHS = {"Y": r"\d{4}", "j": r"\d{3}", "f": r"(?:\d{3}|\d{6})", **dict.fromkeys("ymdHIMS", r"\d\d")}
 
 
@@ -60,14 +63,15 @@ def _shape(form: str) -> re.Pattern[str]:
             parts[at] for at in (number - 1, number + 1) if 0 <= at < len(parts) and not literals[max(at, number)]
         ]
         is_joined = part in _WIDTHS and any(other in _WIDTHS for other in beside)
-        shape += "(?P<half>[AaPp])[Mm]" if part == "p" else _WIDTHS[part] if is_joined else ".+?"
+        other = ".+?" if part in _WITH_BLANKS else r"\S+?"
+        shape += "(?P<half>[AaPp])[Mm]" if part == "p" else _WIDTHS[part] if is_joined else other
         shape += _literal(literals[number + 1])
     return re.compile(shape, re.IGNORECASE | re.DOTALL)
 
 
 def _literal(text: str) -> str:
     """A pattern for what stands between directives, as `strptime` takes it: any blanks for blanks."""
-    return r"\s+".join(map(re.escape, re.split(r"\s+", text)))
+    return r"\s+".join(map(re.escape, _BLANKS.split(text)))
 
 
 def _plain_reader(form: str) -> Callable[[str], datetime | None] | None:

@@ -32,12 +32,14 @@ def known_encoding(name: str) -> str:
 
 def is_date_format(form: str) -> bool:
     """True if `strptime` can read a whole date by this format: year, month and day; and hours of a half with that."""
+    is_whole = all(re.search(f"%[{letters}]", form) for letters in ("Yyxc", "mbBjxc", "djxc"))
+    if not is_whole or ("%I" in form and "%p" not in form):
+        return False
     try:
         datetime.strptime(datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC).strftime(form), form)  # noqa: DTZ007 - only tried
     except (ValueError, re.error):
         return False
-    is_whole = all(re.search(f"%[{letters}]", form) for letters in ("Yyxc", "mbBjxc", "djxc"))
-    return is_whole and ("%I" not in form or "%p" in form)
+    return True
 
 
 Encoding = Annotated[str, AfterValidator(known_encoding)]

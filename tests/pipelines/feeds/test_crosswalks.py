@@ -1,6 +1,7 @@
 """Crosswalks from a database: read when a file is mapped, and clear when they cannot be."""
 
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,7 +31,7 @@ QUERY = "select card, patient from cards where card <> ':x'"
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    with sqlite3.connect(tmp_path / "cards.db") as database:
+    with closing(sqlite3.connect(tmp_path / "cards.db")) as database, database:
         database.execute("create table cards (card text, patient text)")
         database.executemany("insert into cards values (?, ?)", [("A", "p1"), ("B", " p2 "), ("D", None)])
     database.close()

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.date_forms import reader_of_form
 from pipelines.feeds.terms.parts import is_date_format
 from pipelines.feeds.terms.times import Conventions, times_of
 
@@ -77,3 +78,9 @@ def test_a_zone_in_the_text_is_that_zone(name: str) -> None:
 def test_parts_of_a_minute_are_no_seconds(text: str) -> None:
     """FEED-FILE-09: they were passed over."""
     assert isinstance(read(text), Fault)
+
+
+def test_blanks_without_end_are_looked_at_once() -> None:
+    """LIMIT-14: such a text is refused in the time of its length; a hundred thousand blanks would take hours."""
+    with pytest.raises(ValueError):  # noqa: PT011 - what a reader raises
+        reader_of_form("%Y %m%d")(f"2020{' ' * 100_000}112")
