@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import duckdb
 import orjson
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.client.replies import NoResult
@@ -120,8 +121,7 @@ def held(home: Path, target: str) -> Iterator[Sweep]:
 
 def _last(folder: Path, target: str) -> Sweep:
     final, figures = (folder / name for name in FILES[RESOURCE])
-    # By the file: a kill may have come before the figures were written, which are then those of the sweep before.
-    total = pq.read_table(final, columns=["gone_at"])["gone_at"].null_count if final.exists() else 0
+    total = _there(final)
     try:
         said = json.loads(figures.read_text()) | {"total": total}
     except FileNotFoundError:
@@ -129,6 +129,18 @@ def _last(folder: Path, target: str) -> Sweep:
         return Sweep(target, final, total, never, never)
     times = {name: datetime.fromisoformat(said[name]) for name in ("started_at", "finished_at")}
     return Sweep(**{**said, **times, "path": folder / said["path"]})
+
+
+def _there(file: Path) -> int:
+    """Return how many resources of a file are at the target, none if it cannot be read: its rows cannot be, either.
+
+    By the file: a kill may have come before the figures were written, which are then those of the sweep before.
+    """
+    try:
+        with pq.ParquetFile(file) as found:
+            return int(found.read(columns=["gone_at"])["gone_at"].null_count)
+    except (OSError, pa.ArrowException):
+        return 0
 
 
 def whole_readings(folder: Path) -> Iterator[tuple[str, datetime]]:

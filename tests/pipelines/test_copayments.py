@@ -51,7 +51,7 @@ def test_feeds_check_says_what_a_claim_does_and_counts_those_of_a_sample(tmp_pat
     code, out, _ = chartferry("feeds", "check", "--sample", tmp_path / "payments.csv")
     assert code == 0
     assert "a payment with a claim_id is a copayment, which may take the patient's balance below zero" in out
-    said = "2 of these are copayments, 30.50 in all: they may take the balance below zero; without a claim: 2, 10.00"
+    said = "2 of these are copayments, 30.50 in all: they may take the balance below zero; without a claim: 1, 5.00"
     assert said in out
     (tmp_path / "payments.csv").write_text(HEADER + CASH)
     assert "of these are copayments" not in chartferry("feeds", "check", "--sample", tmp_path / "payments.csv")[1]
