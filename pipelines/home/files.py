@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-MEMORY_LIMIT = "160MB"
+MEMORY = 160
+"""Megabytes of a DuckDB session."""
+THREADS = 2
+"""Of a DuckDB session, whatever the machine has: each needs memory of its own."""
 READABLE_SINCE = "v1.0.0"
 """Database files are written so that every DuckDB from this version on reads them."""
 
@@ -105,11 +108,12 @@ def locked_by_name(path: Path, taken: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
-def session(spill: Path, database: Path | None = None) -> Iterator["DuckDBPyConnection"]:
+def session(spill: Path, database: Path | None = None, megabytes: int = MEMORY) -> Iterator["DuckDBPyConnection"]:
     """A DuckDB session in UTC, in memory or over `database`; what memory cannot hold goes to `spill`, removed after."""
     shutil.rmtree(spill, ignore_errors=True)
     settings: dict[str, str | bool | int] = {
-        "memory_limit": MEMORY_LIMIT,
+        "memory_limit": f"{megabytes}MB",
+        "threads": THREADS,
         "temp_directory": str(spill),
         "preserve_insertion_order": False,
         "storage_compatibility_version": READABLE_SINCE,

@@ -43,6 +43,8 @@ def make(db: duckdb.DuckDBPyConnection, table: ReportTable, filled: Collection[s
         line = re.search(r"^LINE (\d+):", str(error), re.MULTILINE)
         place = f" line {line[1]}" if line and table.view is None else ""
         raise BrokenTable(f"{table.file}{place}: {str(error).splitlines()[0]}") from None
+    except duckdb.OutOfMemoryException:
+        raise
     except duckdb.Error as error:
         if told := told_by(error):
             raise BrokenTable(told) from None

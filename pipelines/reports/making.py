@@ -28,6 +28,9 @@ from pipelines.reports.truths import check
 from pipelines.reports.wide import response_tables
 
 SCORE = "score"
+AS_WRITTEN = "SET disabled_optimizers = 'build_side_probe_side'"
+"""The right side of a join is the one that is kept. DuckDB expects few rows of what it has not counted, and would keep
+all rows of a file by the one batch that they share: memory could hold no part of that without the rest."""
 
 
 def make_tables(
@@ -43,6 +46,7 @@ def make_tables(
 
     with_sending_times: False if a time of sending takes the place of no time that is missing.
     """
+    db.execute(AS_WRITTEN)
     tables = report_tables(home)
     bring_files(ledger, home, sweep.target)
     for macro in (FREE_TEXT[settings.publish_free_text], SENDING_TIMES[with_sending_times], *MACROS):

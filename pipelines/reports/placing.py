@@ -1,19 +1,24 @@
 """The folder of a publication: files are built beside the old ones, and each takes its place in one step."""
 
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count as numbers
 from os import getpid
 from pathlib import Path
+from typing import TypeVar
 
 import duckdb
 
+from pipelines.home import disk
 from pipelines.home.files import replace_whole
+from pipelines.ledger.ledger import Ledger
+from pipelines.reports.memory import within_memory
 from pipelines.reports.newer import PAGE
-from pipelines.reports.publication import PublicationError, why
+from pipelines.reports.publication import OutOfMemory, PublicationError, why
 from pipelines.reports.tables import BrokenTable
 
+T = TypeVar("T")
 READ_ONLY = 0o444
 BESIDE = {".html": PAGE, ".json": "datapackage.json", ".yml": "sources.yml"}
 """The files beside `reports.duckdb`, by their suffix while they are made."""
@@ -30,10 +35,27 @@ def being_built(folder: Path) -> Iterator[Path]:
         yield folder / f".reports.{getpid()}.duckdb"
     except BrokenTable as error:
         raise PublicationError(f"not published: {error}") from None
+    except duckdb.OutOfMemoryException as error:
+        if not disk.is_full(error):
+            raise OutOfMemory("the tables could not be built: this machine has not enough memory for them") from None
+        raise PublicationError(disk.FULL) from None
     except duckdb.Error as error:
         raise PublicationError(why(error, folder)) from None
     finally:
         _remove_leftovers(folder)
+
+
+def built(folder: Path, ledger: Ledger, make: Callable[[Path, int], T]) -> T:
+    """Build files, within as many megabytes as that wants; raises as `being_built` does.
+
+    make: is given the path of `being_built`, and the megabytes. It is called again with more where these do not do.
+    """
+
+    def within(megabytes: int) -> T:
+        with being_built(folder) as build:
+            return make(build, megabytes)
+
+    return within_memory(ledger, within)
 
 
 def put_beside(build: Path, tables: Collection[str], beside: Mapping[str, str]) -> None:

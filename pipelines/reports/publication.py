@@ -23,6 +23,10 @@ class PublicationError(Explained):
         self.by_table = {name: list(untrue) for name, untrue in (by_table or {}).items() if untrue}
 
 
+class OutOfMemory(PublicationError):
+    """The tables could not be built in the memory that there was."""
+
+
 @dataclass(frozen=True)
 class Publication:
     """A finished publication: its file, its page, its time (UTC), and the number of rows of every table.

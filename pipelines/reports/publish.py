@@ -22,7 +22,7 @@ from pipelines.reports.newer import LOCK, tell_newer
 from pipelines.reports.page import page_of
 from pipelines.reports.placing import (
     BESIDE,
-    being_built,
+    built,
     put_beside,
     put_in_place,
 )
@@ -43,10 +43,14 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
     with locked(folder / LOCK), held(home, sweep.target) as last:
         published_at = ledger.now()
         keep_so_far(ledger)
-        with being_built(folder) as build:
-            rows, remarks = _build(build, ledger, last, published_at, home)
+
+        def make(build: Path, megabytes: int) -> tuple[dict[str, int], list[str]]:
+            rows, remarks = _build(build, ledger, last, published_at, home, megabytes)
             put_in_place(build, final, published_at)
             put_beside(build, rows, BESIDE)
+            return rows, remarks
+
+        rows, remarks = built(folder, ledger, make)
         ledger.note_publication(
             published_at=published_at,
             target=last.target,
@@ -60,13 +64,13 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
 
 
 def _build(
-    build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: Path
+    build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: Path, megabytes: int
 ) -> tuple[dict[str, int], list[str]]:
     """Build the DuckDB file at `build`, the Parquet files as `*.part`, and what is `BESIDE` them with its suffixes.
 
     Returns the number of rows of every table, and the remarks on them.
     """
-    with session(build.with_suffix(".spill"), build) as db:
+    with session(build.with_suffix(".spill"), build, megabytes) as db:
         db.begin()
         tables = make_tables(db, ledger, sweep, published_at, home, settings_of(home))
         rows = write_files(db, tables, build, published_at)
@@ -94,5 +98,7 @@ def _older(home: Path, sweep: Sweep) -> Iterator[str]:
 def _write_page(db: duckdb.DuckDBPyConnection, path: Path, notes: Sequence[str]) -> None:
     try:
         path.write_text(page_of(db, notes), encoding="utf-8")
+    except duckdb.OutOfMemoryException:
+        raise
     except (duckdb.Error, TemplateError) as error:  # its text may hold values
         raise PublicationError(f"not published: report.html could not be made ({type(error).__name__})") from None

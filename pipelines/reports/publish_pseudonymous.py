@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from os import utime
 from pathlib import Path
+from typing import NamedTuple
 
 from pipelines.home.files import locked, replace_whole, session
 from pipelines.home.scratch import throwaway_folder
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.making import make_tables, write_files
-from pipelines.reports.placing import BESIDE, READ_ONLY, being_built, put_beside
+from pipelines.reports.placing import BESIDE, READ_ONLY, built, put_beside
 from pipelines.reports.pseudonymous import Study, copy, key_of, set_key, shown
 from pipelines.reports.publication import Publication
 from pipelines.reports.settings import settings_of
@@ -23,6 +24,15 @@ from pipelines.reports.terms import set_terms
 from pipelines.reports.views.values import quoted
 
 FOLDER = "pseudonymous"
+
+
+class Room(NamedTuple):
+    """A folder of its own, and the memory to take."""
+
+    folder: Path
+    megabytes: int
+
+
 FILES = {suffix: name for suffix, name in BESIDE.items() if suffix != ".html"}
 
 
@@ -30,14 +40,20 @@ def publish_pseudonymous(home: Path, ledger: Ledger, sweep: Sweep, study: Study)
     """Build, check and publish the pseudonymous tables of the sweep's target. Raises `PublicationError`."""
     folder = home / (f"{FOLDER}-{study.name}" if study.name else FOLDER)
     (folder / "parquet").mkdir(parents=True, exist_ok=True, mode=0o700)
-    with locked(folder / ".lock"), held(home, sweep.target) as last, throwaway_folder(home) as scratch:
+    with locked(folder / ".lock"), held(home, sweep.target) as last:
         published_at = ledger.now()
-        with being_built(folder) as build:
-            tables = _make_private(scratch, ledger, last, published_at, home)
-            rows = _build(build, scratch, tables, key_of(home, study.name), published_at, study.smallest)
-            _replace(build, folder / "reports.duckdb")
-            put_beside(build, rows, FILES)
-            _forget_times(folder, published_at)
+
+        def make(build: Path, megabytes: int) -> dict[str, int]:
+            with throwaway_folder(home) as scratch:
+                room = Room(scratch, megabytes)
+                tables = _make_private(room, ledger, last, published_at, home)
+                rows = _build(build, room, tables, key_of(home, study.name), published_at, study.smallest)
+                _replace(build, folder / "reports.duckdb")
+                put_beside(build, rows, FILES)
+                _forget_times(folder, published_at)
+            return rows
+
+        rows = built(folder, ledger, make)
     page = folder / FILES[".json"]
     return Publication(folder / "reports.duckdb", page, datetime.fromisoformat(published_at), last.target, rows)
 
@@ -62,19 +78,18 @@ def _forget_times(folder: Path, published_at: str) -> None:
         utime(path, (month, month))
 
 
-def _make_private(scratch: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: Path) -> list[ReportTable]:
+def _make_private(room: Room, ledger: Ledger, sweep: Sweep, published_at: str, home: Path) -> list[ReportTable]:
     """Make the tables as they are in `private.duckdb`; return those to be shown, as they will be."""
-    with session(scratch / "private.spill", scratch / "private.duckdb") as db:
+    with session(room.folder / "private.spill", room.folder / "private.duckdb", room.megabytes) as db:
         settings = settings_of(home).model_copy(update={"publish_free_text": False})
         return shown(make_tables(db, ledger, sweep, published_at, home, settings, with_sending_times=False))
 
 
 def _build(
-    build: Path, scratch: Path, tables: Sequence[ReportTable], key: str, published_at: str, smallest: int
+    build: Path, room: Room, tables: Sequence[ReportTable], key: str, published_at: str, smallest: int
 ) -> dict[str, int]:
-    with session(scratch / "public.spill", build) as db:
-        db.execute(f"ATTACH {quoted(str(scratch / 'private.duckdb'))} AS private (READ_ONLY)")
-        db.execute("SET threads = 2")  # a table with many terms needs memory for each thread
+    with session(room.folder / "public.spill", build, room.megabytes) as db:
+        db.execute(f"ATTACH {quoted(str(room.folder / 'private.duckdb'))} AS private (READ_ONLY)")
         set_key(db, key)
         set_terms(db, tables, "private", smallest)
         for table in tables:

@@ -1,0 +1,71 @@
+"""A publication takes as much memory as its tables want, and no more than there is."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines.reports.memory import most_memory, within_memory
+from pipelines.reports.publication import OutOfMemory, PublicationError
+from tests.support.publishing import World
+
+SHORT = "the tables could not be built: this machine has not enough memory for them"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.ledger.close()
+
+
+def test_tables_that_a_limit_does_not_do_for_are_built_with_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """REPORT-04: 320,000 payments were published now and then, and a million never."""
+    monkeypatch.setattr("pipelines.reports.memory.MEMORY", 1)
+    with duckdb.connect(world.publish().path, read_only=True) as db:
+        assert db.sql("SELECT count(*) FROM diagnostic_report").fetchall() == [(6,)]
+    assert not list((world.home / "published").glob(".reports.*"))
+
+
+def test_where_no_memory_does_it_is_said_and_nothing_is_replaced(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """REPORT-04"""
+    before = world.publish().path.read_bytes()
+    monkeypatch.setattr("pipelines.reports.memory.MEMORY", 1)
+    monkeypatch.setattr("pipelines.reports.memory.most_memory", lambda: 3)
+    with pytest.raises(PublicationError, match=SHORT):
+        world.publish()
+    assert (world.home / "published" / "reports.duckdb").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("records", "fails", "tried"),
+    [(0, 0, [160]), (0, 2, [160, 640, 2560]), (400_000, 0, [160]), (1_000_000, 1, [640, 2560]), (10**8, 0, [2560])],
+)
+def test_the_first_limit_is_by_the_records(
+    monkeypatch: pytest.MonkeyPatch, records: int, fails: int, tried: list[int]
+) -> None:
+    """REPORT-04"""
+    monkeypatch.setattr("pipelines.reports.memory.most_memory", lambda: 5000)
+    limits = list[int]()
+
+    def build(megabytes: int) -> str:
+        limits.append(megabytes)
+        if len(limits) <= fails:
+            raise OutOfMemory(SHORT)
+        return "built"
+
+    class Counted:
+        def read(self, _: object) -> list[tuple[int]]:
+            return [(records,)]
+
+    assert within_memory(Counted(), build) == "built"  # type: ignore[arg-type]
+    assert limits == tried
+
+
+def test_a_container_has_what_it_may_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = most_memory()
+    for text, most in (("2000000000\n", 1000), ("max\n", whole), ("", whole)):
+        (tmp_path / "memory.max").write_text(text)
+        monkeypatch.setattr("pipelines.reports.memory.CONTAINER", tmp_path / "memory.max")
+        assert most_memory() == most
