@@ -2,8 +2,8 @@
 -- claim_id, patient_id, created, cents, paid_cents, copaid_cents), else from the Claims and PaymentNotices of the
 -- target (relations read_claims, read_payments: report_id, body, gone_at). There payments are applied as the service
 -- does: a copayment to its claim, all else to the oldest claims first. What each claim is paid does not depend on the
--- order of the payments. A Claim with an amount that is not in dollars charges nothing. Relation charges_read: when they
--- were read last.
+-- order of the payments. A Claim with an amount that is not in dollars charges nothing. Relation charges_read: when
+-- they were read last.
 WITH claim AS (
     SELECT
         report_id AS claim_id,
