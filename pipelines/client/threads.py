@@ -1,10 +1,11 @@
 """Threads that ask a target, and the end of their work where nobody waits for it any more."""
 
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
@@ -30,11 +31,28 @@ def nobody_waits() -> bool:
     return work is not None
 
 
+class _Threads(ThreadPoolExecutor):
+    """Threads whose results are waited for as `result_of` does, so that an interrupt ends each wait."""
+
+    def map(self, fn: Callable[..., Result], *iterables: Iterable[Any], **_: object) -> Iterator[Result]:
+        """Have all calls made, and return their results in order, as any executor does; without its options."""
+        return _results(deque([self.submit(fn, *each) for each in zip(*iterables, strict=False)]))
+
+
+def _results(futures: deque[Future[Result]]) -> Iterator[Result]:
+    try:
+        while futures:
+            yield result_of(futures.popleft())
+    finally:
+        for each in futures:
+            each.cancel()
+
+
 @contextmanager
 def threads(number: int, name: str) -> Iterator[ThreadPoolExecutor]:
     """Yield threads for requests. Where the block ends early (Ctrl-C, an error), no request is begun any more."""
     work = _Work()
-    pool = ThreadPoolExecutor(number, name, initializer=_begin, initargs=(work,))
+    pool = _Threads(number, name, initializer=_begin, initargs=(work,))
     try:
         yield pool
     except BaseException:

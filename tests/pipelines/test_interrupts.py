@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -110,10 +110,25 @@ def test_another_thread_is_not_interrupted() -> None:
     thread.join()
 
 
-def test_an_interrupt_that_comes_just_before_a_wait_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def take_one(pool: ThreadPoolExecutor, work: Callable[[], bool], begin: Callable[[], None]) -> bool:
+    future = pool.submit(work)
+    begin()
+    return result_of(future)
+
+
+def take_from_several(pool: ThreadPoolExecutor, work: Callable[[], bool], begin: Callable[[], None]) -> bool:
+    results = pool.map(lambda _: work(), range(1))
+    begin()
+    return next(results)
+
+
+@pytest.mark.parametrize("take", [take_one, take_from_several])
+def test_an_interrupt_that_comes_just_before_a_wait_ends_it(
+    monkeypatch: pytest.MonkeyPatch, take: Callable[..., bool]
+) -> None:
     """The thread that works gets the signal, which so ends no wait of the main thread by itself."""
     monkeypatch.setattr(waits, "A_WHILE", 0.01)
-    begun, seen = threading.Event(), threading.Event()
+    begun, seen, ended_in_time = threading.Event(), threading.Event(), list[bool]()
     main = threading.main_thread().ident or 0
 
     def work() -> bool:
@@ -121,18 +136,14 @@ def test_an_interrupt_that_comes_just_before_a_wait_ends_it(monkeypatch: pytest.
         while sys._current_frames()[main].f_code is not threading.Condition.wait.__code__:
             pass
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-        return seen.wait(10)
+        ended_in_time.append(seen.wait(10))
+        return True
 
-    def begin_and_wait(future: Future[bool]) -> None:
-        begun.set()
-        result_of(future)
-
-    with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(work)
+    with threads(1, "work") as pool:
         with pytest.raises(KeyboardInterrupt):
-            begin_and_wait(future)
+            take(pool, work, begun.set)
         seen.set()
-        assert future.result()
+    assert ended_in_time == [True]
 
 
 def await_the_end() -> None:
@@ -140,10 +151,6 @@ def await_the_end() -> None:
     until = time.monotonic() + 5
     while not nobody_waits() and time.monotonic() < until:
         pass
-
-
-WAITING = {"result_of", "result_iterator"}
-"""The functions that wait for what threads give."""
 
 
 def running(frame: FrameType | None) -> Iterator[str]:
@@ -171,7 +178,7 @@ def ended_by(read: Callable[[FhirClient], object], work: str) -> list[str]:
 
     def sleep(_: float) -> None:
         if interrupting.acquire(blocking=False):
-            while not WAITING.intersection(running(sys._current_frames()[main])):
+            while result_of.__name__ not in running(sys._current_frames()[main]):
                 pass
             signal.pthread_kill(main, signal.SIGINT)
         await_the_end()
