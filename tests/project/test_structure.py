@@ -132,6 +132,7 @@ def test_requests_are_made_in_threads_that_end_with_their_work():
         for name, module in modules().items()
         if name.startswith(tuple(f"pipelines.{package}." for package in ASKING))
         for node in ast.walk(module)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "ThreadPoolExecutor"
+        for used in (node.bases if isinstance(node, ast.ClassDef) else [getattr(node, "func", None)])
+        if isinstance(used, ast.Name) and used.id == "ThreadPoolExecutor"
     }
     assert made == WAITED_FOR
