@@ -8,7 +8,7 @@ import json
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -140,8 +140,9 @@ def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed] =
             lambda: of_expectations(home, environ, feeds),
             lambda: of_freshness(context.instance, names),
         )
-        before, events = set(told.keys), without_echoes(events)
+        before, echoed = set(told.keys), echoes(events)
         addressed = by_way([*events, *([] if unseen else told.over(events))], environ)
+        told.keys |= {key for key, (event, _) in addressed.items() if event.key in echoed}
         given = tell_new(
             told,
             [replace(event, key=key) for key, (event, _) in addressed.items()],
@@ -170,15 +171,14 @@ def by_way(events: Iterable[Event], environ: Mapping[str, str]) -> dict[str, tup
     return found
 
 
-def without_echoes(events: Iterable[Event]) -> list[Event]:
-    """Return the events without failed runs whose batches are all told of by events of their own."""
-    found = list(events)
-    told = {batch for event in found if event.kind in OF_BATCHES for batch in event.about["batches"]}
-    return [
-        event
-        for event in found
-        if event.kind != "run_failed" or not event.about["batches"] or not told.issuperset(event.about["batches"])
-    ]
+def echoes(events: Collection[Event]) -> set[str]:
+    """Return the keys of failed runs whose batches are all told of by events of their own.
+
+    They count as told, so that none becomes news when its files are mended.
+    """
+    told = {batch for event in events if event.kind in OF_BATCHES for batch in event.about["batches"]}
+    runs = [event for event in events if event.kind == "run_failed" and event.about["batches"]]
+    return {event.key for event in runs if told.issuperset(event.about["batches"])}
 
 
 def gathered(*sources: Callable[[], Iterable[Event]]) -> tuple[list[Event], bool]:

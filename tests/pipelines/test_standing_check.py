@@ -20,7 +20,7 @@ from pipelines.dagster.standing.sensor import note_verdicts
 from pipelines.dagster.standing.specs import INBOX_CHECK, WAITING_CHECK
 from pipelines.dagster.waiting import PATIENCE, waiting_now
 from pipelines.feeds.files.catalog import load_feeds
-from pipelines.home.dagster_folder import TOLD_TAG
+from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG
 from pipelines.home.stores import StoreUnusable
 from pipelines.importing.broken import broken_now
 from pipelines.ledger.ledger import Ledger
@@ -281,6 +281,21 @@ def test_what_is_well_again_is_told_once_with_the_file(home: Home, noting: tuple
     assert set(json.loads(cursor or "")["last"]) == {"doubt tasks-doubt", "unfinished tasks-left"}
 
 
+def test_a_run_that_failed_for_a_file_is_no_news_when_the_file_is_mended(
+    home: Home, noting: tuple[dict[str, str], Path]
+) -> None:
+    environ, told = noting
+    with dg.DagsterInstance.ephemeral() as instance:
+        cursor = look(home, instance, environ, None)
+        fails(instance, "import_payments", {BATCH_TAG: "payments-bad"})
+        cursor = look(home, instance, environ, cursor)
+        assert len(told.read_text().splitlines()) == 3
+        (home.path / "batches" / "payments-bad" / "source").rmdir()
+        for _ in range(3):
+            cursor = look(home, instance, environ, cursor)
+    assert [json.loads(line)["event"] for line in told.read_text().splitlines()[3:]] == ["well_again"]
+
+
 def test_the_end_is_told_again_until_each_way_has_it(home: Home, noting: tuple[dict[str, str], Path]) -> None:
     environ, told = noting
     both = {**environ, WEBHOOK: "http://127.0.0.1:1/"}
@@ -300,7 +315,7 @@ def test_a_run_that_failed_for_a_file_that_is_told_of_is_one_alert() -> None:
     failed = Event("failed b", "batch_failed", "b", {"batches": ["b"]})
     run, other = (Event(f"run {n}", "run_failed", n, {"batches": n.split()}) for n in ("b", "b c"))
     none = Event("run none", "run_failed", "n", {"batches": []})
-    assert alerts.without_echoes([run, failed, other, none]) == [failed, other, none]
+    assert alerts.echoes([run, failed, other, none]) == {run.key}
 
 
 def test_a_way_that_fails_is_tried_again_and_the_other_is_not_told_twice(
