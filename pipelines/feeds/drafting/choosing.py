@@ -68,8 +68,10 @@ def _score(kind: str, columns: Sequence[Seen], export: Export) -> float:
 
 
 def _asks(seen: Seen) -> bool:
-    """True if a column is named by a question, or by a sentence, with a few answers that come again."""
-    return bool(_QUESTION.search(seen.label)) or (len(seen.words) >= _SENTENCE and seen.distinct <= _ANSWERS)
+    """True if a column is named by a question, or by a sentence (no path in an object), with a few answers."""
+    is_path = "." in seen.label and " " not in seen.label
+    is_sentence = len(seen.words) >= _SENTENCE and not is_path
+    return bool(_QUESTION.search(seen.label)) or (is_sentence and seen.distinct <= _ANSWERS)
 
 
 _SENTENCE = 5
@@ -198,9 +200,10 @@ def _key(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -> C
     """The key: different in every row, or, where rows are parts of a record, alike in some."""
     known = [seen for seen in candidates(column, left, kind) if not (grouped and seen.is_key)]
     if not grouped:
-        known = [seen for seen in known if seen.is_key] or known
+        known = [seen for seen in known if seen.is_key] or [seen for seen in known if seen.is_nearly_key] or known
         if not known:
             near = [seen for seen in left if fits(column, seen) and seen.is_key]
+            near = [seen for seen in near if rank("patient_id", seen.words, kind) is None]
             if own := _only_id(near, kind):
                 return Choice(own)
             return Choice(near[0], tuple(near[1:]), is_known=False) if near else None

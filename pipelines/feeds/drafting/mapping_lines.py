@@ -21,6 +21,7 @@ _HINTS = {
     "status": 'a column, or { constant = "requested" }',
     "requester_id": 'a column, or always the same: { constant = "a practitioner\'s id" }',
 }
+_NO_KEY = 'which column? If none tells the records apart, several do: { join = ["...", "..."], with = "-" }'
 _STATUSES = ("requested", "cancelled", "completed")
 _DONE = re.compile(r"done|clos|complet|resolv|solved|finish|erledigt|fertig|abgeschlossen|fixed", re.IGNORECASE)
 _CANCELLED = re.compile(
@@ -28,6 +29,9 @@ _CANCELLED = re.compile(
 )
 _OPEN = re.compile(r"incomplete|not done|reopen|not complete", re.IGNORECASE)
 _BELOW_ZERO = re.compile(r"[-\u2212(].*|.*-").fullmatch
+_FOREIGN = re.compile(
+    r"[€£¥]|\b(?:EUR|euro|GBP|CHF|CAD|AUD|NZD|JPY|SEK|NOK|DKK|PLN|CZK|INR|MXN|BRL|ZAR)\b", re.IGNORECASE
+)
 _CENTS = re.compile(r"[.,]\d\d?\D*$")
 
 
@@ -44,7 +48,8 @@ def column_lines(
             if column.name == "questionnaire" and (panel := _panel(columns)):
                 yield panel
             elif column.required:
-                hint = _HINTS.get(column.name, "which column?")
+                which = _NO_KEY if column.name == KINDS[kind].key else "which column?"
+                hint = _HINTS.get(column.name, which)
                 yield Entry(column.name, as_toml(ASKED), f"required; {hint}", is_active=False, section="columns")
         elif column.name == "claim_id":
             yield from _claim(choice, columns, export)
@@ -166,6 +171,8 @@ def _amount(seen: Seen, columns: Sequence[Seen]) -> Iterator[str]:
         yield f"{below} of {len(seen.cells)} below zero: if those were received, {{ column = ..., scale = -1 }}"
     if not any(_CENTS.search(cell) for cell in seen.cells):
         yield "whole numbers: dollars? For cents: { column = ..., scale = 0.01 }"
+    if foreign_name := _FOREIGN.search(seen.label):
+        yield f"its name says {foreign_name[0]}: the chart counts dollars alone"
     for other in columns:
         money = {"currency", "waehrung", "währung"} & set(other.words)
         foreign = sorted(code for code in set(other.cells) if code.upper() not in ("USD", "US$", "$"))
@@ -269,7 +276,7 @@ def _options(answers: Sequence[Seen]) -> str:
     """How the cells of an instrument's columns name its options; empty where some name none."""
     options = instruments()["frequency"]["options"]
     cells = {cell for seen in answers for cell in seen.cells}
-    if cells and cells <= {option["display"] for option in options}:
+    if cells and {cell.casefold() for cell in cells} <= {option["display"].casefold() for option in options}:
         return 'by = "display"'
     if cells and cells <= {option["value"] for option in options}:
         return 'values = "frequency"'

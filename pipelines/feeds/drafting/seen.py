@@ -61,6 +61,11 @@ class Seen:
         return self.is_filled and self.distinct == self.rows > 1
 
     @property
+    def is_nearly_key(self) -> bool:
+        """True if most rows have a text of their own, and the others none: totals between the rows have no key."""
+        return self.distinct == len(self.cells) > self.rows / 2
+
+    @property
     def is_constant(self) -> bool:
         return self.distinct == 1 and self.rows > 1
 

@@ -8,6 +8,7 @@ import pytest
 
 from pipelines.cli import run
 from pipelines.feeds.drafting.draft import draft
+from pipelines.feeds.drafting.instruments import instruments
 from pipelines.feeds.drafting.sample import sample_lines
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.home.batch import Unreadable
@@ -178,6 +179,50 @@ def test_a_currency_other_than_dollars_is_asked(tmp_path: Path) -> None:
     rows = "".join(f"{n},p1,{n}.50,2024-05-0{n},{'EUR' if n > 2 else 'USD'}\n" for n in range(1, 6))
     text = draft(written(tmp_path, "till.csv", "Receipt,Patient,Amount,Date,Currency\n" + rows))
     assert 'amount = "Amount"  # DECIDE: not in dollars alone: "Currency" has EUR' in text
+
+
+@pytest.mark.parametrize("name", ["Betrag EUR", "Amount (GBP)", "Paid €"])
+def test_a_currency_in_the_name_of_the_amounts_is_asked(name: str, tmp_path: Path) -> None:
+    """FEED-FILE-08: pounds would be taken for dollars."""
+    text = draft(
+        written(tmp_path, "x.csv", f"receipt;{name};day\nR1;5.00;2024-05-01\nR2;6.00;2024-05-02\n"), "payments"
+    )
+    (said,) = [line for line in text.splitlines() if line.startswith("amount = ")]
+    assert "the chart counts dollars alone" in said
+
+
+def test_totals_between_the_rows_hide_no_key(tmp_path: Path) -> None:
+    """FEED-FILE-08: their cell is empty; the column of the amounts is no key."""
+    rows = "".join(f"T{row};2024-05-0{row};p{row};{row % 3 + 1}5.5\n" + ";;;99\n" * (row == 5) for row in range(1, 9))
+    text = draft(written(tmp_path, "register.csv", f"Trans #;Post Date;Patient ID;Payment\n{rows}"), "payments")
+    key, amount = ([line for line in text.splitlines() if line.startswith(name)] for name in ("payment_id", "amount"))
+    assert key == ['payment_id = "Trans #"  # DECIDE: not one in each row: 8 different ones in 9 rows']
+    assert amount == ['amount = "Payment"']
+
+
+def test_an_issue_trackers_paths_are_no_questions(tmp_path: Path) -> None:
+    """FEED-FILE-08: a path of five words is no sentence that asks something."""
+    note = '{"author": {"accountId": "dr-01"}, "body": "called", "created": "2024-05-02T08:00:00Z"}'
+    rows = (
+        f'{{"key": "C-{row}", "fields": {{"summary": "Refill {row}", "reporter": {{"accountId": "dr-01"}},'
+        f' "assignee": {{"accountId": "dr-02"}}, "duedate": "2024-06-01", "comment": {{"comments": [{note}]}}}}}}\n'
+        for row in range(9)
+    )
+    lines = draft(written(tmp_path, "issues.ndjson", "".join(rows))).splitlines()
+    assert {'kind = "tasks"', 'task_id = "key"'} <= set(lines)
+
+
+def test_a_patients_id_is_no_key_of_a_form_and_capitals_of_answers_do_not_count(tmp_path: Path) -> None:
+    """FEED-FILE-08: a grid of an online form, in which somebody has typed an answer."""
+    asked = [question["text"] for question in instruments()["gad"]["questions"]]
+    header = ",".join(["Timestamp", "Patient ID", *(f'"How often? [{text}]"' for text in asked)])
+    rows = [f"2024-05-0{row} 09:00,p{row}," + ",".join(["Several days"] * len(asked)) for row in range(1, 9)]
+    rows.append("2024-05-09 09:00,p9," + ",".join(["not at all"] * len(asked)))
+    text = draft(written(tmp_path, "form.csv", "\n".join([header, *rows, ""])))
+    lines = text.splitlines()
+    assert any(line.startswith('patient_id = "Patient ID"') for line in lines)
+    assert any(line.startswith("# response_id = ") and "join" in line for line in lines)
+    assert text.count('by = "display"') == len(asked)
 
 
 def test_a_later_day_tells_how_days_are_written(tmp_path: Path) -> None:
