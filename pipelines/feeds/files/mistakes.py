@@ -53,6 +53,8 @@ def _message(found: Any, path: Sequence[object]) -> str:
     if found["type"] == "extra_forbidden":
         near = get_close_matches(str(path[-1]), _keys(path), n=1, cutoff=0.7)
         return f"no such key; did you mean {near[0]}?" if near else f"no such key here ({', '.join(_keys(path))})"
+    if path[-1:] == ["each"] and found["type"] == "dict_type":
+        return 'a table of parts is expected, each by its path in the object: { text = "body" }'
     return _WORDS.get(found["type"]) or str(found["msg"]).removeprefix("Value error, ")
 
 

@@ -67,6 +67,10 @@ def load(folder: Path, text: str) -> None:
         (("[take]", 'header = "two"\n[take]'), "header: a whole number is expected (line 6)"),
         (("[take]", "empty = 5\n[take]"), "empty: a list is expected (line 6)"),
         (("[take]", "take = 5\n[maps.x]"), "take: a table is expected (line 6)"),
+        (
+            ('"AMOUNT"', '{ each = "notes", text = "body" }'),
+            'columns.amount.each: a table of parts is expected, each by its path in the object: { text = "body" }',
+        ),
         (('"till*.csv"', '["a*", "till*.csv", "a*"]'), "files: a* stands there more than once (line 3)"),
         (('"AMOUNT"', '{ column = "A", when = { B = { iss = "x" } } }'), "columns.amount.when.B.iss: no such key; did"),
         (
