@@ -38,7 +38,7 @@ import: $(VENV)/.installed ## load the reference data, import the inbox, publish
 	@$(BIN)/fhir-service load --store "$(HOME_DIR)/service.duckdb" "$(REFERENCE)" || \
 		{ code=$$?; [ $$code -eq 3 ] || exit $$code; echo "Some reference records were refused; the import goes on without them."; }
 	@$(BIN)/chartferry --home "$(HOME_DIR)" $(if $(FEEDS),--feeds "$(FEEDS)") import "$(INBOX)" || \
-		{ code=$$?; [ $$code -eq 3 ] || exit $$code; echo "Some rows were set aside, each with its reasons: see above."; }
+		{ code=$$?; [ $$code -eq 3 ] || exit $$code; echo "Some rows were set aside: see above. The commands are in $(BIN)."; }
 
 test: $(VENV)/.installed ## run the tests, without the long ones
 	$(TESTS) -m "not long"

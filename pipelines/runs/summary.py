@@ -19,6 +19,7 @@ COUNTED = (
     "lines header not_taken records accepted rejected created adopted unchanged updated superseded skipped refused"
     " in_doubt"
 ).split()
+GIVEN_BACK = "chartferry rejects export gives them back, each with its reasons; chartferry rules ID says what to do"
 LACKING = {"FEED-ANS-03", "QR-12"}
 """Rules that an answer breaks whose questionnaire is not there."""
 COLUMNS_SHOWN = 40
@@ -124,11 +125,16 @@ class Summary:
                 yield f"note: reference data comes first: fhir-service load --store {self.store} FOLDER"
         yield from (f"note: {remark}" for remark in self.remarks)
         if self.published:
+            yield from self._set_aside()
             folder, home = self.published.parent, self.published.parent.parent
             yield f"published: {self.published}, {folder / 'parquet'} and {folder / 'report.html'}"
             yield f"kept: {home / 'batches'}: each file, and what became of it"
         if self.error:
             yield f"error: {self.error}"
+
+    def _set_aside(self) -> Iterable[str]:
+        if any(result.reasons for result in self.results):
+            yield f"rows set aside: {GIVEN_BACK}"
 
     def _still_without_end(self) -> Iterable[str]:
         ended = {result.batch_id for result in self.results}
