@@ -23,10 +23,12 @@ import orjson
 
 from pipelines.client.client import PAGE
 from pipelines.client.identifiers import search_token, search_value
-from pipelines.client.replies import NotDone, NotSent, Refused, Reply, TargetUnusable, Unknown
+from pipelines.client.pace import Attempts, Patience
+from pipelines.client.replies import Failed, NoResult, NotDone, Refused, Reply, TargetUnusable
 from pipelines.client.threads import threads
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE
 from pipelines.home.files import write_whole
+from pipelines.loading.answered import TOO_LARGE
 from pipelines.session.bundled import STORE
 from pipelines.session.connections import Connection
 from pipelines.session.reading import reading
@@ -43,9 +45,14 @@ ENDINGS = (".ndjson", ".jsonl", ".ndjson.gz", ".jsonl.gz")
 OUTCOMES = ("created", "there", "unchanged", "updated", "refused", "unresolved", "left")
 REFUSED = "reference.refused.ndjson"
 TRIES = 3
+MOST_FAILED = 10
+"""Resources in a row at which the target fails, after which it counts as unusable."""
 NAMELESS = "there is no identifier, by which the target could know it; --ids-are SYSTEM makes one of its id"
 ANOTHER = "the target has another {} under this id: it has another identifier of the same system"
 NAMES_ANOTHER = "it names {}, under which the target has another"
+NAMES_REFUSED = "it names {}, which was refused"
+FAILS = "the target fails at it ({})"
+HEAVY = f"it is too large for the target (HTTP {TOO_LARGE})"
 NEITHER = "the target takes no {} under a given id, and creates none by a condition on its identifier"
 
 
@@ -134,14 +141,17 @@ def _body(text: bytes) -> Body | None:
 class Putting:
     """One load. names: by `Type/id` of the files, the reference at the target, where that is another.
 
-    others: the references under which the target has another resource than the files.
+    others: the references under which the target has another resource than the files, or none of the files', with why
+    nothing that names them is put. failed: resources in a row at which the target failed. end: why no more is put.
     """
 
     def __init__(self, connection: Connection, put: Put, ids_are: str | None = None) -> None:
         self._client, self._found, self._put = connection.client, connection.capabilities, put
         self._ids_are = ids_are
         self._names: dict[str, str] = {}
-        self._others = set[str]()
+        self._others: dict[str, str] = {}
+        self._failed = 0
+        self._end: Exception | None = None
 
     def put(self, files: Sequence[Path]) -> None:
         """Put all of these files, a type after another."""
@@ -189,27 +199,35 @@ class Putting:
         return [found[place] for place in range(len(lines))]
 
     def _unless_misled(self, put: Callable[[Line], Outcome], line: Line) -> Outcome:
-        """Put a resource, unless it would name another one at the target than in the files."""
+        """Put a resource, unless it would name another one at the target than in the files, or the load has ended."""
         named = REFERENCE.findall(_json(line.body)) if self._others else []
         misled = next((each for each in named if each in self._others), None)
-        return NAMES_ANOTHER.format(misled) if misled else put(line)
+        outcome = self._end or (self._others[misled].format(misled) if misled else put(line))
+        if isinstance(outcome, Exception) and _why_refused(outcome) is None:
+            self._end = outcome
+        return outcome
 
     def _note(self, kind: str, line: Line, outcome: Outcome) -> None:
+        self._failed = self._failed + 1 if isinstance(outcome, Failed) else 0
         if isinstance(outcome, Reply):
             self._put.counts[kind]["created" if outcome.status == 201 else "there"] += 1
             name = (line.body or {}).get("id")
             if name and outcome.resource_id and outcome.resource_id != name:
                 self._names[f"{kind}/{name}"] = f"{kind}/{outcome.resource_id}"
-        elif isinstance(outcome, Refused):
-            said = outcome.reply.outcome or {}
-            why = said.get("diagnostics") or said.get("text") or str(outcome)
-            self._put.refuse(line, kind, why, said.get("expression"))
-        elif isinstance(outcome, Exception):
+        elif isinstance(outcome, str):
+            self._refuse(kind, line, outcome)
+        elif (why := _why_refused(outcome)) is not None and self._failed < MOST_FAILED:
+            self._refuse(kind, line, *why)
+        else:
             raise TargetUnusable(
                 f"the target could not be used: no clear answer to {kind} ({outcome}); load again, what is there stays"
             )
-        else:
-            self._put.refuse(line, kind, outcome)
+
+    def _refuse(self, kind: str, line: Line, why: str, expression: str | None = None) -> None:
+        """Refuse a resource. Where the target gives ids itself, the file's may be another's there."""
+        self._put.refuse(line, kind, why, expression)
+        if kind in self._found.conditional and kind not in self._found.puts:
+            self._others.setdefault(f"{kind}/{(line.body or {}).get('id')}", NAMES_REFUSED)
 
     def _under_its_id(self, kind: str, there: Mapping[str, Body], line: Line) -> Outcome:
         name = (line.body or {}).get("id")
@@ -217,11 +235,16 @@ class Putting:
             return "there is no id"
         if name in there:
             return self._as_it_is(kind, there[name], line)
-        return _tried(lambda: self._new(kind, name, line))
+        return _tried(lambda: self._new(kind, name, line), self._client.patience)
 
     def _new(self, kind: str, name: str, line: Line) -> str | Reply:
         """Put what a read does not find either: no search by ids is trusted, since a PUT writes over what is there."""
-        if (found := self._client.read(kind, name)) is not None:
+        try:
+            found = self._client.read(kind, name)
+        except NoResult as error:
+            error.final = True  # it was patient
+            raise
+        if found is not None:
             return self._as_it_is(kind, found, line)
         return Reply(201, self._client.update(kind, name, self._text(line.body)).location)
 
@@ -229,19 +252,19 @@ class Putting:
         """Leave what the target has; say so if it is another than the file's."""
         if not _is_another(found, line.body or {}):
             return Reply(200)
-        self._others.add(f"{kind}/{found['id']}")
+        self._others[f"{kind}/{found['id']}"] = NAMES_ANOTHER
         return ANOTHER.format(kind)
 
     def _by_identifier(self, kind: str, line: Line) -> Outcome:
         body = self._named(line.body or {})
         if (condition := condition_of(body)) is None:
             return NAMELESS
-        return _tried(lambda: self._client.create(kind, self._text(body), condition))
+        return _tried(lambda: self._client.create(kind, self._text(body), condition), self._client.patience)
 
     def _named(self, body: Body) -> Body:
         """The body, with its id as an identifier where it has no name that another target could find it by."""
         if self._ids_are and isinstance(body.get("id"), str) and condition_of(body) is None:
-            return body | {"identifier": [{"system": self._ids_are, "value": body["id"]}]}
+            return body | {"identifier": [*_identifiers(body), {"system": self._ids_are, "value": body["id"]}]}
         return body
 
     def _text(self, body: Body | None) -> bytes:
@@ -253,12 +276,12 @@ class Putting:
 
 
 def condition_of(body: Body) -> str | None:
-    """Return the search that finds a resource again: by its first identifier, or by its canonical address and version.
+    """Return the search that finds a resource again: by its first identifier that has a value, or by its canonical
+    address and version.
 
     None where it has neither. An identifier without a system is no other system's.
     """
-    first = next(iter(_identifiers(body)), {})
-    if first.get("value"):
+    if first := next((each for each in _identifiers(body) if each.get("value")), None):
         return f"identifier={search_token(str(first.get('system') or ''), str(first['value']))}"
     if isinstance(body.get("url"), str):
         named = {name: body[name] for name in ("url", "version") if isinstance(body.get(name), str)}
@@ -291,13 +314,31 @@ def _is_another(found: Body, body: Body) -> bool:
     return here.isdisjoint(there) and not {system for system, _ in here}.isdisjoint(system for system, _ in there)
 
 
-def _tried(send: Callable[[], str | Reply]) -> Outcome:
-    """Send once more while the answer is unclear: a PUT under an id, and a conditional create, make no second one."""
-    for _ in range(TRIES):
+def _why_refused(error: Exception) -> tuple[str, str | None] | None:
+    """Return why the target does not take a resource, and the expression; None where that is not for this one alone."""
+    if isinstance(error, Refused):
+        said = error.reply.outcome or {}
+        return said.get("diagnostics") or said.get("text") or str(error), said.get("expression")
+    if _is_too_large(error):
+        return HEAVY, None
+    return (FAILS.format(error), None) if isinstance(error, Failed) else None
+
+
+def _is_too_large(error: Exception) -> bool:
+    return isinstance(error, NotDone) and error.reply.status == TOO_LARGE
+
+
+def _tried(send: Callable[[], str | Reply], patience: Patience) -> Outcome:
+    """Send again, with pauses, while the target asks for that, and a few times while its answer is unclear: a PUT under
+    an id, and a conditional create, make no second one.
+    """
+    attempts = Attempts(patience)
+    while True:
         try:
             return send()
         except Refused as error:
             return error
-        except (NotSent, NotDone, Unknown) as error:
-            last = error
-    return last
+        except NoResult as error:
+            is_last = attempts.number >= TRIES and error.retry_after is None
+            if not attempts.next(error.retry_after, error.final or is_last or _is_too_large(error)):
+                return error

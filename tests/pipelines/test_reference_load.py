@@ -185,6 +185,67 @@ def test_a_lost_answer_is_asked_for_again_and_makes_no_second_one(folder, target
     assert len(target.of("Patient")) == 3
 
 
+def test_an_identifier_without_a_value_hides_none_that_has_one(folder, target, asked):
+    """TARGET-06: `--ids-are` wrote over all of them."""
+    target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
+    known = [{"system": MRN, "_value": {"extension": []}}, {"system": MRN, "value": "77"}]
+    unknown = [{"system": MRN, "use": "old"}]
+    people = [{"resourceType": "Patient", "id": f"p{n}", "identifier": each} for n, each in enumerate((known, unknown))]
+    lines(folder / "b-patients.ndjson", *people)
+    found = counts(asked("reference", "load", folder / "b-patients.ndjson", "--ids-are", "urn:chart"))
+    assert found["Patient"] == {"created": 2}
+    assert set(target.conditions) == {f"identifier={MRN}|77", "identifier=urn:chart|p1"}
+    kept = {len(each["identifier"]): each["identifier"] for each in target.of("Patient")}
+    assert kept[2] in (known, [*unknown, {"system": "urn:chart", "value": "p1"}])
+    assert [each["identifier"] for each in target.of("Patient") if known == each["identifier"]]
+
+
+def test_what_names_a_refused_one_is_not_put_where_the_target_gives_ids_itself(folder, target, asked):
+    """TARGET-06: there the id of the file may be another's."""
+    target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
+    target.refuse = lambda body: "m|1" in json.dumps(body)
+    found = asked("reference", "load", folder)
+    assert counts(found)["Claim"] == {"refused": 1}
+    said = {each["id"]: each["problems"][0]["text"] for each in found["refused"]}
+    assert said["c1"] == "it names Patient/p1, which was refused"
+    assert not target.of("Claim")
+
+
+def test_one_that_is_too_large_or_fails_again_and_again_holds_up_no_other(folder, target, asked, monkeypatch):
+    """TARGET-06: a load that ended there ended there each time."""
+    target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
+    target.heaviest_alone = 2_000
+    target.fails = lambda body: "m|1" in json.dumps(body)
+    large = {"resourceType": "Patient", "id": "large", "identifier": [{"system": MRN, "value": "4"}]}
+    lines(folder / "a-large.ndjson", large | {"text": "x" * 3_000})
+    found = asked("reference", "load", folder)
+    assert (found["exit_code"], counts(found)["Patient"]) == (3, {"created": 2, "refused": 2})
+    said = {each["id"]: each["problems"][0]["text"] for each in found["refused"]}
+    assert said["large"] == "it is too large for the target (HTTP 413)"
+    assert said["p1"] == "the target fails at it (HTTP 500)"
+
+
+def test_a_target_that_fails_at_all_of_them_is_left_alone(folder, target, chartferry):
+    """TARGET-06"""
+    target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
+    target.fails = lambda _: True
+    people = [
+        {"resourceType": "Patient", "id": f"p{n}", "identifier": [{"system": MRN, "value": str(n)}]} for n in range(500)
+    ]
+    lines(folder / "b-patients.ndjson", *people)
+    code, _, err = chartferry("reference", "load", folder)
+    assert (code, err.count("\n")) == (6, 1)
+    assert "no clear answer to Patient (HTTP 500)" in err
+    assert target.writes < 400
+
+
+def test_a_target_that_asks_for_fewer_requests_gets_them_later(folder, target, asked):
+    """TARGET-06"""
+    target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
+    target.faults = ["throttled"] * 5
+    assert counts(asked("reference", "load", folder))["Patient"] == {"created": 3}
+
+
 def test_a_compressed_file_that_is_not_whole_is_one_line(folder, target, chartferry):
     import gzip
 
