@@ -1,10 +1,13 @@
 """Fixed width: lines whose fields stand at places that the feed declares, read as a table."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from io import StringIO
+from operator import itemgetter
 
 from pipelines.feeds.reading.broken import unreadable
 from pipelines.feeds.reading.chunks import LONGEST_ROW
-from pipelines.feeds.reading.opening import NAME_THE_ENCODING, open_text
+from pipelines.feeds.reading.opening import NAME_THE_ENCODING, first_lines, open_text
 from pipelines.feeds.reading.packed import Content
 from pipelines.feeds.reading.tables import TableReader, TableRow
 from pipelines.feeds.terms.columns import Fault
@@ -14,6 +17,13 @@ from pipelines.home.counted import counted
 
 RULE = "FEED-FILE-02"
 TAB = Fault(RULE, "a tab in a line of fixed width: the fields behind it stand at other places; export it with blanks")
+BY_BYTES = Fault(
+    RULE,
+    "the line is as long as the others in bytes, but not in characters: the fields may stand at other places; export it"
+    " filled up by characters, or in an encoding with one byte for each character",
+)
+BREAKS = "if it is one row, name what is behind the fields as a field, and say short_lines = true"
+SEVERAL = Fault(RULE, f"the line is as long as several others: line breaks may be missing in it; {BREAKS}")
 
 
 class FixedReader(TableReader):
@@ -30,11 +40,12 @@ class FixedReader(TableReader):
         for _ in range(self._own.header):
             self._next()
         self.counted.header = self.counted.lines
+        self._usual = self._usual_length()
         self.take_header(list(self._own.fields))
 
     def rows(self) -> Iterator[TableRow]:
         while line := self._next():
-            text = line.rstrip("\r\n\x1a")
+            text = _row_of(line)
             if not text.strip():
                 self.counted.blank += 1
                 continue
@@ -60,4 +71,39 @@ class FixedReader(TableReader):
                 f"the line has {counted(len(text), 'character')}, and its fields end at {self._needed}: it may be cut"
                 " off; where blanks at the end are left out, the feed file says short_lines = true",
             )
-        return unreadable(text)
+        return self._fault_of_length(text) or unreadable(text)
+
+    def _fault_of_length(self, text: str) -> Fault | None:
+        """The fault of a line that is longer or shorter than most, if this shows that its fields are elsewhere."""
+        usual = self._usual
+        if usual < self._needed or len(text) == usual:
+            return None
+        size = self._size(text)
+        if size == usual:
+            return BY_BYTES
+        return SEVERAL if len(text) > usual and 0 in (len(text) % usual, size % usual) else None
+
+    def _usual_length(self) -> int:
+        """Return the length of most of the first rows, in bytes where more of them are alike in that; 0 if there is
+        none. Raises Unreadable for a single line that may hold several rows.
+        """
+        lines = StringIO("".join(first_lines(self._content, self._own)), newline="")
+        texts = [text for line in list(lines)[self._own.header :] if (text := _row_of(line)).strip()]
+        if len(texts) == 1 and len(texts[0]) >= 2 * self._needed:
+            raise Unreadable(
+                f"{self.name}: the rows are one line, which is as long as several rows: are there line breaks? {BREAKS}"
+            )
+        length, number = max(_most(map(len, texts)), _most(map(self._size, texts)), key=itemgetter(1))
+        return length if 2 * number > len(texts) else 0
+
+    def _size(self, text: str) -> int:
+        return len(text) if text.isascii() else len(text.encode(self._own.encoding, "replace"))
+
+
+def _row_of(line: str) -> str:
+    return line.rstrip("\r\n\x1a")
+
+
+def _most(lengths: Iterable[int]) -> tuple[int, int]:
+    """Return the most frequent of these lengths, and how often it is there."""
+    return next(iter(Counter(lengths).most_common(1)), (0, 0))

@@ -6,7 +6,9 @@ import sys
 import pytest
 
 from pipelines.feeds.files.catalog import FeedError, load_feed
+from pipelines.feeds.reading.fixed import BY_BYTES, SEVERAL
 from pipelines.feeds.reading.readers import reader_of
+from pipelines.home.batch import Unreadable
 from tests.pipelines.feeds.test_packed import zipped
 from tests.pipelines.feeds.test_quotes import accepted, rejected
 from tests.pipelines.test_rejects import Practice, one
@@ -67,6 +69,43 @@ def test_fields_are_cut_at_their_places_behind_the_header(tmp_path):
 def test_a_line_that_cannot_be_told_is_rejected(text, said, tmp_path):
     """FEED-FILE-02"""
     assert rejected(read(line("b") + text, tmp_path)) == [(2, 1, said)]
+
+
+NAMED = FEED.replace("{more}", "").replace("[columns]", "name = [31, 40]\ncents = [41, 50]\n[columns]")
+NAMED = NAMED.replace('amount = "amount"', 'amount = { column = "cents", scale = 0.01 }')
+
+
+def named(key, name, by="utf-8", end="07XX\n"):
+    """A line with a column that no field names at its end; the name is filled up to 10 bytes of an encoding."""
+    return f"{line(key).strip()}{name}{' ' * (10 - len(name.encode(by)))}0000001250{end}"
+
+
+def test_a_line_whose_places_count_bytes_is_rejected(tmp_path):
+    """FEED-FILE-02: read by characters, its amount would take a figure of the column behind it."""
+    read = [named(key, name) for key, name in (("a", "Miller"), ("b", "Müller"), ("c", "Ünö"))]
+    found = validated("".join(read), tmp_path, "till.txt", NAMED)
+    assert (accepted(found), found.amount_received) == ([(1, "a")], 1250)
+    assert [(at, said) for at, _, said in rejected(found)] == [(2, BY_BYTES.message), (3, BY_BYTES.message)]
+
+
+@pytest.mark.parametrize("names", [("Miller", "Müller", "Ünö"), ("Müller", "Möller"), ("Ünö", "Müller", "Möller")])
+def test_lines_filled_up_by_characters_are_taken(names, tmp_path):
+    content = "".join(named(str(at), name, "latin-1") for at, name in enumerate(names))
+    assert len(accepted(validated(content, tmp_path, "till.txt", NAMED))) == len(names)
+
+
+@pytest.mark.parametrize("between", ["", "\x85", "\v"])
+def test_rows_without_line_breaks_are_none(between, tmp_path):
+    """FEED-FILE-02: all but the first would be lost."""
+    with pytest.raises(Unreadable, match="the rows are one line, which is as long as several rows"):
+        read(between.join(line(key).strip() for key in "abc"), tmp_path)
+
+
+def test_a_line_with_several_rows_is_rejected(tmp_path):
+    """FEED-FILE-02"""
+    found = read(line("a") + line("b").strip() + line("c") + line("d") + line("e"), tmp_path)
+    assert accepted(found) == [(1, "a"), (3, "d"), (4, "e")]
+    assert rejected(found) == [(2, 1, SEVERAL.message)]
 
 
 def test_short_lines_are_taken_where_the_feed_says_so(tmp_path):
