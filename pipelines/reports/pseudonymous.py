@@ -7,7 +7,7 @@ out. Small cells of aggregates, and traits that few patients share, are left out
 
 import hmac
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,16 @@ WEEKS = 104
 """Days are moved back by one to so many weeks."""
 HIDDEN = ("text", INTERNAL)
 TIMES = ("DATE", "TIMESTAMPTZ")
+IDS = ("patient", "key")
+NUMBERS = ("hours", "count", "part")
 
+NUMBER = re.compile(r"(INTEGER|BIGINT|DOUBLE|DECIMAL\(.*\))")
+
+# Names of the session begin with `_`, as those of no table and no column of a view do.
 # The key is hashed before and after: who knows no key can neither guess an id nor go on from a hash.
 MACROS = (
-    """CREATE TEMP MACRO keyed(what, id) AS sha256((SELECT value FROM pseudonym_key)
-        || sha256((SELECT value FROM pseudonym_key) || what || ' ' || id))""",
+    """CREATE TEMP MACRO keyed(what, id) AS sha256((SELECT value FROM _pseudonym_key)
+        || sha256((SELECT value FROM _pseudonym_key) || what || ' ' || id))""",
     "CREATE TEMP MACRO pseudonym(id) AS left(keyed('id', id), 32)",
     f"""CREATE TEMP MACRO shift_of(patient) AS
         (7 * (1 + ('0x' || left(keyed('shift', patient), 8))::UBIGINT % {WEEKS}))::INTEGER""",
@@ -62,7 +67,7 @@ def key_of(home: Path, study: str = "") -> str:
 
 def set_key(db: duckdb.DuckDBPyConnection, key: str) -> None:
     """Make the macros of a session, which no file keeps."""
-    db.execute("CREATE TEMP TABLE pseudonym_key AS SELECT ?::VARCHAR AS value", [key])
+    db.execute("CREATE TEMP TABLE _pseudonym_key AS SELECT ?::VARCHAR AS value", [key])
     for macro in MACROS:
         db.execute(macro)
 
@@ -82,30 +87,35 @@ def shown(tables: Sequence[ReportTable]) -> list[ReportTable]:
 
 def _shown(table: ReportTable) -> ReportTable:
     columns = tuple(column for column in table.columns if column.kind not in HIDDEN)
-    kinds, names = {column.kind for column in columns}, {column.name for column in columns}
+    names = {column.name for column in columns}
     terms = {column.name for column in columns if column.kind == TERM}
+    kinds = {column.kind for column in columns}
     for column in columns:
-        if column.kind == "time" and (column.type not in TIMES or "patient" not in kinds):
-            raise BrokenTable(
-                f"{table.file}: the column {column.name} is of the kind time: it has to be a {' or '.join(TIMES)}, "
-                "in a table with a column of the kind patient"
-            )
-        if column.kind == "quasi" and ("patient" not in kinds or "count" in kinds):
-            raise BrokenTable(
-                f"{table.file}: the column {column.name} is of the kind quasi: it has to be in a table with a column "
-                "of the kind patient and none of the kind count"
-            )
-        if column.kind in RESTING and "count" in kinds and not column.whole:
-            raise BrokenTable(
-                f"{table.file}: the column {column.name} is of the kind {column.kind}: in a table with a column of the "
-                f"kind count it has to name the column that counts whom it rests on: `{column.kind} of ...`"
-            )
+        if lacks := next(_lacking(column, kinds), None):
+            raise BrokenTable(f"{table.file}: the column {column.name} is of the kind {column.kind}: {lacks}")
     return replace(
         table,
         columns=columns,
         key=table.key if names.issuperset(table.key) and not terms.intersection(table.key) else (),
         references=tuple(each for each in table.references if each[0] in names),
     )
+
+
+def _lacking(column: ColumnOf, kinds: set[str]) -> Iterator[str]:
+    """Yield what a column of its kind needs, and this one does not have. kinds: of all columns of its table."""
+    if column.kind == "time" and (column.type not in TIMES or "patient" not in kinds):
+        yield f"it has to be a {' or '.join(TIMES)}, in a table with a column of the kind patient"
+    if column.kind in NUMBERS and not NUMBER.fullmatch(column.type):
+        yield "it has to be a number"
+    if column.kind in IDS and column.type.endswith("[]"):
+        yield "it has to be one id"
+    if column.kind == "quasi" and ("patient" not in kinds or "count" in kinds):
+        yield "it has to be in a table with a column of the kind patient and none of the kind count"
+    if column.kind in RESTING and "count" in kinds and not column.whole:
+        yield (
+            "in a table with a column of the kind count it has to name the column that counts whom it rests on:"
+            f" `{column.kind} of ...`"
+        )
 
 
 def copy(db: duckdb.DuckDBPyConnection, table: ReportTable, source: str, smallest: int) -> None:
@@ -119,7 +129,7 @@ def copy(db: duckdb.DuckDBPyConnection, table: ReportTable, source: str, smalles
     quasi = [column.name for column in table.columns if column.kind == "quasi"]
     if quasi:
         _hide_traits(db, there, patient, quasi, smallest)
-        there = f'{there} LEFT JOIN shared USING ("{patient}")'
+        there = f'{there} LEFT JOIN _shared USING ("{patient}")'
     # In the order of pseudonyms, since that of the rows may be that of a file.
     db.execute(f'CREATE TABLE main."{table.name}" AS SELECT * FROM (SELECT {taken} FROM {there}) ORDER BY ALL')
 
@@ -148,30 +158,30 @@ MADE: dict[str, Callable[[str, str, str], str]] = {
     "key": lambda name, *_: f"pseudonym({name})",
     "time": _moved,
     "hours": lambda name, *_: f"round({name})",
-    "quasi": lambda name, *_: f"CASE WHEN shared.is_shown THEN {name} END",
+    "quasi": lambda name, *_: f"CASE WHEN _shared._is_shown THEN {name} END",
 }
 """By kind: a column's value, from its name, that of the patient's column, and its type. Others stay as they are."""
 
 
 def _hide_traits(db: duckdb.DuckDBPyConnection, there: str, patient: str, quasi: Sequence[str], smallest: int) -> None:
-    """Note in `shared` the patients with traits that enough others share; enough are left without, or none is.
+    """Note in `_shared` the patients with traits that enough others share; enough are left without, or none is.
 
     The traits of a patient are those of all of its rows together, since its pseudonym joins them.
     """
     named = ", ".join(f'"{name}"' for name in quasi)
     db.execute(
-        f"""CREATE OR REPLACE TEMP TABLE trait AS
+        f"""CREATE OR REPLACE TEMP TABLE _trait AS
         SELECT "{patient}", string_agg(one, ' ' ORDER BY one) AS traits
         FROM (SELECT DISTINCT "{patient}", to_json(row({named}))::VARCHAR AS one FROM {there})
         WHERE "{patient}" IS NOT NULL
         GROUP BY "{patient}" """
     )
-    found = db.execute("SELECT traits, count(*) FROM trait GROUP BY traits ORDER BY traits").fetchall()
+    found = db.execute("SELECT traits, count(*) FROM _trait GROUP BY traits ORDER BY traits").fetchall()
     out = left_out([(place,) for place in range(len(found))], [patients for _, patients in found], smallest)
     seen = [traits for place, (traits, _) in enumerate(found) if place not in out]
     db.execute(
-        f"""CREATE OR REPLACE TEMP TABLE shared AS SELECT "{patient}", true AS is_shown
-        FROM trait WHERE traits IN (SELECT unnest(?::VARCHAR[]))""",
+        f"""CREATE OR REPLACE TEMP TABLE _shared AS SELECT "{patient}", true AS _is_shown
+        FROM _trait WHERE traits IN (SELECT unnest(?::VARCHAR[]))""",
         [seen],
     )
 
@@ -188,11 +198,11 @@ def _aggregate(db: duckdb.DuckDBPyConnection, table: ReportTable, there: str, sm
     out = left_out(cells, [min(row[at] or 0 for at in places["count"]) for row in rows], smallest)
     _hide_parts(table, rows, places["rate"], cells, out, smallest)
     taken = ", ".join(f'{_value(column, "")} AS "{column.name}"' for column in table.columns)
-    db.execute(f"CREATE OR REPLACE TEMP TABLE aggregate AS SELECT {listed} FROM {there} LIMIT 0")
+    db.execute(f"CREATE OR REPLACE TEMP TABLE _aggregate AS SELECT {listed} FROM {there} LIMIT 0")
     kept = [row for place, row in enumerate(rows) if place not in out]
     if kept:
-        db.executemany(f"INSERT INTO aggregate VALUES ({', '.join('?' for _ in names)})", kept)
-    db.execute(f'CREATE TABLE main."{table.name}" AS SELECT * FROM (SELECT {taken} FROM aggregate) ORDER BY ALL')
+        db.executemany(f"INSERT INTO _aggregate VALUES ({', '.join('?' for _ in names)})", kept)
+    db.execute(f'CREATE TABLE main."{table.name}" AS SELECT * FROM (SELECT {taken} FROM _aggregate) ORDER BY ALL')
 
 
 def _if_enough(column: ColumnOf, smallest: int) -> str:

@@ -10,7 +10,7 @@ import re
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -64,6 +64,8 @@ KINDS = {
 RESTING = ("hours", "value")
 """Kinds of an aggregate's figures, such as a median, that a few patients may make."""
 TERM = "term"
+OF_STAGING = {"charges_read", "checked_form", "hash_key", "known_address", "known_form", "known_patient"}
+"""Relations that staging makes for its own use."""
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
@@ -185,6 +187,14 @@ def staging_selects() -> dict[str, str]:
     return {path.stem: path.read_text() for path in sorted((sql_folder() / "staging").glob("*.sql"))}
 
 
+@cache
+def _staged() -> frozenset[str]:
+    """Return the names of the relations that tables are made from, and that are no tables."""
+    ours = [_of_sql(path) for path in sql_folder().glob("*.sql")]
+    read = {name for table in ours for name in table.inputs}
+    return frozenset(read - {table.name for table in ours} | set(staging_selects()) | set(VIEWED.values()) | OF_STAGING)
+
+
 def _parse(path: Path) -> ReportTable:
     table = _of_view(path) if path.name.endswith(SUFFIX) else _of_sql(path)
     figures = set[str]()
@@ -225,6 +235,8 @@ def _of_view(path: Path) -> ReportTable:
     name = path.name.removesuffix(SUFFIX)
     if not _TABLE.fullmatch(name) or view.name != name:
         raise BrokenTable(f"{path.name}: name: must be that of the file, in lower-case letters, digits and `_`")
+    if name in _staged():
+        raise BrokenTable(f"{path.name}: name: tables are made from something of the name `{name}`; choose another")
     columns = columns_of(view.select)
     return ReportTable(
         name=name,

@@ -59,21 +59,23 @@ def set_terms(db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable], sour
 
     smallest: the number of patients that is enough.
     """
-    db.execute("CREATE OR REPLACE TEMP TABLE shown_term (code VARCHAR)")
+    db.execute("CREATE OR REPLACE TEMP TABLE _shown_term (code VARCHAR)")
     of_name = {table.name: table for table in tables}
     for name, codes in DICTIONARY.items():
         for code in codes if name in of_name else ():
-            db.execute(f'INSERT INTO shown_term SELECT DISTINCT "{code}" FROM {source}.main."{name}"')
+            db.execute(f'INSERT INTO _shown_term SELECT DISTINCT "{code}" FROM {source}.main."{name}"')
     for table in tables:
         for column in table.columns:
             if column.kind == TERM and (rows := _with_patients(table, of_name, source)):
                 term = f'unnest("{column.name}")' if column.type.endswith("[]") else f'"{column.name}"'
                 db.execute(
-                    f"""INSERT INTO shown_term SELECT term FROM (SELECT patient, {term} AS term FROM {rows})
+                    f"""INSERT INTO _shown_term SELECT term FROM (SELECT patient, {term} AS term FROM {rows})
                     GROUP BY term HAVING count(DISTINCT patient) >= {smallest}"""
                 )
-    db.execute("CREATE OR REPLACE TEMP TABLE shown_term AS SELECT DISTINCT code FROM shown_term WHERE code IS NOT NULL")
-    db.execute("SET VARIABLE shown_terms = (SELECT coalesce(list(code), []) FROM shown_term)")
+    db.execute(
+        "CREATE OR REPLACE TEMP TABLE _shown_term AS SELECT DISTINCT code FROM _shown_term WHERE code IS NOT NULL"
+    )
+    db.execute("SET VARIABLE shown_terms = (SELECT coalesce(list(code), []) FROM _shown_term)")
     for macro in _macros():
         db.execute(macro)
 
@@ -111,7 +113,7 @@ def _macros() -> tuple[str, str]:
     return (
         f"""CREATE OR REPLACE TEMP MACRO shown_of(system, term) AS CASE
             WHEN regexp_full_match(term, '{known}') OR coalesce(CASE system {forms} END, false)
-                OR term IN (SELECT code FROM shown_term)
+                OR term IN (SELECT code FROM _shown_term)
             THEN term END""",
         # A lambda takes no subquery.
         f"""CREATE OR REPLACE TEMP MACRO shown_among(terms) AS list_filter(terms, lambda term:

@@ -271,6 +271,17 @@ def test_a_response_names_no_column_and_no_table_that_no_form_has(
                 "it has to be `part of` a count, or of a part, that is declared before it"
             ),
         ),
+        *(
+            (
+                {"name": "on", "path": "status", "type": "code", "tag": kind, **more},
+                f"of_home.view.json: the column on is of the kind {kind}: it has to be {needed}",
+            )
+            for kind, more, needed in (
+                ("count", {}, "a number"),
+                ("hours", {}, "a number"),
+                ("patient", {"collection": True}, "one id"),
+            )
+        ),
         (
             {"name": "on", "path": "status", "type": "code", "tag": "secret"},
             f"of_home.view.json: select[0].column[0].tag: {KIND} must be one of {', '.join(KINDS)}",
@@ -293,6 +304,24 @@ def of_view(world: World, *columns: dict[str, Any]) -> None:
     (world.home / "views").mkdir()
     path = world.home / "views" / "of_home.view.json"
     path.write_text(json.dumps(view | {"select": [{"column": list(columns)}]}))
+
+
+def test_a_column_of_a_view_has_the_name_of_none_of_ours(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """REPORT-30"""
+    publish_only(monkeypatch)
+    patient = {"path": "subject.getReferenceKey(Patient)", "type": "id"}
+    kinds = {"patient_id": "patient", "status": "quasi", "is_shown": "code"}
+    paths = {"path": "status", "type": "code"}
+    of_view(
+        world,
+        *(
+            {"name": name, **(patient if kind == "patient" else paths), "tag": [{"name": KIND, "value": kind}]}
+            for name, kind in kinds.items()
+        ),
+    )
+    world.read()
+    shown = {(row["status"], row["is_shown"]) for row in publish(world)["of_home"]}
+    assert shown == {(None, "final"), (None, "entered-in-error")}
 
 
 @pytest.mark.long

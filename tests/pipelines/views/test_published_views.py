@@ -18,7 +18,7 @@ from pipelines.definitions import build_definitions
 from pipelines.reports import building, making
 from pipelines.reports.changes import sweep_changes
 from pipelines.reports.publication import PublicationError
-from pipelines.reports.tables import VIEWED, readable_tables, report_tables
+from pipelines.reports.tables import VIEWED, readable_tables, report_tables, why_not_published
 from pipelines.reports.views.definition import columns_of
 from tests.support.publishing import TARGET, Target, World, publish_only, report, unpublished
 
@@ -381,6 +381,25 @@ def test_a_bad_view_leaves_the_last_publication_as_it_is(whole: World) -> None:
         assert (whole.home / "published" / "reports.duckdb").stat() == before
     path.unlink()
     assert "mine" not in whole.publish().rows
+
+
+def test_a_view_with_a_name_that_tables_are_made_from_is_told_and_the_other_assets_stay(tmp_path: Path) -> None:
+    """VIEW-02"""
+    ours = {table.name for table in report_tables()}
+    with unpublished(tmp_path) as world:
+        (world.home / "views").mkdir()
+        world.publish()
+        made = {name for (name,) in world.rows("SELECT table_name FROM duckdb_tables() WHERE temporary")}
+        assert made >= {"charge", "known_form", "ledger_batch"}
+        for name in sorted(made | set(VIEWED.values())):
+            path = put(world, ID, file=name)
+            said = f"{name}.view.json: name: tables are made from something of the name `{name}`; choose another"
+            assert why_not_published(world.home, path) == said
+            assert {table.name for table in readable_tables(world.home)} == ours
+            path.unlink()
+        put(world, ID, file="sweep")
+        with pytest.raises(PublicationError, match="name: tables are made from something of the name `sweep`"):
+            world.publish()
 
 
 def test_a_view_with_the_name_of_a_table_is_told_and_the_other_assets_stay(world: World) -> None:
