@@ -59,6 +59,25 @@ def test_commands_are_found_in_pages_and_wrong_ones_are_seen() -> None:
     assert unknown("fhir-service client remove ID") == ["remove"]
 
 
+def test_the_architecture_page_names_what_is_there() -> None:
+    """A name is in the module that is said of it, and a path leads somewhere: a bare file name to some file."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    paths = set(re.findall(r"`([\w./]+\.(?:py|sql|toml))`", page))
+    assert {path for path in paths if not modules(path)} == set()
+    named = re.findall(r"`(?:\w+\.)?(\w+)` in\s+`([\w./]+\.py)`", page)
+    assert len(named) > 15
+    assert {
+        name for name, path in named if not any(name in module.read_text("utf-8") for module in modules(path))
+    } == set()
+
+
+def modules(path: str) -> list[Path]:
+    return [
+        *ROOT.glob(path),
+        *(found for top in ("pipelines", "fhir_service", "sql") for found in ROOT.glob(f"{top}/**/{path}")),
+    ]
+
+
 def test_every_variable_that_a_page_names_is_read_somewhere() -> None:
     code = "".join(
         path.read_text(encoding="utf-8") for path in [*ROOT.glob("pipelines/**/*.py"), *ROOT.glob("fhir_service/*.py")]
