@@ -1,4 +1,4 @@
-"""What commands do to a store."""
+"""The actions of commands on a store."""
 
 import json
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""What commands do to the clients of a store."""
+"""The actions of commands on the clients of a store."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Who a request is from: the caller whose token it shows, and whether that is sure before anything is done or told.
+"""Identify the sender of a request by its token, and make sure of it before anything is done or told.
 
 Where other processes may end a token, the store is asked for it. A create asks the store anyway, in the batch that it
 is stored by: one with a token that was met before asks by that whether the token still holds. Such a request is

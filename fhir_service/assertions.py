@@ -24,7 +24,7 @@ class BadAssertion(ValueError):
 
 
 class Named(NamedTuple):
-    """What an assertion says of itself, before anybody believes it."""
+    """The client and the key that an assertion names, not verified yet."""
 
     client: str
     kid: str

@@ -1,4 +1,4 @@
-"""What the entries of a bundle did, for the audit."""
+"""The effects of a bundle's entries, for the audit."""
 
 from typing import Any
 

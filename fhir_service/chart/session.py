@@ -1,4 +1,4 @@
-"""Who looks at the chart: sign-in with a client's credentials, the session cookie, sign-out.
+"""The session of somebody who looks at the chart: sign-in with a client's credentials, the session cookie, sign-out.
 
 A session is a token of the client, limited to reading what the chart shows, in a cookie that scripts and other sites
 cannot use. It ends with the client, the sign-out, after ten hours, or half an hour without a page: the token in the

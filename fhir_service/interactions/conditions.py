@@ -179,7 +179,7 @@ def _any_code(side: Table, param: Param, values: list[str], site: Site) -> Claus
 
 
 class _Code(NamedTuple):
-    """What is asked of a code: its system where `of_system`, None for one without; the code, empty for any."""
+    """A condition on a code: its system where `of_system`, None for one without; the code, empty for any."""
 
     system: str | None
     of_system: bool

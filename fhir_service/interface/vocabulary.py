@@ -102,7 +102,7 @@ class Rule:
 
     @property
     def sentence(self) -> str:
-        """What is true when all is well, as the docstring of the function says it."""
+        """The statement that is true when all is well: the function's docstring."""
         return " ".join((self.function.__doc__ or "").split())
 
     def problems(self, body: Any, world: Any) -> Iterator[Problem]:
@@ -164,7 +164,7 @@ class Param:
 
 
 class Moment(NamedTuple):
-    """What new resources have of their making, not of their bodies: the time, and the world that they met."""
+    """The circumstances in which resources are made: the time, and the records that they meet."""
 
     now: datetime
     state: State

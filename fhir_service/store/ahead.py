@@ -44,7 +44,7 @@ def file_of(store: Path) -> Path:
 
 
 class Ahead:
-    """What is stored and not in the tables yet. For the writer's thread alone, but for `waits` and `ids`."""
+    """Records that are stored and not in the tables yet. For the writer's thread alone, but for `waits` and `ids`."""
 
     def __init__(self, path: Path, key: bytes, dialect: DuckDb) -> None:
         self._frames, self._dialect = Frames(path, key), dialect

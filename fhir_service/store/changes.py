@@ -1,4 +1,4 @@
-"""What a batch changes: the rows that it adds and those that it alters, until they go into the tables together."""
+"""The changes of a batch: the rows that it adds and those that it alters, until they go into the tables together."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence

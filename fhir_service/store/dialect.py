@@ -123,7 +123,7 @@ class Dialect(Protocol):
 
 
 class Way(NamedTuple):
-    """How an attempt of a batch goes about it. holds: rows that it may change are locked as they are read.
+    """The manner of one attempt of a batch. holds: rows that it may change are locked as they are read.
 
     alone: nobody else writes meanwhile.
     """

@@ -1,4 +1,4 @@
-"""What a store in PostgreSQL has beside the tables: collation, indexes, constraints, and the columns behind them.
+"""The additions of a store in PostgreSQL to its tables: collation, indexes, constraints, and the columns behind them.
 
 The constraints stand behind what the service checks. Two processes that decide at once cannot both be right: the later
 one fails on a constraint, or on a row that is no longer what it read, and its batch is run again.

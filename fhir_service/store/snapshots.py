@@ -28,7 +28,7 @@ Sent = list[tuple[str, str]]
 
 
 class Snapshot(NamedTuple):
-    """What a first page had seen: in which epoch of the database, for which search, how many, and as of when."""
+    """The view of a first page: in which epoch of the database, for which search, how many, and as of when."""
 
     epoch: str
     search: str

@@ -49,7 +49,7 @@ class Store:
         """Does something when the tables have all that is stored, and nothing is being stored: set by who writes."""
 
     def _recovered(self, dialect: DuckDb) -> Ahead:
-        """What is stored ahead of the tables: nothing, once what a crash left is brought there."""
+        """The records ahead of the tables: none, once those that a crash left are brought there."""
         ahead = Ahead(file_of(dialect.path), self.signing_key, dialect)
         try:
             ahead.recover(self.engine)

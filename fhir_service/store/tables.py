@@ -266,7 +266,7 @@ def _maker(resource: Resource) -> Maker:
 
 
 def _declared(draw: Draw) -> Drawn:
-    """How a value is drawn, of a resource that has a form: as a path in it."""
+    """The path of a value in a resource that has a form."""
     assert isinstance(draw, Drawn)  # noqa: S101 - a declaration of ours
     return draw
 

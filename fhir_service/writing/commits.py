@@ -129,7 +129,7 @@ class Commits:
 
     @property
     def readers(self) -> Readers:
-        """Who is let go as soon as the tables were caught up."""
+        """The readers that are let go as soon as the tables have caught up."""
         return self._readers
 
     @property

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class InDoubt(Exception):
-    """A commit was not answered, and the database does not say what came of it."""
+    """A commit got no answer, and the database does not say whether it was carried out."""
 
 
 class Outcome(NamedTuple):

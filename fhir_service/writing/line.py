@@ -94,7 +94,7 @@ Work = Waiting | Function
 
 
 class Line:
-    """What waits. `put` and `close` from any thread, the rest from one."""
+    """The queue of the writer. `put` and `close` from any thread, the rest from one."""
 
     def __init__(self) -> None:
         self._arriving: queue.SimpleQueue[Work | None] = queue.SimpleQueue()

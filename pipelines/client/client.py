@@ -63,7 +63,7 @@ JSON_BODY = {"accept": "application/json", "content-type": "application/json"}
 
 
 class AsOf(NamedTuple):
-    """What tells the version that was read: an HTTP-date, and an entity tag, each where the target shows one.
+    """The marks of the version that was read: an HTTP-date, and an entity tag, each where the target shows one.
 
     changed: the HTTP-date of its last change alone.
     """

@@ -12,7 +12,7 @@ from pipelines.commands.common import Options, print_answer, with_target
 @with_target
 @click.pass_obj
 def target(options: Options, insecure: bool, as_json: bool) -> int:
-    """What the target says of itself, what an import will therefore do, and at what risk. Writes nothing there."""
+    """Show the target's own statement, how an import will therefore send, and at what risk. Writes nothing there."""
     from pipelines.home.preparing import prepare_home
     from pipelines.session.connections import connect
     from pipelines.session.offered import offered

@@ -92,7 +92,7 @@ def _by_former_ids(session: Session, source: str, kind: str, records: Sequence[M
         had[version.key, version.generation][str(version.resource_id)] = version.patient_id
 
     def is_there(name: str, patient: str | None) -> bool:
-        """An id may be another's by now."""
+        """An id may be another's since."""
         body = session.connection.client.read(kind, name)
         return body is not None and patient_of(body) == patient
 

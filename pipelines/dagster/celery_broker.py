@@ -27,7 +27,7 @@ AWAY = (OperationalError, *Transport.connection_errors, *Transport.channel_error
 
 
 class SignsOfLife(QoS):
-    """What a channel has from the broker and has not ended. Redis has when each step last gave a sign of life."""
+    """The messages that a channel has and has not ended. Redis has when each step last gave a sign of life."""
 
     def append(self, message: Any, delivery_tag: Any) -> None:
         super().append(message, delivery_tag)  # type: ignore[no-untyped-call]

@@ -102,7 +102,7 @@ class Sent:
 
 
 class AtBroker:
-    """What Redis still has of a step that was handed over. Another broker or store of results counts as having it.
+    """The traces in Redis of a step that was handed over. Another broker or store of results counts as having it.
 
     Beside the results there is a mark for the step, which is gone where Redis kept nothing. One that was on its way to
     a worker that died has its mark, but neither waits nor is in a worker's hands.

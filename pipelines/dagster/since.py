@@ -1,4 +1,4 @@
-"""What the ledger has of a time: runs that ended, whoever made them, batches that a person settled, and what `undo`
+"""Events in the ledger since a time: runs that ended, whoever made them, batches that a person settled, and what `undo`
 took back.
 
 Of a batch that was taken back the partition is materialized anew, with the rows that are left. Dagster has no state of

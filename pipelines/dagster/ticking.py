@@ -1,4 +1,4 @@
-"""What all sensors of a home have in common: they run without being switched on, and each notes when it looked."""
+"""The common part of all sensors of a home: they run without being switched on, and each notes when it looked."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is said where the state of a home cannot be read: neither that all is well, nor what a failure of ours says."""
+"""The message where the state of a home cannot be read: neither that all is well, nor that this program failed."""
 
 import os
 

@@ -21,7 +21,7 @@ PATIENCE = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Waiting:
-    """What holds up all imports. cause: reference or target. files: those that wait, by name."""
+    """The reason that holds up all imports. cause: reference or target. files: those that wait, by name."""
 
     cause: str
     why: str

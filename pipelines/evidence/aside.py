@@ -1,4 +1,4 @@
-"""What was set aside, and what became of it: rejects by rule and state, and the decisions that people made."""
+"""Records that were set aside, and their fates: rejects by rule and state, and the decisions that people made."""
 
 from typing import Any
 

@@ -23,7 +23,7 @@ from pipelines.verifying.verify import verify_target
 
 @dataclass(frozen=True)
 class Asked:
-    """What an evidence is about: batches received since a day, or one batch; size and seed of its sample.
+    """The subject of an evidence: batches received since a day, or one batch; size and seed of its sample.
 
     chart: the address under which people open the target.
     """

@@ -1,4 +1,4 @@
-"""What a store has of a batch: contents of files by their hashes, and a log of which files there are.
+"""A batch at a store: contents of files by their hashes, and a log of which files there are.
 
 `log/<batch>/<number>.json` is an entry: files that a stage made, and files that are gone. Contents are
 `files/<batch>/<purges>-<sha256>`, and are there before the entry that names them: so a file is there whole, or not at
@@ -36,7 +36,7 @@ class Version(NamedTuple):
 
 @dataclass
 class History:
-    """What the entries of a batch say. now: by path, the files that there are. keys, seen: of all that there were.
+    """The sum of a batch's entries. now: by path, the files that there are. keys, seen: of all that there were.
 
     runs: names of runs' folders. purges: how often rows were removed: contents that come later have other keys than
     those that are deleted. purged: the runs that were begun before. purging: their contents may not be deleted yet.
@@ -75,7 +75,7 @@ class History:
 
 
 class Entry(NamedTuple):
-    """What is added to the log of a batch.
+    """An addition to the log of a batch.
 
     begins: the folder of a run, which no other run may have then. purges: what is gone are rows, whose contents are to
     be deleted. deleted: they were.
@@ -229,6 +229,6 @@ def number_of(name: str) -> int:
 
 
 def _purges(key: str) -> int:
-    """How often rows had been removed when a content was put. What a killed copy left in a folder is old."""
+    """The number of purges before a content was put. What a killed copy left in a folder is old."""
     said = key.rpartition("/")[2].partition("-")[0]
     return int(said) if said.isdecimal() else -1

@@ -13,7 +13,7 @@ INTERRUPTED = 130
 
 
 class Explained(Exception):
-    """What was asked for cannot be done: one line for a person, without data of a record. exit_code: of the command."""
+    """A request that cannot be carried out: one line for a person, with no record's data. exit_code: the command's."""
 
     exit_code: ClassVar[int] = UNUSABLE
 

@@ -92,7 +92,7 @@ def lock_now(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def locked_by_name(path: Path, taken: Callable[[str], None]) -> Iterator[None]:
-    """One process at a time within, named in the file. taken: is told its name; may raise, else that is waited for."""
+    """Let one process in at a time, named in the file. taken: gets the name of the one within; raises, or it waits."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:

@@ -40,7 +40,7 @@ class Export(NamedTuple):
 
 @dataclass
 class Found:
-    """What one look found. ready: to be taken. still: marks by name, to be compared at the next look.
+    """The findings of one look. ready: to be taken. still: marks by name, to be compared at the next look.
 
     alone: control totals of no file, and what has no name by which it could be fetched. before: how many were taken
     before.

@@ -1,4 +1,4 @@
-"""What a feed expects of its files, held against the ledger: a file that is late, and a file that is unlike the others.
+"""A feed's expectations, compared with the ledger: a file that is late, and a file that is unlike the others.
 
 Read from the ledger alone, for the target that was loaded into last. Counts, sums and times; never a row, nor a sum of
 few records.
@@ -32,7 +32,7 @@ LEAST_SPREAD = Decimal("0.05")
 
 @dataclass
 class Unexpected:
-    """What is not as expected of a feed. late: a sentence. unusual: by batch, of the newest that has ended."""
+    """Deviations from a feed's expectations. late: a sentence. unusual: by batch, of the newest that has ended."""
 
     late: str | None = None
     unusual: dict[str, str] = field(default_factory=dict)

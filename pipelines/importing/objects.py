@@ -1,4 +1,4 @@
-"""What waits in the inbox beyond the home, for an import that somebody asks for."""
+"""Take in what waits in the inbox beyond the home, for an import by command."""
 
 import time
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ BUSY = "it has changed just now: import again when it is complete"
 
 @dataclass(frozen=True)
 class TakenIn:
-    """What was taken in: batches to import, and what is left there."""
+    """The batches taken in to import, and the objects left there."""
 
     waiting: list[Waiting] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)

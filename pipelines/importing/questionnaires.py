@@ -23,7 +23,7 @@ KIND = "Questionnaire"
 
 @dataclass
 class Checked:
-    """What the service says of questionnaires. text: all of them as NDJSON. warnings: what it takes, and is unclear."""
+    """The service's verdict on questionnaires. text: all of them as NDJSON. warnings: what it takes, and is unclear."""
 
     text: str
     number: int

@@ -1,4 +1,4 @@
-"""What follows an undo: the publication of the tables, which had the batch's records as created."""
+"""Publish the tables after an undo: they had the batch's records as created."""
 
 from pipelines.corrections.undo import Undone
 from pipelines.home import disk

@@ -36,7 +36,7 @@ class Claim(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """What has become of the reject that a row stands for: `open`, or one of `DONE_WITH`. is_named: the row says so."""
+    """The fate of the reject that a row answers: `open`, or one of `DONE_WITH`. is_named: the row says so."""
 
     state: str
     is_named: bool
@@ -77,7 +77,7 @@ def _fate(claim: Claim, batch_id: str, named: "Rejects", of_keys: "Rejects", her
 
 
 def _of_key(reject: Row[Any], claim: Claim, of_keys: "Rejects", here: Collection[str]) -> str:
-    """What an earlier reject of its key says of a row that names none."""
+    """Return the state of a row that names no reject, by an earlier reject of its key."""
     loaded_at, state = of_keys.loaded_at.get(reject.source_key, ""), of_keys.state(reject, claim)
     if state == "discarded":
         decided_at = max(loaded_at, of_keys.again_at) if loaded_at else ""
@@ -88,7 +88,7 @@ def _of_key(reject: Row[Any], claim: Claim, of_keys: "Rejects", here: Collection
 
 
 def _of_others(reject: Row[Any], claim: Claim, of_keys: "Rejects", here: Collection[str]) -> Iterable[str]:
-    """What rejects of the same record in other files say of a row that names this one, unless a person knows of them.
+    """Yield the states of a row that names a reject, by other files' rejects of its record that no person knows of.
 
     Of two that are answered by one file, one goes; a row that names both goes for both, if neither is done with.
     """

@@ -1,4 +1,4 @@
-"""What a person has heard of a reject's record: its id, as exported, says up to which moment.
+"""A person's knowledge of a reject's record: the id, as exported, says up to which moment it reaches.
 
 A row whose reject did not say that its record is known when it was exported is put in without knowing it.
 """

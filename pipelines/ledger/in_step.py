@@ -78,7 +78,7 @@ class Replayed(Protocol):
 
 
 class Known(NamedTuple):
-    """How far tables are that have all of a journal, in a file, and the moment of its last line as UTC text; empty
+    """The position of tables that have all of a journal, in a file, and the moment of its last line as UTC text; empty
     where there is none.
     """
 

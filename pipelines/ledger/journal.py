@@ -72,7 +72,7 @@ class _Body(msgspec.Struct):
 
 
 class _Moment(msgspec.Struct):
-    """What the head and every other line say of time."""
+    """The time in the head and in every other line."""
 
     at: str = ""
 

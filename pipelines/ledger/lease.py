@@ -85,7 +85,7 @@ def is_dead(holder: Holder, in_file: bool = False) -> bool:
 
 
 class Silence:
-    """How long holders have given no sign of life, as this process has seen it by looking again and again.
+    """The silence of lease holders, measured by this process as it looks again and again.
 
     No clock says it, neither of another machine, which may be minutes apart, nor one that is put forward. What passes
     between two looks counts for `most_between` seconds at most: a machine that slept has not looked.
@@ -140,7 +140,7 @@ class Held:
         return and_(self.table.c.target == self.target, self.table.c.owner == self.owner)
 
     def _told(self) -> dict[str, object]:
-        """What a heartbeat writes."""
+        """The columns that a heartbeat writes."""
         return {"heartbeat_at": utc_text(self._clock())}
 
     def _begin(self) -> None:

@@ -40,7 +40,7 @@ def is_of_another(folder: Path, target: str) -> bool:
 
 
 class KeptRun(NamedTuple):
-    """What a run has left in its batch's folder. number: that of its target, in the ledger."""
+    """A run as its batch's folder keeps it. number: that of its target, in the ledger."""
 
     number: int
     folder: Path

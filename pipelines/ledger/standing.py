@@ -60,7 +60,7 @@ def standing_of(record: KnownRecord | None) -> Standing:
 
 
 class Content(NamedTuple):
-    """What a record says. content_hash: None unless it is there. line: its own, None if it is from another batch."""
+    """A record's content. content_hash: None unless it is there. line: its own, None if it is from another batch."""
 
     key: str
     content_hash: str | None

@@ -48,7 +48,7 @@ def accepted_rows(path: Path, now: str) -> Iterator[list[Row]]:
 
 
 def accepted_pages(path: Path, part: Part | None = None) -> Iterator[pa.RecordBatch]:
-    """The same rows as columns, which `as_rows` makes rows. part: those of that part alone."""
+    """Yield accepted records as pages of columns, which `as_rows` makes rows. part: those of that part alone."""
     for some in batches(path, ROWS_A_LOOK, ACCEPTED):
         yield part.only(some) if part else some
 

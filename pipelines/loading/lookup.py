@@ -101,7 +101,7 @@ def look_up(
 
 
 def _where(resource_type: str, row: Row) -> str:
-    """What a row's resource is searched by: of its patient, or where it has none, of its owner."""
+    """The search that finds a row's resource: by its patient, or where it has none, by its owner."""
     return "" if row.patient_id else str(searches(resource_type, orjson.loads(row.body)))
 
 

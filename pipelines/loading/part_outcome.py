@@ -11,7 +11,7 @@ from pipelines.loading.loaded import Loaded
 
 @dataclass
 class PartLoaded:
-    """What a worker tells of its part. landed, wrong: ids of rejects that its rows have answered, or not.
+    """The report of a worker on its part. landed, wrong: ids of rejects that its rows have answered, or not.
 
     refused: keys of rows that were set aside. said: lines for a person to read. lowered: whether the target does not do
     what it says.
@@ -38,7 +38,7 @@ class PartLoaded:
 
     @classmethod
     def of(cls, part: PartState) -> "PartLoaded":
-        """What a part came to, or has come to so far."""
+        """Return the outcome of a part, at its end or so far."""
         return cls.from_text(part.outcome or part.counts or json.dumps({"loaded": {}}))
 
 

@@ -1,4 +1,4 @@
-"""How units are sent at a step. One row in one request is tried again only while that makes no second one."""
+"""Send units at a step. One row in one request is tried again only while that makes no second one."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -30,7 +30,7 @@ def ahead_in(manifest: Mapping[str, Any]) -> timedelta | None:
 
 
 class TargetClock:
-    """What the runs of a home, or a store, have noted of the clock of a target, by batch: when, and how far ahead."""
+    """Notes of a home's runs, or of a store, on the clock of a target, by batch: when, and how far ahead."""
 
     def __init__(self, noted: Mapping[str, list[tuple[str, timedelta]]]) -> None:
         self._noted = {batch: sorted(runs) for batch, runs in noted.items()}

@@ -36,7 +36,7 @@ class TakenObject(NamedTuple):
 
 @dataclass
 class Taken:
-    """What became of objects: batches by feed, in the order of names, and why others were left, by name."""
+    """The fates of objects: batches by feed, in the order of names, and why others were left, by name."""
 
     received: list[TakenObject] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)

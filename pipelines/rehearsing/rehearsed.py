@@ -266,7 +266,7 @@ def write_report(
 
 @dataclass
 class _Found:
-    """What the rows of a report come to.
+    """The summed outcomes of a report's rows.
 
     decided: the rules of decisions that rows break, with their numbers. aside: the first rows that are set aside, and
     the first of each rule. set_aside: the number of all. patients: who pays. changed: since the report before.

@@ -1,4 +1,4 @@
-"""What needs a person now, of the published tables: files that were not loaded, rows in doubt, open rejects.
+"""The matters in the published tables that need a person now: files that were not loaded, rows in doubt, open rejects.
 
 A file that was not loaded counts as long as nothing answers one of its records, see `ledger/unanswered.py`. The
 standing checks under Dagster say the same from the ledger.

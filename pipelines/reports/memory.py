@@ -1,4 +1,4 @@
-"""How much memory a publication takes: more where there are more records, and where less did not do."""
+"""The memory of a publication: more where there are more records, and where less was not enough."""
 
 import os
 from collections.abc import Callable

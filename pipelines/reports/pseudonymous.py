@@ -1,4 +1,4 @@
-"""What a pseudonymous publication makes of each column, by the kind that its declaration gives it.
+"""Rewrite each column for a pseudonymous publication, by the kind that its declaration gives it.
 
 Ids become keyed pseudonyms, the same in every table. The days of a patient are moved back by a number of whole weeks
 that is the patient's own, and lose their hour. Text, names, and what tells of files and of the import's work are left

@@ -33,7 +33,7 @@ PARTS: dict[str, frozenset[str]] = {
 
 
 class Reading(Enum):
-    """How a part was read: it was; it was not due yet, or nobody wants it; or the target does not show it."""
+    """The state of a reading: done; not due yet, or not wanted; or not shown by the target."""
 
     READ = "read"
     NOT_DUE = "not due"

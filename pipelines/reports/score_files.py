@@ -19,7 +19,7 @@ Band = TypedDict("Band", {"from": float, "label": Text}, closed=True)
 
 
 class ScoreRule(TomlFile):
-    """What a file says of its score.
+    """A score as its file declares it.
 
     values: what each option counts for, by code or `system|code`. question_values: as `values`, by question, where
     options count otherwise. missing_allowed: number of questions that may be left out. rest_is_zero_after: options by

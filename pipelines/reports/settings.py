@@ -14,7 +14,7 @@ NAME = r"^[a-z][a-z0-9_]{0,50}$"
 
 
 class ReportSettings(TomlFile):
-    """What a practice decides of its tables.
+    """A practice's settings for its tables.
 
     publish_free_text: True if answers in free text are published. publish_patients: True if sex and years of birth of
     patients are. response_tables: the names of wide tables, without `response_`, by the id of the questionnaire.

@@ -1,4 +1,4 @@
-"""What tables need and the interface does not show: charges of claims, and patients by sex and year of birth.
+"""Data that tables need and the interface does not show: charges of claims, and patients by sex and year of birth.
 
 The bundled service tells both by a command. Another target is asked for its Claims and PaymentNotices, and for its
 patients where the home publishes them; of a patient no more is kept than sex and year.

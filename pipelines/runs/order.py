@@ -18,7 +18,7 @@ from pipelines.loading.loaded import Batch
 
 @dataclass(frozen=True)
 class Plan:
-    """How a batch is loaded in parts.
+    """The division of a batch into parts to load.
 
     workers: who share the target's pace. first: whether no row of the batch had an outcome before. since: when the
     load began. freed: keys of rows in doubt that may be sent again.
@@ -33,7 +33,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Order:
-    """What a worker loads, and how it reaches target and ledger.
+    """The order to a worker: what to load, and how to reach target and ledger.
 
     batch: with the pace of one worker. loader: the owner of the target's lease.
     """

@@ -1,4 +1,4 @@
-"""What confirms a file that waits: the decision of a person, or its feed file where it is of copayments alone."""
+"""Confirmations of a file that waits: the decision of a person, or its feed file where it is of copayments alone."""
 
 from pipelines.feeds.files.catalog import Catalog, Feed
 from pipelines.ledger.ledger import Ledger

@@ -1,4 +1,4 @@
-"""What a target says of itself, what an import will therefore do, at what risk, and whether its searches answer.
+"""A target's own statement, how an import will therefore send, at what risk, and whether its searches answer.
 
 Nothing is written at the target: a search by an identifier that no record has, and one page of each type.
 """
@@ -22,7 +22,7 @@ KEPT = "left to the target"
 
 @dataclass(frozen=True)
 class OfType:
-    """How rows of a type will be sent. look_up: what a search by identifier came to."""
+    """The way rows of a type will be sent. look_up: the result of a search by identifier."""
 
     resource_type: str
     step: str
@@ -34,7 +34,7 @@ class OfType:
 
 @dataclass(frozen=True)
 class Offered:
-    """What a target offers: its own name and version, what its statement says, and how each type will be sent."""
+    """A target's capabilities: its own name and version, what its statement says, how each type will be sent."""
 
     software: str | None
     profile: str
@@ -88,7 +88,7 @@ def _of_type(client: FhirClient, kind: str, step: Step) -> OfType:
 
 
 def _look_up(client: FhirClient, kind: str) -> str:
-    """What a search by an identifier that no record has came to."""
+    """The result of a search by an identifier that no record has."""
     try:
         works = client.finds_nobody(kind)
     except NoResult as error:

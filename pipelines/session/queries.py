@@ -21,7 +21,7 @@ ENDED = ("finished", "running")
 
 @dataclass(frozen=True)
 class Asked:
-    """What a feed's query gave: a file of rows, None where there is nothing new; and the mark up to which it read."""
+    """The result of a query: a file of rows, None where there is nothing new; and the mark up to which it read."""
 
     feed: Feed
     waiting: Waiting | None

@@ -95,8 +95,8 @@ def unfinished(session: Session) -> list[Waiting]:
 
 @dataclass(frozen=True)
 class Named:
-    """What is named to be imported. here: what is there. going_on: the batches without an end that have the others of
-    the inbox by now. missing: the rest."""
+    """The files named to be imported. here: what is there. going_on: batches without an end that have taken
+    others from the inbox. missing: the rest."""
 
     here: list[Path]
     going_on: list[Waiting]

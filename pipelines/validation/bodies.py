@@ -35,7 +35,7 @@ class Bodies:
         self._is_plain = are_plain([row.record or "" for rows in every for row in rows])
 
     def values(self, row: Row) -> Values:
-        """What a row says, by column."""
+        """The values of a row, by column."""
         record = row.record or ""
         whole = record[0] == "{"
         values: Values = parse_json(record) if whole else dict(zip(self._names, orjson.loads(record), strict=True))

@@ -1,4 +1,4 @@
-"""What became of the records of a chunk: rows of the four files that a run writes, and the counts."""
+"""The results of a chunk's records: rows of the four files that a run writes, and the counts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

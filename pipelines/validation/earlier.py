@@ -1,4 +1,4 @@
-"""What an earlier run of a batch found in its file, taken over by a later one for which all that decides is the same.
+"""Take over what an earlier run found in a batch's file, where all that decides is the same.
 
 So a large file that comes again, or whose load was cut off, is not read and checked a second time.
 """

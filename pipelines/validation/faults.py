@@ -1,4 +1,4 @@
-"""What is wrong with a record, as reasons: the column of the source, the line, and the sentence of each."""
+"""The faults of a record as reasons: the column of the source, the line, and the sentence of each."""
 
 import re
 from collections.abc import Iterator, Sequence

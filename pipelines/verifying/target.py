@@ -72,7 +72,7 @@ def _read_whole(db: duckdb.DuckDBPyConnection, session: Session, kind: str, at_o
 
 
 def _wishes(session: Session, kind: str) -> dict[str, str]:
-    """What a search of everything asks for: large pages, and an exact count where a target knows of that."""
+    """The parameters of a search of everything: large pages, and an exact count where a target knows of that."""
     return {**LARGE, **({"_total": "accurate"} if kind in session.connection.capabilities.dated else {})}
 
 

@@ -125,7 +125,7 @@ def _cached(model: type[BaseModel]) -> list[tuple[str, cached_property[Any]]]:
 
 
 def _own(model: type[BaseModel]) -> dict[str, Any]:
-    """What a model and those that it extends define, but for what all models have."""
+    """The definitions of a model and its bases, without those that all models have."""
     kinds = [kind for kind in reversed(model.__mro__) if issubclass(kind, BaseModel) and kind is not BaseModel]
     return {name: value for kind in kinds for name, value in vars(kind).items()}
 

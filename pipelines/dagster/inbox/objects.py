@@ -33,7 +33,7 @@ SECONDS_BEFORE_ANOTHER_TRY = 300.0
 
 @dataclass(frozen=True)
 class Beyond:
-    """What a look found. received: names of files by batch. said: sentences for the log."""
+    """The findings of one look. received: names of files by batch. said: sentences for the log."""
 
     received: Mapping[tuple[str, str], str] = field(default_factory=dict)
     said: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from pipelines.dagster.inbox.files import BYTES_OF_MARK
 
 @dataclass(frozen=True, order=True)
 class Asked:
-    """How often a file was requested, and when it is due again if it is still there, in seconds since 1970."""
+    """The requests for a file: how many, and when it is due again if it is still there, in seconds since 1970."""
 
     tries: int = 0
     due: int = 0

@@ -67,7 +67,7 @@ def _texts(start: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _likeliness(text: str) -> float:
-    """How well the letters beyond ASCII fit to what is beside them, from -1 to 1.3."""
+    """Score from -1 to 1.3: how well the letters beyond ASCII fit to their neighbours."""
     scores = Counter(_fit(text, at) for at, sign in enumerate(text) if not sign.isascii())
     number = scores.total()
     return sum(score * times for score, times in scores.items()) / number if number else 0.0
@@ -89,7 +89,7 @@ def _fit(text: str, at: int) -> float:
 
 
 def _goes_with(sign: str, other: str) -> float:
-    """How well letters go beside one another: of one script, and in Latin with few accents."""
+    """Score letters beside one another: of one script, and in Latin with few accents."""
     script = _script(sign)
     if _script(other) != script:
         return 0.0

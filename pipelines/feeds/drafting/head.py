@@ -122,7 +122,7 @@ def _written(export: Export) -> Iterator[Entry]:
 
 
 def _header_doubt(export: Export) -> str:
-    """What a person has to decide of the header, where it is a guess."""
+    """The decision to ask for where the header is a guess."""
     if not export.header:
         return "no header was found, columns go by position; where a line names them, say which"
     if export.header_sure:

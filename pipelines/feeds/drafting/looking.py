@@ -54,7 +54,7 @@ def _look_at_content(content: Content) -> Export:
 
 
 def _others_inside(export: Export) -> Iterator[str]:
-    """What a person has to decide of an archive that has files of other names beside the one that was looked at."""
+    """The decision to ask for where an archive has files of other names beside the one that was looked at."""
     looked_at = as_toml(Path(export.file_name).name)
     if others := ", ".join(map(as_toml, sorted(export.beside)[:_NAMED])):
         yield (
@@ -67,7 +67,7 @@ _NAMED = 5
 
 
 def _records_inside(export: Export) -> Iterator[str]:
-    """What a person has to decide of a file that is one object: the records may be a list in it."""
+    """The decision to ask for where a file is one object: the records may be a list in it."""
     only = export.objects[0] if len(export.objects) == 1 else {}
     if only.get("resourceType", "Bundle") != "Bundle":
         return

@@ -137,7 +137,7 @@ def _rivals(column: Column, rivals: Sequence[Seen]) -> str:
 
 
 def reference_doubt(types: Sequence[str], seen: Seen, source: str) -> str:
-    """What a person has to decide of a column of ids: whether they are the chart's. types: of resources."""
+    """The decision to ask for about a column of ids: are they the chart's? types: of resources."""
     kinds = " or ".join(types)
     walk = f'{{ column = {source}, crosswalk = {{ file = "....csv", from = "...", to = "..." }} }}'
     if any(" " in cell or "@" in cell for cell in seen.cells):
@@ -273,7 +273,7 @@ _ANOTHER = (
 
 
 def _options(answers: Sequence[Seen]) -> str:
-    """How the cells of an instrument's columns name its options; empty where some name none."""
+    """The key by which an instrument's cells name its options; empty where some name none."""
     options = instruments()["frequency"]["options"]
     cells = {cell for seen in answers for cell in seen.cells}
     if cells and {cell.casefold() for cell in cells} <= {option["display"].casefold() for option in options}:

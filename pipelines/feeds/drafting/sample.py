@@ -28,7 +28,7 @@ Paid = dict[bool, list[int]]
 
 
 class Seen(NamedTuple):
-    """What is gathered of a sample, and the questionnaires that are known.
+    """The findings in a sample, and the known questionnaires.
 
     keys: by key, the first line and what its row says. place: names a line.
     """
@@ -95,7 +95,7 @@ def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, around: Seen) ->
 
 
 def _bad(mapper: Mapper, row: BadRow, width: int) -> str:
-    """What becomes of a row that could not be read."""
+    """The fate of a row that could not be read."""
     trailer = mapper.feed.file.trailer
     if trailer and row.cells and mapper.holds(mapper.rows([row.padded(width)]), trailer.when)[0]:
         return "trailer"  # as an import takes it

@@ -82,7 +82,7 @@ class Seen:
 
     @property
     def look(self) -> Look:
-        """What the cells are alike."""
+        """The kind of the cells."""
         if not self.cells:
             return "nothing"
         if self.is_time:

@@ -20,7 +20,7 @@ Row = tuple[int, list[str]]
 
 
 class Written(NamedTuple):
-    """How rows are written. agreement: the share of rows with the same number of fields."""
+    """The form in which rows are written. agreement: the share of rows with the same number of fields."""
 
     delimiter: str = ","
     quote: str = '"'
@@ -32,14 +32,14 @@ class Written(NamedTuple):
 
 
 class Header(NamedTuple):
-    """Where the header is: the place of its row, None for none. is_sure: False where others might say otherwise."""
+    """The place of the header's row, None for none. is_sure: False where others might say otherwise."""
 
     place: int | None
     is_sure: bool
 
 
 def written(lines: Sequence[str]) -> tuple[Written, tuple[str, ...]]:
-    """How rows are written, and the other delimiters by which they would have fields too."""
+    """Return the form of the rows, and the other delimiters by which they would have fields too."""
     tried = [_read(lines, sign) for sign in DELIMITERS]
     best = max(tried, key=_fitness)
     if best.width < 2 and (rare := max((_read(lines, sign) for sign in RARE), key=_fitness)).agreement >= _SURE:

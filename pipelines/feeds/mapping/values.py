@@ -74,7 +74,7 @@ def _step(step: str, value: Value, cells: Cells, means: Means) -> Cells:
 
 
 def _entry_of(walk: Crosswalk, means: Means) -> Callable[[str], object]:
-    """What translates texts by a crosswalk; where no target is asked, by a stand-in for everybody who has one there."""
+    """Return the translation of a crosswalk; where no target is asked, a stand-in for all that it would find there."""
     if walk.reference and walk not in means.crosswalks:
         return lambda _: f"{walk.type}/{UNASKED}"
     table, missing = means.crosswalks[walk], Fault("TARGET-07" if walk.reference else "FEED-FILE-06", walk.not_found)

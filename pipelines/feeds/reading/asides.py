@@ -60,7 +60,7 @@ def last_line(chunk: Chunk, before: int) -> int:
 
 
 def usual(rows: Sequence[Sequence[str]], width: int) -> int:
-    """How many cells a record fills: three in four rows fill at most so many. Rows of one cell alone say nothing."""
+    """The usual number of filled cells: three in four rows fill at most so many. Rows of one cell alone say nothing."""
     counts = sorted(map(filled, rows))
     counts = [count for count in counts if count > 1] or counts
     return counts[len(counts) * 3 // 4] if counts else width

@@ -33,7 +33,7 @@ class Chunk:
 
     @property
     def room(self) -> int:
-        """How many more rows it takes until it is full."""
+        """The number of rows that it takes until it is full."""
         return CHUNK - len(self.rows) - len(self.bad)
 
     def add(self, row: Any, line: int, lines: int, raw: str) -> None:

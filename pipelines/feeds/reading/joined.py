@@ -19,7 +19,7 @@ PARTNERS = "JOIN-PARTNERS"
 
 
 class Both:
-    """What a feed says of two joined files, and sentences about them. names: theirs. name: of both together."""
+    """Two joined files as their feed declares them, and sentences about them. names: theirs. name: of both together."""
 
     def __init__(self, name: str, names: tuple[str, str], feed: FeedFile) -> None:
         [(self.prefix, self.join)] = feed.join.items()

@@ -48,7 +48,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Contents:
-    """What is in a received file: itself, or the files of a zip archive in the order of their names.
+    """The contents of a received file: itself, or the files of a zip archive in the order of their names.
 
     untaken: the names of files in the archive that the feed does not take.
     """
@@ -58,7 +58,7 @@ class Contents:
 
 
 def contents(path: Path, name: str, patterns: Sequence[str] = ()) -> Contents:
-    """What is in a file. patterns: of the names that its feed takes. Raises Unreadable, with one sentence."""
+    """Return the contents of a file. patterns: of the names that its feed takes. Raises Unreadable."""
     try:
         with path.open("rb") as file:
             start = file.read(4)

@@ -152,7 +152,7 @@ class WorkbookReader(TableReader):
             raise Unreadable(f"{self.name}: {_without_values(lacking)}")
 
     def said(self) -> Iterator[str]:
-        """What a draft says of the sheet."""
+        """The remarks of a draft on the sheet."""
         if self._looked.unvalued:
             yield _without_values(self._looked.unvalued)
         if self._looked.hidden:
@@ -229,7 +229,7 @@ class WorkbookReader(TableReader):
         return value.isoformat() if isinstance(value, date | time) else str(value)
 
     def _fault(self, line: int, values: Sequence[Any]) -> Fault | None:
-        """What makes a row unreadable: an error, or digits lost, in a column that the feed names."""
+        """The fault that makes a row unreadable: an error, or digits lost, in a column that the feed names."""
         for column, by_line in self._looked.errors.items():
             if line in by_line and self._is_named((line, column)):
                 return Fault(RULE, f"the cell {_at((line, column))} has the error {by_line[line]} and no value")
@@ -242,7 +242,7 @@ class WorkbookReader(TableReader):
 
 
 class _Columns:
-    """What was seen in the columns of a sheet, from the header down."""
+    """Observations on the columns of a sheet, from the header down."""
 
     def __init__(self, width: int) -> None:
         self._numbers = [0] * width

@@ -1,4 +1,4 @@
-"""What calamine does not say of a workbook: formats, errors, formulas without a value, merged cells, and its size.
+"""The parts of a workbook that calamine does not read: formats, errors, empty formulas, merged cells, its size.
 
 The XML is read as a stream before the sheet is loaded, so that no workbook takes more memory than its bounds.
 """
@@ -59,7 +59,7 @@ class Styles(NamedTuple):
 
 @dataclass
 class Looked:
-    """What was seen of a sheet. lines, width: how large it is.
+    """Observations on a sheet. lines, width: how large it is.
 
     shown: by column and line, texts of cells that show something other than their value; errors: of cells with
     an error. unvalued: formulas without a value. merged: first and last cell of each. hidden: lines with something in
@@ -169,7 +169,7 @@ def _part(target: str) -> str:
 
 
 def _formats(archive: zipfile.ZipFile, is_1904: bool) -> Styles:
-    """How numbers are shown, and which are times, by the style of a cell."""
+    """The formats of numbers, and which of them are times, by the style of a cell."""
     codes: dict[int, str] = {}
     styles: list[int] = []
     inside: list[str] = []

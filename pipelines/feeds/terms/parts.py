@@ -1,4 +1,4 @@
-"""What all pieces of a feed file have in common, and checks of values that are more than their shape."""
+"""The common base of all pieces of a feed file, and checks of values that go beyond their shape."""
 
 import re
 from datetime import UTC, datetime

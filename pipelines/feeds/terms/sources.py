@@ -1,4 +1,4 @@
-"""Where the rows of a feed come from beside its files: a query, or a second file of the same delivery."""
+"""Sources of a feed's rows beside its files: a query, or a second file of the same delivery."""
 
 from decimal import Decimal
 from typing import Annotated, Any

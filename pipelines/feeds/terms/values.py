@@ -1,4 +1,4 @@
-"""Where a value of a record comes from, and the steps between: columns, conditions, constants, translations."""
+"""The source of a record's value, and the steps between: columns, conditions, constants, translations."""
 
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
