@@ -35,6 +35,7 @@ from pipelines.client.replies import (
     body_of,
     first_issue,
     http_date,
+    is_of_fhir,
     object_of,
     replies_of,
     reply_of,
@@ -299,7 +300,7 @@ class FhirClient:
         reply = self._reply(answer)
         if answer.status_code == self.profile.conflict and reply.outcome is not None:
             raise Refused(replace(reply, status=CONFLICT))
-        if answer.status_code not in (200, 201, 204):
+        if answer.status_code not in (200, 201, 204) or not is_of_fhir(answer):
             settled(reply)
         return reply
 

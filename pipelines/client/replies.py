@@ -224,6 +224,16 @@ def object_of(answer: httpx.Response) -> dict[str, Any] | None:
     return body if isinstance(body, dict) else None
 
 
+def is_of_fhir(answer: httpx.Response) -> bool:
+    """True if the body of a success is as a FHIR server has it: none, null, or a resource that tells of no error."""
+    body = {"resourceType": ""} if answer.content.strip() in (b"", b"null") else object_of(answer)
+    return "resourceType" in (body or {}) and not _tells_of_an_error(body)
+
+
+def _tells_of_an_error(body: Any) -> bool:
+    return any(issue["severity"] in ("error", "fatal") for issue in all_issues(body))
+
+
 def _with_large_numbers(raw: bytes) -> Any:
     """The value of a JSON text that may hold numbers beyond a double (`1e999`), these as texts; None of no JSON."""
     try:
@@ -304,7 +314,7 @@ def resources_of(bundle: dict[str, Any], resource_type: str) -> list[dict[str, A
     resources = [each for each in found if each and each.get("resourceType") == resource_type]
     if not all(isinstance(each.get("id"), str) for each in resources):
         raise Unknown("a resource of a page has no id")
-    if not resources and any(issue["severity"] in ("error", "fatal") for each in found for issue in all_issues(each)):
+    if not resources and any(map(_tells_of_an_error, found)):
         raise Unknown("a page tells of an error, and holds nothing else")
     return resources
 

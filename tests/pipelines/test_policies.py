@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 
 from tests.pipelines.test_settling import response, task
+from tests.support.fake_answers import Said, outcome
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.work import TARGET, Work, payment
 
@@ -85,6 +86,17 @@ def test_an_update_without_an_answer_is_settled_by_reading_and_adds_each_comment
     assert work.run([task(1, text="x", note=[NOTE])], "tasks-2").counts == {"updated": 1}
     (stored,) = work.target.stored.values()
     assert (stored["description"], stored["note"]) == ("x", [NOTE])
+
+
+@pytest.mark.parametrize("body", [b"<html>Sign in</html>", outcome("exception"), {"error": "no route"}])
+def test_an_update_that_a_gateway_answers_for_the_target_is_not_taken_for_done(work, body):
+    """LEDGER-08"""
+    work.follow("tasks", "update")
+    work.run([task(1)], "tasks-1")
+    work.target.put_faults = [Said(200, body)]
+    assert work.run([task(1, text="x")], "tasks-2").counts == {"updated": 1}
+    (stored,) = work.target.stored.values()
+    assert stored["description"] == "x"
 
 
 def test_a_refused_update_leaves_the_record_as_it_was_and_is_a_reject(work):

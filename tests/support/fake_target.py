@@ -258,8 +258,10 @@ class Handler(Faulty):
         fault = target.put_faults.pop(0) if target.put_faults else ""
         found = urlsplit(self.path).path.rpartition("/")[2]
         faults = {"conflict": (412, "conflict"), "refused": (422, "business-rule"), "too_large": (413, "too-long")}
-        if fault in faults:
+        if isinstance(fault, str) and fault in faults:
             return self.answer(faults[fault][0], outcome(faults[fault][1]))
+        if isinstance(fault, Said):
+            return self.fault_said(body, fault)
         if fault == "lost_before":
             return self.hang_up()
         if found not in target.stored:
