@@ -147,7 +147,7 @@ class Balances:
         for claim in self._all("Claim", {"patient": named}):
             owed[_patient(claim, "patient")] += _charge(claim)
         for notice in self._all("PaymentNotice", {"request": named}):
-            if notice.get("status") not in UNPAID:
+            if notice.get("status") not in UNPAID and _is_in_dollars(notice.get("amount")):
                 owed[_patient(notice, "request")] -= _cents(notice.get("amount"))
             shown.add(notice["id"])
             self._there.update(map(str, values_of(self._system, notice)))
@@ -184,7 +184,7 @@ def _charge(claim: Body) -> int:
     shown = claim.get("item")
     items = [each for each in shown if isinstance(each, dict)] if isinstance(shown, list) else []
     moneys = [claim.get("total"), *(item.get(name) for item in items for name in ("net", "unitPrice"))]
-    if claim.get("status") in UNCHARGED or any(_part(money, "currency") not in (None, "USD") for money in moneys):
+    if claim.get("status") in UNCHARGED or not all(map(_is_in_dollars, moneys)):
         return 0
     total = _part(claim.get("total"), "value")
     return int((_number(total) if total is not None else sum(map(_of_item, items))) * 100)
@@ -200,6 +200,11 @@ def _of_item(item: Body) -> Decimal:
 
 def _cents(money: Any) -> int:
     return int(_number(_part(money, "value")) * 100)
+
+
+def _is_in_dollars(money: Any) -> bool:
+    """True if an amount has no other currency."""
+    return _part(money, "currency") in (None, "USD")
 
 
 def _part(element: Any, name: str) -> Any:

@@ -90,6 +90,7 @@ def test_elsewhere_claims_and_payments_are_read(world: World) -> None:
         notice("n1", 530),
         notice("n2", 100, status="entered-in-error"),
         notice("n3", 100, of="gone", amount={}),
+        notice("n4", 100, amount={"value": 1, "currency": "EUR"}),
     )
     world.publish()
     assert world.rows(SHOWN) == [("items", *map(Decimal, ("35.30", "0.00", "5.30", "30.00")), "publication")]

@@ -126,6 +126,18 @@ def test_a_claim_with_amounts_that_are_none_or_no_dollars_charges_nothing(home, 
     assert (found["totals"]["created"], found["totals"]["rejected"]) == (1, 1)
 
 
+def test_what_was_paid_in_another_currency_leaves_what_is_owed_in_dollars(home, other, asked):
+    """TARGET-04: the Claim that it was paid for charges nothing."""
+    profile(home, "balances = true\n")
+    owe(other, "p1", 100, "c1")
+    owe(other, "p1", 80, "c2", total={"value": 80, "currency": "EUR"})
+    paid = {"resourceType": "PaymentNotice", "id": "n1", "request": {"reference": "Patient/p1"}}
+    other.stored["n1"] = paid | {"amount": {"value": 80, "currency": "EUR"}}
+    payments(home, ("k1", "p1", "100.00"), ("k2", "p1", "0.01"))
+    asked("import")
+    assert [each["amount"]["value"] for each in other.of("PaymentNotice")] == [80, 100.0]
+
+
 def test_what_the_target_has_already_is_adopted_and_not_held_against_the_balance_again(home, other, asked):
     """TARGET-04, LEDGER-01: of a home that lost its ledger and its batches."""
     profile(home, "balances = true\n")

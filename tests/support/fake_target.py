@@ -257,11 +257,10 @@ class Handler(Faulty):
         body = json.loads(content)
         fault = target.put_faults.pop(0) if target.put_faults else ""
         found = urlsplit(self.path).path.rpartition("/")[2]
-        faults = {"conflict": (412, "conflict"), "refused": (422, "business-rule"), "too_large": (413, "too-long")}
-        if isinstance(fault, str) and fault in faults:
-            return self.answer(faults[fault][0], outcome(faults[fault][1]))
-        if isinstance(fault, Said):
-            return self.fault_said(body, fault)
+        codes = {"conflict": (412, "conflict"), "refused": (422, "business-rule"), "too_large": (413, "too-long")}
+        said = {name: Said(status, outcome(code)) for name, (status, code) in codes.items()}
+        if answer := fault if isinstance(fault, Said) else said.get(fault):
+            return self.fault_said(body, answer)
         if fault == "lost_before":
             return self.hang_up()
         if found not in target.stored:

@@ -2,8 +2,8 @@
 -- claim_id, patient_id, created, cents, paid_cents, copaid_cents), else from the Claims and PaymentNotices of the
 -- target (relations read_claims, read_payments: report_id, body, gone_at). There payments are applied as the service
 -- does: a copayment to its claim, all else to the oldest claims first. What each claim is paid does not depend on the
--- order of the payments. A Claim with an amount that is not in dollars charges nothing. Relation charges_read: when
--- they were read last.
+-- order of the payments. A Claim with an amount that is not in dollars charges nothing, and a payment that is not pays
+-- nothing. Relation charges_read: when they were read last.
 WITH claim AS (
     SELECT
         report_id AS claim_id,
@@ -40,7 +40,9 @@ payment AS (
         ) AS claim_id,
         try_cast(round(100 * try_cast(body ->> '$.amount.value' AS DOUBLE)) AS BIGINT) AS cents
     FROM read_payments
-    WHERE gone_at IS NULL AND coalesce(body ->> '$.status', '') NOT IN ('cancelled', 'draft', 'entered-in-error')
+    WHERE
+        gone_at IS NULL AND coalesce(body ->> '$.status', '') NOT IN ('cancelled', 'draft', 'entered-in-error')
+        AND coalesce(body ->> '$.amount.currency', 'USD') = 'USD'
 ),
 
 copaid AS (
