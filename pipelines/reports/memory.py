@@ -28,15 +28,15 @@ def within_memory(ledger: Ledger, build: Callable[[int], T]) -> T:
     """
     [(records,)] = ledger.read(select(func.count()).select_from(t.record))
     most, megabytes = most_memory(), MEMORY
-    while megabytes * MEGABYTE < records * BYTES_A_RECORD and megabytes * GROWTH <= most:
-        megabytes *= GROWTH
+    while megabytes < most and megabytes * MEGABYTE < records * BYTES_A_RECORD:
+        megabytes = min(megabytes * GROWTH, most)
     while True:
         try:
             return build(megabytes)
         except OutOfMemory:
-            if megabytes * GROWTH > most:
+            if megabytes >= most:
                 raise
-            megabytes *= GROWTH
+            megabytes = min(megabytes * GROWTH, most)
 
 
 def most_memory() -> int:
