@@ -40,7 +40,13 @@ def test_where_no_memory_does_it_is_said_and_nothing_is_replaced(world: World, m
 
 @pytest.mark.parametrize(
     ("records", "fails", "tried"),
-    [(0, 0, [160]), (0, 3, [160, 640, 2560, 5000]), (400_000, 0, [160]), (1_000_000, 1, [640, 2560]), (10**8, 0, [5000])],
+    [
+        (0, 0, [160]),
+        (0, 3, [160, 640, 2560, 5000]),
+        (400_000, 0, [160]),
+        (1_000_000, 1, [640, 2560]),
+        (10**8, 0, [5000]),
+    ],
 )
 def test_the_first_limit_is_by_the_records(
     monkeypatch: pytest.MonkeyPatch, records: int, fails: int, tried: list[int]
