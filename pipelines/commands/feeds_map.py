@@ -29,7 +29,7 @@ def feeds_map(options: Options, feed: str, out: Path | None, entries: Path | Non
     from pipelines.corrections.worklist import read_csv_entries, work_list, write_csv
 
     found = work_list(options.home, os.environ, options.feeds, feed, reference)
-    if found.work and not any(work.candidates for work in found.work):
+    if found.work and not entries and not any(work.candidates for work in found.work):
         folder = reference or options.home / "reference"
         click.echo(f"no candidates: {folder} has no such records; --reference DIR names other reference data", err=True)
     if entries:
@@ -44,10 +44,12 @@ def feeds_map(options: Options, feed: str, out: Path | None, entries: Path | Non
     written = found.write_entries(given)
     for line in found.left:
         click.echo(f"chartferry: {line}", err=True)
-    if given:
+    if written:
         click.echo(
             f"{counted(written, 'entry was', 'entries were')} written; chartferry import tries the rejects again"
         )
+    elif given:
+        click.echo("no entry was written: the crosswalks have them already")
     elif not found.work:
         click.echo(f"no open reject of {feed} lacks an entry; values are listed once an import has rejected them")
     return UNREADABLE if found.left else ALL_LOADED

@@ -77,6 +77,8 @@ def test_a_list_filled_in_by_a_colleague_closes_the_rejects_with_the_next_import
     assert (
         practice.home / "feeds" / "people.csv"
     ).read_text() == "kind,mrn,id\nP,MRN7,p1\nP,MRN10011,p1\nP,Li Bo 1999,p2\n"
+    said = "no entry was written: the crosswalks have them already\n"
+    assert chartferry("feeds", "map", "till", "--entries", work)[:2] == (0, said)
     assert chartferry("import")[0] == 0
     assert [key[-1] for key in practice.created()] == ["a", "b", "c", "d"]
     assert {state for state, _ in practice.rejects().values()} == {"closed"}
