@@ -91,7 +91,8 @@ def _rejects(ledger: Ledger, target: str, batch_id: str) -> Iterable[dict[str, A
     reasons = open_reasons(ledger, target, batch_id) if found else {}
     for reject in found:
         shown = {name: reject._mapping[name] for name in ("reject_id", "line", "stage", "state", "attempts")}
-        yield shown | {"rules": [reason.rule_id for reason in reasons.get(reject.reject_id, ())]}
+        why = reasons.get(reject.reject_id, ())
+        yield shown | {"rules": [each.rule_id for each in why], "columns": [each.column_name for each in why]}
 
 
 def _is_about(decision: dict[str, Any], batch_id: str) -> bool:
@@ -149,6 +150,7 @@ def _one(row: dict[str, Any]) -> Iterable[str]:
     if rejects := row.get("rejects", ()):
         others = "rejects: chartferry rejects export has them all"
         yield from first_of(map(_reject, rejects), SHOWN_ROWS, len(rejects), others)
+        yield "what to do about a rule: chartferry rules ID; the rows to correct: chartferry rejects export"
     if unsettled := row.get("unsettled", ()):
         others = "such rows: chartferry status BATCH --json has them all"
         yield from first_of(map(_unsettled, unsettled), SHOWN_ROWS, len(unsettled), others)
@@ -175,4 +177,8 @@ def _unsettled(row: Mapping[str, Any]) -> str:
 
 def _reject(reject: Mapping[str, Any]) -> str:
     said = f"reject {reject['reject_id']}: line {reject['line']}, {reject['state']}, attempts {reject['attempts']}"
-    return f"{said}: {', '.join(dict.fromkeys(reject['rules']))}"
+    why = (
+        f"{rule} in {column}" if column else rule
+        for rule, column in zip(reject["rules"], reject["columns"], strict=True)
+    )
+    return f"{said}: {', '.join(dict.fromkeys(why))}"

@@ -125,7 +125,7 @@ def test_status_shows_open_rejects_without_what_they_say(practice):
     assert "open rejects" in practice.run("status")[1]
     _, said, _ = practice.run("status", name)
     [reject_id] = practice.ids().values()
-    assert f"reject {reject_id}: line 2, open, attempts 1: FEED-FILE-09" in said
+    assert f"reject {reject_id}: line 2, open, attempts 1: FEED-FILE-09 in amount\n" in said
     assert not re.search("secret|key-1|patient-1", said)
 
 
