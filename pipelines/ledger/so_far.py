@@ -20,7 +20,8 @@ def with_outcomes(
 ) -> dict[str, int]:
     """The counts of a batch's lines, its rows by first outcome, and the cents created.
 
-    A reject that a later run has sent is an accepted row by then, though its lines were counted before.
+    A reject that a later run has sent is an accepted row by then, though its lines were counted before. Rows that only
+    another reading of the file takes, by its feed as it was, are records too.
     all_have_one: whether each row that is accepted has an outcome by now.
     """
     rows = ledger.row_counts(target, batch_id)
@@ -29,8 +30,19 @@ def with_outcomes(
     accepted = sum(number for number, _ in outcomes.values())
     if all_have_one or accepted > counts["accepted"]:
         cents = sum(cents for _, cents in outcomes.values())
+        if others := max(accepted - counts["records"], 0):
+            counts |= {"records": accepted, "not_taken": max(counts["not_taken"] - others, 0)}
+            counts["amount_received"] = max(counts["amount_received"], cents)
         counts |= {"accepted": accepted, "rejected": counts["records"] - accepted, "amount_accepted": cents}
     return counts | {"amount_created": outcomes["created"][1]}
+
+
+def are_of_lines(counts: Mapping[str, Any], lines: Mapping[str, Any]) -> bool:
+    """True if the rows that counts are of can be those of these lines: no more, and of no larger amount."""
+    return all(
+        counts[of_rows] <= int(lines[of_lines] or 0)
+        for of_rows, of_lines in (("accepted", "records"), ("amount_accepted", "amount_received"))
+    )
 
 
 def counts_so_far(ledger: Ledger, batch: Mapping[str, Any]) -> dict[str, int]:

@@ -4,9 +4,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from pipelines.home.batch import NotReadToItsEnd, Unreadable
-from pipelines.ledger.so_far import counts_so_far, hold_batch, with_outcomes
+from pipelines.ledger.so_far import are_of_lines, counts_so_far, hold_batch, with_outcomes
 from pipelines.ledger.states import ASKED, CUT_OFF, LANDED, NOT_LOADED, OUTCOMES
 from pipelines.loading.loaded import Loaded
 from pipelines.reports.newer import tell_newer
@@ -111,6 +112,16 @@ def _close(session: Session, run: Run, result: Result, parts_left: bool = False,
     tell_newer(session.home, ledger, target)
 
 
+def _lines_of(session: Session, run: Run, result: Result, before: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the counts of a batch's lines: those of its first run, unless its rows are of another reading of the file
+    by then, such as one by a mended feed.
+    """
+    if not before or run.only is not None or result.state != "finished":
+        return before or result.counts
+    counts = with_outcomes(session.ledger, session.target, run.received.batch_id, before, all_have_one=True)
+    return before if are_of_lines(counts, before) else result.counts
+
+
 def _end_batch(session: Session, run: Run, result: Result, parts_left: bool) -> None:
     """Set state and counts of a run's batch, by what the ledger has of it now: others may have changed that since."""
     ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
@@ -122,7 +133,7 @@ def _end_batch(session: Session, run: Run, result: Result, parts_left: bool) -> 
         state = "running"  # a run before was cut off
     if state == "finished" and goes_on(session, run, result):
         state = "running"
-    counts: Mapping[str, int] = before or result.counts
+    counts = _lines_of(session, run, result, before)
     if state == "finished" and (before or run.only is None):
         counts = with_outcomes(ledger, target, batch_id, counts, all_have_one=True)
     elif state == "running":
