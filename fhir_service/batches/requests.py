@@ -1,9 +1,50 @@
-"""The requests in the entries of a bundle that was sent."""
+"""The requests in the entries of a bundle that was sent.
+
+A bundle may be larger than a single body, but none of its entries may be: the entries of a large bundle are read one
+after another, so that of what is no request little is in memory at once.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
 
 from fhir_service.http import parse_body
 from fhir_service.interactions import batch, create, transaction
+from fhir_service.interactions.plain import BundleType
+from fhir_service.interface.outcomes import INVALID, TOO_LARGE, FhirError
 from fhir_service.scopes import Caller
 from fhir_service.service import Service
+
+Shown = dict[str, Any]
+
+
+class _Outline(msgspec.Struct, gc=False):
+    """A Bundle whose entries are the text that was sent. What else it holds is passed over."""
+
+    entry: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+_OUTLINE = msgspec.json.Decoder(_Outline)
+_TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class _Texts:
+    """The entries of a large bundle, which are read anew each time that they are asked for; errors of those too large.
+
+    most: bytes of one.
+    """
+
+    def __init__(self, texts: list[msgspec.Raw], most: int) -> None:
+        self._texts, self._most = texts, most
+
+    def __iter__(self) -> Iterator[Shown | FhirError]:
+        for index, text in enumerate(self._texts):
+            yield batch.checked(parse_body(bytes(text)), index) if len(text) <= self._most else _too_large(self._most)
+
+
+def _too_large(most: int) -> FhirError:
+    return FhirError(TOO_LARGE, f"an entry of a Bundle has at most {most:,} bytes")
 
 
 def understood(service: Service, raw: bytes, caller: Caller) -> batch.Bundle:
@@ -15,11 +56,39 @@ def understood(service: Service, raw: bytes, caller: Caller) -> batch.Bundle:
         return plain
     if batch.has_too_many_parts(raw):
         raise batch.too_many()
-    kind, entries = batch.entries(parse_body(raw))
-    ids = transaction.link(entries, service.new_id) if kind == "transaction" else [""] * len(entries)
-    size = len(raw) // max(len(entries), 1)
-    requests = [batch.understand(entry, caller, service.site, size) for entry in entries]
-    for one, given in zip(requests, ids, strict=True):
-        if isinstance(one, create.Create):
-            one.id = given
+    kind, count, entries = _entries(raw, service.settings.max_body)
+    links = transaction.linked(entries, service.new_id) if kind == "transaction" else None
+    size = len(raw) // max(count, 1)
+    requests: list[batch.Request] = []
+    for index, entry in enumerate(entries):
+        if isinstance(entry, FhirError):
+            requests.append(entry)
+            continue
+        if links:
+            links.refer(entry)
+        one = batch.understand(entry, caller, service.site, size)
+        if links and isinstance(one, create.Create):
+            one.id = links.ids[index]
+        requests.append(one)
     return batch.Bundle(kind, requests)
+
+
+def _entries(raw: bytes, most: int) -> tuple[BundleType, int, Iterable[Shown | FhirError]]:
+    """Return the type of a bundle, the number of its entries, and these. Raises the bad request of the whole."""
+    if len(raw) <= most:
+        kind, entries = batch.entries(parse_body(raw))
+        return kind, len(entries), entries
+    try:
+        array = _OUTLINE.decode(raw).entry
+        texts = _TEXTS.decode(array)
+    except msgspec.ValidationError:
+        raise FhirError(INVALID, "an object with an array of entries is expected", "Bundle") from None
+    except (msgspec.DecodeError, RecursionError):
+        raise FhirError(INVALID, "the text is not JSON") from None
+    if len(texts) > batch.MOST_ENTRIES:
+        raise batch.too_many()
+    around = raw.replace(bytes(array), b"[]", 1)
+    if len(around) > most:
+        raise FhirError(TOO_LARGE, "a Bundle is large by its entries alone")
+    kind, _ = batch.entries(parse_body(around))
+    return kind, len(texts), _Texts(texts, most)

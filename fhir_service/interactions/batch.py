@@ -82,14 +82,26 @@ def entries(body: Any) -> tuple[BundleType, list[dict[str, Any]]]:
     if isinstance(found, list) and len(found) > MOST_ENTRIES:
         raise too_many()
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-        raise FhirError(INVALID, "an array of objects is expected", "Bundle.entry")
+        raise _no_objects()
     for index, entry in enumerate(found):
-        if not isinstance(entry.get("request"), dict):
-            raise FhirError(INVALID, "a required element is missing", f"Bundle.entry[{index}].request")
+        checked(entry, index)
     kind = body["type"]
     if kind not in ("batch", "transaction"):
         raise FhirError(BUSINESS_RULE, "only bundles of type batch or transaction are supported", "Bundle.type")
     return kind, found
+
+
+def checked(entry: Any, index: int) -> dict[str, Any]:
+    """Return an entry that holds a request. Raises the bad request of the whole."""
+    if not isinstance(entry, dict):
+        raise _no_objects()
+    if not isinstance(entry.get("request"), dict):
+        raise FhirError(INVALID, "a required element is missing", f"Bundle.entry[{index}].request")
+    return entry
+
+
+def _no_objects() -> FhirError:
+    return FhirError(INVALID, "an array of objects is expected", "Bundle.entry")
 
 
 def too_many() -> FhirError:

@@ -91,7 +91,7 @@ def _bundle(raw: bytes) -> PlainBundle | None:
         whole: PlainBundle | None = _READER.read(raw)
         return whole
     batch: _BatchInParts | None = _READER_IN_PARTS.read(raw)
-    if batch is None:
+    if batch is None or any(len(entry) > LONG for entry in batch.entry):
         return None
     found: list[PlainEntry] = []
     for start in range(0, len(batch.entry), PART):

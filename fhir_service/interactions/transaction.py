@@ -3,8 +3,8 @@
 Entries may refer to each other by `fullUrl`. Creates are carried out before updates, as FHIR says.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from fhir_service.interactions.batch import Request
 from fhir_service.interactions.create import Create
@@ -14,43 +14,47 @@ from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID, FhirError
 Shown = dict[str, Any]
 
 
-def link(entries: list[Shown], new_id: Callable[[], str]) -> list[str]:
-    """Give an id to each entry that creates, and put it where another entry refers to it by `fullUrl`.
+class Links(NamedTuple):
+    """The ids of a transaction's entries, empty for those that create nothing, and what each `fullUrl` stands for."""
 
-    Returns:
-        The ids of the entries, empty for those that create nothing.
+    ids: list[str]
+    places: dict[str, str]
+
+    def refer(self, entry: Shown) -> None:
+        """Replace the references in an entry's resource that name another entry."""
+        left = [entry.get("resource")]
+        while left:
+            part = left.pop()
+            if isinstance(part, dict):
+                named = part.get("reference")
+                if isinstance(named, str) and named in self.places:
+                    part["reference"] = self.places[named]
+                left += part.values()
+            elif isinstance(part, list):
+                left += part
+
+
+def linked(entries: Iterable[Shown | FhirError], new_id: Callable[[], str]) -> Links:
+    """Give an id to each entry that creates.
 
     Raises:
         FhirError: two entries have the same `fullUrl`.
     """
-    ids, places = [], dict[str, str]()
+    links = Links([], {})
     for index, entry in enumerate(entries):
+        if isinstance(entry, FhirError):
+            links.ids.append("")
+            continue
         request, name = entry["request"], entry.get("fullUrl")
-        ids.append(new_id() if request.get("method") == "POST" else "")
+        links.ids.append(new_id() if request.get("method") == "POST" else "")
         if not isinstance(name, str) or not name:
             continue
-        if name in places:
+        if name in links.places:
             why = "another entry has the same fullUrl"
             raise FhirError(INVALID, why, f"Bundle.entry[{index}].fullUrl")
         url = request.get("url")
-        places[name] = f"{url}/{ids[-1]}" if ids[-1] else str(url)
-    for entry in entries:
-        _refer(entry.get("resource"), places)
-    return ids
-
-
-def _refer(resource: Any, places: dict[str, str]) -> None:
-    """Replace the references in a resource that name a place."""
-    left = [resource]
-    while left:
-        part = left.pop()
-        if isinstance(part, dict):
-            named = part.get("reference")
-            if isinstance(named, str) and named in places:
-                part["reference"] = places[named]
-            left += part.values()
-        elif isinstance(part, list):
-            left += part
+        links.places[name] = f"{url}/{links.ids[-1]}" if links.ids[-1] else str(url)
+    return links
 
 
 def in_order(requests: list[Request]) -> list[int]:

@@ -47,7 +47,7 @@ def parse(
     """Return the model of a body whose shape is right. Raises the first bad request."""
     if not additions and isinstance(body, dict) and "identifier" in body:
         raise Problem("EXTRA-04", INVALID, f"{resource.name}.identifier", "the element is not known here").error()
-    parsed, problems = shape(model or resource.model, body, resource.name)
+    parsed, problems = shape(model or resource.model, body, resource.name, most=1)
     if parsed is None:
         raise problems[0].error()
     for problem in rule_problems(resource, parsed, site, None, outcome=INVALID):

@@ -11,13 +11,15 @@ from fhir_service.interface.outcomes import INVALID
 from fhir_service.interface.vocabulary import Problem
 
 
-def shape(model: type[BaseModel], body: Any, name: str) -> tuple[BaseModel | None, list[Problem]]:
-    """The model of a body, or all structural problems, each with its FHIRPath."""
+def shape(
+    model: type[BaseModel], body: Any, name: str, most: int | None = None
+) -> tuple[BaseModel | None, list[Problem]]:
+    """The model of a body, or its structural problems, each with its FHIRPath: all, or the first few."""
     try:
         parsed = model.model_validate(body)
     except ValidationError as error:
         nulls = [problem for problem in _nothings(body, name) if problem.text == _NOTHING[type(None)]]
-        return None, [*nulls, *structural(error, name)]
+        return None, [*nulls, *structural(error, name, most)]
     if _holds_nothing(body):
         return None, list(_nothings(body, name))
     return parsed, []
@@ -99,11 +101,11 @@ _PATTERNS: dict[str, tuple[str, str]] = {
 }
 
 
-def structural(error: ValidationError, name: str) -> list[Problem]:
-    """pydantic's findings as problems of ours: rule, FHIRPath and a text that holds no value."""
+def structural(error: ValidationError, name: str, most: int | None = None) -> list[Problem]:
+    """pydantic's findings as problems of ours, or the first few: rule, FHIRPath and a text that holds no value."""
     return [
         _structural(found["type"], found["loc"], name)
-        for found in error.errors(include_url=False, include_context=False, include_input=False)
+        for found in error.errors(include_url=False, include_context=False, include_input=False)[:most]
     ]
 
 
