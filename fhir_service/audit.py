@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ class Touch:
     """One act on data: what was done to which type, to which resource where it is one, and whose data it was.
 
     patients: ids; that of a `Stranger` is written as a keyed hash. status: the HTTP status of this part where it has
-    its own (an entry of a batch).
+    its own (an entry of a batch). stored_at: when it was stored, where its record comes after the service was killed.
     """
 
     interaction: str
@@ -39,6 +39,7 @@ class Touch:
     id: str | None = None
     patients: tuple[str, ...] = ()
     status: int | None = None
+    stored_at: datetime | None = None
 
 
 def touch(request: Request, interaction: str, resource_type: str, resource_id: str | None = None) -> Touch:
@@ -75,7 +76,12 @@ class Audit:
         self._lock = threading.Lock()
 
     def write(
-        self, touches: Sequence[Touch], clock: Callable[[], datetime], client: str | None, status: int, correlation: str
+        self,
+        touches: Sequence[Touch],
+        clock: Callable[[], datetime],
+        client: str | None,
+        status: int,
+        correlation: str | None,
     ) -> bool:
         """Add a line for each touch, in one write. Return False for reads alone that could not be put on record.
 
@@ -124,6 +130,8 @@ class Audit:
             record["id"] = shown(Stranger(one.id) if status == NOT_FOUND.status else one.id, self._key)
         if one.patients:
             record["patients"] = [shown(patient, self._key) for patient in one.patients]
+        if one.stored_at:
+            record["stored_at"] = one.stored_at.astimezone(UTC).isoformat(timespec="milliseconds")
         return record
 
 

@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from hashlib import sha256
 from itertools import chain, count
 from pathlib import Path
@@ -345,12 +346,44 @@ def record_of(line: bytes) -> dict[str, Any] | None:
     return None
 
 
-def records_of(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file in order. Lines that were cut off, and the chain's own marks, are passed over."""
+def records_of(path: Path, offset: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield the records of a file in order. Lines that were cut off, and the chain's own marks, are passed over.
+
+    offset: of the byte behind which the first line begins that is read.
+    """
     if not path.exists():
         return
     with path.open("rb") as file:
+        if offset:
+            file.seek(offset)
+            file.readline()
         for line in file:
             record = record_of(line)
             if record is not None and "chain" not in record:
                 yield record
+
+
+def records_since(path: Path, since: datetime) -> Iterator[dict[str, Any]]:
+    """Yield the records of a file from a time on; the beginning of a long file is not read."""
+    size, back = path.stat().st_size if path.exists() else 0, _BLOCK
+    while back < size and not _begins_before(path, size - back, since):
+        back *= 4
+    for record in records_of(path, max(size - back, 0)):
+        if datetime.fromisoformat(record["time"]) >= since:
+            yield record
+
+
+def _begins_before(path: Path, offset: int, since: datetime) -> bool:
+    """True if the first record behind an offset is of before a time."""
+    first = next(records_of(path, offset), None)
+    return first is not None and datetime.fromisoformat(first["time"]) < since
+
+
+def goes_on(path: Path) -> bool:
+    """True if lines from before were moved away: a file goes on from another one, or is not there."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline()
+    except FileNotFoundError:
+        return True
+    return not first or (record_of(first) or {}).get("prev", NOTHING) != NOTHING

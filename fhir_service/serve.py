@@ -18,6 +18,7 @@ from fhir_service import traces
 from fhir_service.admin_socket import Door
 from fhir_service.app import create_app
 from fhir_service.door import routes
+from fhir_service.leftover import put_on_record
 from fhir_service.protocol import Protocol
 from fhir_service.service import Service
 from fhir_service.settings import Settings
@@ -55,6 +56,7 @@ def serve(settings: Settings, until_stdin_closes: bool = False, shared_socket: i
             settings = settings.bound_to(listening.getsockname()[1])
         service = Service.open(settings)
         stack.callback(service.close)
+        put_on_record(service)
         listening = listening or stack.enter_context(listen(settings))
         secret = secrets.token_urlsafe(32)
         app = create_app(service, routes(service, secret))

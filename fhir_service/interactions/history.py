@@ -69,7 +69,7 @@ def parse(resource: Resource, pairs: search.Pairs, count: int, most: int) -> tup
 
 def run(store: Store, resource: Resource, page: Page, since: datetime | None, resource_id: str | None = None) -> Page:
     """The versions of a type, or of one resource. Raises the 404 of an unknown one."""
-    versions = _versions(resource, resource_id)
+    versions = versions_of(resource, resource_id)
     where = [versions.c.updated_at >= _reached(since)] if since else []
     query = _ordered(versions, where).limit(page.count).offset(page.offset)
     if resource_id is not None and not is_id(resource_id):
@@ -94,12 +94,12 @@ def _known(connection: Any, resource: Resource, resource_id: str) -> None:
         raise unknown_resource(resource.name, resource_id)
 
 
-def _versions(resource: Resource, resource_id: str | None) -> Subquery:
-    """Every version: those in force, and those before."""
+def versions_of(resource: Resource, resource_id: str | None = None) -> Subquery:
+    """Every version of a type or of one resource, with who stored it: those in force, and those before."""
     table, prefix = BODIES[resource.name], f"{resource.name}/"
-    now: Select[Any] = select(table.c.id, table.c.version, table.c.updated_at, table.c.body)
+    now: Select[Any] = select(table.c.id, table.c.version, table.c.updated_at, table.c.body, table.c.client)
     old_id = func.substr(HISTORY.c.reference, literal(len(prefix) + 1)).label("id")
-    old: Select[Any] = select(old_id, HISTORY.c.version, HISTORY.c.updated_at, HISTORY.c.body)
+    old: Select[Any] = select(old_id, HISTORY.c.version, HISTORY.c.updated_at, HISTORY.c.body, HISTORY.c.client)
     if resource_id is None:
         old = old.where(HISTORY.c.reference.startswith(prefix, autoescape=True))
     else:
@@ -109,4 +109,5 @@ def _versions(resource: Resource, resource_id: str | None) -> Subquery:
 
 def _ordered(versions: Subquery, where: list[ColumnElement[bool]]) -> Select[Any]:
     newest = (versions.c.updated_at.desc(), versions.c.id, versions.c.version.desc())
-    return select(versions).where(*where).order_by(*newest)
+    columns = versions.c.id, versions.c.version, versions.c.updated_at, versions.c.body
+    return select(*columns).where(*where).order_by(*newest)

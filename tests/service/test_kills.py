@@ -12,7 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
+from fhir_service.audit import read
 from fhir_service.checks import check_store
+from fhir_service.leftover import put_on_record
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from tests.conftest import small_world
@@ -109,6 +111,7 @@ def test_a_batch_is_there_whole_or_not_at_all(tmp_path: Path, phase: str, stored
     reopened = Service.open(Settings(store=str(store)))
     try:
         assert len(_stored(reopened)) == stored
+        assert _on_record(reopened) == sorted(_stored(reopened))
         assert [finding for finding in check_store(reopened.store, reopened.site) if not finding.notice] == []
     finally:
         reopened.close()
@@ -131,6 +134,7 @@ def survives(folder: Path, phase: str, number: int) -> None:
         for location, body in load.acknowledged.items():
             assert stored[location.removeprefix("/")] == _content(body)
         assert len(stored) <= len(load.sent)
+        assert _on_record(service) == sorted(stored)
         assert [finding for finding in check_store(service.store, service.site) if not finding.notice] == []
     finally:
         service.close()
@@ -142,6 +146,13 @@ def _stored(service: Service) -> dict[str, Any]:
         tasks = connection.exec_driver_sql("SELECT 'Task/' || id, description FROM task").all()
         payments = connection.exec_driver_sql("SELECT 'PaymentNotice/' || id, cents FROM payment_notice").all()
     return dict([*map(tuple, tasks), *map(tuple, payments)])
+
+
+def _on_record(service: Service) -> list[str]:
+    """`Type/id` of each create that is on record, once its service has started again."""
+    put_on_record(service)
+    records = [record for record in read(service.audit.path, None, None, None) if record["status"] == 201]
+    return sorted(f"{record['type']}/{record['id']}" for record in records if record["interaction"] == "create")
 
 
 def _content(body: dict[str, Any]) -> Any:
