@@ -76,6 +76,19 @@ def test_the_last_write_has_a_record_and_each_other_one_its_own(tmp_path: Path, 
     assert started_again(store) == records
 
 
+def test_a_service_does_so_before_it_answers(tmp_path: Path) -> None:
+    """EXTRA-OPS-03"""
+    store = tmp_path / "service.duckdb"
+    killed(store, prepared(store), 1)
+    command = [sys.executable, "-m", "tests.support.dying", "commit", "9", str(store)]
+    with start(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ) as service:
+        assert service.stdout is not None
+        service.stdout.readline()
+        assert [one["interaction"] for one in read(audit_of(store), None, None, None)] == ["create"]
+        service.terminate()
+        assert service.wait(20) == 0
+
+
 def test_what_is_on_record_in_a_file_that_was_moved_away_gets_no_second_record(tmp_path: Path) -> None:
     """EXTRA-OPS-03"""
     store = tmp_path / "service.duckdb"
