@@ -87,7 +87,7 @@ def _entries(raw: bytes, most: int) -> tuple[BundleType, int, Iterable[Shown | F
         raise FhirError(INVALID, "the text is not JSON") from None
     if len(texts) > batch.MOST_ENTRIES:
         raise batch.too_many()
-    around = raw.replace(bytes(array), b"[]", 1)
+    around = raw.replace(bytes(array), b"[]", 1).strip()
     if len(around) > most:
         raise FhirError(TOO_LARGE, "a Bundle is large by its entries alone")
     kind, _ = batch.entries(parse_body(around))
