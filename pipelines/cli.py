@@ -1,9 +1,11 @@
 """The entry point of `chartferry`. The commands are in `commands/`.
 
-They are imported inside `run`, so that Ctrl-C gives one line instead of a traceback even while modules load.
+They are imported inside `run`, so that Ctrl-C gives one line instead of a traceback even while modules load. SIGTERM
+does what Ctrl-C does.
 """
 
 import logging
+import signal
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -16,6 +18,7 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may not be valid text
     hide_interrupts()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a shutdown, systemd and Kubernetes end programs by it
     sys.exit(run(sys.argv[1:]))
 
 

@@ -5,6 +5,7 @@ is printed: of an unexpected error only its class.
 """
 
 import os
+import signal
 import sys
 import threading
 from contextlib import closing
@@ -58,6 +59,7 @@ def _end_with(pipe: int) -> None:
 
 
 def main() -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # systemd ends all processes of a service by it
     try:
         order = receive(0)
         threading.Thread(target=_end_with, args=(0,), daemon=True).start()

@@ -264,3 +264,20 @@ def test_an_interrupt_that_comes_again_while_a_command_ends_shows_no_traceback(
     command = [sys.executable, "-c", INTERRUPTED_AGAIN, where, "--home", str(home), "status"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (ended.returncode, ended.stderr) == (code, said)
+
+
+TERMINATED = """
+import signal
+from pipelines import cli
+from pipelines.commands import chartferry
+
+chartferry.run_command = lambda _: signal.raise_signal(signal.SIGTERM)
+cli.main()
+"""
+
+
+@pytest.mark.alike
+def test_sigterm_ends_a_command_as_ctrl_c_does() -> None:
+    """A shutdown and systemd end programs by it: what is under way gets its outcome, and is in no doubt."""
+    ended = subprocess.run([sys.executable, "-c", TERMINATED], capture_output=True, text=True, check=False)
+    assert (ended.returncode, "\n" + ended.stderr) == (INTERRUPTED, SAID)
