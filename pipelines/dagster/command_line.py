@@ -1,12 +1,13 @@
 """The sensor that shows on Dagster's pages what the command line imported.
 
-It finds runs in the ledger that Dagster did not make, and requests Dagster runs that only report them. The command line
-knows nothing of this, so that Dagster can neither slow it down nor make it fail.
+It finds runs in the ledger that Dagster did not make, or one whose storage is lost, and requests Dagster runs that only
+report them. The command line knows nothing of this, so that Dagster can neither slow it down nor make it fail.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,12 @@ def telling_sensor(
             now = utc_text(ledger.clock())
             until = until if until <= now else clock_was_right_at(ledger)
             ended, settled = ended_runs(ledger, until, RUNS_A_LOOK), settled_batches(ledger)
-            made = ledger.batches_in(home)
-            news = [(at, each, feed) for at, each, feed in ended if each not in told and not is_signed(made, *each)]
+            made, here = ledger.batches_in(home), cache(lambda: _shown_here(context.instance, ours, catalog))
+            news = [
+                (at, each, feed)
+                for at, each, feed in ended
+                if each not in told and not (is_signed(made, *each) and each[1] in here())
+            ]
             news += [(at, each, feed) for at, each, feed in settled if each not in settled_before]
             new = [(each, feed) for _, each, feed in news]
             last = max((f"{at} {run}" for at, (_, _, run), _ in news), default="")
@@ -92,6 +97,12 @@ def telling_sensor(
         return result_of(asked, json.dumps(seen_now), "The command line did nothing since.", events)
 
     return command_line
+
+
+def _shown_here(instance: dg.DagsterInstance, names: Names, catalog: Catalog) -> set[str]:
+    """Return the batches that this Dagster knows: another one, whose storage is lost, may have made more."""
+    known = (instance.get_dynamic_partitions(names.batches_of(feed).name or "") for feed in catalog.feeds)
+    return {names.batch(partition) for some in known for partition in some}
 
 
 def _back(said: Any) -> Back | None:

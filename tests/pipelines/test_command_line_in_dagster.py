@@ -11,6 +11,7 @@ from dagster._core.storage.partition_status_cache import get_and_update_asset_st
 from pipelines.dagster import command_line
 from pipelines.dagster.names import ONE_HOME
 from pipelines.feeds.files.catalog import load_feeds
+from pipelines.home.dagster_folder import BATCH_TAG
 from tests.support.practice import SAMPLES, Practice, failures, materialized, practicing
 
 
@@ -76,6 +77,20 @@ def test_runs_of_dagster_itself_are_not_told_again(practice: Practice) -> None:
     assert not practice.tick("command_line").run_requests
     done = practice.command("rejects", "retry", "--json")
     assert done.returncode in (0, 3), done.stderr
+
+
+def test_what_a_dagster_made_whose_storage_is_lost_is_told(practice: Practice) -> None:
+    batch_id = practice.put("payments-2026-02.csv.gz")
+    assert practice.run("import_payments", batch_id).success
+
+    def told() -> set[str]:
+        practice.cursors["command_line"] = None
+        asked = practice.tick("command_line").run_requests or ()
+        return {batch for request in asked for batch in request.tags[BATCH_TAG].split()}
+
+    assert batch_id not in told()
+    practice.instance.delete_dynamic_partition("payments batches", batch_id)
+    assert batch_id in told()
 
 
 def test_a_ledger_with_more_runs_than_a_look_takes_is_told_bit_by_bit(
