@@ -266,7 +266,7 @@ def _of_batch(key: str, kind: str, feed: str, broken: Broken, batch_id: str, sai
 
 
 def of_waiting(held: Waiting | None) -> Iterator[Event]:
-    """Yield one event if something holds up all imports."""
+    """Yield one event if something holds up imports."""
     if held:
         yield Event(f"waits {held.cause}", "imports_wait", held.sentence, {"files": list(held.files)})
 
@@ -276,7 +276,7 @@ def of_inbox(home: Path, now: datetime, held: Waiting | None = None) -> Iterator
 
     held: what holds up all imports, of which one event tells for all files.
     """
-    if held:
+    if held and held.files:
         return
     for name, at in lain_for(home / "inbox", now, LAIN_TOO_LONG).items():
         file, since = shown(name), at.isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""Why imports wait: reference data that is not loaded yet, or a target that does not answer.
+"""Why imports wait: reference data that is not loaded yet, a target that does not answer, or an inbox out of reach.
 
 It is asked only once something has waited for some minutes, so that it costs nothing while all is well.
 """
@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from pipelines.dagster.inbox.beyond import out_of_reach
 from pipelines.dagster.inbox.files import lain_for
 from pipelines.dagster.reference import is_bundled, looks_new
 from pipelines.dagster.unfinished.left import left_batches, somebody_loads
 from pipelines.home.batch import shown
+from pipelines.home.inbox import Inbox
 from pipelines.importing.broken import NAMED, loaded_last
 from pipelines.session.connections import target_now
 from pipelines.session.ledger import ledger_of
@@ -21,7 +23,7 @@ PATIENCE = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Waiting:
-    """The reason that holds up all imports. cause: reference or target. files: those that wait, by name."""
+    """The reason that holds up imports. cause: reference, target or inbox. files: those that wait, if it holds up all."""
 
     cause: str
     why: str
@@ -31,7 +33,7 @@ class Waiting:
     def sentence(self) -> str:
         named = ", ".join(self.files[:NAMED])
         more = f", and {len(self.files) - NAMED:,} more" if len(self.files) > NAMED else ""
-        return f"Imports wait, because {self.why}: {named}{more}."
+        return f"Imports wait, because {self.why}{': ' if self.files else ''}{named}{more}."
 
 
 def waiting_now(home: Path, environ: Mapping[str, str], now: datetime) -> Waiting | None:
@@ -45,7 +47,14 @@ def waiting_now(home: Path, environ: Mapping[str, str], now: datetime) -> Waitin
     if files and target_now(home, environ) is None:
         which = "the bundled service does not run" if is_bundled(environ) else "the target does not answer"
         return Waiting("target", which, files)
-    return None
+    return _beyond(Inbox.of(home, environ), home, now)
+
+
+def _beyond(inbox: Inbox, home: Path, now: datetime) -> Waiting | None:
+    found = out_of_reach(home, now) if inbox.beyond else None
+    if found is None or found.since > now - PATIENCE:
+        return None
+    return Waiting("inbox", f"nothing can be taken in from {inbox.beyond} ({found.why})", ())
 
 
 def _came(path: Path) -> datetime:

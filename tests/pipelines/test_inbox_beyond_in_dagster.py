@@ -4,14 +4,16 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
 import dagster as dg
 import pytest
 
+from pipelines.dagster import alerts
 from pipelines.dagster.stages.receiving import batches_of, receive_all
+from pipelines.dagster.waiting import PATIENCE, waiting_now
 from pipelines.dagster.workplace import Workplace
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
@@ -100,6 +102,30 @@ def test_the_sensor_goes_on_where_the_inbox_beyond_is_out_of_reach(beyond, targe
     result = ticked(home)
     assert isinstance(result, dg.SensorResult)
     assert [each.tags["file"] for each in result.run_requests or ()] == ["payments-2.csv"]
+
+
+def test_an_inbox_beyond_that_stays_out_of_reach_is_one_alert_and_holds_no_other_up(beyond, target, home):
+    """SCALE-03: nobody would know that no file comes any more."""
+    now = datetime.now(UTC)
+    beyond.bucket.wrong = 403
+    if "://" not in beyond.place:
+        Path(beyond.place).rmdir()
+    for _ in range(2):
+        ticked(home)
+    assert waiting_now(home, os.environ, now) is None
+    held = waiting_now(home, os.environ, now + PATIENCE + timedelta(seconds=30))
+    assert held
+    assert held.sentence.startswith(f"Imports wait, because nothing can be taken in from {beyond.place} (")
+    (home / "inbox" / "notes.txt").write_text("")
+    much_later = now + timedelta(hours=2)
+    events = [*alerts.of_waiting(held), *alerts.of_inbox(home, much_later, held)]
+    assert [event.kind for event in events] == ["imports_wait", "file_not_received"]
+    assert waiting_now(home, os.environ, much_later) is None  # no look has failed since
+    beyond.bucket.wrong = None
+    if "://" not in beyond.place:
+        Path(beyond.place).mkdir()
+    ticked(home)
+    assert waiting_now(home, os.environ, now + PATIENCE + timedelta(seconds=30)) is None
 
 
 @pytest.mark.parametrize("beyond", ["bucket"], indirect=True)

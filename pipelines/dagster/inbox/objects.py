@@ -7,45 +7,28 @@ asked for ends without having begun, it is taken into the same batch again, and 
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
 
+from pipelines.dagster.inbox.beyond import Beyond, note_look
 from pipelines.dagster.requests import is_under_way
 from pipelines.dagster.unfinished.tries import pause
 from pipelines.feeds.files.catalog import Catalog
-from pipelines.home.batch import shown
 from pipelines.home.dagster_folder import INSECURE, STRICT, is_set
 from pipelines.home.exits import Explained
 from pipelines.home.inbox import Inbox
 from pipelines.home.objects import Found, ObjectInbox, lying_at
 from pipelines.home.stores import Seen, store_at
-from pipelines.receiving.objects import Taken, TakenObject, take_in
+from pipelines.receiving.objects import TakenObject, take_in
 from pipelines.receiving.written import QUIET
 from pipelines.session.opening import open_ledger_alone, open_session
 
 PATIENCE_SECONDS = 5.0
 SECONDS_OF_TAKING = 20.0
 SECONDS_BEFORE_ANOTHER_TRY = 300.0
-
-
-@dataclass(frozen=True)
-class Beyond:
-    """The findings of one look. received: names of files by batch. said: sentences for the log."""
-
-    received: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    said: tuple[str, ...] = ()
-
-    def batches(self, feed: str) -> list[str]:
-        """Return the batches of a feed, in the order in which they were taken in."""
-        return [batch_id for name, batch_id in self.received if name == feed]
-
-    @property
-    def names(self) -> dict[str, str]:
-        """Return the names of files by batch."""
-        return {batch_id: name for (_, batch_id), name in self.received.items()}
 
 
 @dataclass
@@ -95,12 +78,15 @@ class Objects:
                 each.run_key = each.run_key or keys.get(each.taken.batch.batch_id)
 
     def _told(self, inbox: Inbox, catalog: Catalog, busy: Collection[str]) -> Beyond:
+        why, found = None, Beyond()
         try:
-            return self._look(inbox, catalog, busy)
+            found = self._look(inbox, catalog, busy)
         except Explained as error:
-            return Beyond(said=(f"{inbox.beyond}: nothing was taken in: {error}",))
+            why = str(error)
         except Exception as error:  # noqa: BLE001 - its text may hold values
-            return Beyond(said=(f"{inbox.beyond}: nothing was taken in: {type(error).__name__}, a fault of ours",))
+            why = f"{type(error).__name__}, a fault of ours"
+        note_look(self._home, why, datetime.now(UTC))
+        return Beyond(said=(f"{inbox.beyond}: nothing was taken in: {why}",)) if why else found
 
     def _look(self, inbox: Inbox, catalog: Catalog, busy: Collection[str]) -> Beyond:
         if self._handed:
@@ -128,7 +114,7 @@ class Objects:
         marks |= {name: each.mark for name, each in found.alone.items()}
         self._later |= {marks[name]: again for name in taken.left}
         self._rests = (again, lying) if not found.still and len(marks) == taken.number else (0.0, {})
-        return _told_of(taken)
+        return Beyond.of(taken)
 
     def _note(self, inbox: Inbox, busy: Collection[str]) -> None:
         """Note as taken what a run was begun of. What waits for its run is not taken again meanwhile."""
@@ -148,9 +134,3 @@ class Objects:
         not_due = handed | self._later.keys()
         found.ready = {name: each for name, each in found.ready.items() if each.mark not in not_due}
         found.alone = {name: each for name, each in found.alone.items() if each.mark not in not_due}
-
-
-def _told_of(taken: Taken) -> Beyond:
-    received = {(each.feed.name, each.batch.batch_id): each.batch.file_name for each in taken.received}
-    said = (f"{shown(name)}: {why}; it is left where it is, and tried again" for name, why in taken.left.items())
-    return Beyond(received, tuple(said))

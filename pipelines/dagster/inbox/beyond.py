@@ -1,0 +1,72 @@
+"""The findings of looks at the inbox beyond the home; and a note of since when they fail, and why.
+
+The note is a file: other sensors and a check ask for it, and the process that looks may be started anew.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from pipelines.home.batch import shown
+from pipelines.home.files import write_whole
+from pipelines.receiving.objects import Taken
+
+NOTE = Path("dagster") / "inbox-out-of-reach.json"
+FORGOTTEN_AFTER = timedelta(minutes=15)
+"""Each look that fails notes it anew: an older note is of a sensor that has not looked since."""
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """The findings of one look. received: names of files by batch. said: sentences for the log."""
+
+    received: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    said: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, taken: Taken) -> "Beyond":
+        received = {(each.feed.name, each.batch.batch_id): each.batch.file_name for each in taken.received}
+        said = (f"{shown(name)}: {why}; it is left where it is, and tried again" for name, why in taken.left.items())
+        return cls(received, tuple(said))
+
+    def batches(self, feed: str) -> list[str]:
+        """Return the batches of a feed, in the order in which they were taken in."""
+        return [batch_id for name, batch_id in self.received if name == feed]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Return the names of files by batch."""
+        return {batch_id: name for (_, batch_id), name in self.received.items()}
+
+
+@dataclass(frozen=True)
+class OutOfReach:
+    """Nothing can be taken in. since: the first look of those that failed in a row. why: the last one did."""
+
+    since: datetime
+    why: str
+
+
+def note_look(home: Path, why: str | None, now: datetime) -> None:
+    """Note why a look failed, or that it did not. What cannot be noted, as on a full disk, fails nothing."""
+    with suppress(OSError):
+        if why is None:
+            (home / NOTE).unlink(missing_ok=True)
+            return
+        before = out_of_reach(home, now)
+        said = {"since": (before.since if before else now).isoformat(), "last": now.isoformat(), "why": why}
+        (home / NOTE).parent.mkdir(mode=0o700, exist_ok=True)
+        write_whole(home / NOTE, json.dumps(said).encode())
+
+
+def out_of_reach(home: Path, now: datetime) -> OutOfReach | None:
+    """Return since when all looks failed; None if the last one did not, or was long ago."""
+    try:
+        said = json.loads((home / NOTE).read_bytes())
+        since, last = (datetime.fromisoformat(said[name]) for name in ("since", "last"))
+    except (OSError, ValueError):
+        return None
+    return OutOfReach(since, said["why"]) if abs(now - last) <= FORGOTTEN_AFTER else None
