@@ -84,6 +84,12 @@ def is_dead(holder: Holder, in_file: bool = False) -> bool:
     return False
 
 
+def holders(read: Callable[[Select[Any]], Iterable[Any]]) -> set[Holder]:
+    """Return the holders of targets that are not surely dead, each with its last sign of life. read: of the ledger."""
+    found = (Holder(*each) for each in read(select(*(t.lease.c[name] for name in Holder._fields))))
+    return {each for each in found if not is_dead(each)}
+
+
 class Silence:
     """The silence of lease holders, measured by this process as it looks again and again.
 

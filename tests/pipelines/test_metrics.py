@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -67,6 +68,29 @@ def test_rows_in_doubt_and_files_that_wait_are_counted(home, target, asked, char
     assert found["chartferry_inbox_files",] == 1
     assert time.time() - found["chartferry_inbox_oldest_timestamp_seconds",] < 600
     assert found["chartferry_lease_held",] == 0
+
+
+KILLED_AT_WORK = """
+import os, sys
+from pathlib import Path
+from pipelines.ledger.ledger import Ledger
+
+Ledger.open(Path(sys.argv[1])).lease("here").__enter__()
+print("holds it", flush=True)
+sys.stdin.read()
+os._exit(9)
+"""
+
+
+def test_a_loader_that_was_killed_is_at_work_no_more(imported, home, chartferry):
+    """OPS-01: at once, where it was a process of this machine."""
+    command = [sys.executable, "-c", KILLED_AT_WORK, str(home / "ledger.db")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as loader:
+        assert loader.stdout.readline() == "holds it\n"
+        assert figures(chartferry("metrics")[1])["chartferry_lease_held",] == 1
+        loader.stdin.close()
+        loader.wait()
+        assert figures(chartferry("metrics")[1])["chartferry_lease_held",] == 0
 
 
 def test_a_settled_doubt_counts_no_more_and_an_undo_changes_no_first_outcome(home, target, asked, chartferry):

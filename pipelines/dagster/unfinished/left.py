@@ -7,12 +7,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import select
-
 from pipelines.feeds.files.catalog import Catalog
-from pipelines.ledger import tables as t
 from pipelines.ledger.kept import Batches
-from pipelines.ledger.lease import BEAT_SECONDS, Holder, Silence, is_dead
+from pipelines.ledger.lease import BEAT_SECONDS, Silence, holders
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.confirmed import confirmed_since
 from pipelines.session.ledger import open_ledger
@@ -75,22 +72,16 @@ def anything_left(ledger: Ledger, home: Path, catalog: Catalog) -> bool:
 
 def are_loaders_at_work(ledger: Ledger, silence: Silence) -> bool:
     """True if a loader has not been seen without a sign of life for 60 s. silence: kept from look to look."""
-    loaders = _loaders(ledger)
+    loaders = holders(ledger.read)
     return bool(loaders - silence.look(loaders))
 
 
 def somebody_loads(ledger: Ledger, pause: Callable[[float], object] = time.sleep) -> bool:
     """True if a loader gives a sign of life while this process looks on, for two beats: for show, and for one look."""
-    silent, looks = _loaders(ledger), int(2 * BEAT_SECONDS)
+    silent, looks = holders(ledger.read), int(2 * BEAT_SECONDS)
     while silent and looks:
         pause(1.0)
-        if _loaders(ledger) - silent:
+        if holders(ledger.read) - silent:
             return True
         looks -= 1
     return False
-
-
-def _loaders(ledger: Ledger) -> set[Holder]:
-    """Return who holds targets just now, each with its last sign of life, apart from those that are surely dead."""
-    holders = (Holder(*each) for each in ledger.read(select(*(t.lease.c[name] for name in Holder._fields))))
-    return {each for each in holders if not is_dead(each)}
