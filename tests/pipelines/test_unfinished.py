@@ -159,7 +159,7 @@ def test_a_loader_is_at_work_as_long_as_it_gives_signs_of_life_whatever_its_cloc
     home: Path, monkeypatch: pytest.MonkeyPatch, off: timedelta
 ) -> None:
     """SCALE-03: the batch of a dead one whose clock was ahead would wait until then."""
-    monkeypatch.setattr("pipelines.dagster.unfinished.left.is_dead", lambda _: False)
+    monkeypatch.setattr("pipelines.ledger.lease.is_dead", lambda _: False)
     silence, now = Silence(most_between=inf), 1_000.0
     monkeypatch.setattr("pipelines.dagster.unfinished.left.time.monotonic", lambda: now)
     with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.lease("here"):
@@ -183,7 +183,7 @@ def test_that_imports_wait_is_not_said_of_a_loader_that_gives_a_sign_of_life(
     home: Path, monkeypatch: pytest.MonkeyPatch, off: timedelta, beats_at: int | None, at_work: bool
 ) -> None:
     """SCALE-03: whatever its clock says, within the time of two signs."""
-    monkeypatch.setattr("pipelines.dagster.unfinished.left.is_dead", lambda _: False)
+    monkeypatch.setattr("pipelines.ledger.lease.is_dead", lambda _: False)
     paused = list[float]()
     with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.lease("here"):
         tell(ledger, NOW + off)
