@@ -70,6 +70,8 @@ def _set_aside(connection: Connection, there: set[str]) -> None:
             connection.exec_driver_sql(f"DROP VIEW {name}")
             connection.exec_driver_sql(f"CREATE VIEW old_{name} AS {_with_texts(connection, VIEWS[name])}")
         else:
+            for index in inspect(connection).get_indexes(name):  # the tables of today have some of these names
+                connection.exec_driver_sql(f"DROP INDEX {index['name']}")
             connection.exec_driver_sql(f"ALTER TABLE {name} RENAME TO old_{name}")
             there.discard(name)
 

@@ -17,6 +17,7 @@ KEYS = {
     "repeat": "target, batch_id, line",
     "batch": "target, batch_id",
 }
+INDEXES = {"record_sending": "target", "record_by_batch": "target, batch_id, line"}
 
 
 def make_earlier(ledger: Ledger, version: int) -> None:
@@ -32,6 +33,9 @@ def make_earlier(ledger: Ledger, version: int) -> None:
             _make(connection, name, columns, rows[name])
         if version > 1:
             _make_terms(connection)
+        else:
+            for index, indexed in INDEXES.items():
+                connection.exec_driver_sql(f"CREATE INDEX {index} ON record ({indexed})")
         connection.execute(t.schema_version.update().values(version=version))
         if version < 8:
             if connection.dialect.name == "sqlite":
