@@ -86,6 +86,8 @@ def test_a_loader_that_was_killed_is_at_work_no_more(imported, home, chartferry)
     """OPS-01: at once, where it was a process of this machine."""
     command = [sys.executable, "-c", KILLED_AT_WORK, str(home / "ledger.db")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as loader:
+        assert loader.stdin
+        assert loader.stdout
         assert loader.stdout.readline() == "holds it\n"
         assert figures(chartferry("metrics")[1])["chartferry_lease_held",] == 1
         loader.stdin.close()
