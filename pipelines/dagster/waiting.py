@@ -23,7 +23,7 @@ PATIENCE = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Waiting:
-    """The reason that holds up imports. cause: reference, target or inbox. files: those that wait, if it holds up all."""
+    """The reason that holds up imports. cause: reference, target or inbox. files: all that wait for it."""
 
     cause: str
     why: str
