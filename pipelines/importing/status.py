@@ -15,7 +15,7 @@ from pipelines.ledger.rejects import open_by_batch, open_in_batch
 from pipelines.ledger.so_far import counts_so_far
 from pipelines.ledger.standing import undo_left_by_batch, undone_by_batch
 from pipelines.ledger.states import OUTCOMES, ROW_STATES
-from pipelines.runs.lines import aligned, dollars, first_of, undo_left
+from pipelines.runs.lines import IN_DOUBT_NEXT, aligned, dollars, first_of, undo_left
 from pipelines.session.ledger import ledger_of
 
 COUNTED = ("records", "accepted", "rejected", *OUTCOMES)
@@ -154,6 +154,8 @@ def _one(row: dict[str, Any]) -> Iterable[str]:
     if unsettled := row.get("unsettled", ()):
         others = "such rows: chartferry status BATCH --json has them all"
         yield from first_of(map(_unsettled, unsettled), SHOWN_ROWS, len(unsettled), others)
+        if any(each["state"] == "in_doubt" for each in unsettled):
+            yield f"in doubt: {IN_DOUBT_NEXT}"
     for each in row.get("decisions", ()):
         why = f": {each['why']}" if each["why"] else ""
         yield f"decision: {each['at']}, {each['user']}: {each['command']} {each['subject']}{why}"

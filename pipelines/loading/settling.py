@@ -27,6 +27,7 @@ ROWS_A_COMMIT = 1_000
 A_MINUTE = timedelta(minutes=1)
 """By less, clocks differ that are right."""
 NOT_YET = "the target does not have it yet: once the settling time has passed, the next import sends it again"
+NOT_BY_ITSELF = "the target does not have it: once you are sure of that, chartferry doubts resend has it sent again"
 
 
 class Found(NamedTuple):
@@ -100,8 +101,9 @@ def settle_doubts(
         elif finding.state == ABSENT and due(doubt, resource_type, present(doubt), settling_seconds, step):
             settled.resend.append(doubt.row)
         else:
-            waits = step.conditional and doubt.named and finding.state == ABSENT
-            settled.left.append((doubt.row, finding.why or (NOT_YET if waits else "the target does not have it")))
+            later = doubt.asked_at + timedelta(seconds=settling_seconds)
+            waits = due(doubt, resource_type, later, settling_seconds, step)
+            settled.left.append((doubt.row, finding.why or (NOT_YET if waits else NOT_BY_ITSELF)))
     settled.adopted = _adopt(ledger, (target, source, resource_type), found)
     return settled
 

@@ -5,6 +5,7 @@ from itertools import islice
 
 SHOWN_NEXT = "the tables and the report page show it after the next import, or chartferry reports"
 """What a command says that changes what the tables tell, and publishes none itself."""
+IN_DOUBT_NEXT = "chartferry doubts resolve looks again, and says what to do"
 
 
 def dollars(cents: int) -> str:

@@ -10,7 +10,7 @@ from pipelines.home.batch import shown
 from pipelines.home.counted import counted, word_for
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, UNREADABLE, UNUSABLE
 from pipelines.ledger.tables import LedgerError
-from pipelines.runs.lines import aligned, dollars, undo_left
+from pipelines.runs.lines import IN_DOUBT_NEXT, aligned, dollars, undo_left
 from pipelines.runs.run import Result
 from pipelines.session.waiting import Left
 from pipelines.validation.reasons import WARNINGS
@@ -218,7 +218,7 @@ def _notes(result: Result) -> Iterable[str]:
         yield f"{name}: warnings by {_by_rule(told)}"
     if number := result.count("in_doubt"):
         rows, them = counted(number, "row"), word_for(number, "it", "them")
-        yield f"{name}: {rows} in doubt: whether the target has {them} is not known"
+        yield f"{name}: {rows} in doubt: whether the target has {them} is not known; {IN_DOUBT_NEXT}"
     if result.waiting and result.state == "running":
         yield f"{name}: {counted(result.waiting, 'row waits', 'rows wait')} for the next import"
     if result.unnamed_columns:

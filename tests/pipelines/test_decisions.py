@@ -12,6 +12,7 @@ import pytest
 from pipelines.home.user import user_name
 from pipelines.importing.broken import broken_now
 from pipelines.ledger.ledger import Ledger
+from pipelines.loading.settling import NOT_BY_ITSELF
 from pipelines.runs.lines import SHOWN_NEXT
 from tests.support.commands import totals_close
 from tests.support.exports import TASKS, payments, put, tasks
@@ -56,7 +57,10 @@ def doubt(home, target, asked):
 def test_resolve_looks_up_and_adopts_what_arrived_late(doubt, target, asked, chartferry):
     """CLI-CMD-08"""
     found = asked("doubts", "resolve")
-    assert (found["exit_code"], found["left"]) == (5, {f"{doubt}:2": "the target does not have it"})
+    assert (found["exit_code"], found["left"]) == (5, {f"{doubt}:2": NOT_BY_ITSELF})
+    for said in (chartferry("import")[1], chartferry("status", doubt)[1]):
+        assert "in doubt" in said
+        assert "chartferry doubts resolve looks again, and says what to do" in said
     target.create({"resourceType": "PaymentNotice", "request": {"reference": "Patient/p1"}, "amount": {"value": 1.0}})
     code, _, err = chartferry("doubts", "resolve", "--batch", "another")
     assert (code, "another: no such batch" in err) == (4, True)

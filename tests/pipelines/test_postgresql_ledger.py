@@ -26,6 +26,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.notes import RESPONSE, Group, Member, keep_members, members_of
 from pipelines.ledger.rejects import discard, resubmit, settle_resubmitted
 from pipelines.ledger.rows import Intent, Outcome, Reason, Reject
+from pipelines.loading.settling import NOT_BY_ITSELF
 from tests.conftest import running, small_world
 from tests.pipelines.test_rehearsal import HEADER, ROWS, WORLD
 from tests.pipelines.test_shared_notes import MONDAY, forms, in_notes
@@ -123,7 +124,7 @@ def test_doubts_are_settled_and_a_batch_is_taken_back(home, target, asked, ledge
     target.faults = ["lost_before"]
     payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))
     batch = asked("import")["batches"][0]["batch_id"]
-    assert asked("doubts", "resolve")["left"] == {f"{batch}:2": "the target does not have it"}
+    assert asked("doubts", "resolve")["left"] == {f"{batch}:2": NOT_BY_ITSELF}
     assert asked("doubts", "resend", f"{batch}:2")["exit_code"] == 0
     assert asked("import")["totals"]["created"] == 2
     tasks(home, "t1", "t2")

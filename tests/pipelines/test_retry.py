@@ -7,6 +7,7 @@ from contextlib import closing
 import pytest
 
 from fhir_service.reference.loading import load as load_reference
+from pipelines.loading.settling import NOT_BY_ITSELF
 from tests.pipelines.test_rejects import HEADER, HERE, Practice, built_in, one
 from tests.support.exports import payments
 
@@ -152,7 +153,7 @@ def test_a_row_that_is_tried_again_and_waits_for_another_of_its_patient_goes_onc
     in_doubt = asked("import")["batches"][0]["batch_id"]
     retried = asked("rejects", "retry")
     assert "chartferry import goes on once those are settled" in retried["batches"][0]["message"]
-    assert asked("doubts", "resolve")["left"] == {f"{in_doubt}:2": "the target does not have it"}
+    assert asked("doubts", "resolve")["left"] == {f"{in_doubt}:2": NOT_BY_ITSELF}
     asked("doubts", "resend", f"{in_doubt}:2")
     for _ in range(2):
         asked("import")

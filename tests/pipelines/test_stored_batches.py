@@ -19,6 +19,7 @@ from pipelines.home.batch import SOURCE
 from pipelines.home.batch_files import MANIFESTS
 from pipelines.home.stores import StoreUnusable, store_at
 from pipelines.importing.broken import broken_now
+from pipelines.loading.settling import NOT_BY_ITSELF
 from pipelines.session.opening import open_session
 from tests.support.machines import ROWS, a_batch, amounts, batches_at, has_rows, rows_at
 
@@ -146,7 +147,7 @@ def test_a_machine_goes_on_with_what_another_left(machines, target):
     assert (first["totals"]["in_doubt"], first["totals"]["rejected"]) == (1, 1)
     batch = first["batches"][0]["batch_id"]
     machines.loses("one")
-    assert machines.asked("two", "doubts", "resolve")["left"] == {f"{batch}:2": "the target does not have it"}
+    assert machines.asked("two", "doubts", "resolve")["left"] == {f"{batch}:2": NOT_BY_ITSELF}
     assert machines.asked("two", "doubts", "resend", f"{batch}:2")["exit_code"] == 0
     done = machines.asked("three", "import")
     assert [each["batch_id"] for each in done["batches"]] == [batch]
