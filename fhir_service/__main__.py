@@ -191,7 +191,7 @@ def check(store: str | None) -> None:
         raise SystemExit(DAMAGED)
 
 
-@main.command()
+@main.command(short_help="Copy a store into a DuckDB file, also while it is in use.")
 @_store
 @click.argument("to", metavar="FILE")
 def copy(store: str | None, to: str) -> None:
@@ -199,14 +199,14 @@ def copy(store: str | None, to: str) -> None:
     click.echo(_perform(store, "copy", {"to": str(Path(to).absolute())})["copy"])
 
 
-@main.command()
+@main.command(short_help="Print names of practitioners and groups as JSON.")
 @_store
 def names(store: str | None) -> None:
     """Print the names of practitioners and groups by reference, as one JSON object."""
     click.echo(json.dumps(_perform(store, "names", {})["names"], ensure_ascii=False))
 
 
-@main.command()
+@main.command(short_help="Write charges and payments, or patients, as NDJSON.")
 @_store
 @click.argument("name", type=click.Choice(["charges", "patients"]))
 @click.argument("file", metavar="FILE")
@@ -216,7 +216,7 @@ def tell(store: str | None, name: str, file: str) -> None:
     click.echo(f"{rows} {name} written to {file}")
 
 
-@main.group(invoke_without_command=True)
+@main.group(invoke_without_command=True, short_help="Show who read and wrote what, and prove it whole.")
 @_store
 @click.option("--patient", metavar="ID", help="Only what touched this patient's data.")
 @click.option("--client", metavar="ID", help="Only what this client did.")

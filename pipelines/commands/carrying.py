@@ -39,7 +39,7 @@ class PathOrAddress(SomePath):
         return value if isinstance(value, str) and "://" in value else super().convert(value, param, ctx)
 
 
-@click.command("import", short_help="Imports exports (default: the inbox) and publishes the tables.")
+@click.command("import", short_help="Imports exports (default: the inbox) and publishes tables.")
 @click.argument("places", type=PathOrAddress(path_type=Path, readable=False), nargs=-1, metavar="[PATH or URL]...")
 @click.option("--dry-run", is_flag=True, help="Apply every rule, send nothing but reads, keep nothing.")
 @click.option("--strict", is_flag=True, help="Decided rules reject too, at a target that is not a service of ours.")

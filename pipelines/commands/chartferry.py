@@ -45,7 +45,11 @@ COMMANDS: tuple[click.Command, ...] = (
 
 @click.group(commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--home", type=click.Path(path_type=Path, file_okay=False), envvar="CHARTFERRY_HOME", default="var", help="State."
+    "--home",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="CHARTFERRY_HOME",
+    default="var",
+    help="The folder of all state (default: var, or CHARTFERRY_HOME).",
 )
 @click.option(
     "--feeds",
