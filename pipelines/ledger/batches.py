@@ -61,6 +61,11 @@ class BatchLedger(LedgerAccess):
         return self.batch(target, batch_id) is None and is_inserted(self, t.batch, row)
 
     @verb
+    def read_batch_as(self, target: str, batch_id: str, source: str, resource_type: str) -> None:
+        """Note what a mended feed makes of a batch of which nothing was sent."""
+        self._change("batch", {"target": target, "batch_id": batch_id}, source=source, resource_type=resource_type)
+
+    @verb
     def note_mark(self, target: str, feed: str, query_hash: str, batch_id: str, kind: str, value: str) -> None:
         """Note up to where the database of a feed was read: the rows up to there are in a batch that has its end."""
         row = {"query_hash": query_hash, "batch_id": batch_id, "kind": kind, "value": value, "noted_at": self.now()}

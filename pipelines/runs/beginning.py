@@ -64,8 +64,14 @@ def begin(
 
 
 def note_batch(session: Session, received: Received, feed: Feed) -> str | None:
-    """Note a batch in the ledger where it is new; return the state that it had, None of a new one."""
+    """Note a batch in the ledger where it is new; return the state that it had, None of a new one.
+
+    One of which nothing was sent becomes what its feed says today, which may have another source or kind since.
+    """
     known = session.ledger.batch(session.target, received.batch_id)
+    is_read_otherwise = known and (known["source"], known["resource_type"]) != (feed.source, feed.resource)
+    if is_read_otherwise and not session.ledger.row_counts(session.target, received.batch_id):
+        session.ledger.read_batch_as(session.target, received.batch_id, feed.source, feed.resource)
     if known is None:
         session.ledger.start_batch(
             session.target,

@@ -1,4 +1,4 @@
-"""A file that a mended feed reads otherwise: the counts of its batch add up."""
+"""A file that a mended feed reads otherwise: its batch is of what was loaded, and its counts add up."""
 
 import pytest
 
@@ -41,3 +41,44 @@ def test_rows_of_every_reading_are_counted(first, then, counts, home, target, ch
         (home / "feeds" / "till.toml").write_text(FEED.replace("{more}", more).replace("{amount}", amount))
         practice.take(FILE, "till.csv")
     assert practice.rows(COUNTED) == [counts]
+
+
+TASKS = """
+source = "{source}"
+kind = "tasks"
+files = ["till*.csv"]
+[columns]
+task_id = "id"
+patient_id = "patient"
+description = "type"
+status = {{ constant = "{status}" }}
+requester_id = {{ constant = "d1" }}
+"""
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        FEED.replace("{more}", "").replace("{amount}", NO_AMOUNT),
+        TASKS.format(source="other", status="unheard of"),
+    ],
+    ids=["another kind", "another source"],
+)
+@pytest.mark.then_published
+def test_a_batch_of_which_nothing_was_sent_is_of_what_its_mended_feed_says(first, home, target, chartferry, asked):
+    """LEDGER-10: verify compares the bodies that were sent, and the evidence counts the records that were loaded."""
+    practice = Practice(home, target, chartferry)
+    feed = home / "feeds" / "till.toml"
+    feed.parent.mkdir()
+    feed.write_text(first)
+    assert practice.take(FILE, "till.csv")[0] == 3
+    feed.write_text(TASKS.format(source="right", status="requested"))
+    assert practice.take(FILE, "till.csv")[0] == 0
+    assert practice.rows("SELECT source, resource_type, created FROM batch") == [("right", "Task", 3)]
+    code, said, _ = chartferry("verify")
+    assert (code, "purged or damaged" in said) == (0, False)
+    found = asked("evidence")
+    assert [found["feeds"][0][side]["records"] for side in ("export", "ledger", "target")] == [3, 3, 3]
+    feed.write_text(TASKS.format(source="third", status="requested"))
+    practice.take(FILE, "till.csv")
+    assert practice.rows("SELECT source FROM batch") == [("right",)]
