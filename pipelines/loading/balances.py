@@ -30,8 +30,7 @@ from pipelines.loading.row import Row
 
 Body = dict[str, Any]
 MOST = 10**12
-UNCHARGED = ("cancelled", "draft", "entered-in-error")
-UNPAID = ("cancelled", "entered-in-error")
+NOT_IN_FORCE = ("cancelled", "draft", "entered-in-error")
 PATIENTS_A_SEARCH = 20
 MOST_WAITING = 20_000
 """Payments that wait for the answers to others, of those under way. Further ones are set aside at once, and all of
@@ -147,7 +146,7 @@ class Balances:
         for claim in self._all("Claim", {"patient": named}):
             owed[_patient(claim, "patient")] += _charge(claim)
         for notice in self._all("PaymentNotice", {"request": named}):
-            if notice.get("status") not in UNPAID and _is_in_dollars(notice.get("amount")):
+            if notice.get("status") not in NOT_IN_FORCE and _is_in_dollars(notice.get("amount")):
                 owed[_patient(notice, "request")] -= _cents(notice.get("amount"))
             shown.add(notice["id"])
             self._there.update(map(str, values_of(self._system, notice)))
@@ -184,7 +183,7 @@ def _charge(claim: Body) -> int:
     shown = claim.get("item")
     items = [each for each in shown if isinstance(each, dict)] if isinstance(shown, list) else []
     moneys = [claim.get("total"), *(item.get(name) for item in items for name in ("net", "unitPrice"))]
-    if claim.get("status") in UNCHARGED or not all(map(_is_in_dollars, moneys)):
+    if claim.get("status") in NOT_IN_FORCE or not all(map(_is_in_dollars, moneys)):
         return 0
     total = _part(claim.get("total"), "value")
     return int((_number(total) if total is not None else sum(map(_of_item, items))) * 100)

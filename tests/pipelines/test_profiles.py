@@ -12,6 +12,7 @@ from pipelines.client.profiles import Profile, member, profile_for
 from pipelines.client.replies import Refused
 from pipelines.client.tokens import Credentials
 from pipelines.home.exits import BadSetting
+from pipelines.loading.balances import NOT_IN_FORCE
 from pipelines.loading.changes import Changes
 from pipelines.loading.identity import Identity
 from pipelines.loading.ownership import Made, Owner
@@ -20,6 +21,7 @@ from tests.support.fake_answers import Said, outcome
 from tests.support.ledgers import lose_ledger
 
 SAYS = ["transaction", "conditional", "identifier"]
+DOLLARS, EURO = {"value": 80, "currency": "USD"}, {"value": 80, "currency": "EUR"}
 URL = "http://example.org/fhir/Questionnaire/mood"
 
 
@@ -126,13 +128,16 @@ def test_a_claim_with_amounts_that_are_none_or_no_dollars_charges_nothing(home, 
     assert (found["totals"]["created"], found["totals"]["rejected"]) == (1, 1)
 
 
-def test_what_was_paid_in_another_currency_leaves_what_is_owed_in_dollars(home, other, asked):
-    """TARGET-04: the Claim that it was paid for charges nothing."""
+@pytest.mark.parametrize(
+    "notice", [{"status": "active", "amount": EURO}, *({"status": each, "amount": DOLLARS} for each in NOT_IN_FORCE)]
+)
+def test_a_payment_in_another_currency_or_not_in_force_leaves_what_is_owed(home, other, asked, notice):
+    """TARGET-04: a Claim in another currency, or not in force, charges nothing."""
     profile(home, "balances = true\n")
     owe(other, "p1", 100, "c1")
     owe(other, "p1", 80, "c2", total={"value": 80, "currency": "EUR"})
     paid = {"resourceType": "PaymentNotice", "id": "n1", "request": {"reference": "Patient/p1"}}
-    other.stored["n1"] = paid | {"amount": {"value": 80, "currency": "EUR"}}
+    other.stored["n1"] = paid | notice
     payments(home, ("k1", "p1", "100.00"), ("k2", "p1", "0.01"))
     asked("import")
     assert [each["amount"]["value"] for each in other.of("PaymentNotice")] == [80, 100.0]
