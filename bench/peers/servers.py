@@ -170,6 +170,7 @@ def hapi(name: str, made: Cluster, folder: Path) -> Iterator[Server]:
     folder.mkdir()
     settings = {
         "HAPI_URL": f"jdbc:postgresql://127.0.0.1:{made.port}/hapi?reWriteBatchedInserts=true",
+        "HAPI_CONDITIONS_CACHED": "true",
         "HAPI_USER": USER,
         "HAPI_PASSWORD": made.password,
     }

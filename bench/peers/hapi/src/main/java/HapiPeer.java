@@ -74,7 +74,7 @@ public class HapiPeer {
         @Bean
         public JpaStorageSettings storageSettings() {
             var settings = new JpaStorageSettings();
-            settings.setMatchUrlCacheEnabled(true);
+            settings.setMatchUrlCacheEnabled(Boolean.parseBoolean(System.getenv("HAPI_CONDITIONS_CACHED")));
             return settings;
         }
 
