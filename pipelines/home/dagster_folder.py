@@ -12,9 +12,9 @@ from pipelines.home.folder import BadHome
 
 FEED_TAG = "chartferry/feed"
 CLINIC, CLINIC_TAG = "CHARTFERRY_CLINIC", "chartferry/clinic"
+"""The setting that names the clinic of a home where several share a Dagster, and the tag of its runs."""
 WEB_HOST = "CHARTFERRY_WEB_HOST"
 """The setting for the address that the pages listen on where it is not loopback, as in a container."""
-"""The setting that names the clinic of a home where several share a Dagster, and the tag of its runs."""
 EVENTS_TOGETHER = 1000
 """Events that Dagster hands to its storage at once; without this setting it hands over each one alone."""
 BATCH_TAG = "chartferry/batch"
