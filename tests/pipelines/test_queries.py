@@ -8,6 +8,7 @@ import sys
 import threading
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import dagster as dg
 import pytest
@@ -237,6 +238,16 @@ def test_a_row_of_the_future_is_no_mark():
     texts.note(DAYS[3])
     texts.note("2999-12-31")
     assert texts.mark == Mark("text", DAYS[3])
+
+
+@pytest.mark.parametrize("number", [float, Decimal])
+@pytest.mark.parametrize("what", ["nan", "inf", "-inf"])
+def test_a_number_that_is_not_finite_is_no_mark(number, what):
+    """Databases keep such numbers, and no later query could begin there."""
+    newest = Newest(NOW)
+    for value in (number(what), number(7), number(what)):
+        newest.note(value)
+    assert newest.mark == Mark("number", str(number(7)))
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,9 @@ class Mark(NamedTuple):
 
 
 class Newest:
-    """The newest watermark of the rows so far. One that lies in the future is no mark: what comes before it would be
-    missed for good."""
+    """The newest watermark of the rows so far. One that lies in the future, or is infinite, is no mark: what comes
+    before it would be missed for good. Nor is NaN, which nothing comes after.
+    """
 
     def __init__(self, now: datetime) -> None:
         self._tomorrow = now.astimezone(UTC) + timedelta(days=1)
@@ -31,7 +32,7 @@ class Newest:
 
     def note(self, value: Any) -> None:
         """Look at the watermark of a row. Raises NoMark."""
-        if value is None or self._is_ahead(value):
+        if value is None or self._is_no_mark(value):
             return
         try:
             if self._value is None or value > self._value:
@@ -39,12 +40,14 @@ class Newest:
         except TypeError:
             raise NoMark("values of different types; let the query give one type") from None
 
-    def _is_ahead(self, value: Any) -> bool:
+    def _is_no_mark(self, value: Any) -> bool:
         kind = kind_of(value)
         if kind == "time":
             return bool(value > (self._tomorrow if value.tzinfo else self._tomorrow.replace(tzinfo=None)))
         if kind == "text":
             return bool(value[:10] > self._tomorrow.date().isoformat())
+        if kind == "number":
+            return not Decimal(value).is_finite()
         return kind == "date" and bool(value > self._tomorrow.date())
 
     @property
