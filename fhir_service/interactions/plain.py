@@ -59,6 +59,8 @@ LONG = 1 << 20
 """Bytes of a Bundle from which on it is read in parts. No other thread runs while one is read: some milliseconds."""
 PART = 500
 """Entries of a part."""
+LARGEST = 1 << 20
+"""Bytes of an entry of such a Bundle. A larger one may be refused for that."""
 _READER, _READER_IN_PARTS, _PART_READER = Reader(PlainBundle), Reader(_BatchInParts), Reader(list[PlainEntry])
 _READERS = {name: Reader(body) for name, body in _BODIES.items()}
 
@@ -91,7 +93,7 @@ def _bundle(raw: bytes) -> PlainBundle | None:
         whole: PlainBundle | None = _READER.read(raw)
         return whole
     batch: _BatchInParts | None = _READER_IN_PARTS.read(raw)
-    if batch is None or any(len(entry) > LONG for entry in batch.entry):
+    if batch is None or any(len(entry) > LARGEST for entry in batch.entry):
         return None
     found: list[PlainEntry] = []
     for start in range(0, len(batch.entry), PART):

@@ -22,8 +22,10 @@ One changed row has the rest of its row group written anew. All of them are rare
 """
 LONG = 128 << 20
 """Bytes of the log from which on so much of the file is not waited for: what the log has is in memory, too."""
-IN_BLOCKS = 4 << 20
-"""Bytes that are written beside what changed: the file grows by whole blocks, of which each table takes some."""
+IN_BLOCKS = 12 << 20
+"""Bytes that are written beside what changed: the file grows by whole blocks, of which each table takes some. A new
+file grew by 9.4 MB for a log of 1.2 MB.
+"""
 LARGE = 16 << 20
 """Bytes of the log from which on it is worked into the file between two batches: a tenth of a second's work.
 
