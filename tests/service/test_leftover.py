@@ -84,9 +84,10 @@ def test_a_service_does_so_before_it_answers(tmp_path: Path) -> None:
     with start(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ) as service:
         assert service.stdout is not None
         service.stdout.readline()
-        assert [one["interaction"] for one in read(audit_of(store), None, None, None)] == ["create"]
+        found = [one["interaction"] for one in read(audit_of(store), None, None, None)]
         service.terminate()
         assert service.wait(20) == 0
+    assert found == ["create"]
 
 
 def test_what_is_on_record_in_a_file_that_was_moved_away_gets_no_second_record(tmp_path: Path) -> None:
