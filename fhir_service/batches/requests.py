@@ -11,7 +11,7 @@ import msgspec
 
 from fhir_service.http import parse_body
 from fhir_service.interactions import batch, create, transaction
-from fhir_service.interactions.plain import BundleType
+from fhir_service.interactions.plain import LARGEST, BundleType
 from fhir_service.interface.outcomes import INVALID, TOO_LARGE, FhirError
 from fhir_service.scopes import Caller
 from fhir_service.service import Service
@@ -51,8 +51,8 @@ def understood(service: Service, raw: bytes, caller: Caller) -> batch.Bundle:
     """Return the requests of a body, each with its error where it can be none. Raises the bad request of the whole."""
     if batch.has_too_many_values(raw):
         raise batch.too_many_values()
-    plain = batch.understand_plain(raw, caller, service.site)
-    if plain is not None:
+    may_be_plain = service.settings.max_body >= LARGEST
+    if may_be_plain and (plain := batch.understand_plain(raw, caller, service.site)) is not None:
         return plain
     if batch.has_too_many_parts(raw):
         raise batch.too_many()

@@ -63,6 +63,14 @@ def in_parts(service: Service) -> Service:
     return replace(service, settings=replace(service.settings, max_body=400))
 
 
+def test_an_entry_above_a_lower_limit_is_refused_though_all_entries_are_plain(service: Running) -> None:
+    """LIMIT-06"""
+    long = post(1, resource=task(1) | {"description": "x" * 400})
+    [refused] = understood(in_parts(service.service), bundle("batch", long), CALLER).requests
+    assert isinstance(refused, FhirError)
+    assert refused.outcome.status == 413
+
+
 def told(service: Service, raw: bytes) -> Any:
     """What is understood of a bundle, without the ids that it is given."""
     try:
