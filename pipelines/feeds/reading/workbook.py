@@ -13,7 +13,7 @@ from typing import Any
 from pipelines.feeds.reading.chunks import Notice
 from pipelines.feeds.reading.formats import plain_number
 from pipelines.feeds.reading.tables import TableReader, TableRow
-from pipelines.feeds.reading.workbook_parts import DAMAGED, MOST_MERGED, Place, SheetPart, Workbook
+from pipelines.feeds.reading.workbook_parts import DAMAGED, MOST_MERGED, Place, SheetPart, Workbook, cell_name
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.names import named_columns
 from pipelines.feeds.terms.schema import FeedFile
@@ -51,22 +51,6 @@ class WorkbookReader(TableReader):
             )
         sheet = self._sheet(book.sheets)
         self._looked = book.look_at(sheet)
-        if self._looked.beyond:
-            place, number = self._looked.beyond
-            raise Unreadable(
-                f"{self.name}: the cell {_at(place)} is a date or time, and its number is {number[:20]}, which is none;"
-                " correct it in the workbook"
-            )
-        if self._looked.too_long:
-            raise Unreadable(
-                f"{self.name}: the cell {_at(self._looked.too_long)} has a text longer than 2 MiB; check that it is an"
-                " export"
-            )
-        if self._looked.twice:
-            raise Unreadable(
-                f"{self.name}: row {self._looked.twice} of the sheet, or a cell in it, comes twice, of which one would"
-                " be lost; open the workbook in a spreadsheet program, and see what it has there"
-            )
         self._values = enumerate(self._loaded(sheet.name), 1)
         self._find_header()
         self.check_merged(self.counted.header)
@@ -141,9 +125,9 @@ class WorkbookReader(TableReader):
         for (first, left), (last, right) in self._looked.merged:
             if last >= max(header, 1) and (first <= header or last > first):
                 where = "the header" if first <= header else "the rows"
+                area = f"{cell_name((first, left))} to {cell_name((last, right))}"
                 raise Unreadable(
-                    f"{self.name}: cells of {where} are merged ({_at((first, left))} to {_at((last, right))}); "
-                    "undo that, so that each cell has its own text"
+                    f"{self.name}: cells of {where} are merged ({area}); undo that, so that each cell has its own text"
                 )
 
     def _check_formulas(self) -> None:
@@ -232,10 +216,10 @@ class WorkbookReader(TableReader):
         """The fault that makes a row unreadable: an error, or digits lost, in a column that the feed names."""
         for column, by_line in self._looked.errors.items():
             if line in by_line and self._is_named((line, column)):
-                return Fault(RULE, f"the cell {_at((line, column))} has the error {by_line[line]} and no value")
+                return Fault(RULE, f"the cell {cell_name((line, column))} has the error {by_line[line]} and no value")
         for column, value in enumerate(values, 1):
             if type(value) in (int, float) and abs(value) >= MOST_DIGITS and self._is_named((line, column)):
-                at = _at((line, column))
+                at = cell_name((line, column))
                 said = f"the cell {at} has a number of more than 15 digits, of which a workbook keeps 15: enter a text"
                 return Fault(RULE, said)
         return None
@@ -284,7 +268,7 @@ def _whole(value: object) -> object:
 
 def _without_values(places: Collection[Place]) -> str:
     return (
-        f"{counted(len(places), 'formula has', 'formulas have')} no value, the first in {_at(min(places))}; "
+        f"{counted(len(places), 'formula has', 'formulas have')} no value, the first in {cell_name(min(places))}; "
         "open the workbook in a spreadsheet program, save it, and put that in"
     )
 
@@ -294,13 +278,3 @@ def _of_hidden(lines: Sequence[int]) -> str:
     return (
         f"the sheet hides {hidden} line {lines[0]:,}: {'it is' if len(lines) == 1 else 'they are'} read like the others"
     )
-
-
-def _at(place: Place) -> str:
-    """The name of a cell, such as B7."""
-    line, column = place
-    letters = ""
-    while column:
-        column, rest = divmod(column - 1, 26)
-        letters = chr(65 + rest) + letters
-    return f"{letters}{line}"

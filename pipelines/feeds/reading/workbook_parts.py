@@ -19,7 +19,7 @@ from xml.parsers import expat
 from pipelines.feeds.reading.chunks import LONGEST_ROW
 from pipelines.feeds.reading.formats import Shown, is_duration, is_of_time, shown_by
 from pipelines.feeds.reading.packed import ALWAYS_TAKEN, MOST_TIMES
-from pipelines.feeds.reading.xml_parts import LongTag, parse
+from pipelines.feeds.reading.xml_parts import NotTaken, parse
 from pipelines.feeds.terms.times import DAY_0, DAY_0_OF_1904
 from pipelines.home.batch import Unreadable
 
@@ -32,6 +32,10 @@ MOST_STYLES, LONGEST_CODE = 100_000, 10_000
 ROWS, COLUMNS = 1 << 20, 1 << 14
 """Rows and columns that a sheet can have."""
 DAMAGED = "the workbook is damaged or of another make; save it as .xlsx once more"
+TOO_LARGE = f"the sheet has more than {MOST_CELLS:,} cells or is far larger than a sheet of its size; export it as CSV"
+TOO_MANY_TEXTS = (
+    f"the cells share more than {MOST_CELLS:,} texts, or {MOST_TEXT >> 20} MiB of them; export the sheet as CSV"
+)
 ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 OLD_OFFICE = b"\xd0\xcf\x11\xe0"
 _AT = re.compile(r"([A-Z]{1,3})([1-9]\d{0,6})\Z", re.ASCII)
@@ -63,9 +67,7 @@ class Looked:
 
     shown: by column and line, texts of cells that show something other than their value; errors: of cells with
     an error. unvalued: formulas without a value. merged: first and last cell of each. hidden: lines with something in
-    them that the sheet hides, as a filter does. beyond: a cell with a date or time that is none, and its number.
-    twice: a line that comes twice, or has a cell that does: what reads the sheet gives the last of them alone.
-    too_long: a cell with a text of more than 2 MiB.
+    them that the sheet hides, as a filter does.
     """
 
     shown: dict[int, dict[int, str]] = field(default_factory=dict)
@@ -75,9 +77,6 @@ class Looked:
     hidden: "array[int]" = field(default_factory=lambda: array("L"))
     lines: int = 0
     width: int = 0
-    beyond: tuple[Place, str] | None = None
-    twice: int | None = None
-    too_long: Place | None = None
 
 
 class Workbook:
@@ -110,25 +109,17 @@ class Workbook:
     def _reading(self, read: Callable[[zipfile.ZipFile], Any]) -> Any:
         try:
             with zipfile.ZipFile(self._path) as archive:
-                size = sum(each.file_size for each in archive.infolist())
-                if size > max(ALWAYS_TAKEN, MOST_TIMES * self._path.stat().st_size) or size > _MOST_XML:
-                    raise self._too_large()
+                self._check_size(archive)
                 return read(archive)
-        except LongTag as error:
-            raise Unreadable(f"{self._name}: {error}; save the workbook as .xlsx once more") from None
-        except _TooManyTexts:
-            raise Unreadable(
-                f"{self._name}: the cells share more than {MOST_CELLS:,} texts, or {MOST_TEXT >> 20} MiB of them; "
-                "export the sheet as CSV"
-            ) from None
+        except NotTaken as error:
+            raise Unreadable(f"{self._name}: {error}") from None
         except (*_DAMAGED, NotImplementedError):
             raise Unreadable(f"{self._name}: {DAMAGED}") from None
 
-    def _too_large(self) -> Unreadable:
-        return Unreadable(
-            f"{self._name}: the sheet has more than {MOST_CELLS:,} cells or is far larger than a sheet of its size; "
-            "export it as CSV"
-        )
+    def _check_size(self, archive: zipfile.ZipFile) -> None:
+        size = sum(each.file_size for each in archive.infolist())
+        if size > min(max(ALWAYS_TAKEN, MOST_TIMES * self._path.stat().st_size), _MOST_XML):
+            raise NotTaken(TOO_LARGE)
 
     def _read_sheets(self, archive: zipfile.ZipFile) -> None:
         targets: dict[str, str] = {}
@@ -155,8 +146,6 @@ class Workbook:
         lengths = _lengths(archive) if "xl/sharedStrings.xml" in names else array("L")
         cells = _Cells(styles, lengths)
         parse(archive, sheet.part, cells.start, cells.end, cells.text)
-        if cells.is_too_large:
-            raise self._too_large()
         return cells.found
 
 
@@ -197,19 +186,15 @@ def _formats(archive: zipfile.ZipFile, is_1904: bool) -> Styles:
     return Styles(shown, placed[0], placed[1])
 
 
-class _TooManyTexts(Exception):
-    """The cells share more text than is read of a workbook."""
-
-
 def _lengths(archive: zipfile.ZipFile) -> "array[int]":
-    """The lengths of the texts that cells share. Raises `_TooManyTexts`."""
+    """The lengths of the texts that cells share. Raises `NotTaken`."""
     found, whole = array("L"), 0
 
     def start(tag: str, _: object) -> None:
         if tag == "si":
             found.append(0)
             if len(found) > MOST_CELLS:
-                raise _TooManyTexts
+                raise NotTaken(TOO_MANY_TEXTS)
 
     def text(part: str) -> None:
         nonlocal whole
@@ -217,14 +202,14 @@ def _lengths(archive: zipfile.ZipFile) -> "array[int]":
             found[-1] += len(part)
             whole += len(part)
             if whole > MOST_TEXT:
-                raise _TooManyTexts
+                raise NotTaken(TOO_MANY_TEXTS)
 
     parse(archive, "xl/sharedStrings.xml", start, None, text)
     return found
 
 
 class _Cells:
-    """Looks at the cells of a sheet as they come."""
+    """Looks at the cells of a sheet as they come. Raises `NotTaken` at one for which the sheet is not read."""
 
     def __init__(self, styles: Styles, lengths: "array[int]") -> None:
         self.found = Looked()
@@ -235,10 +220,6 @@ class _Cells:
         self._is_formula = self._is_value = self._is_hidden = False
         self._text = 0
         self._once = _Once()
-
-    @property
-    def is_too_large(self) -> bool:
-        return self.found.lines * self.found.width > MOST_CELLS or self._text > MOST_TEXT
 
     def start(self, tag: str, given: dict[str, str]) -> None:
         if tag == "c":
@@ -262,7 +243,10 @@ class _Cells:
         else:
             self._column += 1
         if self._once.is_again(self._line, self._column):
-            self.found.twice = self.found.twice or self._line
+            raise NotTaken(
+                f"row {self._line} of the sheet, or a cell in it, comes twice, of which one would be lost; open the"
+                " workbook in a spreadsheet program, and see what it has there"
+            )
         self._kind, self._style, self._value = given.get("t", "n"), int(given.get("s", 0)), _Value()
         self._is_formula = False
 
@@ -280,18 +264,18 @@ class _Cells:
         found, place, kind = self.found, (self._line, self._column), self._kind
         value = self._value.text()
         if len(value) > LONGEST_ROW:
-            found.too_long = found.too_long or place
-            return
+            raise NotTaken(f"the cell {cell_name(place)} has a text longer than 2 MiB; check that it is an export")
         if value or self._is_formula:
             found.lines, found.width = max(found.lines, place[0]), max(found.width, place[1])
             if self._is_hidden:
                 found.hidden.append(self._line)
                 self._is_hidden = False
-        if self.is_too_large:
-            return
         styles = self._styles
         if kind == "n" and self._style in styles.times and _is_beyond(value, self._style in styles.durations):
-            found.beyond = found.beyond or (place, value)
+            raise NotTaken(
+                f"the cell {cell_name(place)} is a date or time, and its number is {value[:20]}, which is none; correct"
+                " it in the workbook"
+            )
         if self._is_formula and not value and kind != "str":
             found.unvalued.add(place)
         elif kind == "e" or (kind == "n" and _is_no_number(value)):  # as a date, NaN would be day 0
@@ -302,6 +286,8 @@ class _Cells:
             self._text += len(value)
         elif value and (shown := styles.shown.get(self._style)) and (text := shown(value)) is not None:
             found.shown.setdefault(place[1], {})[place[0]] = text
+        if found.lines * found.width > MOST_CELLS or self._text > MOST_TEXT:
+            raise NotTaken(TOO_LARGE)
 
 
 class _Value:
@@ -376,3 +362,13 @@ def _column(letters: str) -> int:
     for letter in letters:
         column = column * 26 + ord(letter) - 64
     return column
+
+
+def cell_name(place: Place) -> str:
+    """The name of a cell, such as B7."""
+    line, column = place
+    letters = ""
+    while column:
+        column, rest = divmod(column - 1, 26)
+        letters = chr(65 + rest) + letters
+    return f"{letters}{line}"

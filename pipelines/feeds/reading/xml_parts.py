@@ -11,8 +11,8 @@ LONGEST_TAG = 4 << 20
 Start = Callable[[str, dict[str, str]], None]
 
 
-class LongTag(ValueError):
-    """The sentence that says in which part a tag is too long."""
+class NotTaken(ValueError):
+    """A workbook that is well formed and is not read: one clause why, and what to do."""
 
 
 def parse(
@@ -24,7 +24,7 @@ def parse(
 ) -> None:
     """Hand the elements of a part to functions, by their names without a namespace.
 
-    Raises as `zipfile` and expat do, and `ValueError`, of which `LongTag` is one, for what no spreadsheet writes.
+    Raises as `zipfile` and expat do, and `ValueError`, of which `NotTaken` is one, for what no spreadsheet writes.
     """
     parser = expat.ParserCreate(namespace_separator="}")
     parser.buffer_text = True
@@ -48,5 +48,7 @@ def parse(
             parser.Parse(block)
             taken += len(block)
             if taken - parser.CurrentByteIndex > LONGEST_TAG:
-                raise LongTag(f"{part} has a tag of more than {LONGEST_TAG >> 20} MiB")
+                raise NotTaken(
+                    f"{part} has a tag of more than {LONGEST_TAG >> 20} MiB; save the workbook as .xlsx once more"
+                )
         parser.Parse(b"", True)
