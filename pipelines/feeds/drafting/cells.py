@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date
 from functools import cache, partial
 
 from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.date_forms import reader_of_form
 from pipelines.feeds.terms.numbers import Numbers
 from pipelines.feeds.terms.times import EXCEL_DAYS, Conventions, time
 
@@ -24,7 +25,6 @@ MOST = 0.8
 _TIMES = Conventions(UTC)
 _FORMATS = 3
 _SHAPES = 12
-_FIGURES = {"%Y%m%d": 8, "%Y%m%d%H%M%S": 14}
 _SIGN = re.compile(r"[^\d\s.,()+\-\u2212'\u2019\u00a0\u202f]+")
 _CODES = "USD EUR CHF GBP CAD AUD NZD JPY CNY INR SEK NOK DKK PLN CZK MXN BRL ZAR HKD SGD US Fr SFr kr R".split()
 _MARK = rf"(?:(?:{'|'.join(_CODES)})\$?|[A-Z]{{1,3}}\$|[^\w\s.,()+\-]{{1,2}})"
@@ -82,35 +82,19 @@ def _likely_forms(cells: Sequence[str]) -> list[str]:
 
 
 def _fits(cell: str, form: str) -> bool:
-    if len(cell) != _FIGURES.get(form, len(cell)) or not _outline(form).fullmatch(cell):
-        return False
     found = moment(cell, form)
     return found is not None and 1900 <= found.year <= 2100
 
 
-def moment(cell: str, form: str) -> datetime | None:
-    """The moment that a cell is by a format; None where it is none."""
+def moment(cell: str, form: str) -> date | None:
+    """The date or moment that an import reads a cell as by a format; None where it is none."""
     try:
-        return datetime.strptime(cell, form)  # noqa: DTZ007 - only tried and compared
+        return _reader(form)(cell)
     except ValueError:
         return None
 
 
-@cache
-def _outline(form: str) -> re.Pattern[str]:
-    """A pattern of all texts of a format and some others: most texts are told by it without a calendar."""
-    return re.compile(re.sub(r"%(.)", lambda found: _PARTS[found[1]], re.escape(form).replace("\\ ", r"\s+")))
-
-
-_PARTS = {
-    **dict.fromkeys("dmHIMS", r"\d{1,2}"),
-    **dict.fromkeys("bBa", r"[^\W\d_]{3,}"),
-    "Y": r"\d{4}",
-    "y": r"\d\d",
-    "f": r"\d{1,6}",
-    "p": "[AaPp][Mm]",
-    "z": r"(?:[+-]\d\d:?\d\d|Z)",
-}
+_reader = cache(reader_of_form)
 
 
 def clock_format(cells: Sequence[str]) -> str | None:

@@ -38,15 +38,16 @@ _WIDTHS = {"Y": r"\d{4}", "j": r"\d{3}", "f": r"(?:\d{3}|\d{6})", **dict.fromkey
 
 def _parsed(text: str, form: str, shape: re.Pattern[str]) -> datetime:
     """Return the time that a text says by a format. Raises ValueError if it could be another."""
-    found = None
+    seen, found = shape.fullmatch(text), None
+    if seen is None:  # which is told sooner than by `strptime`
+        raise ValueError
     for name in _OF_UTC if "%Z" in form else ():
         with suppress(ValueError):
             found = datetime.strptime(text, form.replace("%Z", name)).replace(tzinfo=UTC)
     if "%Z" not in form:
         found = datetime.strptime(text, form)  # noqa: DTZ007 - made aware later
-    seen = shape.fullmatch(text)
-    half = seen and seen.groupdict().get("half")
-    if found is None or seen is None or (half and (half in "Pp") != (found.hour >= _NOON)):
+    half = seen.groupdict().get("half")
+    if found is None or (half and (half in "Pp") != (found.hour >= _NOON)):
         raise ValueError
     return found
 
