@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.files.describe import describe, skipped, taken, trailer
-from pipelines.feeds.terms.sources import Query
+from pipelines.feeds.terms.schema import Query
 from pipelines.validation.scoring import KNOWN
 
 COPAYMENT = "a payment with a claim_id is a copayment, which may take the patient's balance below zero"

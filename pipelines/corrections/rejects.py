@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipelines.corrections.exported import Exported
-from pipelines.corrections.exporting import export
+from pipelines.corrections.exporting import Exported, export
 from pipelines.feeds.files.catalog import home_catalog
 from pipelines.home.preparing import prepare_home
 from pipelines.ledger.addresses import known_as

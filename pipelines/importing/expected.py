@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import select
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.terms.expecting import DAYS, Expect
+from pipelines.feeds.terms.schema import DAYS, Expect
 from pipelines.home.counted import counted
 from pipelines.home.small_sums import may_be_told
 from pipelines.importing.broken import loaded_last

@@ -7,8 +7,8 @@ from pipelines.corrections.records import read_by
 from pipelines.feeds.files.catalog import Feed
 from pipelines.importing.carrying_out import import_all
 from pipelines.importing.closing import summary_of
-from pipelines.importing.mended import mended
 from pipelines.importing.objects import TakenIn, take_objects
+from pipelines.importing.retry import mended
 from pipelines.ledger.tables import NotPossible
 from pipelines.runs.run import Result
 from pipelines.runs.summary import Summary

@@ -1,15 +1,16 @@
-"""`rejects retry`: open rejects through the stages again, under today's feed, rules, questionnaires and target.
+"""Open rejects through the stages again, under today's feed, rules, questionnaires and target: `rejects retry`, and
+those that an import tries by itself, since their crosswalk may have an entry for them now.
 
 Each batch gets one more run, over the records of its open rejects alone.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from pipelines.corrections.exported import Left, of_batch
-from pipelines.corrections.sources import Lines, OutOfReach, lines_by_batch, rejected_by, source_of
+from pipelines.corrections.exporting import Left, of_batch
+from pipelines.corrections.sources import NO_ENTRY, Lines, OutOfReach, lines_by_batch, rejected_by, source_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
@@ -87,3 +88,19 @@ def _source(session: Session, batch_id: str) -> tuple[Received, Feed]:
 def _retry_batch(session: Session, received: Received, feed: Feed, lines: Lines, taken_back: bool) -> Result:
     session.decide("rejects retry --taken-back" if taken_back else "rejects retry", [received.batch_id])
     return run_over(session, received, feed, lines, taken_back)
+
+
+def mended(session: Session) -> Iterator[Callable[[], Result]]:
+    """Yield a run over the rejects for want of an entry in a crosswalk, for each batch that no run has read by the feed
+    as it is now.
+    """
+    for batch_id, lines in lines_by_batch(rejected_by(session.ledger, session.target, NO_ENTRY)).items():
+        row = session.ledger.batch(session.target, batch_id)
+        if row is None or row["state"] != "finished":
+            continue
+        try:
+            received, feed = source_of(session.home, session.ledger, session.catalog, session.target, batch_id)
+        except OutOfReach:
+            continue
+        if feed.hash not in {run["feed_hash"] for run in session.ledger.runs(session.target, batch_id)}:
+            yield partial(run_over, session, received, feed, lines)

@@ -1,18 +1,16 @@
 """Mistakes in the shape of a feed file, in the words of its writer: key, expected value, line."""
 
+import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from pipelines.feeds.files.locate import line_of
-from pipelines.feeds.terms.expecting import Expect
-from pipelines.feeds.terms.schema import FeedFile
-from pipelines.feeds.terms.sources import Join, Query
+from pipelines.feeds.terms.schema import Expect, FeedFile, Join, Query
 from pipelines.feeds.terms.values import Comment, Crosswalk, Test, Trailer, Value
 
-_PARTS: dict[str, type[BaseModel]] = {
+_MODELS: dict[str, type[BaseModel]] = {
     "crosswalk": Crosswalk,
     "trailer": Trailer,
     "comments": Comment,
@@ -66,5 +64,47 @@ def _keys(path: Sequence[object]) -> list[str]:
     elif path[0] in ("take", "skip") or {"when", "where"} & set(path[:-1]):
         model = Test
     else:
-        model = next((_PARTS[part] for part in reversed(path[:-1]) if isinstance(part, str) and part in _PARTS), Value)
+        model = next(
+            (_MODELS[part] for part in reversed(path[:-1]) if isinstance(part, str) and part in _MODELS), Value
+        )
     return [field.alias or name for name, field in model.model_fields.items() if name != "steps"]
+
+
+# -- lines: TOML's reader gives none, and an error that names one is mended sooner
+
+_NAME = r"""(?:[A-Za-z0-9_\-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
+_NAMES = rf"({_NAME}(?:\s*+\.\s*+{_NAME})*+)"
+_PART = re.compile(_NAME)
+_TABLE = re.compile(rf"\s*+(\[\[?+)\s*+{_NAMES}\s*+\]\]?\s*+(?:#.*)?$")
+_KEY = re.compile(rf"\s*+{_NAMES}\s*+=")
+
+
+def line_of(text: str, path: Sequence[object]) -> int | None:
+    """The line of the key that a path leads to, or of the nearest one above it that is written down."""
+    wanted = [str(part) for part in path]
+    best, found = 0, None
+    for line, key in _written(text):
+        if key == wanted[: len(key)] and len(key) > best:
+            best, found = len(key), line
+    return found
+
+
+def _written(text: str) -> list[tuple[int, list[str]]]:
+    """Tables and keys with their lines. An entry of an array of tables has its number behind its name."""
+    found: list[tuple[int, list[str]]] = []
+    numbers: dict[str, int] = {}
+    table: list[str] = []
+    for line, content in enumerate(text.splitlines(), 1):
+        if head := _TABLE.match(content):
+            table = _parts(head[2])
+            if head[1] == "[[":
+                numbers[head[2]] = numbers.get(head[2], -1) + 1
+                table.append(str(numbers[head[2]]))
+            found.append((line, table))
+        elif key := _KEY.match(content):
+            found.append((line, table + _parts(key[1])))
+    return found
+
+
+def _parts(text: str) -> list[str]:
+    return [part[1:-1] if part[0] in "\"'" else part for part in _PART.findall(text)]

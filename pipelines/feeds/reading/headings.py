@@ -2,17 +2,20 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from pipelines.feeds.reading.forms import LOOKED_AT, goes_on, is_value
 from pipelines.feeds.terms.totals import filled, is_title
 from pipelines.feeds.terms.vocabulary import is_name
 
 KNOWN_BY = 60
 """Rows by which the columns of values are known."""
+LOOKED_AT = 20
+"""Rows above and below a place by which it is told whether they go on with the columns."""
 MOST_WORDS = 100
 """Rows of words in a row, below which no other is looked for at once."""
+Rows = Sequence[Sequence[str]]
 
 
 class OfPayments(NamedTuple):
@@ -44,14 +47,14 @@ class Headings:
         self._header = [name.strip() for name in header]
         self._payments = payments
         self._names = frozenset(name for name in self._header if name)
-        self._above: Sequence[Sequence[str]] = ()
+        self._above: Rows = ()
         """The last rows that were given before."""
         self.alone: list[int] = []
         self.unknown: set[int] = set()
         self._waits: _Words | None = None
         """The first of the last rows, if these are words: what is below it is not known yet."""
 
-    def lines(self, rows: Sequence[Sequence[str]], lines: Sequence[int], blank_above: IsApart) -> Iterator[int]:
+    def lines(self, rows: Rows, lines: Sequence[int], blank_above: IsApart) -> Iterator[int]:
         """The lines of rows that name columns otherwise than the header, or below which another table begins."""
         yield from (lines[place] for place in self._named_otherwise(rows))
         columns = _of_values([*self._above, *rows[:KNOWN_BY]], len(self._header))
@@ -72,7 +75,7 @@ class Headings:
                 self.alone.append(words.line)
         self._above = rows[-LOOKED_AT:] or self._above
 
-    def _begins(self, words: "_Words", below: Sequence[Sequence[str]]) -> bool:
+    def _begins(self, words: "_Words", below: Rows) -> bool:
         """True if the rows below a row of words do not go on with the columns above. Other such rows tell nothing."""
         others = (row for row in below[:MOST_WORDS] if not _has_words(row, words.columns))
         if told_by := list(islice(others, LOOKED_AT)):
@@ -86,7 +89,7 @@ class Headings:
         texts = [cell.strip() for cell in cells if cell.strip()]
         return len(texts) > 1 and not self._names.isdisjoint(texts) and not any(map(is_value, texts))
 
-    def _named_otherwise(self, rows: Sequence[Sequence[str]]) -> Iterator[int]:
+    def _named_otherwise(self, rows: Rows) -> Iterator[int]:
         """The places of rows with several names of the header, no fewer than a third of the cells, and no values. A
         row that has no other texts than the header at any place goes on with its columns.
         """
@@ -110,7 +113,7 @@ class Headings:
         named = {cell for cell, name in cells if cell in self._names and not (cell == name and cell in ticks)}
         return len(named) > 1 and any(cell and cell != name for cell, name in cells)
 
-    def _ticks(self, rows: Sequence[Sequence[str]]) -> frozenset[str]:
+    def _ticks(self, rows: Rows) -> frozenset[str]:
         """The names of columns in which their own name stands in several rows, and nothing else: a box to tick."""
         columns = ((name, [row[at].strip() for row in rows if at < len(row)]) for at, name in enumerate(self._header))
         return frozenset(name for name, found in columns if name and found.count(name) > 1 and {*found} <= {name, ""})
@@ -138,11 +141,11 @@ class _Words(NamedTuple):
     """A row of words, with some rows above it and the columns of values."""
 
     line: int
-    above: Sequence[Sequence[str]]
+    above: Rows
     columns: Sequence[_Values]
 
 
-def _of_values(rows: Sequence[Sequence[str]], width: int) -> list[_Values]:
+def _of_values(rows: Rows, width: int) -> list[_Values]:
     """The columns with values in most of their cells, those first whose values begin with no letter."""
     found: list[tuple[int, _Values]] = []
     for place in range(width):
@@ -156,7 +159,7 @@ def _of_values(rows: Sequence[Sequence[str]], width: int) -> list[_Values]:
     return [column for _, column in sorted(found)]
 
 
-def _places_of_words(rows: Sequence[Sequence[str]], columns: Sequence[_Values]) -> Iterator[int]:
+def _places_of_words(rows: Rows, columns: Sequence[_Values]) -> Iterator[int]:
     """The places of rows that have words in columns of values, and no figures."""
     if len(columns) < _TELLING:
         return
@@ -178,7 +181,7 @@ def _has_words(row: Sequence[str], columns: Sequence[_Values]) -> bool:
     )
 
 
-def _places_without_values(rows: Sequence[Sequence[str]], columns: Sequence[_Values]) -> Iterator[int]:
+def _places_without_values(rows: Rows, columns: Sequence[_Values]) -> Iterator[int]:
     """The places of rows that have texts in several columns of values, and in none a value of its own."""
     if len(columns) < _TELLING:
         return
@@ -199,9 +202,7 @@ def _is_label(text: str, column: _Values) -> bool:
     return not _is_figured(text)
 
 
-def _may_be_header(
-    row: Sequence[str], above: Sequence[Sequence[str]], columns: Sequence[_Values], payments: OfPayments
-) -> bool:
+def _may_be_header(row: Sequence[str], above: Rows, columns: Sequence[_Values], payments: OfPayments) -> bool:
     """True if a row without values has texts in three columns of values or more, and in most of them; most are words.
 
     No record has nothing but these, unless it is crossed out, or says the same in all. Two such columns tell where they
@@ -222,9 +223,7 @@ def _may_be_header(
     )
 
 
-def _has_no_payment(
-    row: Sequence[str], above: Sequence[Sequence[str]], columns: Sequence[_Values], payments: OfPayments
-) -> bool:
+def _has_no_payment(row: Sequence[str], above: Rows, columns: Sequence[_Values], payments: OfPayments) -> bool:
     """True if a row has words for an amount and a day, another text, and no key as those of the rows above are.
 
     None of a header's texts stands above it in its column. Where the key is empty, all are names of columns that are
@@ -249,7 +248,7 @@ def _is_name_of_column(text: str) -> bool:
     return is_name(text) or (text.isalpha() and not text[0].islower())
 
 
-def _stands_above(text: str, place: int, above: Sequence[Sequence[str]]) -> bool:
+def _stands_above(text: str, place: int, above: Rows) -> bool:
     return any(place < len(other) and other[place].strip() == text for other in above)
 
 
@@ -307,3 +306,51 @@ def is_heading_of_rows(cells: Sequence[str], usual: int, *, is_apart: bool) -> b
 
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*")
 _LONGEST_TITLE = 4
+
+
+# --- The forms of cells, by which rows go on with the columns above ---------------------------------
+
+
+def goes_on(above: Rows, below: Rows, columns: Sequence[int]) -> bool:
+    """True if rows go on with columns: in none is the first value of another form than those above, nor are all, or
+    none values. By the first, since a table of few rows ends among those that are looked at.
+    """
+    return not any(_is_other(_forms(above, place), _forms(below, place)) for place in columns)
+
+
+def is_value(text: str) -> bool:
+    """True if a text has digits, and no fewer of them than letters: a number, an amount, a date, an id."""
+    digits = sum(map(str.isdigit, text))
+    return digits > 0 and digits >= sum(map(str.isalpha, text))
+
+
+def _is_other(above: list[str], below: list[str]) -> bool:
+    """True if the first form of a column, or all, differ from those above. Ever new forms, as of ids, tell nothing."""
+    known = set(above) - {""}
+    tells = known and (len(known) == 1 or len(known) * 2 <= len(above))
+    first = next(filter(None, below), "")
+    return bool(tells and below) and (known.isdisjoint(below) or (first != "" and first not in known))
+
+
+def _forms(rows: Rows, place: int) -> list[str]:
+    """The forms of a column's cells; that of a text which is no value is empty."""
+    cells = (row[place].strip() for row in rows if place < len(row))
+    return [_form(cell) for cell in cells if cell]
+
+
+@lru_cache(maxsize=4096)
+def _form(cell: str) -> str:
+    """`9` of a number, `9-9-9` of a date, `R9` of an id; empty for a text that is no value."""
+    if not is_value(cell):
+        return ""
+    if _PLAIN_NUMBER.fullmatch(cell):
+        return "9"
+    prefix = _PREFIX.match(cell)
+    return (prefix[0] if prefix else "") + _RUN.sub(
+        lambda run: "9" if run[0].isdigit() else "a", cell[prefix.end() if prefix else 0 :]
+    )
+
+
+_PLAIN_NUMBER = re.compile(r"[^\w.,]*(?:\d{1,3}(?:[., '\u00a0\u2019]\d{3})+|\d+)(?:[.,]\d*)?[^\w.,]*")
+_PREFIX = re.compile(r"[^\W\d_]+(?=[-_./#]?\d)")
+_RUN = re.compile(r"\d+|[^\W\d_]+")

@@ -20,7 +20,7 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.since import NO_OVERLAP, Mark, Newest, NoMark, since
 from pipelines.feeds.terms.names import named_by
 from pipelines.feeds.terms.numbers import with_a_decimal
-from pipelines.feeds.terms.sources import Query
+from pipelines.feeds.terms.schema import Query
 from pipelines.feeds.terms.times import in_hours
 from pipelines.home.batch import Unreadable
 

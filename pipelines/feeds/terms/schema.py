@@ -7,10 +7,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from pipelines.feeds.terms.expecting import Expect
 from pipelines.feeds.terms.numbers import Numbers
-from pipelines.feeds.terms.parts import Encoding, Part, Texts, is_date_format
-from pipelines.feeds.terms.sources import Join, Query
+from pipelines.feeds.terms.parts import AsList, Encoding, Part, Texts, is_date_format
 from pipelines.feeds.terms.times import Conventions
 from pipelines.feeds.terms.values import Comment, Test, Trailer, Value
 
@@ -21,12 +19,72 @@ Place = Annotated[int, Field(ge=1, le=1_000_000)]
 Year = Annotated[int, Field(ge=1, le=9999)]
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_\-]{1,40}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._\-]{0,63}$")]
+Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 POLICIES: dict[str, tuple[Policy, ...]] = {
     "payments": ("skip", "reject"),
     "answers": ("skip", "reject", "supersede"),
     "tasks": ("skip", "reject", "update"),
 }
+
+
+class Query(Part):
+    """A query on a database, in place of files.
+
+    database: the environment variable with the SQLAlchemy URL. watermark: the column that shows what is new since the
+    last time. overlap: how far to go back from there, in days, or in the numbers of a watermark that is a number.
+    wait_seconds: the longest wait for the next rows.
+    """
+
+    database: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    sql: str = Field(min_length=1)
+    watermark: str = ""
+    overlap: Decimal | None = Field(None, ge=0)
+    wait_seconds: Annotated[int, Field(ge=1)] = 600
+
+
+class Join(Part):
+    """A second file of the same delivery, beside the first. on: columns of the first by which it finds those of the
+    second. one_row_per: the join's own name where each row of the second file is to be a row; else each of the first.
+    """
+
+    files: Annotated[tuple[str, ...], Field(min_length=1), AsList]
+    on: dict[str, str] = Field(min_length=1)
+    one_row_per: str = ""
+    encoding: str | None = None
+    delimiter: str | None = Field(None, pattern=r"^[^\r\n\x00]$")
+    header: Annotated[int, Field(ge=1, le=1000)] | None = None
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """The keys of a feed file that are others for this file."""
+        found = {"encoding": self.encoding, "delimiter": self.delimiter, "header": self.header}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+class Expect(Part):
+    """Bounds for the files of a feed. by, days: a file has come by this local time on each of these days.
+
+    rows, amount: at least, and at most. set_aside: the largest share of records that are rejected or refused. history:
+    rows and amount may be so many spreads away from the median of the last files.
+    """
+
+    by: Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] = ""
+    days: Annotated[tuple[Day, ...], AsList] = DAYS
+    rows: tuple[int, int] | None = None
+    amount: tuple[Decimal, Decimal] | None = None
+    set_aside: Annotated[Decimal, Field(ge=0, le=1)] | None = None
+    history: Annotated[Decimal, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        for bounds in (self.rows, self.amount):
+            if bounds and bounds[0] > bounds[1]:
+                raise ValueError("the smaller bound comes first: [10, 500]")
+        if not (self.by or self.rows or self.amount or self.history) and self.set_aside is None:
+            raise ValueError("one of by, rows, amount, set_aside, history is expected")
+        return self
 
 
 class FeedFile(Part):

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.feeds.files.catalog import Feed, load_feeds
 from pipelines.feeds.reading import chunks, csv_file
-from pipelines.feeds.reading.blocks import plain_rows
+from pipelines.feeds.reading.csv_file import plain_rows
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.home.batch import Unreadable
 

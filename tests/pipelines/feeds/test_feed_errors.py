@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.cli import run
 from pipelines.feeds.files.catalog import FeedError, load_feed
-from pipelines.feeds.files.locate import line_of
+from pipelines.feeds.files.mistakes import line_of
 
 FEED = """name = "till"
 kind = "payments"
