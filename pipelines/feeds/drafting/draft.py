@@ -78,12 +78,12 @@ def _lines(export: Export, columns: Sequence[Seen], kind: str, first: Iterator[L
         yield from table
     yield ""
     yield "[columns]"
-    yield from column_lines(kind, choices, columns, export, clocks)
-    empty = list(empty_lines(kind, choices, spare, export))
+    yield from column_lines(kind, choices, columns, clocks)
+    empty = list(empty_lines(kind, choices, spare))
     yield from empty
     yield from (entry for entry in proposed if entry.section == "columns")
     spare = [seen for seen in spare if all(seen not in line.columns for line in empty)]
-    yield from _rest(kind, choices, spare, export)
+    yield from _rest(kind, choices, spare)
 
 
 def _clocks(kind: str, choices: Mapping[str, Choice], columns: Sequence[Seen], export: Export) -> dict[str, Seen]:
@@ -123,11 +123,11 @@ def _rows(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen], expor
             yield from found
 
 
-def _rest(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen], export: Export) -> Iterator[Line]:
+def _rest(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen]) -> Iterator[Line]:
     """The columns that are not mapped: those of questions, and the others by name."""
     if is_wide(kind, choices):
         asked = [seen for seen in spare if may_be_question(seen)]
-        lines = list(question_lines(asked, export))
+        lines = list(question_lines(asked))
         yield ""
         yield "[questions]"
         yield from lines

@@ -8,7 +8,6 @@ from pipelines.feeds.drafting.choosing import Choice
 from pipelines.feeds.drafting.entries import Entry, as_toml
 from pipelines.feeds.drafting.instruments import LOINC, first_instrument, instruments, whole_instruments
 from pipelines.feeds.drafting.seen import Seen
-from pipelines.feeds.drafting.sniffing import Export
 from pipelines.feeds.drafting.telling import copayments, telling
 from pipelines.feeds.files.rules import ASKED
 from pipelines.feeds.kinds.registry import KINDS
@@ -36,7 +35,7 @@ _CENTS = re.compile(r"[.,]\d\d?\D*$")
 
 
 def column_lines(
-    kind: str, choices: Mapping[str, Choice], columns: Sequence[Seen], export: Export, clocks: Mapping[str, Seen]
+    kind: str, choices: Mapping[str, Choice], columns: Sequence[Seen], clocks: Mapping[str, Seen]
 ) -> Iterator[Entry]:
     """A line for each column of ours that is mapped, required, or to be decided. clocks: times of day, by column."""
     wide = is_wide(kind, choices)
@@ -50,21 +49,24 @@ def column_lines(
             elif column.required:
                 which = _NO_KEY if column.name == KINDS[kind].key else "which column?"
                 hint = _HINTS.get(column.name, which)
-                yield Entry(column.name, as_toml(ASKED), f"required; {hint}", is_active=False, section="columns")
+                yield _proposed(column.name, as_toml(ASKED), f"required; {hint}")
         elif column.name == "claim_id":
-            yield from _claim(choice, columns, export)
+            yield from _claim(choice.seen, columns)
         elif column.name == "group_id" and choice.seen.codes and not any(map(str.isdigit, "".join(choice.seen.codes))):
             note = "names, no Group ids: with a crosswalk they can be taken"
-            source = source_of(choice.seen, export)
-            yield Entry(column.name, source, "", note, (choice.seen,), is_active=False, section="columns")
+            yield _proposed(column.name, source_of(choice.seen), "", note, choice.seen)
         elif column.name.startswith("comment"):
-            yield _comment(column, choice, choices, export)
+            yield _comment(column, choice.seen, choices)
         elif column.name in ("answer_text", "answer_number") and "answer_code" in choices:
             doubt = "a row has just one of answer_code, answer_text and answer_number: where is which?"
-            seen = choice.seen
-            yield Entry(column.name, source_of(seen, export), doubt, "", (seen,), is_active=False, section="columns")
+            yield _proposed(column.name, source_of(choice.seen), doubt, "", choice.seen)
         else:
-            yield _line(column, choice, columns, export, clocks.get(column.name))
+            yield _line(column, choice, columns, clocks.get(column.name))
+
+
+def _proposed(name: str, value: str, doubt: str = "", note: str = "", *columns: Seen) -> Entry:
+    """A line of `[columns]` as a comment, which a person may take."""
+    return Entry(name, value, doubt, note, columns, is_active=False, section="columns")
 
 
 def _panel(columns: Sequence[Seen]) -> Entry | None:
@@ -77,14 +79,14 @@ def _panel(columns: Sequence[Seen]) -> Entry | None:
     return None
 
 
-def empty_lines(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen], export: Export) -> Iterator[Entry]:
+def empty_lines(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen]) -> Iterator[Entry]:
     """A proposal for each column without a cell that goes by a name of a column of ours that nothing is taken for."""
     for seen in spare:
         found = (column for column in KINDS[kind].columns if column.name not in choices)
         named = (column for column in found if plain(seen.words) and rank(column.name, seen.words, kind) is not None)
         if seen.look == "nothing" and seen.rows and (column := next(named, None)):
             note = "empty in all rows seen; take it, if it is filled in others"
-            yield Entry(column.name, source_of(seen, export), "", note, (seen,), is_active=False, section="columns")
+            yield _proposed(column.name, source_of(seen), "", note, seen)
 
 
 def is_wide(kind: str, choices: Mapping[str, Choice]) -> bool:
@@ -92,17 +94,16 @@ def is_wide(kind: str, choices: Mapping[str, Choice]) -> bool:
     return kind == "answers" and "question" not in choices
 
 
-def source_of(seen: Seen, export: Export) -> str:
-    """A column's name as a feed file writes it."""
-    place = None if export.is_objects else position(seen.name)
-    return str(place) if place else as_toml(seen.name)
+def source_of(seen: Seen) -> str:
+    """A column's name, or its position, as a feed file writes it."""
+    return str(position(seen.name) or as_toml(seen.name))
 
 
-def _line(column: Column, choice: Choice, columns: Sequence[Seen], export: Export, clock: Seen | None) -> Entry:
-    source, seen = source_of(choice.seen, export), choice.seen
+def _line(column: Column, choice: Choice, columns: Sequence[Seen], clock: Seen | None) -> Entry:
+    source, seen = source_of(choice.seen), choice.seen
     value, doubts, note = source, [], ""
     if clock:
-        value = f"{{ join = [{source}, {source_of(clock, export)}] }}"
+        value = f"{{ join = [{source}, {source_of(clock)}] }}"
     if not choice.is_known:
         doubts.append("is it this column?")
     if choice.rivals:
@@ -115,7 +116,7 @@ def _line(column: Column, choice: Choice, columns: Sequence[Seen], export: Expor
     elif column.shape == "amount":
         doubts += _amount(seen, columns)
     elif column.shape == "labels":
-        value, doubt = _labels(seen, columns, source, export)
+        value, doubt = _labels(seen, columns, source)
         doubts += doubt
     elif column.shape == "key" and not seen.is_key and seen.rows > 1 and column.name != "response_id":
         doubts.append(f"not one in each row: {seen.distinct} different ones in {seen.rows} rows")
@@ -180,11 +181,11 @@ def _amount(seen: Seen, columns: Sequence[Seen]) -> Iterator[str]:
             yield f"not in dollars alone: {as_toml(other.name)} has {', '.join(foreign)}"
 
 
-def _labels(seen: Seen, columns: Sequence[Seen], source: str, export: Export) -> tuple[str, list[str]]:
+def _labels(seen: Seen, columns: Sequence[Seen], source: str) -> tuple[str, list[str]]:
     """Labels: several columns of the name, or several in a cell."""
     alike = [other for other in columns if other.label == seen.label]
     if len(alike) > 1:
-        return f"{{ list = [{', '.join(source_of(other, export) for other in alike)}] }}", []
+        return f"{{ list = [{', '.join(map(source_of, alike))}] }}", []
     sign = next((sign for sign in (",", "|") if any(sign in cell for cell in seen.cells)), None)
     if any(";" in cell for cell in seen.cells):
         return source, []
@@ -208,9 +209,9 @@ def _are_parts(cells: Sequence[str], sign: str) -> bool:
     return len(company) * 2 <= len(cells) and all(len(found) > 1 for found in company.values())
 
 
-def _claim(choice: Choice, columns: Sequence[Seen], export: Export) -> Iterator[Entry]:
+def _claim(seen: Seen, columns: Sequence[Seen]) -> Iterator[Entry]:
     """The claim of a payment: it makes of the payment a copayment. Proposed, and taken by nobody but a person."""
-    seen, source = choice.seen, source_of(choice.seen, export)
+    source = source_of(seen)
     said = "a payment with a claim is a copayment and may take the balance below zero"
     ids = reference_doubt(("Claim",), seen, source)
     if found := copayments(columns):
@@ -218,29 +219,26 @@ def _claim(choice: Choice, columns: Sequence[Seen], export: Export) -> Iterator[
         when = f"{{ {as_toml(other.name)} = {as_toml(codes if len(codes) > 1 else codes[0])} }}"
         value = f"{{ column = {source}, when = {when} }}"
         doubt = f"{said}: are just these copayments? {ids}"
-        yield Entry("claim_id", value, doubt, columns=(seen, other), is_active=False, section="columns")
+        yield _proposed("claim_id", value, doubt, "", seen, other)
         return
-    doubt = f"{said}. If all of these are; {ids}"
-    yield Entry("claim_id", source, doubt, columns=(seen,), is_active=False, section="columns")
+    yield _proposed("claim_id", source, f"{said}. If all of these are; {ids}", "", seen)
     which = next(iter(telling(columns, "payments")), None)
     when = f"{{ {as_toml(which.name if which else 'TYPE')} = {as_toml(ASKED)} }}"
     value = f"{{ column = {source}, when = {when} }}"
     told = f", as {as_toml(which.name)} may tell" if which else ""
-    yield Entry(
-        "claim_id", value, f"if some are{told}", columns=(which,) if which else (), is_active=False, section="columns"
-    )
+    yield _proposed("claim_id", value, f"if some are{told}", "", *([which] if which else []))
 
 
-def _comment(column: Column, choice: Choice, choices: Mapping[str, Choice], export: Export) -> Entry:
+def _comment(column: Column, seen: Seen, choices: Mapping[str, Choice]) -> Entry:
     """A comment goes with its author; without one it is only proposed."""
     whole = "comment_author_id" in choices and "comment" in choices
-    source = source_of(choice.seen, export)
-    doubt = reference_doubt(column.shape, choice.seen, source) if isinstance(column.shape, tuple) else ""
+    source = source_of(seen)
+    doubt = reference_doubt(column.shape, seen, source) if isinstance(column.shape, tuple) else ""
     note = "" if whole else "a comment needs its author: comment_author_id"
-    return Entry(column.name, source, doubt, note, (choice.seen,), is_active=whole, section="columns")
+    return Entry(column.name, source, doubt, note, (seen,), is_active=whole, section="columns")
 
 
-def question_lines(spare: Sequence[Seen], export: Export) -> Iterator[Entry]:
+def question_lines(spare: Sequence[Seen]) -> Iterator[Entry]:
     """A line for each column that may hold the answers to a question."""
     known = whole_instruments([seen.label for seen in spare])
     answers = [seen for seen in spare if seen.label in known]
@@ -255,13 +253,13 @@ def question_lines(spare: Sequence[Seen], export: Export) -> Iterator[Entry]:
             told = f"of the {found['name']} too" if instrument in said else _ANOTHER
             note, doubt = "", told.format(name=found["name"], before=instrument)
         said.add(instrument)
-        code, value = found["questions"][question - 1]["code"], f"{{ column = {source_of(seen, export)}, {how} }}"
+        code, value = found["questions"][question - 1]["code"], f"{{ column = {source_of(seen)}, {how} }}"
         yield Entry(as_toml(code), value, doubt, note, (seen,), is_active=instrument == first, section="questions")
     for seen in spare:
         if how and seen in answers:
             continue
         yield Entry(
-            as_toml(ASKED), source_of(seen, export), "which question? Its linkId or code; or leave it out",
+            as_toml(ASKED), source_of(seen), "which question? Its linkId or code; or leave it out",
             columns=(seen,), is_active=False, section="questions",
         )  # fmt: skip
 
