@@ -105,20 +105,15 @@ def _write_chunk(chunk: Chunk, mapper: Mapper, out: Gathered) -> int:
     taken, not_taken = mapper.taken(mapper.rows(chunk.rows)), 0
     if not taken.all():
         not_taken = sum(lines for lines, wanted in zip(chunk.lines, taken, strict=True) if not wanted)
-        chunk = _pick(chunk, [int(place) for place in taken.nonzero()[0]])
+        chunk = chunk.part(taken.nonzero()[0].tolist())
     resources = [type(row) is dict and "resourceType" in row for row in chunk.rows] if file.resources else ()
     if any(resources):
         for wanted, write in ((True, _write_resources), (False, _write_rows)):
             part = [place for place, is_resource in enumerate(resources) if is_resource == wanted]
-            write(_pick(chunk, part), mapper, out)
+            write(chunk.part(part), mapper, out)
     else:
         _write_rows(chunk, mapper, out)
     return not_taken
-
-
-def _pick(chunk: Chunk, places: Sequence[int]) -> Chunk:
-    columns = (chunk.rows, chunk.line, chunk.lines, chunk.raw)
-    return Chunk(*([column[place] for place in places] for column in columns))  # type: ignore[arg-type]
 
 
 def _write_rows(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
@@ -212,7 +207,7 @@ def _hashes_by(former: Mapper, rows: Sequence[Any]) -> list[str]:
 def _write_resources(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
     """Map rows that are FHIR resources. The id is the key; elements that a create ignores are left out."""
     kind = mapper.feed.kind
-    for resource, line, lines, raw in zip(chunk.rows, chunk.line, chunk.lines, chunk.raw, strict=True):
+    for resource, line, lines, raw in chunk.each():
         found = resource.get("id")
         record_key = mapper.key(found) if isinstance(found, str) else None
         values = kind.whole({name: value for name, value in resource.items() if name not in ("id", "meta")})

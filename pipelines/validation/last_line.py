@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from pipelines.feeds.mapping.mapping import Mapper
-from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk, Notice
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.numbers import Numbers
@@ -40,8 +39,7 @@ class LastLine:
         found.noticed.append(Notice(chunk.line[-1], NO_END, OPEN))
         *others, last = [*before, *self._before]
         if not self._is_proved and may_be_cut(last, others, self._numbers):
-            row, raw = chunk.rows.pop(), chunk.raw.pop()
-            chunk.bad.append(BadRow(chunk.line.pop(), chunk.lines.pop(), raw, CUT_OFF, row, is_doubtful=True))
+            chunk.set_aside(len(chunk.rows) - 1, CUT_OFF)
 
 
 _ENDS = ("\n", "\r")

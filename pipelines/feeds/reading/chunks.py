@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 from pipelines.feeds.reading.broken import BadRow
+from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.schema import FeedFile
 
 CHUNK = 2_000
@@ -32,6 +33,10 @@ class Chunk:
     dropped: list[int] = field(default_factory=list)
 
     @property
+    def _held(self) -> tuple[list[Any], list[int], list[int], list[str]]:
+        return self.rows, self.line, self.lines, self.raw
+
+    @property
     def room(self) -> int:
         """The number of rows that it takes until it is full."""
         return CHUNK - len(self.rows) - len(self.bad)
@@ -51,13 +56,36 @@ class Chunk:
         self.raw += raw
         self.size += sum(map(len, raw))
 
+    def each(self) -> Iterator[tuple[Any, int, int, str]]:
+        """Each row with its line, the number of its lines, and its own text."""
+        return zip(self.rows, self.line, self.lines, self.raw, strict=True)
+
+    def part(self, places: Sequence[int]) -> "Chunk":
+        """Return the rows in these places as a chunk."""
+        return Chunk(*([held[place] for place in places] for held in self._held))  # type: ignore[arg-type]
+
     def drop(self, place: int) -> int:
         """Take a row out; return the number of its lines."""
         lines = self.lines[place]
         self.dropped.append(self.line[place] + lines - 1)
-        for held in (self.rows, self.line, self.lines, self.raw):
+        for held in self._held:
             del held[place]
         return lines
+
+    def put_back(self, taken: "Chunk") -> None:
+        """Put rows that were taken out among the others, by their lines."""
+        self.bad += taken.bad
+        for row in taken.each():
+            place = bisect_left(self.line, row[1])
+            for held, one in zip(self._held, row, strict=True):
+                held.insert(place, one)
+
+    def set_aside(self, first: int, fault: Fault) -> None:
+        """Make bad rows of those from a place on, which may have been misread."""
+        rows = list(self.each())[first:]
+        self.bad += [BadRow(line, lines, raw, fault, row, is_doubtful=True) for row, line, lines, raw in rows]
+        for held in self._held:
+            del held[first:]
 
     def drop_bad(self, row: BadRow) -> None:
         """Take a row out that could not be read."""
@@ -66,7 +94,7 @@ class Chunk:
 
     def handed_over(self) -> "Chunk":
         """Return the rows held as a chunk of their own, and empty this one."""
-        found = Chunk(self.rows, self.line, self.lines, self.raw, self.bad, self.size)
+        found = Chunk(*self._held, self.bad, self.size)
         self.rows, self.line, self.lines, self.raw, self.bad, self.size = [], [], [], [], [], 0
         return found
 

@@ -77,7 +77,7 @@ class JoinedReader(RowReader):
             self.counted.header, self.counted.blank = counted.header, counted.blank + counted.of_repeats
         first = self._first.__enter__()
         try:
-            self.feed = first.feed
+            self.feed = first.feed.model_copy(update={"one_table": True})  # each file is looked at by itself
             self._check_alike(first, second)
             self._halves = Halves(first.header, second.header, self._both.prefix, self.feed)
             self._key_of = key_by(first.header, self._both.key(0), self._both.place(0))
@@ -109,7 +109,7 @@ class JoinedReader(RowReader):
         for chunk in self._first.chunks():
             tables.take(chunk)
             out = Chunk()
-            for row, line, lines, raw in zip(chunk.rows, chunk.line, chunk.lines, chunk.raw, strict=True):
+            for row, line, lines, raw in chunk.each():
                 alone += self._join_row(out, row, line + before, lines, raw)
             for bad in chunk.bad:
                 if bad.is_doubtful:

@@ -55,8 +55,8 @@ class Partners:
                     f"{self._archive}: {self._name} is too large to be joined; let it be the first file of the feed,"
                     " and the smaller one the second"
                 )
-            for row, line, lines, raw in zip(chunk.rows, chunk.line, chunk.lines, chunk.raw, strict=True):
-                self._add(Partner(row, line, lines, raw), key_of, alone)
+            for row in chunk.each():
+                self._add(Partner(*row), key_of, alone)
             for bad in chunk.bad:
                 self._add(Partner(bad.cells, bad.line, bad.lines, bad.raw, bad.fault, bad.is_doubtful), key_of, alone)
         self.noticed += tables.notices()

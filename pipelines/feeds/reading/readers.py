@@ -33,11 +33,10 @@ def form_of(path: Path, file_name: str, feed: Feed) -> str:
 
 
 def chunks_apart(reader: RowReader, file: FeedFile) -> Iterator[Chunk]:
-    """The chunks of a reader, with rows of second tables rejected. The reader of a join looks for these itself."""
+    """The chunks of a reader, with rows of second tables rejected."""
     tables = SecondTables(reader, left_out_by(file, reader.header))
     for chunk in reader.chunks():
-        if not file.join:
-            tables.take(chunk)
+        tables.take(chunk)
         yield chunk
 
 

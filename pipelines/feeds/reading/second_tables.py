@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 from pipelines.feeds.reading.asides import Aside, BlankAbove, RowsByLine, asides_of, ends_aside, last_line, usual
-from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk, Notice, RowReader
 from pipelines.feeds.reading.headings import Headings, OfPayments, is_heading_of_rows
 from pipelines.feeds.terms.columns import Fault
@@ -76,7 +75,7 @@ class SecondTables:
         hidden = _taken_out(chunk, self._is_left_out) if self._is_left_out else None
         self._take(chunk)
         if hidden:
-            _put_back(chunk, hidden)
+            chunk.put_back(hidden)
 
     def notices(self) -> Iterator[Notice]:
         """Once all rows came, what is to be said of texts between rows that were taken."""
@@ -91,11 +90,11 @@ class SecondTables:
         asides, blank = list(asides_of(chunk, headers, file.last)), BlankAbove(chunk, headers, file.last)
         last = last_line(chunk, file.last)
         if file.fault:
-            _reject(chunk, 0, file.fault)
+            chunk.set_aside(0, file.fault)
         else:
             begun = sorted([*self._again(chunk, headers), *self._otherwise(chunk, asides, blank)], key=itemgetter(0))
             for line, fault in reversed(begun):
-                _reject(chunk, line, fault)
+                chunk.set_aside(bisect_left(chunk.line, line), fault)
             file.fault = begun[-1][1] if begun else None
         self._note_texts(chunk, asides)
         file.last = last
@@ -174,42 +173,19 @@ def _place_of(column: str | None, header: Sequence[str]) -> int | None:
     return place - 1 if place else names.index(column) if column in names else None
 
 
-def _reject(chunk: Chunk, below: int, fault: Fault) -> None:
-    """Make the rows from a line on bad ones."""
-    first = bisect_left(chunk.line, below)
-    for row, line, lines, raw in zip(
-        chunk.rows[first:], chunk.line[first:], chunk.lines[first:], chunk.raw[first:], strict=True
-    ):
-        chunk.bad.append(BadRow(line, lines, raw, fault, row, is_doubtful=True))
-    for held in (chunk.rows, chunk.line, chunk.lines, chunk.raw):
-        del held[first:]
-
-
 def _taken_out(chunk: Chunk, is_left_out: IsLeftOut) -> Chunk | None:
     """Take the rows out that the feed leaves out; None where there are none."""
     places = [place for place, row in enumerate(chunk.rows) if is_left_out(row)]
     bad = [row for row in chunk.bad if row.is_ragged and is_left_out(row.cells or ())]
     if not places and not bad:
         return None
-    hidden = Chunk(bad=bad)
-    for place in places:
-        hidden.add(chunk.rows[place], chunk.line[place], chunk.lines[place], chunk.raw[place])
+    hidden = chunk.part(places)
+    hidden.bad = bad
     for place in reversed(places):
         chunk.drop(place)
     for row in bad:
         chunk.drop_bad(row)
     return hidden
-
-
-def _put_back(chunk: Chunk, hidden: Chunk) -> None:
-    """Put rows back among those of a chunk, by their lines."""
-    chunk.bad += hidden.bad
-    for row, line, lines, raw in zip(hidden.rows, hidden.line, hidden.lines, hidden.raw, strict=True):
-        place = bisect_left(chunk.line, line)
-        chunk.rows.insert(place, row)
-        chunk.line.insert(place, line)
-        chunk.lines.insert(place, lines)
-        chunk.raw.insert(place, raw)
 
 
 _MENDS = "if they are of the same, say one_table = true in the feed file"
