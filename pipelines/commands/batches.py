@@ -3,16 +3,12 @@
 import json
 import os
 from functools import partial
-from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.commands.common import Name, Options, as_text, at_target, no_batch, with_reason, with_target
+from pipelines.commands.common import AtTarget, Name, Options, as_text, no_batch, with_reason, with_target
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
 from pipelines.runs.lines import SHOWN_NEXT
-
-if TYPE_CHECKING:
-    from pipelines.session.session import Session
 
 
 @click.command(short_help="Batches and what became of them.")
@@ -42,10 +38,7 @@ def status(options: Options, batch: str | None, as_json: bool) -> int:
 )
 @with_reason
 @with_target
-@click.pass_obj
-def verify(
-    options: Options, batch: str | None, adopt: bool, whole: bool, why: str | None, insecure: bool, as_json: bool
-) -> int:
+def verify(at: AtTarget, batch: str | None, adopt: bool, whole: bool) -> int:
     """Reads the target and proves that ledger and target agree, to the row and the cent."""
     from pipelines.verifying.adopting import adopt_lost
     from pipelines.verifying.verify import verify_and_write
@@ -53,7 +46,7 @@ def verify(
     if adopt and batch:
         raise click.UsageError("--adopt takes no batch: it looks at all of this home")
     work = adopt_lost if adopt else partial(verify_and_write, batch_id=batch, whole=whole)
-    return at_target(options, insecure, as_json, work, why, anew=adopt)
+    return at.answer(work, anew=adopt)
 
 
 @click.group(short_help="Rows of which it is not known if the target has them.")
@@ -64,12 +57,11 @@ def doubts() -> None:
 @doubts.command("resolve", short_help="Looks rows in doubt up at the target again.")
 @click.option("--batch", "-b", type=Name(), help="Only those of this batch.")
 @with_target
-@click.pass_obj
-def doubts_resolve(options: Options, batch: str | None, insecure: bool, as_json: bool) -> int:
+def doubts_resolve(at: AtTarget, batch: str | None) -> int:
     """Looks rows in doubt up at the target again, and settles those that can be told. Sends nothing."""
     from pipelines.runs.resolving import resolve
 
-    return at_target(options, insecure, as_json, lambda session: resolve(session, batch))
+    return at.answer(lambda session: resolve(session, batch))
 
 
 @doubts.command("accept", short_help="Settles a row in doubt: this resource is what it made.")
@@ -77,15 +69,11 @@ def doubts_resolve(options: Options, batch: str | None, insecure: bool, as_json:
 @click.option("--resource", required=True, type=Name(), help="The id of the resource that the row made.")
 @with_reason
 @with_target
-@click.pass_obj
-def doubts_accept(options: Options, name: str, resource: str, why: str | None, insecure: bool, as_json: bool) -> int:
+def doubts_accept(at: AtTarget, name: str, resource: str) -> int:
     """Settles a row in doubt by hand: this resource is what it made. On the record, with your name."""
     from pipelines.corrections.decisions import Said, accept
 
-    def work(session: "Session") -> Said:
-        return Said(f"{accept(session, name, resource)}; {SHOWN_NEXT}")
-
-    return at_target(options, insecure, as_json, work, why)
+    return at.answer(lambda session: Said(f"{accept(session, name, resource)}; {SHOWN_NEXT}"))
 
 
 @doubts.command("resend", short_help="Lets the next import send a row in doubt again.")
@@ -95,17 +83,14 @@ def doubts_accept(options: Options, name: str, resource: str, why: str | None, i
 )
 @with_reason
 @with_target
-@click.pass_obj
-def doubts_resend(
-    options: Options, name: str, apart_from: tuple[str, ...], why: str | None, insecure: bool, as_json: bool
-) -> int:
+def doubts_resend(at: AtTarget, name: str, apart_from: tuple[str, ...]) -> int:
     """Lets the next import send a row in doubt again: you have made sure that the target does not have it.
 
     It is looked up first, and not sent again while something equal is there that was not before.
     """
     from pipelines.corrections.decisions import Said, resend
 
-    return at_target(options, insecure, as_json, lambda session: Said(resend(session, name, apart_from)), why)
+    return at.answer(lambda session: Said(resend(session, name, apart_from)))
 
 
 @click.command(short_help="Takes the responses and tasks of a batch back.")
@@ -113,14 +98,13 @@ def doubts_resend(
 @click.option("--dry-run", is_flag=True, help="List it, and change nothing.")
 @with_reason
 @with_target
-@click.pass_obj
-def undo(options: Options, batch: str, dry_run: bool, why: str | None, insecure: bool, as_json: bool) -> int:
+def undo(at: AtTarget, batch: str, dry_run: bool) -> int:
     """Takes a batch back where the interface allows: responses and tasks. Lists payments, which cannot be."""
     from pipelines.corrections.undo import undo as take_back
     from pipelines.importing.undoing import publish_undone
 
     work = partial(take_back, batch_id=batch, dry_run=dry_run)
-    return at_target(options, insecure, as_json, work, why, then=partial(publish_undone, batch_id=batch))
+    return at.answer(work, then=partial(publish_undone, batch_id=batch))
 
 
 @click.command(short_help="Removes a finished batch's source rows: patient data.")

@@ -9,11 +9,11 @@ import click
 
 from pipelines.client.pace import MOST_WORKERS
 from pipelines.commands.common import (
+    AtTarget,
     Name,
     Options,
     as_text,
     print_answer,
-    session_at,
     showing_progress,
     with_reason,
     with_target,
@@ -61,9 +61,8 @@ class PathOrAddress(SomePath):
 @click.option("--workers", type=click.IntRange(1, MOST_WORKERS), help="Load large files in so many processes: 1.")
 @with_reason
 @with_target
-@click.pass_obj
 def import_(
-    options: Options,
+    at: AtTarget,
     places: tuple[Path | str, ...],
     dry_run: bool,
     strict: bool,
@@ -74,9 +73,6 @@ def import_(
     remap: bool,
     clock_is_right: bool,
     workers: int | None,
-    why: str | None,
-    insecure: bool,
-    as_json: bool,
 ) -> int:
     """Receives, validates and loads files or folders (default: the inbox), then publishes the tables.
 
@@ -87,19 +83,19 @@ def import_(
     from pipelines.importing.clock import trust_clock
 
     asked = Asked(again, copayments, new, whole, remap, dry_run, clock_is_right)
-    if contradiction := asked.contradiction(places, why):
+    if contradiction := asked.contradiction(places, at.why):
         raise click.UsageError(contradiction)
     addresses = [each for each in places if isinstance(each, str)]
-    click.get_current_context().with_resource(alone(options.home, addresses))
-    paths = _files_at(places, options.home, insecure)
+    click.get_current_context().with_resource(alone(at.home, addresses))
+    paths = _files_at(places, at.home, at.insecure)
     environ = {**os.environ, **({"CHARTFERRY_WORKERS": str(workers)} if workers else {})}
     if clock_is_right:
-        trust_clock(options.home, environ, why, lambda said: click.echo(said, err=True))
-    with session_at(options, insecure, strict, why, environ=environ) as session:
+        trust_clock(at.home, environ, at.why, lambda said: click.echo(said, err=True))
+    with at.session(strict, environ=environ) as session:
         summary = asked.carry_out(session, paths)
     if summary.exit_code != UNUSABLE:
-        remove_fetched(options.home, addresses)
-    return print_answer(summary, as_json)
+        remove_fetched(at.home, addresses)
+    return print_answer(summary, at.as_json)
 
 
 def _files_at(places: Sequence[Path | str], home: Path, insecure: bool) -> list[Path]:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,10 +37,7 @@ class Answer(Protocol):
 
 
 insecure_option = click.option("--insecure", is_flag=True, help="Allow http:// to a target beyond this machine.")
-target_options = (
-    insecure_option,
-    click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document."),
-)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 
 
 class Name(click.types.StringParamType):
@@ -52,13 +50,6 @@ class Name(click.types.StringParamType):
 with_reason = click.option("--why", type=Name(), help="The reason, kept on record with your name and the time.")
 
 
-def with_target(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--insecure` and `--json` to a command that works at a target."""
-    for option in target_options:
-        command = option(command)
-    return command
-
-
 @contextmanager
 def showing_progress() -> Iterator[Progress]:
     """Yield progress on standard error, and close it at the end."""
@@ -69,25 +60,6 @@ def showing_progress() -> Iterator[Progress]:
         yield progress
     finally:
         progress.close()
-
-
-@contextmanager
-def session_at(
-    options: Options,
-    insecure: bool,
-    strict: bool = False,
-    why: str | None = None,
-    anew: bool = False,
-    environ: Mapping[str, str] = os.environ,
-) -> Iterator["Session"]:
-    """Yield a session at the target, with its progress on standard error. strict, why, anew: as in `open_session`."""
-    from pipelines.session.opening import open_session
-
-    with (
-        showing_progress() as progress,
-        open_session(options.home, environ, options.feeds, insecure, strict, progress, anew, why) as session,
-    ):
-        yield session
 
 
 def as_text(lines: Iterable[str]) -> str:
@@ -105,26 +77,57 @@ def print_answer(answer: Answer, as_json: bool, target: str | None = None) -> in
     return answer.exit_code
 
 
-def at_target(
-    options: Options,
-    insecure: bool,
-    as_json: bool,
-    work: Callable[["Session"], Answer],
-    why: str | None = None,
-    anew: bool = False,
-    then: Callable[["Session", Any], None] = lambda *_: None,
-) -> int:
-    """Run `work` in a session at the target, print its result with the target, and return its exit code.
+@dataclass(frozen=True)
+class AtTarget(Options):
+    """The options of a command that works at a target. why: the reason for a decision, if it takes one."""
 
-    why: the reason for a decision. anew: if the journal is lost, begin a new one with the rows of the ledger.
-    then: what follows in the same session, once the result is printed.
-    """
-    with session_at(options, insecure, why=why, anew=anew) as session:
-        done = work(session)
-        session.progress.close()  # while bars are drawn, what is printed goes where they are
-        code = print_answer(done, as_json, session.connection.label)
-        then(session, done)
-    return code
+    insecure: bool
+    as_json: bool = False
+    why: str | None = None
+
+    @contextmanager
+    def session(
+        self, strict: bool = False, anew: bool = False, environ: Mapping[str, str] = os.environ
+    ) -> Iterator["Session"]:
+        """Yield a session at the target, with its progress on standard error. strict, anew: as in `open_session`."""
+        from pipelines.session.opening import open_session
+
+        with (
+            showing_progress() as progress,
+            open_session(self.home, environ, self.feeds, self.insecure, strict, progress, anew, self.why) as session,
+        ):
+            yield session
+
+    def answer(
+        self,
+        work: Callable[["Session"], Answer],
+        anew: bool = False,
+        then: Callable[["Session", Any], None] = lambda *_: None,
+    ) -> int:
+        """Run `work` in a session at the target, print its result with the target, and return its exit code.
+
+        anew: if the journal is lost, begin a new one with the rows of the ledger. then: what follows in the same
+        session, once the result is printed.
+        """
+        with self.session(anew=anew) as session:
+            done = work(session)
+            session.progress.close()  # while bars are drawn, what is printed goes where they are
+            code = print_answer(done, self.as_json, session.connection.label)
+            then(session, done)
+        return code
+
+
+def with_target(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command its `AtTarget`, with the options `--insecure` and `--json`, and with `--why` if it has that."""
+
+    @json_option
+    @insecure_option
+    @click.pass_obj
+    @wraps(command)
+    def at_target(options: Options, /, insecure: bool, as_json: bool, why: str | None = None, **given: Any) -> int:
+        return command(AtTarget(options.home, options.feeds, insecure, as_json, why), **given)
+
+    return at_target
 
 
 def no_batch(batch: str) -> str:
@@ -132,10 +135,10 @@ def no_batch(batch: str) -> str:
     return f"{batch}: no such batch (chartferry status lists them)"
 
 
-def check_batch(options: Options, batch: str | None) -> None:
+def check_batch(home: Path, batch: str | None) -> None:
     """Raise `NotPossible` if a batch is named that this home does not know."""
     from pipelines.importing.status import batch_status
     from pipelines.ledger.tables import NotPossible
 
-    if batch is not None and batch_status(options.home, os.environ, batch) is None:
+    if batch is not None and batch_status(home, os.environ, batch) is None:
         raise NotPossible(no_batch(batch))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.commands.common import Name, Options, at_target, with_target
+from pipelines.commands.common import AtTarget, Name, with_target
 
 if TYPE_CHECKING:
     from pipelines.evidence.written import Evidence
@@ -27,16 +27,8 @@ if TYPE_CHECKING:
 @click.option("--seed", type=Name(), help="Chooses the sample; the same seed chooses the same. Random without it.")
 @click.option("--chart", help="Address under which people open the target, for links. Its own, or that of up.")
 @with_target
-@click.pass_obj
 def evidence(
-    options: Options,
-    since: datetime | None,
-    batch: str | None,
-    size: int,
-    seed: str | None,
-    chart: str | None,
-    insecure: bool,
-    as_json: bool,
+    at: AtTarget, since: datetime | None, batch: str | None, size: int, seed: str | None, chart: str | None
 ) -> int:
     """Gathers what proves an import, for whoever signs it off, in evidence/ of the home: a page and its JSON.
 
@@ -49,11 +41,11 @@ def evidence(
 
     day = f"{since:%Y-%m-%d}" if since else None
     # Asked before the command starts a service of its own, which ends with it.
-    served = running(options.home / STORE)
+    served = running(at.home / STORE)
 
     def work(session: "Session") -> "Evidence":
         port = os.environ.get("CHARTFERRY_SERVICE_PORT") or SERVICE_PORT
         own = served or f"http://127.0.0.1:{port}" if session.connection.bundled else session.connection.base_url
         return make_evidence(session, Asked.of(day, batch, size, seed, chart or own))
 
-    return at_target(options, insecure, as_json, work)
+    return at.answer(work)

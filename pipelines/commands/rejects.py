@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from pipelines.commands.common import (
+    AtTarget,
     Name,
     Options,
     as_text,
     check_batch,
     print_answer,
-    session_at,
     with_reason,
     with_target,
 )
@@ -29,14 +29,13 @@ def rejects() -> None:
 @click.option("--batch", "-b", type=Name(), help="Only those of this batch.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where to; else each batch's own folder.")
 @with_target
-@click.pass_obj
-def rejects_export(options: Options, batch: str | None, out: Path | None, insecure: bool, as_json: bool) -> int:
+def rejects_export(at: AtTarget, batch: str | None, out: Path | None) -> int:
     """Writes open rejects whole, as they came, with _reject_id and _reasons: one file per batch, to be corrected."""
     from pipelines.corrections.rejects import export_home
 
-    check_batch(options, batch)
-    done = export_home(options.home, os.environ, options.feeds, insecure, batch, out)
-    click.echo(json.dumps(done.as_json(), indent=1) if as_json else as_text(done.lines()))
+    check_batch(at.home, batch)
+    done = export_home(at.home, os.environ, at.feeds, at.insecure, batch, out)
+    click.echo(json.dumps(done.as_json(), indent=1) if at.as_json else as_text(done.lines()))
     return UNREADABLE if done.left else ALL_LOADED
 
 
@@ -46,23 +45,14 @@ def rejects_export(options: Options, batch: str | None, out: Path | None, insecu
 @click.option("--taken-back", is_flag=True, help="Load those that a person had taken back, and no others.")
 @with_reason
 @with_target
-@click.pass_obj
-def rejects_retry(
-    options: Options,
-    batch: str | None,
-    strict: bool,
-    taken_back: bool,
-    why: str | None,
-    insecure: bool,
-    as_json: bool,
-) -> int:
+def rejects_retry(at: AtTarget, batch: str | None, strict: bool, taken_back: bool) -> int:
     """Tries open rejects again as they are: today's feeds, rules, questionnaires and target, refused rows included."""
     from pipelines.importing.retry import retry
 
-    check_batch(options, batch)
-    with session_at(options, insecure, strict, why) as session:
+    check_batch(at.home, batch)
+    with at.session(strict) as session:
         tried = retry(session, batch, taken_back)
-    return print_answer(tried, as_json)
+    return print_answer(tried, at.as_json)
 
 
 @rejects.command("discard", short_help="Sets open rejects aside for good, on the record.")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from pipelines.commands.common import Options, as_text, insecure_option, session_at, with_target
+from pipelines.commands.common import AtTarget, Options, as_text, insecure_option, with_target
 from pipelines.home.counted import counted
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNREADABLE
 
@@ -32,16 +32,7 @@ A_FILE = click.Path(path_type=Path)
 )
 @click.option("--bulk", metavar="URL", help="Only NDJSON of whole resources, in <home>/bulk-publish, served at URL.")
 @with_target
-@click.pass_obj
-def reports(
-    options: Options,
-    pseudonymous: bool,
-    study: str | None,
-    smallest_cell: int,
-    bulk: str | None,
-    insecure: bool,
-    as_json: bool,
-) -> int:
+def reports(at: AtTarget, pseudonymous: bool, study: str | None, smallest_cell: int, bulk: str | None) -> int:
     """Sweeps the diagnostic reports, builds and publishes the tables.
 
     With --pseudonymous ids are keyed pseudonyms, days are moved by patient, text and small cells are left out.
@@ -58,12 +49,12 @@ def reports(
         raise click.UsageError("--bulk and --pseudonymous are two publications: name one")
     if bulk and not bulk.startswith(("http://", "https://")):
         raise click.UsageError("--bulk takes the http:// or https:// address at which the folder will be served")
-    with session_at(options, insecure) as session:
+    with at.session() as session:
         if bulk:
             click.echo(f"published: {publish_in_bulk(session, bulk)}")
             return ALL_LOADED
         summary = publish_only(session, Study(study or "", smallest_cell) if pseudonymous else None)
-    if as_json:
+    if at.as_json:
         click.echo(json.dumps(summary.as_json(), indent=1))
     else:
         click.echo(f"target: {summary.target}")
@@ -130,7 +121,7 @@ def views_run(options: Options, file: Path, resources: tuple[Path, ...], out: Pa
         if resources:
             bodies = resources_of(resources)
         else:
-            session = stack.enter_context(session_at(options, insecure))
+            session = stack.enter_context(AtTarget(options.home, options.feeds, insecure).session())
             stack.enter_context(reading(view.resource))
             bodies = as_bytes(all_of(session.connection, view.resource))
         rows, not_held = run_view(view, bodies, folder / "spill", table)

@@ -5,21 +5,20 @@ from pathlib import Path
 
 import click
 
-from pipelines.commands.common import Options, print_answer, with_target
+from pipelines.commands.common import AtTarget, print_answer, with_target
 
 
 @click.command(short_help="What the target offers, and how rows will be sent.")
 @with_target
-@click.pass_obj
-def target(options: Options, insecure: bool, as_json: bool) -> int:
+def target(at: AtTarget) -> int:
     """Show the target's own statement, how an import will therefore send, and at what risk. Writes nothing there."""
     from pipelines.home.preparing import prepare_home
     from pipelines.session.connections import connect
     from pipelines.session.offered import offered
 
-    prepare_home(options.home)
-    with connect(options.home, os.environ, insecure) as connection:
-        return print_answer(offered(connection), as_json, connection.label)
+    prepare_home(at.home)
+    with connect(at.home, os.environ, at.insecure) as connection:
+        return print_answer(offered(connection), at.as_json, connection.label)
 
 
 @click.group(short_help="Patients, claims and the like, put to a target.")
@@ -31,10 +30,7 @@ def reference() -> None:
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--ids-are", metavar="SYSTEM", help="Where the target gives ids itself: their system as identifiers.")
 @with_target
-@click.pass_obj
-def reference_load(
-    options: Options, paths: tuple[Path, ...], ids_are: str | None, insecure: bool, as_json: bool
-) -> int:
+def reference_load(at: AtTarget, paths: tuple[Path, ...], ids_are: str | None) -> int:
     """Puts NDJSON files, or folders of them, to the target: under the given ids, else by their identifiers.
 
     What the target has already stays as it is. The bundled service loads them as `fhir-service load` does.
@@ -43,6 +39,6 @@ def reference_load(
     from pipelines.importing.reference import put_reference
     from pipelines.session.connections import connect
 
-    prepare_home(options.home)
-    with connect(options.home, os.environ, insecure) as connection:
-        return print_answer(put_reference(connection, options.home, paths, os.environ, ids_are), as_json)
+    prepare_home(at.home)
+    with connect(at.home, os.environ, at.insecure) as connection:
+        return print_answer(put_reference(connection, at.home, paths, os.environ, ids_are), at.as_json)
