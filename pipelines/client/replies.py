@@ -36,6 +36,8 @@ CODE = re.compile(r"[a-z][a-z0-9-]{0,39}")
 LONGEST_SAID = 1_000
 """Characters that are kept of a target's sentence."""
 MOST_ISSUES = 100
+LONGEST_NUMBER = 309
+"""Digits of a whole number that may be beyond a double."""
 LOCATION = re.compile(
     r"(?:(?:[^?#]*/)?(?P<type>[A-Z][A-Za-z]+)/(?P<id>[A-Za-z0-9.-]{1,64})(?:/_history/[^/?#]+)?/?"
     r"|(?P<uuid>[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}))(?:[?#].*)?"
@@ -220,7 +222,7 @@ def object_of(answer: httpx.Response) -> dict[str, Any] | None:
     try:
         body = orjson.loads(answer.content)
     except orjson.JSONDecodeError:
-        body = _with_large_numbers(answer.content)
+        body = _read_leniently(answer.content)
     return body if isinstance(body, dict) else None
 
 
@@ -234,12 +236,22 @@ def _tells_of_an_error(body: Any) -> bool:
     return any(issue["severity"] in ("error", "fatal") for issue in all_issues(body))
 
 
-def _with_large_numbers(raw: bytes) -> Any:
-    """The value of a JSON text that may hold numbers beyond a double (`1e999`), these as texts; None of no JSON."""
+def _read_leniently(raw: bytes) -> Any:
+    """The value of a JSON text with numbers beyond a double (`1e999`) or halves of a character; None of no JSON.
+
+    Those numbers become texts. A half, as of an emoji in a text that was cut, becomes the sign for a lost character.
+    """
     try:
-        return json.loads(raw.decode(), parse_float=_number, parse_constant=_no_number)
+        found = json.loads(raw.decode(), parse_float=_number, parse_int=_whole_number, parse_constant=_no_number)
+        halves = json.dumps(found, ensure_ascii=False).encode("utf-16-le", "surrogatepass")
+        return orjson.loads(halves.decode("utf-16-le", "replace"))
     except (ValueError, RecursionError):
         return None
+
+
+def _whole_number(text: str) -> float | int | str:
+    """A whole number; one beyond a double as its text. Those between are left to the reader of other answers."""
+    return int(text) if len(text) < LONGEST_NUMBER else _number(text)
 
 
 def _number(text: str) -> float | str:
