@@ -3,10 +3,10 @@
 -- key: report_id
 -- column report_id VARCHAR key: Id of the report at the target.
 -- column status VARCHAR term: final or entered-in-error.
--- column category_system VARCHAR term: System of the first category's first coding.
--- column category_code VARCHAR term of category_system: Code of the first category's first coding, such as LAB or
+-- column category_system VARCHAR term: System of the first coding of its categories.
+-- column category_code VARCHAR term of category_system: Code of the first coding of its categories, such as LAB or
 --   LP29684-5 (Radiology).
--- column category_display VARCHAR text: Display of the first category's first coding.
+-- column category_display VARCHAR text: Display of the first coding of its categories.
 -- column code_system VARCHAR term: System of the report code's first coding.
 -- column code VARCHAR term of code_system: First code of the report.
 -- column code_display VARCHAR text: Display of the first code.
@@ -35,7 +35,7 @@ SELECT
     encounter_id,
     effective_at,
     issued_at,
-    CASE WHEN effective_has_time THEN date_diff('microsecond', effective_at, issued_at) / 3600000000.0 END
+    CASE WHEN times_are_whole THEN date_diff('microsecond', effective_at, issued_at) / 3600000000.0 END
         AS turnaround_hours,
     len(result_ids) AS result_count,
     len(performer_ids) AS performer_count,

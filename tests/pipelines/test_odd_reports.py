@@ -73,3 +73,11 @@ def test_a_report_with_odd_elements_leaves_its_cells_empty_and_holds_up_no_other
     }
     found = dict(world.rows("SELECT report_id, effective_at FROM diagnostic_report WHERE report_id LIKE 'time-%'"))
     assert {said: found[name] for name, said in times.items()} == ODD_TIMES
+
+
+def test_a_day_without_a_time_at_either_end_gives_no_turnaround(world: World) -> None:
+    """REPORT-20: an issued date alone counted as issued before the effective time of that day."""
+    times = [("2026-01-05T10:00:00Z", "2026-01-05"), ("2026-01-05", "2026-01-06T10:00:00Z"), ("2026", "2026-01")]
+    world.reports = [report(f"r{n}", effectiveDateTime=at, issued=issued) for n, (at, issued) in enumerate(times)]
+    world.publish()
+    assert world.rows("SELECT turnaround_hours FROM diagnostic_report") == [(None,)] * 3

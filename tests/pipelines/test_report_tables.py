@@ -234,17 +234,21 @@ def test_changes_of_reports_show_on_the_day_of_the_sweep_that_found_them(
 ) -> None:
     """REPORT-21"""
     only("report_change_by_day")
+    uncoded = report("r7", category=[{"text": "Imaging"}, {"coding": [RAD]}])
+    world.reports.append(uncoded)
     world.read()
     world.time += timedelta(days=1)
     world.reports[0] = {**world.reports[0], "issued": "2026-02-01T04:30:00+00:00"}
     world.reports[1] = {**world.reports[1], "status": "entered-in-error"}
+    world.reports.remove(uncoded)
     del world.reports[2]
     world.publish()
     first, second = date(2026, 3, 1), date(2026, 3, 2)
     assert world.rows("FROM report_change_by_day") == [
         (first, "LAB", 5, 0, 0, 0),
-        (first, "LP29684-5", 1, 0, 0, 0),
+        (first, "LP29684-5", 2, 0, 0, 0),
         (second, "LAB", 0, 2, 1, 1),
+        (second, "LP29684-5", 0, 0, 0, 1),
     ]
 
 

@@ -2,7 +2,7 @@
 SELECT
     report_id,
     body ->> '$.status' AS status,
-    body ->> '$.category[0].coding[0].code' AS category_code,
+    json_extract(body, '$.category[*].coding[*]')[1] ->> '$.code' AS category_code,
     first_seen_at,
     changed_at,
     gone_at

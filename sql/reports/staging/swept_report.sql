@@ -37,7 +37,7 @@ SELECT
     reference_id(report.subject.reference, 'Patient') AS patient_id,
     reference_id(report.encounter.reference, 'Encounter') AS encounter_id,
     moment(report.effectivedatetime) AS effective_at,
-    contains(report.effectivedatetime, 'T') AS effective_has_time,
+    contains(report.effectivedatetime, 'T') AND contains(report.issued, 'T') AS times_are_whole,
     moment(report.issued) AS issued_at,
     list_distinct(reference_ids(report.performer, 'Practitioner')) AS performer_ids,
     list_distinct(list_concat(
