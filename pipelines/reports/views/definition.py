@@ -121,10 +121,13 @@ def read_view(path: Path) -> View:
 def _view_in(file: str, content: bytes) -> View:
     try:
         body = json.loads(content, parse_float=Decimal, object_pairs_hook=_without_doubles)
+        json.dumps(body, ensure_ascii=False, default=str).encode()
     except json.JSONDecodeError as error:
         raise BadView(f"{file} line {error.lineno}: not JSON: {error.msg}") from None
     except UnicodeDecodeError:
         raise BadView(f"{file}: not JSON: the text is not UTF-8") from None
+    except UnicodeEncodeError:
+        raise BadView(f"{file}: not JSON: an escape such as \\ud83d is half of a character") from None
     except RecursionError:
         raise BadView(f"{file}: not JSON: nested too deeply") from None
     except ValueError as error:
@@ -236,7 +239,10 @@ class _Reader:
         if key != "repeat":
             yield self._path(body[key], f"{place}.{key}")
             return
-        for each, at in self._list(body, place, key):
+        paths = self._list(body, place, key)
+        if not paths:
+            raise self._bad(f"{place}.{key}", "must name at least one path")
+        for each, at in paths:
             yield self._path(each, at)
 
     def _column(self, body: Any, place: str) -> Column:

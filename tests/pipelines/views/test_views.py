@@ -140,6 +140,10 @@ MISTAKES: list[tuple[Any, str]] = [
         "bad.view.json: select[0]: has forEach and repeat, where one of them is allowed",
     ),
     (
+        {"resource": "Patient", "select": [{"repeat": [], "column": [{"name": "a", "path": "id"}]}]},
+        "bad.view.json: select[0].repeat: must name at least one path",
+    ),
+    (
         {"resource": "Patient", "select": [{"repeat": ["$this"], "column": [{"name": "a", "path": "id"}]}]},
         "bad.view.json: select[0].repeat[0] `$this`: repeat takes a path to elements below, such as `item`",
     ),
@@ -178,6 +182,8 @@ def test_a_bad_view_is_told_in_one_sentence(body: Any, said: str) -> None:
         ("[" * 100_000, "x.view.json: not JSON: nested too deeply"),
         (" " * (1 << 20) + "{}", "x.view.json: the file has more than 1048576 bytes"),
         ("\udcff", "x.view.json: not JSON: the text is not UTF-8"),
+        (r'{"description": "\ud83d"}', r"x.view.json: not JSON: an escape such as \ud83d is half of a character"),
+        (r'{"\udc00": 1}', r"x.view.json: not JSON: an escape such as \ud83d is half of a character"),
     ],
 )
 def test_a_file_that_holds_no_view_is_told_in_one_sentence(tmp_path: Path, content: str, said: str) -> None:
