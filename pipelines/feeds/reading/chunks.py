@@ -33,7 +33,7 @@ class Chunk:
     dropped: list[int] = field(default_factory=list)
 
     @property
-    def _held(self) -> tuple[list[Any], list[int], list[int], list[str]]:
+    def _held(self) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
         return self.rows, self.line, self.lines, self.raw
 
     @property
