@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from fhir_service.admin_socket import Door
-from fhir_service.failing import Failed, plainly
+from fhir_service.admin.asking import Door
+from fhir_service.admin.failing import Failed, plainly
 from fhir_service.settings import SettingError, Settings
 
 USAGE, REFUSED, DAMAGED = 2, 3, 4
@@ -35,7 +35,7 @@ def _perform(store: str | None, operation: str, arguments: dict[str, Any], creat
             # A connection refused: the service ended meanwhile, or another process has its number now.
             with suppress(ConnectionRefusedError):
                 return door.ask(operation, arguments)
-        from fhir_service.admin import perform
+        from fhir_service.admin.actions import perform
 
         return perform(settings, operation, arguments, create)
 
@@ -72,9 +72,9 @@ def serve(until_stdin_closes: bool, shared_socket: int | None, **flags: Any) -> 
     """Serve the interface until SIGTERM; finishes what is under way."""
     settings = _settings(**flags)
     with plainly(settings.store_path):
-        from fhir_service import serve as serving
-        from fhir_service.log_lines import quiet_logging
-        from fhir_service.workers import supervise
+        from fhir_service.serving import serve as serving
+        from fhir_service.serving.workers import supervise
+        from fhir_service.web.log_lines import quiet_logging
 
         quiet_logging()
         if settings.workers > 1:
@@ -143,7 +143,7 @@ def client_keys(store: str | None, client_id: str, jwks: str) -> None:
 
 def _keys(named: str | None) -> str | None:
     """Return the address of keys as it is, and of a file the JWKS in it. Ends the command for a file without keys."""
-    from fhir_service.client_keys import BadKeys, is_address, keys_in
+    from fhir_service.auth.client_keys import BadKeys, is_address, keys_in
 
     if named is None or is_address(named):
         return named
@@ -236,8 +236,8 @@ def audit(
     context.obj = store
     if context.invoked_subcommand:
         return
-    from fhir_service.audit import read
-    from fhir_service.audit_events import event_of
+    from fhir_service.audit.events import event_of
+    from fhir_service.audit.records import read
 
     try:
         start = datetime.fromisoformat(since) if since else None
@@ -270,7 +270,7 @@ def _hashes(_context: click.Context, _option: click.Parameter, given: Sequence[s
 @click.pass_obj
 def audit_verify(named: str | None, store: str | None, former: Sequence[Path], noted: Sequence[str]) -> None:
     """Prove that no record of the audit was cut, changed or removed. FILE: former files that were moved away."""
-    from fhir_service.chain import examine, files_of
+    from fhir_service.audit.chain import examine, files_of
 
     with plainly():
         examined = examine(files_of(_audit_path(store or named)), [path.absolute() for path in former], noted)
@@ -294,7 +294,7 @@ def audit_verify(named: str | None, store: str | None, former: Sequence[Path], n
 
 def _audit_path(store: str | None) -> Path:
     """The audit of a store. Ends the command if there is none."""
-    from fhir_service.chain import files_of
+    from fhir_service.audit.chain import files_of
 
     settings = _settings(store=store)
     path = settings.audit_path

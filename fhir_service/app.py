@@ -10,17 +10,18 @@ from urllib.parse import unquote, urlsplit
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from fhir_service import beside, plain
-from fhir_service.capability import offered
+from fhir_service import plain
 from fhir_service.chart import routes as chart
 from fhir_service.face import handlers as face
 from fhir_service.face import writing
 from fhir_service.face.about import OPEN, about
-from fhir_service.http import FACE, BelowPath, Paths, Right, UnknownPath, route
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Resource
-from fhir_service.middleware import DOOR, Surroundings
 from fhir_service.service import Service
+from fhir_service.web import beside
+from fhir_service.web.capability import offered
+from fhir_service.web.http import FACE, BelowPath, Paths, Right, UnknownPath, route
+from fhir_service.web.middleware import DOOR, Surroundings
 
 
 def create_app(service: Service, further: Sequence[BaseRoute] = ()) -> ASGIApp:

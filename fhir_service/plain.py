@@ -7,14 +7,14 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fhir_service import acts, finding, showing
 from fhir_service.batches import answering
-from fhir_service.bundle import history_bundle, searchset
-from fhir_service.http import Handler, json_response, null_body
 from fhir_service.interactions.validate import outcome
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.vocabulary import Resource
+from fhir_service.requests import acts, finding, showing
+from fhir_service.requests.bundle import history_bundle, searchset
 from fhir_service.service import Service
+from fhir_service.web.http import Handler, json_response, null_body
 
 
 class Handlers(NamedTuple):

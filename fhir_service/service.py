@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 
 from fhir_service import ids
-from fhir_service.audit import Audit
-from fhir_service.auth import Auth
-from fhir_service.documents import Documents
+from fhir_service.audit.records import Audit
+from fhir_service.auth.clients import Auth
+from fhir_service.interactions.documents import Documents
 from fhir_service.interactions.read import Reader
 from fhir_service.interface.site import Site
 from fhir_service.metrics import Metrics

@@ -29,10 +29,10 @@ from alembic.script import ScriptDirectory
 
 from fhir_service import ids
 from fhir_service.app import create_app
-from fhir_service.protocol import Protocol
 from fhir_service.reference.loading import load
 from fhir_service.service import Service, utc_now
 from fhir_service.settings import Settings
+from fhir_service.web.protocol import Protocol
 from pipelines.home import files
 from pipelines.ledger.access import JOURNAL
 from pipelines.session import service_commands

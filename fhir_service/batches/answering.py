@@ -8,16 +8,16 @@ from typing import Any, NamedTuple, cast
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from fhir_service.audit import Touch, require_audit
+from fhir_service.audit.records import Touch, require_audit
 from fhir_service.batches.reads import Fetcher, fetched_plain, fetched_together, parts
 from fhir_service.batches.requests import understood
 from fhir_service.batches.touches import touches
-from fhir_service.http import caller_of, read_body
 from fhir_service.interactions import batch, transaction
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import EXCEPTION, FhirError
+from fhir_service.requests.submitting import write
 from fhir_service.service import Service
-from fhir_service.submitting import write
+from fhir_service.web.http import caller_of, read_body
 from fhir_service.writing.entry import Entry
 
 READ_AT_ONCE = 100

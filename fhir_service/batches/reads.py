@@ -5,15 +5,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from fhir_service import finding, showing
-from fhir_service.bundle import how, searchset
-from fhir_service.http import parse_query
 from fhir_service.interactions import batch
 from fhir_service.interactions.read import referred, there
 from fhir_service.interface.datatypes import is_id
 from fhir_service.interface.outcomes import EXCEPTION, TOO_LARGE, UNAVAILABLE, FhirError
+from fhir_service.requests import finding, showing
+from fhir_service.requests.bundle import how, searchset
 from fhir_service.service import Service
 from fhir_service.store.bodies import Found, Reference
+from fhir_service.web.http import parse_query
 
 T = TypeVar("T")
 Known = Mapping[Reference, Found]

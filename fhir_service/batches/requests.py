@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from fhir_service.http import parse_body
 from fhir_service.interactions import batch, create, transaction
 from fhir_service.interactions.plain import LARGEST, BundleType
 from fhir_service.interface.outcomes import INVALID, TOO_LARGE, FhirError
-from fhir_service.scopes import Caller
+from fhir_service.interface.scopes import Caller
 from fhir_service.service import Service
+from fhir_service.web.http import parse_body
 
 Shown = dict[str, Any]
 

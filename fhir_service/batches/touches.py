@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fhir_service.audit import Touch
+from fhir_service.audit.records import Touch
 from fhir_service.interactions import batch, create, update
 from fhir_service.interface.outcomes import FhirError
 

@@ -14,7 +14,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from fhir_service.audit import touch
+from fhir_service.audit.records import touch
+from fhir_service.audit.strangers import Stranger
 from fhir_service.chart import money, records, tasks, timeline
 from fhir_service.chart.pages import Pages
 from fhir_service.chart.paging import Page
@@ -22,7 +23,6 @@ from fhir_service.chart.session import TYPES, Refused, Sessions, Viewer, goal, p
 from fhir_service.interface.datatypes import CONTROLS
 from fhir_service.interface.outcomes import AUTHENTICATION, NOT_FOUND, NOT_SUPPORTED, FhirError
 from fhir_service.service import Service
-from fhir_service.strangers import Stranger
 
 CHART = "/chart"
 """The chart's path: it and what is below it are admitted without a bearer token, the session decides."""

@@ -16,13 +16,13 @@ from sqlalchemy import Connection, delete, insert, select, update
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fhir_service.auth import LIFETIME, TokenError, hashed
+from fhir_service.auth.clients import LIFETIME, TokenError, hashed
+from fhir_service.auth.token_address import read_form
 from fhir_service.interface.datatypes import ID_PATTERN
 from fhir_service.interface.outcomes import AUTHENTICATION, FORBIDDEN, INVALID, FhirError
-from fhir_service.scopes import CHART_TYPES, Caller, reach
+from fhir_service.interface.scopes import CHART_TYPES, Caller, reach
 from fhir_service.service import Service
 from fhir_service.store.tables import CLIENT, TOKEN
-from fhir_service.token_address import read_form
 
 TYPES = ("Task", "QuestionnaireResponse", "PaymentNotice")
 """The types that a patient's page has sections of."""

@@ -5,14 +5,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fhir_service.batches.answering import answered
-from fhir_service.capability import smart_configuration
 from fhir_service.face.asked import OF_READS, OF_WRITES, alone, asked
 from fhir_service.face.batches import rendering
 from fhir_service.face.shown import shown
 from fhir_service.face.statement import face_statement
-from fhir_service.http import FACE, JSON, Handler, address_pairs, caller_of, is_lenient, preferences, route
 from fhir_service.interface.json_text import dump_json
 from fhir_service.service import VERSION, Service
+from fhir_service.web.capability import smart_configuration
+from fhir_service.web.http import FACE, JSON, Handler, address_pairs, caller_of, is_lenient, preferences, route
 
 OPEN = (f"{FACE}/metadata", f"{FACE}/.well-known/smart-configuration")
 """The paths that need no token."""

@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fhir_service.http import FHIR_JSON, JSON
 from fhir_service.interactions.conditions import bad, pieces
 from fhir_service.interactions.search import Pairs
 from fhir_service.interface.outcomes import FhirError, Outcome
+from fhir_service.web.http import FHIR_JSON, JSON
 
 NOT_ACCEPTABLE = Outcome(406, "not-supported", "Not acceptable")
 MOST_ELEMENTS = 100

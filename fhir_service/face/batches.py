@@ -13,7 +13,7 @@ from fhir_service.face.stored import NEW, Written, entry_of, stored
 from fhir_service.interactions import batch, create, update
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import FhirError, outcome_of
-from fhir_service.scopes import Caller
+from fhir_service.interface.scopes import Caller
 from fhir_service.service import Service
 
 

@@ -1,16 +1,16 @@
 """Reads and searches among the entries of a batch, as the R4 face shows them."""
 
-from fhir_service import showing
 from fhir_service.batches.reads import Known, read_of
-from fhir_service.bundle import how
 from fhir_service.face.asked import OF_READS, alone
 from fhir_service.face.rendering import resource_of
 from fhir_service.face.searching import page_of
-from fhir_service.http import parse_query
 from fhir_service.interactions import batch
 from fhir_service.interface.json_text import dump_json
-from fhir_service.scopes import Caller
+from fhir_service.interface.scopes import Caller
+from fhir_service.requests import showing
+from fhir_service.requests.bundle import how
 from fhir_service.service import Service
+from fhir_service.web.http import parse_query
 
 
 def fetched(caller: Caller, service: Service, fetch: batch.Fetch, known: Known) -> batch.Fetched:

@@ -7,16 +7,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fhir_service import acts, finding, showing
 from fhir_service.face.asked import OF_READS, OF_WRITES, alone, asked
 from fhir_service.face.rendering import history_bundle
 from fhir_service.face.searching import of_history, page_of
 from fhir_service.face.shown import body_of, is_known, shown
-from fhir_service.http import Handler, address_pairs, caller_of, is_lenient
 from fhir_service.interactions.validate import outcome
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.vocabulary import Resource
+from fhir_service.requests import acts, finding, showing
 from fhir_service.service import Service
+from fhir_service.web.http import Handler, address_pairs, caller_of, is_lenient
 
 
 def read(service: Service, resource: Resource) -> Handler:

@@ -13,8 +13,8 @@ from fhir_service.face.rendering import formed, resource_of
 from fhir_service.interactions.conditions import bad
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.scopes import Caller
 from fhir_service.interface.vocabulary import Param, Resource
-from fhir_service.scopes import Caller
 from fhir_service.service import Service
 from fhir_service.store.bodies import Found
 from fhir_service.store.tables import RECORD

@@ -9,15 +9,15 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from fhir_service.bundle import origin, paging_links
 from fhir_service.face.asked import Asked
 from fhir_service.face.elements import part
-from fhir_service.http import FACE
 from fhir_service.interactions import history, search
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.site import STORED, Site
 from fhir_service.interface.times import instant_text
+from fhir_service.requests.bundle import origin, paging_links
 from fhir_service.store.bodies import Found
+from fhir_service.web.http import FACE
 
 Shown = dict[str, Any]
 

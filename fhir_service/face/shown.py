@@ -4,14 +4,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fhir_service import acts, showing
 from fhir_service.face.asked import Asked
 from fhir_service.face.rendering import resource_of
-from fhir_service.http import media_type
 from fhir_service.interactions.update import etag
 from fhir_service.interface.json_text import dump_json
+from fhir_service.requests import acts, showing
 from fhir_service.service import Service
 from fhir_service.store.bodies import Found
+from fhir_service.web.http import media_type
 
 
 def shown(

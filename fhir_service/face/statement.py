@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from fhir_service.capability import capability_statement
 from fhir_service.face.including import includable
 from fhir_service.face.rendering import at_face
 from fhir_service.face.searching import LAST_UPDATED
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.settings import Settings
+from fhir_service.web.capability import capability_statement
 
 
 def face_statement(settings: Settings, store_id: str, version: str) -> dict[str, Any]:

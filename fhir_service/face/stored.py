@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 import orjson
 
-from fhir_service import showing
-from fhir_service.bundle import how
 from fhir_service.face.asked import Asked
 from fhir_service.face.rendering import Shown, at_face, resource_of
 from fhir_service.interactions.update import etag
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.registry import RESOURCES
-from fhir_service.scopes import Caller
+from fhir_service.interface.scopes import Caller
+from fhir_service.requests import showing
+from fhir_service.requests.bundle import how
 from fhir_service.service import Service
 from fhir_service.store.bodies import Found
 

@@ -8,16 +8,16 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fhir_service import acts, showing
 from fhir_service.face.asked import OF_WRITES, alone, asked
 from fhir_service.face.elements import is_part
 from fhir_service.face.rendering import at_face
 from fhir_service.face.shown import body_of, shown, tag_of
-from fhir_service.http import Handler, address_pairs, caller_of, is_lenient, preferences
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import BUSINESS_RULE, FhirError, issue, operation_outcome
 from fhir_service.interface.vocabulary import Resource
+from fhir_service.requests import acts, showing
 from fhir_service.service import Service
+from fhir_service.web.http import Handler, address_pairs, caller_of, is_lenient, preferences
 
 
 def create(service: Service, resource: Resource) -> Handler:

@@ -24,9 +24,9 @@ from fhir_service.interface.outcomes import (
     outcome_of,
 )
 from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.scopes import Caller, letter_of
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Resource
-from fhir_service.scopes import Caller, letter_of
 from fhir_service.writing.entry import Entry
 
 MOST_ENTRIES = 5_000

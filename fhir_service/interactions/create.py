@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from fhir_service.audit.strangers import Stranger
 from fhir_service.interactions.effects import EFFECTS
 from fhir_service.interface.checking import is_sound, rule_problems
 from fhir_service.interface.datatypes import id_of
@@ -14,7 +15,6 @@ from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Problem, Resource
 from fhir_service.store.tables import IDENTIFIERS, MAKERS
 from fhir_service.store.view import Needs, View
-from fhir_service.strangers import Stranger
 from fhir_service.writing.entry import Desk
 
 Identifier = tuple[str, str]

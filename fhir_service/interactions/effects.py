@@ -4,7 +4,8 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
-from fhir_service import billing, notes
+from fhir_service.interactions import notes
+from fhir_service.interface import billing
 from fhir_service.interface.vocabulary import Moment
 from fhir_service.store.changes import Changes
 from fhir_service.store.dialect import Row

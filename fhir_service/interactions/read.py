@@ -17,7 +17,7 @@ from fhir_service.store.bodies import OVERHEAD, Bodies, Epoch, Found, Question, 
 from fhir_service.store.dialect import Dialect
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES
-from fhir_service.together import Together
+from fhir_service.store.together import Together
 
 COLUMNS = ("id", "body", "version", "updated_at")
 _AT_ONCE = 100

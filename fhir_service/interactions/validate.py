@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from fhir_service.audit.strangers import Stranger
 from fhir_service.interactions.create import Create
 from fhir_service.interface.checking import check
 from fhir_service.interface.datatypes import ID_PATTERN, id_of, is_id
@@ -16,7 +17,6 @@ from fhir_service.interface.shape import shape
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import EVERYTHING, Problem, Resource
 from fhir_service.store.view import Needs
-from fhir_service.strangers import Stranger
 from fhir_service.writing.entry import Desk
 
 _REFERENCE = re.compile(rf"[A-Za-z]{{1,64}}/{ID_PATTERN}\Z")

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from sqlalchemy import BigInteger, Connection, cast, delete, func, insert, literal, select, union_all, update
 
-from fhir_service.billing import Charge, allocate, in_order
+from fhir_service.interface.billing import Charge, allocate, in_order
 from fhir_service.store.tables import ACCOUNT, ALLOCATION, BODIES, CHARGE
 
 PAYMENT = BODIES["PaymentNotice"]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table
 
-from fhir_service.billing import Account, Charge
+from fhir_service.interface.billing import Account, Charge
 from fhir_service.interface.fast.forms import Made
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Resource

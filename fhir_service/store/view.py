@@ -11,12 +11,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, func, select
 
-from fhir_service.billing import Account, Charge, in_order
+from fhir_service.interface.billing import Account, Charge, in_order
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.questionnaire import Questionnaire
+from fhir_service.interface.scopes import unauthenticated
 from fhir_service.interface.site import Site
-from fhir_service.scopes import unauthenticated
 from fhir_service.store.dialect import Ask, Dialect, Fetch, Row
 from fhir_service.store.tables import ACCOUNT, BODIES, CHARGE, NOT_REVOKED, NOTE, RECORD, SIDES, TOKEN
 

@@ -15,9 +15,9 @@ import httpcore
 import httpx
 import pytest
 
-from fhir_service.http import FACE
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
+from fhir_service.web.http import FACE
 from tests.conftest import BOTH, Database, Running, counted_ids, running
 from tests.laws.generated import BASE, Campaign, Step
 from tests.laws.test_generated_requests import Played, SetClock, on_duckdb, shown

@@ -22,7 +22,7 @@ import httpcore
 import httpx
 import pytest
 
-from fhir_service.checks import check_store
+from fhir_service.admin.checks import check_store
 from fhir_service.interactions import plain
 from fhir_service.interface.json_text import parse_json
 from tests.conftest import BOTH, FROZEN, WORLD, Database, Running, counted_ids, running

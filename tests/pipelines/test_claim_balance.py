@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from fhir_service.billing import Charge, allocate, in_order
+from fhir_service.interface.billing import Charge, allocate, in_order
 from pipelines.reports.changes import sweep_changes
 from pipelines.reports.readings import note_reading
 from pipelines.reports.told import CHARGES, PATIENT, PATIENTS, WithoutNames, forget_patients, keep_told

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fhir_service import traces as of_service
+from fhir_service.web import traces as of_service
 from pipelines.cli import run as chartferry
 from pipelines.client.replies import NotSent
 from pipelines.dagster.stages.receiving import receive_at

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fhir_service.serve import GRACE
+from fhir_service.serving.serve import GRACE
 from fhir_service.settings import PREFIX, Settings
 from fhir_service.store.postgresql import POOL
 from pipelines.home.dagster_folder import WEB_HOST

@@ -80,7 +80,8 @@ def modules(path: str) -> list[Path]:
 
 def test_every_variable_that_a_page_names_is_read_somewhere() -> None:
     code = "".join(
-        path.read_text(encoding="utf-8") for path in [*ROOT.glob("pipelines/**/*.py"), *ROOT.glob("fhir_service/*.py")]
+        path.read_text(encoding="utf-8")
+        for path in [*ROOT.glob("pipelines/**/*.py"), *ROOT.glob("fhir_service/**/*.py")]
     )
     named = {name for page in PAGES for name in re.findall(r"\bCHARTFERRY_[A-Z_]*[A-Z]\b", page.read_text("utf-8"))}
     assert {name for name in named if name not in code} == set()

@@ -13,9 +13,10 @@ import duckdb
 import pytest
 from sqlalchemy import Connection, func, select, update
 
+from fhir_service.admin.checks import check_store
+from fhir_service.admin.telling import tell
 from fhir_service.chart import money
 from fhir_service.chart.paging import Page
-from fhir_service.checks import check_store
 from fhir_service.ids import new_id
 from fhir_service.interactions import create
 from fhir_service.interactions.if_none_exist import condition as condition_in
@@ -33,7 +34,6 @@ from fhir_service.store.dialects import DuckDb
 from fhir_service.store.frames import Frame, Frames
 from fhir_service.store.rows import Rows
 from fhir_service.store.tables import ACCOUNT, ALLOCATION, BODIES, CHARGE
-from fhir_service.telling import tell
 from fhir_service.writing import commits, writer
 from tests.conftest import Database, counted_ids
 from tests.service.test_writer import statements

@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner, Result
 from starlette.requests import Request
 
-from fhir_service import submitting
 from fhir_service.__main__ import main
-from fhir_service.audit import Audit, Touch, touch
-from fhir_service.chain import ChainedFile
-from fhir_service.middleware import Surroundings
+from fhir_service.audit.chain import ChainedFile
+from fhir_service.audit.records import Audit, Touch, touch
+from fhir_service.requests import submitting
+from fhir_service.web.middleware import Surroundings
 from tests.conftest import FROZEN, Running
 from tests.support.bodies import send, task
 

@@ -7,8 +7,8 @@ from click.testing import CliRunner
 from fhir.resources.R4B.auditevent import AuditEvent
 
 from fhir_service.__main__ import main
-from fhir_service.audit import read
-from fhir_service.audit_events import event_of
+from fhir_service.audit.events import event_of
+from fhir_service.audit.records import read
 from tests.conftest import Running
 from tests.support.bodies import task
 

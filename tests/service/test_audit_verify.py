@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fhir_service.__main__ import main
-from fhir_service.chain import ChainedFile, Head, examine, files_of
+from fhir_service.audit.chain import ChainedFile, Head, examine, files_of
 from tests.conftest import Running
 from tests.support.bodies import send, task
 

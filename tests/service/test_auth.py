@@ -11,14 +11,14 @@ from sqlalchemy import insert, select
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from fhir_service.auth import Auth, UnknownClient, hashed
+from fhir_service.auth.clients import Auth, UnknownClient, hashed
+from fhir_service.auth.token_address import token_response
 from fhir_service.interface.outcomes import FhirError
+from fhir_service.interface.scopes import Caller, ScopeError, within
 from fhir_service.interface.site import Site
-from fhir_service.scopes import Caller, ScopeError, within
 from fhir_service.store.bodies import Bodies
 from fhir_service.store.store import Store
 from fhir_service.store.tables import CLIENT, TOKEN
-from fhir_service.token_address import token_response
 from fhir_service.writing.writer import Writer
 
 
@@ -244,7 +244,7 @@ def test_secrets_and_tokens_are_compared_in_constant_time(auth, monkeypatch):
         compared.append((stored, shown))
         return stored == shown
 
-    monkeypatch.setattr("fhir_service.auth.compare_digest", compare)
+    monkeypatch.setattr("fhir_service.auth.clients.compare_digest", compare)
     client = auth.add_client("one")
     auth.caller(bearer(auth, client))
     auth.token(form(client) | {"client_id": "nobody"})

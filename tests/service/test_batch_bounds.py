@@ -9,7 +9,7 @@ import pytest
 from fhir_service.batches.requests import understood
 from fhir_service.interactions import batch
 from fhir_service.interface.outcomes import FhirError
-from fhir_service.scopes import EVERYTHING, Caller
+from fhir_service.interface.scopes import EVERYTHING, Caller
 from fhir_service.writing import commits
 from fhir_service.writing.contending import Contender, InDoubt
 from tests.conftest import BOTH, Running

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fhir_service.billing import Account, Charge, allocate, in_order
+from fhir_service.interface.billing import Account, Charge, allocate, in_order
 
 charges = st.lists(
     st.builds(

@@ -2,9 +2,9 @@
 
 import json
 
-from fhir_service.capability import capability_statement, smart_configuration
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.settings import Settings
+from fhir_service.web.capability import capability_statement, smart_configuration
 
 
 def test_the_capability_statement_names_the_interface_and_the_additions():

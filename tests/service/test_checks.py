@@ -7,8 +7,8 @@ import httpx
 import psycopg
 import pytest
 
-from fhir_service import body_checks, checks
-from fhir_service.findings import Finding
+from fhir_service.admin import body_checks, checks
+from fhir_service.admin.findings import Finding
 from fhir_service.interface.site import Site
 from fhir_service.store.store import Store
 from tests.conftest import BOTH, running

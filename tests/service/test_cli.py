@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from fhir_service.admin_socket import run_file
+from fhir_service.admin.asking import run_file
 from tests.conftest import WORLD
 from tests.support import loopback
 from tests.support.called import CLEAN, called, run, serving

@@ -11,14 +11,14 @@ import pytest
 from sqlalchemy import make_url, text
 
 from bench.proxy import Proxy, proxied
-from fhir_service import acts
-from fhir_service.checks import check_store
-from fhir_service.health import Probe
+from fhir_service.admin.checks import check_store
 from fhir_service.interactions.create import Create, Created
 from fhir_service.interface.checking import parse
 from fhir_service.interface.json_text import dump_json, parse_json
 from fhir_service.interface.registry import RESOURCES
+from fhir_service.requests import acts
 from fhir_service.store.dialect import Way
+from fhir_service.web.health import Probe
 from fhir_service.writing import contending
 from tests.conftest import Running, running
 from tests.service.test_postgresql import BALANCE, end_sessions

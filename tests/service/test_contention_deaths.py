@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fhir_service.checks import check_store
+from fhir_service.admin.checks import check_store
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from tests.conftest import WORLD, running

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from fhir_service.admin import OPERATIONS
-from fhir_service.admin_socket import CommandError
-from fhir_service.checks import check_store
+from fhir_service.admin.actions import OPERATIONS
+from fhir_service.admin.asking import CommandError
+from fhir_service.admin.checks import check_store
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store.copying import copy_out

@@ -10,12 +10,12 @@ import httpcore
 import pytest
 from fhir.resources.R4B import get_fhir_model_class
 
-from fhir_service import showing
-from fhir_service.audit import read
+from fhir_service.audit.records import read
 from fhir_service.face.statement import face_statement
-from fhir_service.http import FACE
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
+from fhir_service.requests import showing
 from fhir_service.settings import Settings
+from fhir_service.web.http import FACE
 from tests.conftest import Running, running
 from tests.service.test_fuzz import Sender
 from tests.support import loopback

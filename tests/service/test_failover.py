@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fhir_service.checks import check_store
+from fhir_service.admin.checks import check_store
 from tests.conftest import WORLD, running
 from tests.service.test_contention import made, next_of, task_in
 from tests.service.test_contention_deaths import authorized

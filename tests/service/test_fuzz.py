@@ -6,7 +6,7 @@ import httpcore
 import httpx
 import pytest
 
-from fhir_service.checks import check_store
+from fhir_service.admin.checks import check_store
 from tests.conftest import BOTH, running
 from tests.support.fuzz import Fuzzer
 from tests.support.fuzz_answers import fault

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from fhir_service import health
-from fhir_service.health import Probe
 from fhir_service.store.tables import STORE
+from fhir_service.web import health
+from fhir_service.web.health import Probe
 from fhir_service.writing import commits
 from fhir_service.writing.contending import Contender, InDoubt
 from fhir_service.writing.entry import Entry

@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from fhir_service.audit import read
-from fhir_service.checks import check_store
-from fhir_service.leftover import put_on_record
+from fhir_service.admin.checks import check_store
+from fhir_service.audit.records import read
 from fhir_service.service import Service
+from fhir_service.serving.leftover import put_on_record
 from fhir_service.settings import Settings
 from tests.conftest import small_world
 from tests.support import loopback

@@ -10,7 +10,7 @@ import pytest
 from fhir_service.batches.requests import understood
 from fhir_service.interactions.create import Create
 from fhir_service.interface.outcomes import FhirError
-from fhir_service.scopes import EVERYTHING, Caller
+from fhir_service.interface.scopes import EVERYTHING, Caller
 from fhir_service.service import Service
 from tests.conftest import Running
 from tests.support.bodies import task, total

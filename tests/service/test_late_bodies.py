@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fhir_service.http import PROMPT
+from fhir_service.web.http import PROMPT
 from tests.conftest import BOTH, Running
 from tests.support import loopback
 from tests.support.bodies import entry, task, total

@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from fhir_service.audit import read
-from fhir_service.leftover import put_on_record
+from fhir_service.audit.records import read
 from fhir_service.service import Service
+from fhir_service.serving.leftover import put_on_record
 from fhir_service.settings import Settings
 from tests.service.test_kills import prepared
 from tests.support import loopback

@@ -7,9 +7,9 @@ from contextlib import suppress
 
 import pytest
 
-from fhir_service.log_lines import LogLines
+from fhir_service.web.log_lines import LogLines
 
-SAYS = "WARNING fhir_service.log_lines: 50 lines were left out, as nobody read them"
+SAYS = "WARNING fhir_service.web.log_lines: 50 lines were left out, as nobody read them"
 
 
 @pytest.fixture

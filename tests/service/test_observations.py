@@ -8,7 +8,7 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from fhir_service.checks import check_store
+from fhir_service.admin.checks import check_store
 from fhir_service.reference.loading import load
 from fhir_service.store import migrations
 from fhir_service.store.dialects import dialect_of

@@ -15,9 +15,9 @@ from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.response_model import QuestionnaireResponse
+from fhir_service.interface.scopes import Caller
 from fhir_service.interface.shape import shape
 from fhir_service.interface.site import Site
-from fhir_service.scopes import Caller
 
 SITE = Site()
 

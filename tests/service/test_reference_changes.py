@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fhir_service import checks
+from fhir_service.admin import checks
 from fhir_service.reference.loading import load
 from tests.conftest import BOTH, WORLD, Running
 from tests.support.bodies import task

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from fhir_service import admin_socket as doors
-from fhir_service.admin_socket import CommandError, Door, run_file
+from fhir_service.admin import asking as doors
+from fhir_service.admin.asking import CommandError, Door, run_file
 from tests.support.called import called
 
 

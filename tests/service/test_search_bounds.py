@@ -17,11 +17,11 @@ from fhir_service.interactions.conditions import LONGEST_TEXT, MOST_CONDITIONS, 
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
-from fhir_service.log_lines import ServiceLines
 from fhir_service.store.compiled import Compiled
 from fhir_service.store.expressions import contains
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES
+from fhir_service.web.log_lines import ServiceLines
 from tests.conftest import BOTH, Running
 from tests.support.bodies import task
 from tests.support.postgres import Postgres

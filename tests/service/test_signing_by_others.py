@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fhir_service.client_keys import keys_in
+from fhir_service.auth.client_keys import keys_in
 from tests.conftest import running
 from tests.support import loopback
 

@@ -13,9 +13,9 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
-from fhir_service.assertions import TYPE
-from fhir_service.auth import Auth, UnknownClient
-from fhir_service.client_keys import BadKeys, FetchedKeys, key_set, keys_in
+from fhir_service.auth.assertions import TYPE
+from fhir_service.auth.client_keys import BadKeys, FetchedKeys, key_set, keys_in
+from fhir_service.auth.clients import Auth, UnknownClient
 from fhir_service.interface.site import Site
 from fhir_service.store.bodies import Bodies
 from fhir_service.store.store import Store

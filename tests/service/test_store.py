@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from sqlalchemy import Connection, select, text, update
 
 from fhir_service.__main__ import main
-from fhir_service.checks import check_store
+from fhir_service.admin.checks import check_store
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store import log_file
@@ -80,7 +80,7 @@ def test_an_older_store_is_brought_to_the_present_in_one_transaction(tmp_path: P
 
 def test_a_copy_made_while_the_service_writes_is_a_whole_store(fresh_service: Running, tmp_path: Path) -> None:
     """The copy holds what was acknowledged before it, is clean, and lives on its own, in one file."""
-    from fhir_service.admin import OPERATIONS
+    from fhir_service.admin.actions import OPERATIONS
 
     client = fresh_service.client
     for n in range(20):

@@ -2,7 +2,7 @@
 
 import json
 
-from fhir_service.admin import perform
+from fhir_service.admin.actions import perform
 from fhir_service.settings import Settings
 from tests.conftest import running
 from tests.service.test_checks import payment

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from fhir_service.together import Together
+from fhir_service.store.together import Together
 
 
 class Slow:

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fhir_service.checks import check_store
+from fhir_service.admin.checks import check_store
 from tests.conftest import WORLD, running
 from tests.service.test_contention import made
 from tests.service.test_contention_deaths import authorized

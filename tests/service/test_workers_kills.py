@@ -15,8 +15,8 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from fhir_service import workers
-from fhir_service.checks import check_store
+from fhir_service.admin.checks import check_store
+from fhir_service.serving import workers
 from tests.conftest import WORLD, running
 from tests.service.test_contention import made
 from tests.service.test_contention_deaths import authorized

@@ -11,13 +11,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fhir_service import middleware as surroundings
-from fhir_service import serve
 from fhir_service.interactions import create
+from fhir_service.serving import serve
 from fhir_service.settings import Settings
 from fhir_service.store.ahead import Ahead
 from fhir_service.store.changes import Changes
 from fhir_service.store.frames import Frames
+from fhir_service.web import middleware as surroundings
 from fhir_service.writing import commits
 
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import uvicorn
 from uvicorn.server import ServerState
 
-from fhir_service.http import BODY_SECONDS
-from fhir_service.protocol import Protocol
+from fhir_service.web.http import BODY_SECONDS
+from fhir_service.web.protocol import Protocol
 
 Piece = tuple[bytes, int]
 """Bytes that arrive together, and the turns of the loop until more does."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from fhir_service import protocol
+from fhir_service.web import protocol
 from tests.support.wire import Answer, Piece, Wire, wire
 
 FIRST = b"GET /read HTTP/1.1\r\nhost: x\r\nx-number: 0\r\n\r\n"

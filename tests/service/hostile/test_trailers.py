@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fhir_service import protocol
+from fhir_service.web import protocol
 from tests.conftest import Running
 
 HEAD = b"POST /Task HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fhir_service import protocol
+from fhir_service.web import protocol
 from tests.conftest import BOTH
 from tests.service.hostile.sent import TASK, get, post, request_of, statuses, with_meta
 

@@ -17,12 +17,13 @@ import httpx
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from fhir_service import http as exchange
-from fhir_service import protocol, token_address
-from fhir_service.admin_socket import run_file
-from fhir_service.checks import check_store
+from fhir_service.admin.asking import run_file
+from fhir_service.admin.checks import check_store
+from fhir_service.auth import token_address
 from fhir_service.interactions import create, update
 from fhir_service.interface.json_text import DEEPEST
+from fhir_service.web import http as exchange
+from fhir_service.web import protocol
 from tests.conftest import BOTH, WORLD
 from tests.service.hostile.sent import (
     HEADERS,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fhir_service.assertions import ALGORITHMS
+from fhir_service.auth.assertions import ALGORITHMS
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Param, Resource
 from fhir_service.settings import TOKEN_PATH, Settings

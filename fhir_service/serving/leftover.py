@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from sqlalchemy import select
 
-from fhir_service.admin_socket import run_file
-from fhir_service.audit import Touch
-from fhir_service.chain import goes_on, head_file, records_of, records_since
+from fhir_service.admin.asking import run_file
+from fhir_service.audit.chain import goes_on, head_file, records_of, records_since
+from fhir_service.audit.records import Touch
 from fhir_service.interactions.history import versions_of
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES

@@ -7,15 +7,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from fhir_service.audit import touch
-from fhir_service.capability import capability_statement, smart_configuration
-from fhir_service.health import Health
-from fhir_service.http import Handler, caller_of, json_response, route
+from fhir_service.audit.records import touch
+from fhir_service.auth.token_address import token_response
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import NOT_FOUND, FhirError
-from fhir_service.middleware import TOKEN_PATHS
 from fhir_service.service import VERSION, Service
-from fhir_service.token_address import token_response
+from fhir_service.web.capability import capability_statement, smart_configuration
+from fhir_service.web.health import Health
+from fhir_service.web.http import Handler, caller_of, json_response, route
+from fhir_service.web.middleware import TOKEN_PATHS
 
 
 def public(service: Service) -> list[BaseRoute]:

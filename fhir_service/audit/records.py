@@ -16,9 +16,9 @@ from typing import Any
 import orjson
 from starlette.requests import Request
 
-from fhir_service.chain import ChainedFile, files_of, records_of
+from fhir_service.audit.chain import ChainedFile, files_of, records_of
+from fhir_service.audit.strangers import Stranger, shown
 from fhir_service.interface.outcomes import NOT_FOUND, UNAVAILABLE, FhirError
-from fhir_service.strangers import Stranger, shown
 
 READS = frozenset(("read", "search", "history", "document", "validate"))
 """Interactions that are withheld if they cannot be put on record; any other may have been stored already."""

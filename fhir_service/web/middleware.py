@@ -13,13 +13,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fhir_service import admission, traces
-from fhir_service.audit import unwritten
-from fhir_service.http import caller_of, json_response
+from fhir_service.audit.records import unwritten
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import EXCEPTION, THROTTLED, FhirError, outcome_of
-from fhir_service.limits import Rates
 from fhir_service.service import Service
+from fhir_service.web import admission, traces
+from fhir_service.web.http import caller_of, json_response
+from fhir_service.web.limits import Rates
 
 TOKEN_PATHS = ("/auth/token", "/auth/token/")
 ACCESS = "fhir_service.access"

@@ -6,11 +6,11 @@ from typing import Protocol, TypeVar
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from fhir_service.audit import touch
-from fhir_service.http import caller_of, is_lenient, query_pairs
+from fhir_service.audit.records import touch
 from fhir_service.interactions import history, search
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.service import Service
+from fhir_service.web.http import caller_of, is_lenient, query_pairs
 
 LONG_QUERY = 1 << 10
 """Characters in the values of a query from which on it is parsed in a thread."""

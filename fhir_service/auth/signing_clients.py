@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, delete, select, text
 
-from fhir_service.assertions import TYPE, BadAssertion, Proved, named, prove
-from fhir_service.client_keys import FetchedKeys, checked_address, is_address, key_set
+from fhir_service.auth.assertions import TYPE, BadAssertion, Proved, named, prove
+from fhir_service.auth.client_keys import FetchedKeys, checked_address, is_address, key_set
 from fhir_service.interface.datatypes import CONTROLS
 from fhir_service.store.tables import ASSERTION, CLIENT, CLIENT_KEYS
 

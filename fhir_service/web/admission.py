@@ -7,11 +7,11 @@ unconfirmed until then, and is not answered while it is.
 
 from starlette.types import Scope
 
-from fhir_service.auth import hash_of
-from fhir_service.http import FACE
+from fhir_service.auth.clients import hash_of
 from fhir_service.interface.outcomes import EXCEPTION, FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.service import Service
+from fhir_service.web.http import FACE
 
 _CREATES = frozenset(
     f"{path}/{name}" for path in ("", FACE) for name, one in RESOURCES.items() if "create" in one.interactions

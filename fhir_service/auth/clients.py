@@ -17,15 +17,15 @@ from urllib.parse import unquote_plus
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from fhir_service.assertions import BadAssertion, Proved
-from fhir_service.client_keys import BadKeys, FetchedKeys
+from fhir_service.auth.assertions import BadAssertion, Proved
+from fhir_service.auth.client_keys import BadKeys, FetchedKeys
+from fhir_service.auth.known_tokens import Known, KnownTokens
+from fhir_service.auth.signing_clients import ASSERTION_FIELDS, SigningClients, keys_row, take_once
 from fhir_service.interface.datatypes import CONTROLS
 from fhir_service.interface.registry import RESOURCES
-from fhir_service.known_tokens import Known, KnownTokens
-from fhir_service.scopes import CHART_TYPES, EVERYTHING, Caller, ScopeError, grants, unauthenticated, within
-from fhir_service.signing_clients import ASSERTION_FIELDS, SigningClients, keys_row, take_once
+from fhir_service.interface.scopes import CHART_TYPES, EVERYTHING, Caller, ScopeError, grants, unauthenticated, within
 from fhir_service.store.tables import CLIENT, CLIENT_KEYS, NOT_REVOKED, TOKEN
-from fhir_service.together import Together
+from fhir_service.store.together import Together
 
 if TYPE_CHECKING:
     from fhir_service.store.store import Store

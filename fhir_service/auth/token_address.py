@@ -7,7 +7,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from fhir_service.auth import Auth, TokenError
+from fhir_service.auth.clients import Auth, TokenError
 from fhir_service.interface.datatypes import CONTROLS
 
 FORM_SECONDS = 30.0

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.outcomes import INVALID, NOT_FOUND, NOT_SUPPORTED, TOO_LARGE, FhirError
-from fhir_service.scopes import Caller, letter_of
+from fhir_service.interface.scopes import Caller, letter_of
 
 JSON, FHIR_JSON = "application/json", "application/fhir+json"
 FACE = "/fhir"

@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from fhir_service.admin import OPERATIONS
-from fhir_service.admin_socket import HEADER, Arguments, CommandError, Result
-from fhir_service.failing import sentence_of
+from fhir_service.admin.actions import OPERATIONS
+from fhir_service.admin.asking import HEADER, Arguments, CommandError, Result
+from fhir_service.admin.failing import sentence_of
 from fhir_service.interface.outcomes import NOT_SUPPORTED, FhirError
-from fhir_service.scopes import unauthenticated
+from fhir_service.interface.scopes import unauthenticated
 from fhir_service.service import Service
 
 

@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from fhir_service.admission import confirm, unconfirmed
-from fhir_service.audit import touch
-from fhir_service.http import caller_of, parse_body, read_body
+from fhir_service.audit.records import touch
 from fhir_service.interactions import create, plain, update, validate
 from fhir_service.interactions.create import Created
 from fhir_service.interactions.if_none_exist import condition_of
 from fhir_service.interface.checking import parse
 from fhir_service.interface.vocabulary import Problem, Resource
+from fhir_service.requests.submitting import written
 from fhir_service.service import Service
-from fhir_service.submitting import written
+from fhir_service.web.admission import confirm, unconfirmed
+from fhir_service.web.http import caller_of, parse_body, read_body
 
 LARGE_BODY = 32 << 10
 """Bytes from which on a body is parsed and checked in a thread: some milliseconds."""

@@ -19,7 +19,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from fhir_service.metrics import FOLDER
-from fhir_service.serve import GRACE, asked_by_signals, listen, watching_stdin
+from fhir_service.serving.serve import GRACE, asked_by_signals, listen, watching_stdin
 from fhir_service.settings import Settings
 
 SOON = 1.0

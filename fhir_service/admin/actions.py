@@ -8,8 +8,10 @@ from pathlib import Path
 import duckdb
 from sqlalchemy import select
 
-from fhir_service import admin_clients, checks
-from fhir_service.admin_socket import Arguments, CommandError, Result
+from fhir_service.admin import checks
+from fhir_service.admin import clients as admin_clients
+from fhir_service.admin.asking import Arguments, CommandError, Result
+from fhir_service.admin.telling import tell
 from fhir_service.reference import loading as reference
 from fhir_service.reference.reading import ForeignFile, files, first_of_foreign, refuse_foreign
 from fhir_service.service import Service
@@ -18,7 +20,6 @@ from fhir_service.store.copying import copy_out
 from fhir_service.store.dialects import DuckDb
 from fhir_service.store.load_label import say_label, set_label
 from fhir_service.store.tables import RECORD
-from fhir_service.telling import tell
 
 NAMED = ("Practitioner", "Group")
 """The types of reference data whose names are told: no patient is among them."""

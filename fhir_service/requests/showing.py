@@ -8,13 +8,13 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from fhir_service.audit import touch
-from fhir_service.http import caller_of
+from fhir_service.audit.records import touch
 from fhir_service.interactions import update
 from fhir_service.interactions.read import referred, there
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.service import Service
 from fhir_service.store.bodies import Found
+from fhir_service.web.http import caller_of
 
 FEW_PARTS = 50
 """Resources that are joined to a Bundle without a thread: they take less than a millisecond."""

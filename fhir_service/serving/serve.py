@@ -14,14 +14,14 @@ from typing import Any
 
 import uvicorn
 
-from fhir_service import traces
-from fhir_service.admin_socket import Door
+from fhir_service.admin.asking import Door
+from fhir_service.admin.door import routes
 from fhir_service.app import create_app
-from fhir_service.door import routes
-from fhir_service.leftover import put_on_record
-from fhir_service.protocol import Protocol
 from fhir_service.service import Service
+from fhir_service.serving.leftover import put_on_record
 from fhir_service.settings import Settings
+from fhir_service.web import traces
+from fhir_service.web.protocol import Protocol
 
 TURN_SECONDS = 0.001
 """Seconds that a thread goes on while another one waits to."""

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import datetime
 
-from fhir_service.scopes import Caller
+from fhir_service.interface.scopes import Caller
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, text
 
-from fhir_service.billing import Charge, allocate, in_order
-from fhir_service.body_checks import bodies_agree, chunks, records_agree
-from fhir_service.findings import MOST, Finding, Found
+from fhir_service.admin.body_checks import bodies_agree, chunks, records_agree
+from fhir_service.admin.findings import MOST, Finding, Found
+from fhir_service.interface.billing import Charge, allocate, in_order
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.store.store import Store

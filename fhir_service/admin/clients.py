@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from fhir_service.admin_socket import Arguments, CommandError, Result
-from fhir_service.auth import UnknownClient
-from fhir_service.client_keys import BadKeys
-from fhir_service.scopes import EVERYTHING, ScopeError
+from fhir_service.admin.asking import Arguments, CommandError, Result
+from fhir_service.auth.client_keys import BadKeys
+from fhir_service.auth.clients import UnknownClient
+from fhir_service.interface.scopes import EVERYTHING, ScopeError
 from fhir_service.service import Service
 
 

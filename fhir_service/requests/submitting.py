@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from fhir_service import traces
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.service import Service
+from fhir_service.web import traces
 from fhir_service.writing.entry import Entry
 
 WRITE_SECONDS = 60.0

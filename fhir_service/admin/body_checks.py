@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Table, null, select, tuple_
 
-from fhir_service.findings import MOST, Finding, Found
+from fhir_service.admin.findings import MOST, Finding, Found
 from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site

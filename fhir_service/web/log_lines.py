@@ -11,7 +11,7 @@ import threading
 import time
 from queue import Empty, SimpleQueue
 
-from fhir_service.middleware import ACCESS
+from fhir_service.web.middleware import ACCESS
 
 STDERR = 2
 MOST_WAITING = 10_000

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from fhir_service.admin_socket import CommandError
+from fhir_service.admin.asking import CommandError
 
 BUSY = 5
 
