@@ -36,7 +36,7 @@ MANY = [f"p{number}" for number in range(MOST_VALUES + 1)]
     ("kind", "name", "value"),
     [
         ("Task", "_id", "id-{}"),
-        ("Task", "patient", "Patient/p{}"),
+        ("Task", "patient", "Patient/nobody-{}"),
         ("QuestionnaireResponse", "questionnaire.code", "http://loinc.org|{}"),
         ("DiagnosticReport", "code", "{}"),
     ],
