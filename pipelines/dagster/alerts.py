@@ -17,12 +17,10 @@ from typing import Any
 
 import dagster as dg
 import httpx
-from dagster._core.definitions.freshness import FreshnessState
-from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
 
 from pipelines.dagster.cursors import understood
 from pipelines.dagster.inbox.files import LAIN_TOO_LONG, lain_for
-from pipelines.dagster.names import ONE_HOME, Names
+from pipelines.dagster.names import ONE_HOME, RETRIED_AS_TAG, WILL_RETRY_TAG, Names
 from pipelines.dagster.standing.found import broken_in, unexpected_in
 from pipelines.dagster.tables import PUBLISH, REFRESH
 from pipelines.dagster.ticking import ticking
@@ -240,7 +238,7 @@ def of_runs(instance: dg.DagsterInstance, since: float, now: datetime, names: Na
 def _is_retried(run: dg.DagsterRun, ended: float, now: datetime) -> bool:
     """True if the failed run was retried, or may still be."""
     soon = now.timestamp() - ended < RETRIED_WITHIN_SECONDS
-    return run.tags.get(WILL_RETRY_TAG) == "true" and (soon or AUTO_RETRY_RUN_ID_TAG in run.tags)
+    return run.tags.get(WILL_RETRY_TAG) == "true" and (soon or RETRIED_AS_TAG in run.tags)
 
 
 def of_batches(home: Path, environ: Mapping[str, str]) -> Iterator[Event]:
@@ -297,7 +295,7 @@ def of_expectations(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
 def of_freshness(instance: dg.DagsterInstance, names: Names = ONE_HOME) -> Iterator[Event]:
     """Yield one event if the publication is overdue by its freshness policy."""
     record = instance.get_freshness_state_records([names.published]).get(names.published)
-    if record and record.freshness_state == FreshnessState.FAIL:
+    if record and record.freshness_state == "FAIL":
         yield Event("late", "publication_late", "The published tables are older than the schedule allows.", {})
 
 

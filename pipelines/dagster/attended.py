@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from pipelines.dagster.group import end_group
@@ -36,10 +37,9 @@ def main(arguments: list[str]) -> None:
         host, port, workspace = rest
         serve_pages(workspace, host, int(port))
     else:
-        from dagster._daemon.cli import main as command
-
-        sys.argv = [f"dagster-{which}", *rest]
-        command()  # type: ignore[no-untyped-call,unused-ignore]
+        [command] = entry_points(group="console_scripts", name=f"dagster-{which}")
+        sys.argv = [command.name, *rest]
+        command.load()()
 
 
 def look_less_often() -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from pipelines.dagster.group import end_group
-from pipelines.dagster.names import Names
+from pipelines.dagster.names import BY_LAUNCHER_TAG, Names, runs_of
 from pipelines.home.ticks import last_ticks
 
 if TYPE_CHECKING:
@@ -102,12 +102,10 @@ def lost_runs(location: str) -> dict[str, float | None]:
     only those that the default launcher started.
     """
     import dagster as dg
-    from dagster._core.storage.tags import GRPC_INFO_TAG, REPOSITORY_LABEL_TAG
 
-    ours = {REPOSITORY_LABEL_TAG: f"__repository__@{location}"}
     with dg.DagsterInstance.get() as instance:
-        found = instance.get_run_records(dg.RunsFilter(statuses=_begun(), tags=ours))
-        return {each.dagster_run.run_id: each.start_time for each in found if GRPC_INFO_TAG in each.dagster_run.tags}
+        found = instance.get_run_records(dg.RunsFilter(statuses=_begun(), tags=runs_of(location)))
+        return {each.dagster_run.run_id: each.start_time for each in found if BY_LAUNCHER_TAG in each.dagster_run.tags}
 
 
 def _begun() -> "list[dg.DagsterRunStatus]":

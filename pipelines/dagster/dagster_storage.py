@@ -12,20 +12,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dagster import DagsterEventType, EventLogRecord, EventRecordsFilter
-from dagster._core.events import ASSET_EVENTS
-from dagster._core.events.log import EventLogEntry
+from dagster import DagsterEventType, EventLogEntry, EventLogRecord, EventRecordsFilter
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME, SqliteEventLogStorage
 from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
 from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
 from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS, create_db_conn_string
-from dagster._core.storage.sqlite_storage import (
-    DagsterSqliteStorage,
-    _event_logs_directory,
-    _runs_directory,
-    _schedule_directory,
-)
+from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from dagster._serdes import ConfigurableClassData
 from sqlalchemy import Connection, Engine, NullPool, QueuePool, create_engine
 
@@ -104,14 +97,13 @@ class SqliteEventsTogether(SqliteEventLogStorage):
     def get_event_records(
         self, event_records_filter: EventRecordsFilter, limit: int | None = None, ascending: bool = False
     ) -> Sequence[EventLogRecord]:
-        """Return events of all runs; behind a number, which counts those of all runs, the first of them.
+        """Return events of all runs; behind a number, those of the database that counts them through all runs.
 
         So asks the sensor of OpenLineage, and Dagster's own storage refuses it, unless it is about assets: it counts in
         each run. Checks, and what begins or ends a run, are counted through all runs as well; steps are not.
         """
-        is_of_assets = event_records_filter.event_type in ASSET_EVENTS
-        if isinstance(event_records_filter.after_cursor, int) and not is_of_assets:
-            return self._get_event_records(event_records_filter, limit, ascending=True)
+        if isinstance(event_records_filter.after_cursor, int):
+            return super(SqliteEventLogStorage, self).get_event_records(event_records_filter, limit, ascending)
         return super().get_event_records(event_records_filter, limit, ascending)
 
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
@@ -147,9 +139,9 @@ class SqliteStorage(DagsterSqliteStorage):
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         self.base_dir, self._inst_data = base_dir, inst_data
-        self._run_storage = _opened(SqliteRuns, _runs_directory(base_dir), "runs")
-        self._event_log_storage = SqliteEventsTogether(_event_logs_directory(base_dir))
-        self._schedule_storage = _opened(SqliteSchedules, _schedule_directory(base_dir), "schedules")
+        self._run_storage = _opened(SqliteRuns, f"{base_dir}/history", "runs")
+        self._event_log_storage = SqliteEventsTogether(f"{base_dir}/history/runs")
+        self._schedule_storage = _opened(SqliteSchedules, f"{base_dir}/schedules", "schedules")
         super(DagsterSqliteStorage, self).__init__()  # type: ignore[no-untyped-call]
 
     @classmethod

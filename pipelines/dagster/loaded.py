@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import dagster as dg
-from dagster._core.execution.stats import StepEventStatus  # in what `get_run_step_stats` returns
 
 from pipelines.dagster.checks import AFTER_LOAD
 from pipelines.dagster.names import AGAIN, Names
@@ -142,7 +141,7 @@ def _join(context: dg.OpExecutionContext, feed: Feed, holder: str) -> None:
         if run is None or run.status != dg.DagsterRunStatus.STARTED:
             return True
         found = context.instance.get_run_step_stats(context.run_id, [holder])
-        return any(each.status not in (None, StepEventStatus.IN_PROGRESS) for each in found)
+        return any(each.end_time for each in found)
 
     try:
         with workplace_of(context) as place:

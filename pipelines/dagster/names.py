@@ -5,13 +5,16 @@ from dataclasses import dataclass
 
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
-from dagster._core.storage.tags import REPOSITORY_LABEL_TAG
 
 from pipelines.feeds.files.catalog import Feed, plain
 from pipelines.home.dagster_folder import CLINIC, CLINIC_TAG, FEED_TAG, LOAD_POOL
 
 Job = UnresolvedAssetJobDefinition
 """A job over assets, whose type Dagster does not export."""
+BY_LAUNCHER_TAG = ".dagster/grpc_info"
+"""Dagster's tag of runs that the default launcher started."""
+WILL_RETRY_TAG, RETRIED_AS_TAG = "dagster/will_retry", "dagster/auto_retry_run_id"
+"""Dagster's tags of failed runs that are made again."""
 AGAIN = dg.RetryPolicy(max_retries=2, delay=20, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 
 
@@ -88,7 +91,12 @@ class Names:
     @property
     def own_runs(self) -> dict[str, str]:
         """Return the tags by which Dagster finds the runs of this home, those that were started by hand too."""
-        return {REPOSITORY_LABEL_TAG: f"__repository__@{self.clinic}"} if self.clinic else {}
+        return runs_of(self.clinic) if self.clinic else {}
+
+
+def runs_of(location: str) -> dict[str, str]:
+    """Return the tags by which Dagster finds the runs of a code location."""
+    return {".dagster/repository": f"__repository__@{location}"}
 
 
 ONE_HOME = Names()

@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
-from dagster._core.storage.dagster_run import FINISHED_STATUSES
 
 from pipelines.dagster.names import Job, Names
-from pipelines.dagster.requests import UNDER_WAY
+from pipelines.dagster.requests import ENDED, UNDER_WAY
 from pipelines.dagster.tables import GROUP, PUBLISH
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Feed
@@ -104,7 +103,7 @@ def _ended_since(
     """Return the id of the last import that ended after the last publication began; None if there is none."""
     last = instance.get_latest_materialization_event(published)
     began = _began(instance, last.run_id, last.timestamp) if last else 0.0
-    since = dg.RunsFilter(statuses=FINISHED_STATUSES, updated_after=datetime.fromtimestamp(began, UTC))
+    since = dg.RunsFilter(statuses=ENDED, updated_after=datetime.fromtimestamp(began, UTC))
     runs = (run for page in _pages(instance, since) for run in page if _is_of(run.dagster_run, jobs, keys))
     ended = ((run.end_time or 0.0, run.dagster_run.run_id) for run in runs)
     return max((each for each in ended if each[0] > began), default=(0.0, None))[1]
@@ -120,7 +119,7 @@ def _pages(instance: dg.DagsterInstance, which: dg.RunsFilter) -> Iterator[Seque
 
 def _is_busy(instance: dg.DagsterInstance, jobs: Collection[str], keys: Collection[dg.AssetKey]) -> bool:
     """True if a run of these jobs, or one that makes some of these assets, is waiting or under way."""
-    return any(_is_of(run, jobs, keys) for run in instance.get_runs(dg.RunsFilter(statuses=list(UNDER_WAY))))
+    return any(_is_of(run, jobs, keys) for run in instance.get_runs(dg.RunsFilter(statuses=UNDER_WAY)))
 
 
 def _is_of(run: dg.DagsterRun, jobs: Collection[str], keys: Collection[dg.AssetKey]) -> bool:

@@ -8,9 +8,8 @@ import json
 import sys
 from collections.abc import Iterator
 
-from dagster._core.errors import DagsterUserCodeUnreachableError
+import dagster as dg
 from dagster._grpc.client import DagsterGrpcClient
-from dagster._serdes import deserialize_value
 from dagster_shared.error import SerializableErrorInfo
 
 
@@ -22,7 +21,7 @@ def reload(address: str, seconds: int) -> list[str]:
     else:
         client = DagsterGrpcClient(socket=address)
     client.reload_code(timeout=seconds)
-    found = deserialize_value(client.list_repositories())
+    found = dg.deserialize_value(client.list_repositories())
     return list(_reasons(found)) if isinstance(found, SerializableErrorInfo) else []
 
 
@@ -35,5 +34,5 @@ def _reasons(error: SerializableErrorInfo | None) -> Iterator[str]:
 if __name__ == "__main__":
     try:
         print(json.dumps(reload(sys.argv[1], int(sys.argv[2]))))
-    except DagsterUserCodeUnreachableError:
+    except dg.DagsterError:
         sys.exit(1)

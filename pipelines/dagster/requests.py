@@ -15,13 +15,14 @@ FILES_NAMED = 5
 """Files that a run names in its tag."""
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 RUN_KEY_TAG = "dagster/run_key"
-UNDER_WAY = (
+UNDER_WAY = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.STARTING,
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
-)
+]
+ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 Additions = list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest]
 
 
@@ -82,7 +83,7 @@ def keys_of(names: Names, result: dg.SensorResult) -> dict[str, str]:
 
 def is_under_way(instance: dg.DagsterInstance, run_key: str) -> bool:
     """True while the run that was asked for by this key waits, or is under way."""
-    return bool(instance.get_runs(dg.RunsFilter(tags={RUN_KEY_TAG: run_key}, statuses=list(UNDER_WAY)), limit=1))
+    return bool(instance.get_runs(dg.RunsFilter(tags={RUN_KEY_TAG: run_key}, statuses=UNDER_WAY), limit=1))
 
 
 def stretches(wanted: Sequence[str], known: Sequence[str]) -> list[list[str]]:
@@ -120,7 +121,7 @@ def _request(names: Names, feed: Feed, partitions: Sequence[str], key: str, tags
 def batches_under_way(instance: dg.DagsterInstance, names: Names, feeds: Sequence[Feed]) -> set[str]:
     """Return the batches of all imports of these feeds that are waiting or under way."""
     jobs, found = {names.job_of(feed) for feed in feeds}, set[str]()
-    for run in instance.get_runs(dg.RunsFilter(statuses=list(UNDER_WAY))):
+    for run in instance.get_runs(dg.RunsFilter(statuses=UNDER_WAY)):
         if run.job_name in jobs:
             found.update(map(names.batch, run.tags.get(BATCH_TAG, "").split()))
     return found

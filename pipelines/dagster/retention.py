@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from dagster._core.storage.dagster_run import FINISHED_STATUSES
-from dagster._core.storage.event_log import SqliteEventLogStorage
 
 from pipelines.dagster.names import ONE_HOME, Names
+from pipelines.dagster.requests import ENDED
 from pipelines.home.dagster_folder import BATCH_TAG
 
 DAYS = "CHARTFERRY_RUN_DAYS"
@@ -60,7 +59,7 @@ def delete_old(
     own: a run to keep. names: of the home whose runs these are.
     """
     kept = _last_words(instance, assets) | {own}
-    ours = dg.RunsFilter(statuses=FINISHED_STATUSES, tags=names.own_runs)
+    ours = dg.RunsFilter(statuses=ENDED, tags=names.own_runs)
     seen: set[str] = set()
     done, cursor = 0, None
     while page := instance.get_run_records(ours, limit=RUNS_A_PAGE, cursor=cursor):
@@ -103,7 +102,7 @@ def _delete(instance: dg.DagsterInstance, run_id: str) -> int:
     logs.delete_logs(prefix=[run_id])
     storage: Any = instance.event_log_storage
     storage = getattr(storage, "event_log_storage", storage)
-    if isinstance(storage, SqliteEventLogStorage):
+    if hasattr(storage, "path_for_shard"):
         for path in (Path(storage.path_for_shard(run_id) + more) for more in ("", "-wal", "-shm")):
             path.unlink(missing_ok=True)
     return 1

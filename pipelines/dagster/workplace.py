@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from dagster._core.errors import DagsterExecutionInterruptedError
 
 from pipelines.client.replies import TargetUnusable
 from pipelines.dagster.names import Names
@@ -35,7 +34,7 @@ WORTH_ANOTHER_TRY = (LedgerError, TargetUnusable)
 TERMINATED = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
 
 
-class Terminated(dg.DagsterError, DagsterExecutionInterruptedError):
+class Terminated(dg.DagsterError, dg.DagsterExecutionInterruptedError):
     """Somebody terminated the run.
 
     Dagster makes a step with a retry policy again after an interrupt, also after one that a person asked for. It does
@@ -125,7 +124,7 @@ def workplace_of(context: Context) -> Iterator[Workplace]:
         yield place
     except dg.Failure:
         raise
-    except (KeyboardInterrupt, DagsterExecutionInterruptedError) as interrupt:
+    except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError) as interrupt:
         run = context.instance.get_run_by_id(context.run.run_id)
         told = Terminated("The run was terminated.") if run and run.status in TERMINATED else type(interrupt)()
     except Explained as error:

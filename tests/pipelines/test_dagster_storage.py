@@ -110,7 +110,8 @@ def test_events_of_all_runs_behind_a_number_come_in_their_order(
 
         def numbers(kind: dg.DagsterEventType, after: int, limit: int | None = None) -> list[int]:
             asked = dg.EventRecordsFilter(event_type=kind, after_cursor=after)
-            return [record.storage_id for record in instance.event_log_storage.get_event_records(asked, limit)]
+            found = instance.event_log_storage.get_event_records(asked, limit, ascending=True)
+            return [record.storage_id for record in found]
 
         first, second, third = numbers(started, 0)
         assert numbers(started, 0, 2) == [first, second]
@@ -204,3 +205,5 @@ def test_a_storage_that_dagster_made_by_itself_is_read_on(tmp_path: Path) -> Non
     after = SqliteStorage.from_local(str(tmp_path))
     assert isinstance(before.event_log_storage, type(after.event_log_storage).__mro__[1])
     assert after.event_log_storage._base_dir == before.event_log_storage._base_dir  # type: ignore[attr-defined]
+    for kept in ("run_storage", "schedule_storage"):
+        assert getattr(after, kept)._conn_string == getattr(before, kept)._conn_string

@@ -10,7 +10,6 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.execution.stats import StepEventStatus
 
 from pipelines.dagster import loaded
 from pipelines.dagster.executors import celery_settings, executor_of
@@ -103,23 +102,17 @@ def test_steps_load_the_parts_of_a_batch_and_the_last_one_tells_what_one_would(
 
 
 @pytest.mark.parametrize(
-    ("holder", "tries", "comes_again"),
-    [
-        (None, 0, True),
-        (None, loaded.TRIES, False),
-        (StepEventStatus.IN_PROGRESS, 0, True),
-        (StepEventStatus.SUCCESS, 0, False),
-    ],
+    ("ended_at", "tries", "comes_again"), [(None, 0, True), (None, loaded.TRIES, False), (1.5, 0, False)]
 )
 def test_a_step_that_nobody_led_comes_again_until_the_one_that_leads_has_ended(
-    monkeypatch: pytest.MonkeyPatch, holder: StepEventStatus | None, tries: int, comes_again: bool
+    monkeypatch: pytest.MonkeyPatch, ended_at: float | None, tries: int, comes_again: bool
 ) -> None:
     """The one that leads may be lost, and waits for this one's place."""
     place = SimpleNamespace(session=lambda _: None)
     monkeypatch.setattr(loaded, "workplace_of", lambda _: nullcontext(place))
     monkeypatch.setattr(loaded, "batches_in", lambda _: [])
     monkeypatch.setattr(loaded, "join_all", lambda *_: 0)
-    run, states = SimpleNamespace(status=dg.DagsterRunStatus.STARTED), [SimpleNamespace(status=holder)]
+    run, states = SimpleNamespace(status=dg.DagsterRunStatus.STARTED), [SimpleNamespace(end_time=ended_at)]
     instance = SimpleNamespace(get_run_by_id=lambda _: run, get_run_step_stats=lambda *_: states)
     context: Any = SimpleNamespace(
         instance=instance, run_id="a run", log=logging, retry_number=tries, get_mapping_key=lambda: "2"

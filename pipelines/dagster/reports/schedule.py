@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from itertools import islice, pairwise
+from itertools import pairwise
 
 import dagster as dg
-from dagster._utils.schedules import cron_string_iterator
 
 from pipelines.dagster.names import Job, Names
 from pipelines.dagster.tables import GROUP, REFRESH
 
 SCHEDULE = "CHARTFERRY_REPORTS_SCHEDULE"
 EVERY_HOUR = "0 * * * *"
+RUNS_AHEAD, FORM = 100, "%Y-%m-%dT%H:%M:%S"
 
 
 def cron_of(environ: Mapping[str, str]) -> str:
@@ -22,10 +22,12 @@ def cron_of(environ: Mapping[str, str]) -> str:
 def freshness(environ: Mapping[str, str]) -> dg.FreshnessPolicy:
     """Return the policy: late after the schedule's longest gap and half an hour, overdue after twice that time.
 
-    The gap is the longest among the next 100 runs of the schedule.
+    The gap is the longest among the next runs of the schedule: the windows between these are what Dagster counts.
     """
-    ticks = cron_string_iterator(datetime.now(UTC).timestamp(), cron_of(environ), "UTC")
-    gap = max(after - before for before, after in pairwise(islice(ticks, 100)))
+    now = datetime.now(UTC)
+    ahead = dg.TimeWindowPartitionsDefinition(now, FORM, cron_schedule=cron_of(environ), end_offset=RUNS_AHEAD)
+    ticks = [datetime.strptime(key, FORM).replace(tzinfo=UTC) for key in ahead.get_partition_keys(now)]
+    gap = max(after - before for before, after in pairwise(ticks))
     return dg.FreshnessPolicy.time_window(2 * gap + timedelta(hours=1), gap + timedelta(minutes=30))
 
 
