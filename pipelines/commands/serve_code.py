@@ -16,7 +16,7 @@ from pipelines.home.dagster_server import problem_of
 from pipelines.home.preparing import prepare_home
 from pipelines.session.clinics import Clinic
 from pipelines.session.code_servers import CODE_SERVER, EVERY, host_and_port
-from pipelines.session.named import NAMES, named_target
+from pipelines.session.named import is_bundled, named_target
 
 
 def serve(home: Path, environ: Mapping[str, str], address: str, service_port: int, say: Say) -> None:
@@ -33,17 +33,17 @@ def serve(home: Path, environ: Mapping[str, str], address: str, service_port: in
     prepare_home(home)
     folder = prepare_served_dagster(home)
     environ = {**dagster_environment(home, environ), "DAGSTER_HOME": str(folder)}
-    is_bundled = not any(environ.get(name) for name in NAMES)
-    if not is_bundled:
+    bundled = is_bundled(environ)
+    if not bundled:
         named_target(environ, is_set(environ, INSECURE))
     name = environ.get(CLINIC)
-    clinic = Clinic(name, home, environ, is_bundled) if name else None
+    clinic = Clinic(name, home, environ, bundled) if name else None
     with ExitStack() as stack:
         stack.enter_context(alone(home / "dagster", home))
         check_own(*at)
         log = home / "dagster" / "code-server.log"
         children = [Child("code server", (*ATTENDED, "code", DEFINITIONS, address), log, listens=at)]
-        if is_bundled:
+        if bundled:
             (home / REFERENCE).mkdir(mode=0o700, exist_ok=True)
             children.insert(0, service(home, free(service_port, "--port", "CHARTFERRY_SERVICE_PORT")))
         wards = [Ward(child, environ, clinic) for child in children]

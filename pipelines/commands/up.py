@@ -15,7 +15,7 @@ from pipelines.commands.wards import Ward, start, stop, watch
 from pipelines.home.dagster_folder import INSECURE, dagster_environment, is_set, lacking, prepare_dagster_home
 from pipelines.home.preparing import prepare_home
 from pipelines.session.bundled import STORE
-from pipelines.session.named import NAMES, named_target
+from pipelines.session.named import is_bundled, named_target
 from pipelines.session.service_commands import SERVICE
 
 SERVICE_PORT, WEB_PORT = 8400, 3000
@@ -35,7 +35,7 @@ def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int,
         if missing := lacking(folder):
             say(f"{folder / 'dagster.yaml'} has no {', '.join(missing)}: move it aside and start again to have them")
         children = []
-        if any(environ.get(name) for name in NAMES):
+        if not is_bundled(environ):
             named_target(environ, is_set(environ, INSECURE))
         else:
             (home / REFERENCE).mkdir(mode=0o700, exist_ok=True)
@@ -102,7 +102,7 @@ def _tell(children: Sequence[Child], home: Path, say: Say) -> None:
             say(f"{child.name:9} {child.url.rpartition('/')[0]}")
             if child.name == "service":
                 say(f"{'chart':9} {child.url.rpartition('/')[0]}/chart")
-    is_bundled = any(child.name == "service" for child in children)
+    has_service = any(child.name == "service" for child in children)
     told = {
         "inbox": f"{home / 'inbox'}  (what is put there is imported)",
         "reference": f"{home / REFERENCE}  (patients and the rest, as NDJSON: loaded before any import)",
@@ -114,6 +114,6 @@ def _tell(children: Sequence[Child], home: Path, say: Say) -> None:
         "logs": f"{home / 'service.log'}, {home / 'dagster'}/*.log",
     }
     for name, said in told.items():
-        if is_bundled or name != "reference":
+        if has_service or name != "reference":
             say(f"{name:9} {said}")
     say("Ctrl-C ends all of it")

@@ -9,16 +9,16 @@ import dagster as dg
 
 from pipelines.dagster.imports import imports_of
 from pipelines.dagster.names import Names
-from pipelines.dagster.publishing import publication_job
+from pipelines.dagster.publishing import SCHEDULE, cron_of, publication_job, reports_job
 from pipelines.dagster.queries import query_job
-from pipelines.dagster.reference import is_bundled, reference_asset, reference_job
+from pipelines.dagster.reference import reference_asset, reference_job
 from pipelines.dagster.reports.assets import report_assets
-from pipelines.dagster.reports.schedule import SCHEDULE, cron_of, reports_job
 from pipelines.dagster.retention import retention_job
 from pipelines.dagster.sensors import sensors_of
-from pipelines.dagster.standing.check import standing_check
+from pipelines.dagster.standing.sensor import standing_check
 from pipelines.dagster.workplace import RESOURCE_KEY, workplace_resource
 from pipelines.feeds.files.catalog import home_catalog
+from pipelines.session.named import is_bundled
 
 
 def build(

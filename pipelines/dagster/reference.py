@@ -21,7 +21,6 @@ from pipelines.home.files import sha256_of, write_whole
 from pipelines.home.folder import REFERENCE_NOTE
 from pipelines.runs.manifest import software_version
 from pipelines.session.bundled import STORE
-from pipelines.session.named import NAMES
 from pipelines.session.service_commands import label_of, load_reference
 
 GROUP = "reference"
@@ -43,11 +42,6 @@ class Loaded:
     modified: int
     sha256: str
     refused: bool = False
-
-
-def is_bundled(environ: Mapping[str, str]) -> bool:
-    """True if the target is the bundled service: no other takes reference data from this home."""
-    return not any(environ.get(name) for name in NAMES)
 
 
 def reference_files(home: Path) -> list[Path]:

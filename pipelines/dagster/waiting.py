@@ -10,13 +10,14 @@ from pathlib import Path
 
 from pipelines.dagster.inbox.beyond import out_of_reach
 from pipelines.dagster.inbox.files import lain_for
-from pipelines.dagster.reference import is_bundled, looks_new
-from pipelines.dagster.unfinished.left import left_batches, somebody_loads
+from pipelines.dagster.reference import looks_new
+from pipelines.dagster.unfinished import left_batches, somebody_loads
 from pipelines.home.batch import shown
 from pipelines.home.inbox import Inbox
 from pipelines.importing.broken import NAMED, loaded_last
 from pipelines.session.connections import target_now
 from pipelines.session.ledger import ledger_of
+from pipelines.session.named import is_bundled
 
 PATIENCE = timedelta(minutes=5)
 

@@ -18,7 +18,7 @@ from pipelines.home.executor import problem_of_executor
 from pipelines.home.exits import BadSetting
 from pipelines.home.preparing import INBOX
 from pipelines.session.code_servers import CODE_SERVER, CodeServer, host_of, problems_of_code_server
-from pipelines.session.named import NAMES, named_target
+from pipelines.session.named import NAMES, is_bundled, named_target
 
 PLAIN = re.compile(r"[a-z][a-z0-9]{0,29}")
 VARIABLE, PREFIX = re.compile(r"[A-Z][A-Z0-9_]*"), re.compile(r"[A-Z][A-Z0-9_]*_")
@@ -225,7 +225,7 @@ def _clinic(file: Path, said: Mapping[str, Any], environ: Mapping[str, str], com
     settings |= {"CHARTFERRY_FEEDS": os.pathsep.join(map(str, feeds))} if feeds else {}
     if problem := problem_of_executor(settings):
         raise BadSetting(f"{where}: {problem}")
-    bundled = not any(settings.get(each) for each in NAMES)
+    bundled = is_bundled(settings)
     if not bundled:
         if not settings.get("FHIR_BASE_URL"):
             raise BadSetting(f"{where}: has credentials and no target: say target")

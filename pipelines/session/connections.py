@@ -17,7 +17,7 @@ from pipelines.client.steps import BARE, Step, step_for
 from pipelines.client.tokens import Credentials
 from pipelines.home.files import write_whole
 from pipelines.session.bundled import STORE, Say, bundled_service, running
-from pipelines.session.named import NAMES, named_target
+from pipelines.session.named import is_bundled, named_target
 from pipelines.session.service_commands import add_client, names, tell
 
 TARGETS = "targets"
@@ -68,7 +68,7 @@ def connect(
     home: Path, environ: Mapping[str, str], insecure: bool = False, say: Say = lambda _: None
 ) -> Iterator[Connection]:
     """The target, reachable and with access proved. Raises `BadSetting` and `TargetUnusable`."""
-    if any(environ.get(name) for name in NAMES):
+    if not is_bundled(environ):
         base_url, credentials = named_target(environ, insecure)
         with _connected(base_url, credentials, home, environ, bundled=False) as connection:
             connection.client.check_access()

@@ -14,6 +14,11 @@ NAMES = (
 )
 
 
+def is_bundled(environ: Mapping[str, str]) -> bool:
+    """True if no setting names a target: it is the bundled service of the home."""
+    return not any(environ.get(name) for name in NAMES)
+
+
 def named_target(environ: Mapping[str, str], insecure: bool) -> tuple[str, Credentials]:
     """Base URL and credentials from the environment. Raises `BadSetting`."""
     base_url = environ.get("FHIR_BASE_URL", "").rstrip("/")

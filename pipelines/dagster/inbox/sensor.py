@@ -13,16 +13,15 @@ import dagster as dg
 
 from pipelines.dagster import reference
 from pipelines.dagster.inbox.files import files_in, has_inbox, is_quiet, mark_of, short_hash
-from pipelines.dagster.inbox.hashes import Hashes
-from pipelines.dagster.inbox.look import Look, Surroundings, look, warnings_of
+from pipelines.dagster.inbox.look import Hashes, Look, Seen, Surroundings, from_cursor, look, to_cursor, warnings_of
 from pipelines.dagster.inbox.objects import Objects
-from pipelines.dagster.inbox.seen import Seen, from_cursor, to_cursor
 from pipelines.dagster.names import Job, Names
 from pipelines.dagster.requests import ask_for, batches_under_way, keys_of, result_of
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.inbox import Inbox
 from pipelines.session.ledger import ledger_of
+from pipelines.session.named import is_bundled
 
 SECONDS_BETWEEN_LOOKS = 9
 """Dagster looks every 5 seconds and a little what is due: this makes it every other time, 10 seconds apart."""
@@ -43,7 +42,7 @@ def inbox_sensor(home: Path, environ: Mapping[str, str], catalog: Catalog, jobs:
     def inbox(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         is_there = has_inbox(home, environ)
         before = from_cursor(context.cursor)
-        waiting = reference.looks_new(home) if reference.is_bundled(environ) else []
+        waiting = reference.looks_new(home) if is_bundled(environ) else []
         if waiting:
             return _reference_first(names, waiting, before, int(time.time() // SECONDS_BEFORE_ANOTHER_LOAD))
         if not (is_there or links.beyond):

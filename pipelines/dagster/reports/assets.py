@@ -6,12 +6,12 @@ from pathlib import Path
 import dagster as dg
 
 from pipelines.dagster.names import Names
-from pipelines.dagster.reference import is_bundled
+from pipelines.dagster.publishing import freshness
 from pipelines.dagster.reports.published import published_assets
-from pipelines.dagster.reports.schedule import freshness
 from pipelines.dagster.reports.sweep import sweep_asset
 from pipelines.feeds.files.catalog import Feed
 from pipelines.reports.tables import readable_tables
+from pipelines.session.named import is_bundled
 
 
 def report_assets(feeds: Sequence[Feed], environ: Mapping[str, str], home: Path) -> list[dg.AssetsDefinition]:
