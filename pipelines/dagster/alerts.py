@@ -18,12 +18,11 @@ from typing import Any
 import dagster as dg
 import httpx
 
-from pipelines.dagster.cursors import understood
 from pipelines.dagster.inbox.files import LAIN_TOO_LONG, lain_for
 from pipelines.dagster.names import ONE_HOME, RETRIED_AS_TAG, WILL_RETRY_TAG, Names
-from pipelines.dagster.standing.found import broken_in, unexpected_in
+from pipelines.dagster.standing.verdicts import broken_in, unexpected_in
 from pipelines.dagster.tables import PUBLISH, REFRESH
-from pipelines.dagster.ticking import ticking
+from pipelines.dagster.ticking import ticking, understood
 from pipelines.dagster.unread import UNREAD, unread
 from pipelines.dagster.waiting import Waiting, waiting_now
 from pipelines.feeds.files.catalog import Feed

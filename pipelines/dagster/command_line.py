@@ -13,7 +13,6 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.dagster.cursors import understood
 from pipelines.dagster.handover import is_signed
 from pipelines.dagster.names import Job, Names
 from pipelines.dagster.requests import ask_for, result_of
@@ -26,7 +25,7 @@ from pipelines.dagster.since import (
     taken_back_since,
     tell_taken_back,
 )
-from pipelines.dagster.ticking import ticking
+from pipelines.dagster.ticking import ticking, understood
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.dagster_folder import TOLD_TAG
 from pipelines.ledger.lease import utc_text

@@ -1,19 +1,21 @@
-"""The sensor that publishes the tables once the imports that are under way have ended.
+"""When tables are published: by a schedule, after a sweep, and once the imports that are under way have ended.
 
-A publication holds what Dagster was told of before its run began, so whatever is newer than that is news. An import
-that has ended since then is news too, however it ended: one that failed may have loaded a part without telling of an
-asset. So nothing is missed when an import ends while a publication is under way, or soon after it.
+The sensor asks for the last. A publication holds what Dagster was told of before its run began, so whatever is newer
+than that is news. An import that has ended since then is news too, however it ended: one that failed may have loaded a
+part without telling of an asset. So nothing is missed when an import ends while a publication is under way, or soon
+after it.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import dagster as dg
 
 from pipelines.dagster.names import Job, Names
 from pipelines.dagster.requests import ENDED, UNDER_WAY
-from pipelines.dagster.tables import GROUP, PUBLISH
+from pipelines.dagster.tables import GROUP, PUBLISH, REFRESH
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Feed
 
@@ -21,6 +23,35 @@ NAME = "publish_after_imports"
 SECONDS_BETWEEN_LOOKS = 19
 """As for the inbox: this makes it every fourth time, 20 seconds apart."""
 RUNS_A_PAGE = 100
+SCHEDULE = "CHARTFERRY_REPORTS_SCHEDULE"
+EVERY_HOUR = "0 * * * *"
+RUNS_AHEAD, FORM = 100, "%Y-%m-%dT%H:%M:%S"
+
+
+def cron_of(environ: Mapping[str, str]) -> str:
+    """Return the cron line by which reports are swept and published."""
+    return environ.get(SCHEDULE) or EVERY_HOUR
+
+
+def freshness(environ: Mapping[str, str]) -> dg.FreshnessPolicy:
+    """Return the policy: late after the schedule's longest gap and half an hour, overdue after twice that time.
+
+    The gap is the longest among the next runs of the schedule: the windows between these are what Dagster counts.
+    """
+    now = datetime.now(UTC)
+    ahead = dg.TimeWindowPartitionsDefinition(now, FORM, cron_schedule=cron_of(environ), end_offset=RUNS_AHEAD)
+    ticks = [datetime.strptime(key, FORM).replace(tzinfo=UTC) for key in ahead.get_partition_keys(now)]
+    gap = max(after - before for before, after in pairwise(ticks))
+    return dg.FreshnessPolicy.time_window(2 * gap + timedelta(hours=1), gap + timedelta(minutes=30))
+
+
+def reports_job(names: Names) -> Job:
+    return dg.define_asset_job(
+        names.job(REFRESH),
+        selection=dg.AssetSelection.groups(GROUP),
+        tags=names.tags,
+        description="Sweeps the reports and publishes the tables.",
+    )
 
 
 def publication_job(names: Names) -> Job:

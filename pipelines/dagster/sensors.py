@@ -12,7 +12,7 @@ from pipelines.dagster.names import Job, Names
 from pipelines.dagster.openlineage import lineage_sensors
 from pipelines.dagster.publishing import publishing_sensor
 from pipelines.dagster.standing.sensor import standing_sensor
-from pipelines.dagster.unfinished.sensor import unfinished_sensor
+from pipelines.dagster.unfinished import unfinished_sensor
 from pipelines.feeds.files.catalog import Catalog
 
 

@@ -1,7 +1,12 @@
-"""The common part of all sensors of a home: they run without being switched on, and each notes when it looked."""
+"""The common part of all sensors of a home: they run without being switched on, and each notes when it looked.
 
+Anyone can edit a cursor on Dagster's pages, so its form is never trusted.
+"""
+
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import dagster as dg
 
@@ -9,6 +14,7 @@ from pipelines.dagster.names import Job, Names
 from pipelines.dagster.unread import said_of
 from pipelines.home.ticks import forget_tick, note_tick
 
+Read = TypeVar("Read")
 Look = Callable[[dg.SensorEvaluationContext], dg.SensorResult | dg.SkipReason]
 
 
@@ -53,3 +59,11 @@ def ticking(
         return noted
 
     return sensor_of
+
+
+def understood(cursor: str | None, read: Callable[[Any], Read], otherwise: Read) -> Read:
+    """Return `read` of the cursor's JSON, or `otherwise` if the cursor is empty or has another form."""
+    try:
+        return read(json.loads(cursor)) if cursor else otherwise
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
+        return otherwise

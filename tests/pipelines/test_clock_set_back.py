@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.dagster.unfinished.left import begins_ledger
+from pipelines.dagster.unfinished import begins_ledger
 from pipelines.feeds.files.catalog import home_catalog
 from pipelines.home.batch import Unreadable
 from pipelines.importing.broken import broken_now

@@ -9,11 +9,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from pipelines.dagster import unfinished
 from pipelines.dagster.alerts import Told
 from pipelines.dagster.command_line import told_since
-from pipelines.dagster.inbox import seen
-from pipelines.dagster.inbox.seen import Seen
-from pipelines.dagster.unfinished import tries
+from pipelines.dagster.inbox import look
+from pipelines.dagster.inbox.look import Seen
 from pipelines.definitions import build_definitions
 from pipelines.ledger.ledger import Ledger
 from tests.support.publishing import few_tables
@@ -25,8 +25,8 @@ OF_NO_SENSOR += ['{"since": "x", "keys": 1, "tries": 2}', '{"until": 1, "told": 
 
 @pytest.mark.parametrize("cursor", OF_NO_SENSOR)
 def test_a_cursor_that_no_sensor_wrote_counts_as_empty(cursor: str) -> None:
-    assert seen.from_cursor(cursor) == Seen()
-    assert tries.from_cursor(cursor) == {}
+    assert look.from_cursor(cursor) == Seen()
+    assert unfinished.from_cursor(cursor) == {}
     assert told_since(cursor) == ("", set())
     assert Told.of(cursor, NOW) == Told(NOW.timestamp(), set(), {})
 

@@ -19,11 +19,11 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from pipelines.dagster import checks
-from pipelines.dagster.inbox.seen import Asked, from_cursor, to_cursor
+from pipelines.dagster.inbox.look import Asked, from_cursor, to_cursor
 from pipelines.dagster.names import ONE_HOME
 from pipelines.dagster.stages import receiving
 from pipelines.dagster.stages.receiving import batch_id_of
-from pipelines.dagster.standing.specs import INBOX_CHECK, WAITING_CHECK
+from pipelines.dagster.standing.verdicts import INBOX_CHECK, WAITING_CHECK
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.home.disk import FULL

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.dagster.inbox.look import Surroundings, look
-from pipelines.dagster.inbox.seen import Seen
+from pipelines.dagster.inbox.look import Seen, Surroundings, look
 from pipelines.feeds.files.catalog import Feed, load_feeds
 from pipelines.home import inbox as inboxes
 from pipelines.home.batch import Unreadable

@@ -12,9 +12,7 @@ import dagster as dg
 import pytest
 
 from pipelines.dagster.inbox.files import LAIN_TOO_LONG, lain_for
-from pipelines.dagster.inbox.hashes import Hashes
-from pipelines.dagster.inbox.look import Surroundings, look
-from pipelines.dagster.inbox.seen import Asked, Seen, from_cursor, to_cursor
+from pipelines.dagster.inbox.look import Asked, Hashes, Seen, Surroundings, from_cursor, look, to_cursor
 from pipelines.dagster.requests import stretches
 from pipelines.dagster.stages.receiving import batch_id_of, waiting_files
 from pipelines.definitions import build_definitions
@@ -146,7 +144,7 @@ def test_a_file_that_may_not_be_read_is_named_at_each_look_until_it_may(
 
     seen = look(inbox, Seen(), by).seen
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.dagster.inbox.hashes.batch_id_of", refused)
+        patched.setattr("pipelines.dagster.inbox.look.batch_id_of", refused)
         for _ in range(2):
             found = look(inbox, seen, by)
             assert (found.unreadable, found.ready) == ({path.name: "Permission denied"}, {})
@@ -235,7 +233,7 @@ def test_a_file_that_takes_longer_than_a_look_to_hash_is_taken_up_by_a_later_one
             assert read.wait(60)
         return real(feed, path)
 
-    monkeypatch.setattr("pipelines.dagster.inbox.hashes.batch_id_of", slow)
+    monkeypatch.setattr("pipelines.dagster.inbox.look.batch_id_of", slow)
     for number in (1, 2):
         put(inbox, f"payments-{number}.csv", ROWS + f"B{number},p1,1.00,2026-01-05\n")
     by = Surroundings(load_feeds(), NOW, hashes=Hashes(patience=0.05))
@@ -375,7 +373,7 @@ def test_thousands_of_waiting_files_cost_a_short_cursor_and_no_second_hash(
         hashed.append(path)
         return path.stem
 
-    monkeypatch.setattr("pipelines.dagster.inbox.hashes.batch_id_of", batch_id)
+    monkeypatch.setattr("pipelines.dagster.inbox.look.batch_id_of", batch_id)
     for number in range(files):
         (inbox / f"payments-{number:05}.csv").touch()
     sensor = Sensor(inbox.parent)

@@ -6,8 +6,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.dagster import not_loaded
-from pipelines.dagster.not_loaded import NOT_LOADED, note_not_loaded
+from pipelines.dagster import results
+from pipelines.dagster.results import NOT_LOADED, note_not_loaded
 
 BATCH = "payments-1"
 
@@ -19,8 +19,8 @@ def key_of(stage: str) -> dg.AssetKey:
 def test_each_reason_is_told_once_in_a_run_and_a_later_one_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first may be gone after a new try of its stage; that of a later stage is what a person has to mend."""
     names = SimpleNamespace(keys_of=lambda _: {"loaded": key_of("loaded")}, partition=str)
-    monkeypatch.setattr(not_loaded, "names_in", lambda _: names)
-    monkeypatch.setattr(not_loaded, "file_of", lambda *_: SimpleNamespace(file_name="payments.csv"))
+    monkeypatch.setattr(results, "names_in", lambda _: names)
+    monkeypatch.setattr(results, "file_of", lambda *_: SimpleNamespace(file_name="payments.csv"))
     events: list[Any] = []
     said: list[str] = []
 

@@ -17,7 +17,7 @@ from pipelines.dagster import alerts
 from pipelines.dagster.alerts import COMMAND, WEBHOOK, Event, Told, give, tell_new
 from pipelines.dagster.names import ONE_HOME
 from pipelines.dagster.standing.sensor import note_verdicts
-from pipelines.dagster.standing.specs import INBOX_CHECK, WAITING_CHECK
+from pipelines.dagster.standing.verdicts import INBOX_CHECK, WAITING_CHECK
 from pipelines.dagster.waiting import PATIENCE, waiting_now
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG

@@ -13,7 +13,7 @@ from pipelines.dagster.stages.loading import load_all
 from pipelines.dagster.stages.outcome import Outcome
 from pipelines.dagster.stages.receiving import batch_id_of, receive_all
 from pipelines.dagster.stages.validating import validate_all
-from pipelines.dagster.unfinished.left import left_batches
+from pipelines.dagster.unfinished import left_batches
 from pipelines.home import stores
 from pipelines.home.batch import SOURCE
 from pipelines.home.batch_files import MANIFESTS

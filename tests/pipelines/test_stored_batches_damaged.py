@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.dagster.not_loaded import file_of
+from pipelines.dagster.results import file_of
 from pipelines.dagster.workplace import Workplace
 from pipelines.home import stores
 from pipelines.home.batch import SOURCE

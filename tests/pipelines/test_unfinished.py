@@ -11,9 +11,19 @@ import dagster as dg
 import pytest
 from sqlalchemy import update
 
-from pipelines.dagster.unfinished import sensor as unfinished
-from pipelines.dagster.unfinished.left import Left, are_loaders_at_work, left_batches, somebody_loads
-from pipelines.dagster.unfinished.tries import TRIES, Try, due, from_cursor, pause, to_cursor
+from pipelines.dagster import unfinished
+from pipelines.dagster.unfinished import (
+    TRIES,
+    Left,
+    Try,
+    are_loaders_at_work,
+    due,
+    from_cursor,
+    left_batches,
+    pause,
+    somebody_loads,
+    to_cursor,
+)
 from pipelines.dagster.waiting import waiting_now
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feed
@@ -161,7 +171,7 @@ def test_a_loader_is_at_work_as_long_as_it_gives_signs_of_life_whatever_its_cloc
     """SCALE-03: the batch of a dead one whose clock was ahead would wait until then."""
     monkeypatch.setattr("pipelines.ledger.lease.is_dead", lambda _: False)
     silence, now = Silence(most_between=inf), 1_000.0
-    monkeypatch.setattr("pipelines.dagster.unfinished.left.time.monotonic", lambda: now)
+    monkeypatch.setattr("pipelines.dagster.unfinished.time.monotonic", lambda: now)
     with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.lease("here"):
         for looked, beats, at_work in (
             (0, 0, True),

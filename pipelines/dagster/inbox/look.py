@@ -1,20 +1,25 @@
 """One look at the inbox: files that have stopped growing are to be imported, others are compared at the next look.
 
-A file is imported once it has not changed for some seconds, or two looks in a row saw the same mark. If it is still
-there afterwards, and no run is about to take it, it is requested again with growing pauses.
+A file is imported once it has not changed for some seconds, or two looks in a row saw the same mark, a short hash of
+its name, size and times. If it is still there afterwards, and no run is about to take it, it is requested again with
+growing pauses. The cursor of the sensor keeps the marks. Batches are named by the hashes of their files: a large file
+is hashed beside the looks.
 """
 
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from pipelines.dagster.inbox.files import files_in, is_quiet, mark_of, short_hash
-from pipelines.dagster.inbox.hashes import Hashes
-from pipelines.dagster.inbox.seen import Asked, Seen
-from pipelines.dagster.unfinished.tries import pause
+from pipelines.dagster.inbox.files import BYTES_OF_MARK, files_in, is_quiet, mark_of, short_hash
+from pipelines.dagster.stages.receiving import batch_id_of
+from pipelines.dagster.ticking import understood
+from pipelines.dagster.unfinished import pause
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
 from pipelines.home.batch import shown
 from pipelines.home.inbox import LEADS_OUT, Inbox
@@ -22,9 +27,54 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.receiving.written import is_written
 from pipelines.session.answers import feed_of
 
+SECONDS_FOR_ONE_FILE = 5.0
+FILES_HASHED_AT_ONCE = 2
 SECONDS_OF_HASHING = 20.0
 FILES_A_LOOK = 1_000
 NAMES_SAID = 20
+
+
+@dataclass(frozen=True, order=True)
+class Asked:
+    """The requests for a file: how many, and when it is due again if it is still there, in seconds since 1970."""
+
+    tries: int = 0
+    due: int = 0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The marks of the files at the last look, which the cursor keeps.
+
+    still: to be compared at the next look. asked: requested. left: no feed takes them, or the link is refused.
+    feeds: a hash of the feeds and settings that decided what is left.
+    """
+
+    still: frozenset[str] = frozenset()
+    asked: Mapping[str, Asked] = field(default_factory=dict)
+    left: frozenset[str] = frozenset()
+    feeds: str = ""
+
+
+class Hashes:
+    """Hashes of files, computed in threads: the hash of a large file may be ready only at a later look."""
+
+    def __init__(self, patience: float = SECONDS_FOR_ONE_FILE) -> None:
+        self._patience = patience
+        self._workers = ThreadPoolExecutor(FILES_HASHED_AT_ONCE, "hash")
+        self._under_way: dict[tuple[str, str], Future[str]] = {}
+
+    def batch_id(self, feed: Feed, path: Path, mark: str) -> str | None:
+        """Return the id of the file's batch, or None while its hash is not ready. Raises `OSError`."""
+        key = (feed.name, mark)
+        if key not in self._under_way:
+            self._under_way[key] = self._workers.submit(batch_id_of, feed, path)
+        hashing = self._under_way[key]
+        wait([hashing], self._patience)
+        if not hashing.done():
+            return None
+        del self._under_way[key]
+        return hashing.result()
 
 
 @dataclass
@@ -171,3 +221,34 @@ def _feed(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
         return feed_of(path, catalog, ledger)
     except FeedError:
         return None
+
+
+# -- the cursor
+
+
+def to_cursor(seen: Seen) -> str:
+    """Return the cursor: marks joined to one text, grouped by tries and due time to keep it short."""
+    alike: dict[Asked, list[str]] = {}
+    for mark, each in seen.asked.items():
+        alike.setdefault(each, []).append(mark)
+    asked = [[each.tries, each.due, "".join(sorted(marks))] for each, marks in sorted(alike.items())]
+    still, left = ("".join(sorted(marks)) for marks in (seen.still, seen.left))
+    return json.dumps({"still": still, "asked": asked, "left": left, "feeds": seen.feeds})
+
+
+def from_cursor(cursor: str | None) -> Seen:
+    return understood(cursor, _seen, Seen())
+
+
+def _seen(said: Any) -> Seen:
+    still, left = (_marks(said.get(name, "")) for name in ("still", "left"))
+    asked = said.get("asked", [])
+    if isinstance(asked, str):  # an older version requested each file once, and kept no tries
+        asked = [[1, 0, asked]]
+    by_mark = {mark: Asked(int(tries), int(due)) for tries, due, marks in asked for mark in _marks(marks)}
+    return Seen(still, by_mark, left, str(said.get("feeds", "")))
+
+
+def _marks(text: str) -> frozenset[str]:
+    letters = BYTES_OF_MARK * 4 // 3
+    return frozenset(text[at : at + letters] for at in range(0, len(text), letters))

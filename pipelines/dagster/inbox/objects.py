@@ -15,7 +15,7 @@ import dagster as dg
 
 from pipelines.dagster.inbox.beyond import Beyond, note_look
 from pipelines.dagster.requests import is_under_way
-from pipelines.dagster.unfinished.tries import pause
+from pipelines.dagster.unfinished import pause
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.dagster_folder import INSECURE, STRICT, is_set
 from pipelines.home.exits import Explained

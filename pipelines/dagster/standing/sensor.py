@@ -1,23 +1,42 @@
-"""The sensor that records the verdict of a standing check when it changes, and all of them after a publication."""
+"""The standing checks in Dagster: a sensor records a verdict when it changes, and all of them after a publication.
+
+A person may have the checks made on Dagster's pages, too.
+"""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
-from pipelines.dagster.cursors import understood
 from pipelines.dagster.names import Names
-from pipelines.dagster.standing.verdicts import verdicts_now
-from pipelines.dagster.ticking import ticking
+from pipelines.dagster.standing.verdicts import specs_of, verdicts_now, verdicts_of
+from pipelines.dagster.ticking import ticking, understood
+from pipelines.dagster.workplace import RESOURCE_KEY, workplace_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.counted import counted
 from pipelines.importing.figures import write_figures
 from pipelines.session.ledger import ledger_of
 
 SECONDS_BETWEEN_LOOKS = 60
+
+
+def standing_check(names: Names, feeds: Sequence[Feed]) -> dg.AssetChecksDefinition:
+    @dg.multi_asset_check(
+        name=names.job("what_is_broken"),
+        specs=specs_of(names, feeds),
+        can_subset=True,
+        required_resource_keys={RESOURCE_KEY},
+    )
+    def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        with workplace_of(context) as place:
+            for name, verdict in verdicts_of(place.home, place.environ, feeds).items():
+                if dg.AssetCheckKey(names.published, name) in context.selected_asset_check_keys:
+                    yield dg.AssetCheckResult(**verdict)
+
+    return check
 
 
 def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dg.SensorDefinition:

@@ -1,0 +1,200 @@
+"""The sensor that runs unfinished batches again: after a killed run, an unreachable target, or with rows in doubt.
+
+It tries each batch a limited number of times, with growing pauses; the cursor keeps number and next moment of the
+tries. Progress of a batch resets them. A batch that only a person can settle stays unfinished.
+"""
+
+import json
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from pipelines.client.pace import pace_of
+from pipelines.dagster.names import Job, Names
+from pipelines.dagster.requests import ask_for, batches_under_way, result_of
+from pipelines.dagster.ticking import ticking, understood
+from pipelines.feeds.files.catalog import Catalog
+from pipelines.ledger.addresses import known_as
+from pipelines.ledger.kept import Batches
+from pipelines.ledger.lease import BEAT_SECONDS, Silence, holders
+from pipelines.ledger.ledger import Ledger
+from pipelines.session.confirmed import confirmed_since
+from pipelines.session.connections import target_now
+from pipelines.session.ledger import ledger_of, open_ledger
+
+SECONDS_BETWEEN_LOOKS = 60
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=5), timedelta(hours=12)
+TIMES_LONGER = 3
+TRIES = 8
+
+
+def unfinished_sensor(
+    home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence[Job]
+) -> dg.SensorDefinition:
+    ours, silence = Names.of(environ), Silence(most_between=inf)  # its looks are a minute and more apart
+    pauses = f"{FIRST_PAUSE} to {LONGEST_PAUSE}"
+    says = f"Asks again for batches that have no end, up to {TRIES} times with pauses of {pauses}."
+
+    @ticking(ours, home, "unfinished", SECONDS_BETWEEN_LOOKS, says, jobs)
+    def unfinished(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        before = from_cursor(context.cursor)
+        with ledger_of(home, environ) as ledger:
+            if ledger is None:
+                begun = begins_ledger(home, environ)
+                return dg.SkipReason("The ledger is begun." if begun else "There is no ledger yet.")
+            now = ledger.clock()
+            if not anything_left(ledger, home, catalog):
+                return dg.SensorResult(cursor="{}", skip_reason="Every batch has an end.")
+            if are_loaders_at_work(ledger, silence):
+                return dg.SkipReason("A loader is at work.")
+            target = target_now(home, environ)
+            if target is None:
+                return dg.SkipReason("The target does not answer; the tries are not counted.")
+            names = {feed.name for feed in catalog.feeds}
+            here = known_as(ledger, target)
+            confirmed = confirmed_since(ledger, catalog, here)
+            left = [each for each in left_batches(ledger, home, here, confirmed) if each.feed in names]
+        busy = batches_under_way(context.instance, ours, catalog.feeds)
+        first = timedelta(seconds=pace_of(environ).settling_seconds)
+        asked, after = due([each for each in left if each.batch_id not in busy], before, now, max(first, FIRST_PAUSE))
+        kept = {name: each for name, each in before.items() if name in busy}
+        files = {each.batch_id: each.file_name for each in asked if each.file_name}
+        wanted = [(feed, [each.batch_id for each in asked if each.feed == feed.name]) for feed in catalog.feeds]
+        return result_of(
+            (ask_for(context.instance, ours, *each, f"again {now.isoformat()}", files) for each in wanted),
+            to_cursor({**kept, **after}),
+            f"Batches without an end: {len(left)}. None is due yet.",
+        )
+
+    return unfinished
+
+
+# -- batches without an end
+
+
+@dataclass(frozen=True)
+class Left:
+    """An unfinished batch.
+
+    progress: text that differs after each step forward. since: when its last run ended or, if it was killed, began.
+    """
+
+    batch_id: str
+    feed: str
+    progress: str
+    since: datetime
+    file_name: str | None = None
+
+
+def left_batches(ledger: Ledger, home: Path, target: str, confirmed: Collection[str] = ()) -> list[Left]:
+    """Return the unfinished batches of the target, oldest first, and received files that the ledger does not know.
+
+    confirmed: stopped batches that may go on, since what they waited for was given.
+    """
+    here, known = ledger.batches(target), {row["batch_id"] for row in ledger.batches()}
+    batches = ledger.batches_in(home)
+    going_on = [row for row in here if row["state"] == "running" or row["in_doubt"] or row["batch_id"] in confirmed]
+    found = [_left(ledger, row) for row in going_on]
+    found += [
+        Left(r.batch_id, r.batch_id.rpartition("-")[0], "received", ledger.of_here(r.received_at), r.file_name)
+        for r in batches.without(known)
+    ]
+    return sorted((each for each in found if batches.received(each.batch_id)), key=lambda each: each.since)
+
+
+def begins_ledger(home: Path, environ: Mapping[str, str]) -> bool:
+    """Make the ledger of a home that has none, if files were received: their target has never answered so far."""
+    if Batches(home / "batches").without(()):
+        open_ledger(home, environ).close()
+        return True
+    return False
+
+
+def _left(ledger: Ledger, row: Mapping[str, Any]) -> Left:
+    runs = ledger.runs(row["target"], row["batch_id"])
+    last = max((str(run["finished_at"] or run["started_at"]) for run in runs), default=row["received_at"])
+    rows = ledger.row_counts(row["target"], row["batch_id"])
+    progress = ",".join(f"{state}={number}" for state, (number, _) in sorted(rows.items()))
+    return Left(row["batch_id"], row["feed"], progress, datetime.fromisoformat(last), row["file_name"])
+
+
+def anything_left(ledger: Ledger, home: Path, catalog: Catalog) -> bool:
+    rows = ledger.batches()
+    if any(confirmed_since(ledger, catalog, target) for target in {row["target"] for row in rows}):
+        return True
+    if any(row["state"] == "running" or row["in_doubt"] for row in rows):
+        return True
+    return bool(ledger.batches_in(home).without({row["batch_id"] for row in rows}))
+
+
+def are_loaders_at_work(ledger: Ledger, silence: Silence) -> bool:
+    """True if a loader has not been seen without a sign of life for 60 s. silence: kept from look to look."""
+    loaders = holders(ledger.read)
+    return bool(loaders - silence.look(loaders))
+
+
+def somebody_loads(ledger: Ledger, pause: Callable[[float], object] = time.sleep) -> bool:
+    """True if a loader gives a sign of life while this process looks on, for two beats: for show, and for one look."""
+    silent, looks = holders(ledger.read), int(2 * BEAT_SECONDS)
+    while silent and looks:
+        pause(1.0)
+        if holders(ledger.read) - silent:
+            return True
+        looks -= 1
+    return False
+
+
+# -- their tries
+
+
+@dataclass(frozen=True)
+class Try:
+    """The tries of a batch since it last made progress, and when the next one is due."""
+
+    progress: str
+    tries: int
+    due: datetime
+
+
+def pause(tries: int, first: timedelta = FIRST_PAUSE) -> timedelta:
+    """Return the pause before a try; the first try has number 0. first: the shortest pause."""
+    return max(first, min(LONGEST_PAUSE, FIRST_PAUSE * int(TIMES_LONGER ** min(tries, TRIES))))
+
+
+def due(
+    left: Sequence[Left], before: Mapping[str, Try], now: datetime, first: timedelta
+) -> tuple[list[Left], dict[str, Try]]:
+    """Return the batches to run now, and the tries to remember. first: the shortest pause."""
+    asked, after = [], {}
+    for each in left:
+        known = before.get(each.batch_id)
+        if known is None or known.progress != each.progress:
+            known = Try(each.progress, 0, each.since + pause(0, first))
+        # Of a time that was ahead, no try is due for longer than its pause.
+        known = replace(known, due=min(known.due, now + pause(known.tries, first)))
+        if known.tries < TRIES and known.due <= now:
+            asked.append(each)
+            known = Try(each.progress, known.tries + 1, now + pause(known.tries + 1, first))
+        after[each.batch_id] = known
+    return asked, after
+
+
+def to_cursor(tries: Mapping[str, Try]) -> str:
+    return json.dumps({name: [each.progress, each.tries, each.due.isoformat()] for name, each in tries.items()})
+
+
+def from_cursor(cursor: str | None) -> dict[str, Try]:
+    return understood(cursor, _tries, {})
+
+
+def _tries(said: Any) -> dict[str, Try]:
+    return {
+        name: Try(str(progress), int(tries), datetime.fromisoformat(at).astimezone(UTC))
+        for name, (progress, tries, at) in said.items()
+    }
