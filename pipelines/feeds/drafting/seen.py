@@ -17,7 +17,6 @@ from pipelines.feeds.drafting.cells import (
     number_formats,
 )
 from pipelines.feeds.drafting.sniffing import Export
-from pipelines.feeds.terms.names import position
 from pipelines.feeds.terms.numbers import Numbers
 from pipelines.feeds.terms.vocabulary import words_of
 
@@ -115,9 +114,8 @@ def columns_of(export: Export) -> list[Seen]:
         return [_seen(name, name, texts, len(export.objects)) for name, texts in cells.items()]
     found: list[Seen] = []
     for place, name in enumerate(export.names):
-        unique = name and export.names.count(name) == 1 and not position(name)
-        label = name if unique else f"#{place + 1}"
-        found.append(_seen(label, name or label, export.column(place), len(export.rows)))
+        own = export.name_of(place)
+        found.append(_seen(own, name or own, export.column(place), len(export.rows)))
     return found
 
 

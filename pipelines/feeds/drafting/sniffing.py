@@ -11,6 +11,7 @@ from pipelines.feeds.drafting.encodings import decoded
 from pipelines.feeds.drafting.tables import ROWS, Row, Written, header_of, width_of, written
 from pipelines.feeds.reading.headings import is_heading_of_rows
 from pipelines.feeds.reading.packed import Content
+from pipelines.feeds.terms.names import position
 from pipelines.feeds.terms.totals import FOOTS, is_aside, is_title, total_word
 from pipelines.home.batch import Unreadable
 
@@ -56,6 +57,11 @@ class Export:
     def is_objects(self) -> bool:
         """True if the rows are objects."""
         return self.form in ("ndjson", "json")
+
+    def name_of(self, place: int) -> str:
+        """The name by which a feed file finds a column: its position, where the header has none that is its own."""
+        name = self.names[place]
+        return name if name and self.names.count(name) == 1 and not position(name) else f"#{place + 1}"
 
     def column(self, place: int) -> list[str]:
         """The cells of a column that hold something."""

@@ -124,9 +124,13 @@ def skipped(export: Export) -> Iterator[Entry]:
         words.setdefault(place, []).append(total_word(texts[place]))
         lines.setdefault(place, []).append(line)
     for place, found in words.items():
-        column = export.names[place] if export.names.count(export.names[place]) == 1 else f"#{place + 1}"
         said = f"{_lines(lines[place])} begin{'s' * (len(lines[place]) == 1)} so, as totals and the ends of tables do"
-        yield Entry(as_toml(column), f"{{ starts = {as_toml(list(dict.fromkeys(found)))} }}", said, section="skip")
+        yield Entry(
+            as_toml(export.name_of(place)),
+            f"{{ starts = {as_toml(list(dict.fromkeys(found)))} }}",
+            said,
+            section="skip",
+        )
 
 
 def titles(export: Export) -> Iterator[Entry]:
@@ -136,7 +140,7 @@ def titles(export: Export) -> Iterator[Entry]:
             f"{_lines(export.titles)} above a header that comes again: a title of other rows? They are rejected, unless"
         )
         yield Entry(
-            as_toml(export.names[0]), as_toml(ASKED), f"{doubt} this tells the title", is_active=False, section="skip"
+            as_toml(export.name_of(0)), as_toml(ASKED), f"{doubt} this tells the title", is_active=False, section="skip"
         )
 
 
@@ -166,7 +170,7 @@ def trailer(export: Export, key: Seen | None) -> Iterator[Entry]:
         return
     place = next((at for at, text in enumerate(export.trailer) if text), 0)
     word = total_word(export.trailer[place]) if export.trailer else ""
-    column = key.name if key and not word else export.names[min(place, len(export.names) - 1)]
+    column = key.name if key and not word else export.name_of(min(place, len(export.names) - 1))
     when = f"{{ {as_toml(column)} = {f'{{ starts = {as_toml(word)} }}' if word else as_toml(ASKED)} }}"
     said = "the last row is unlike the others; if it is a total, say how it is told, and what it counts"
     yield Entry("when", when, said, is_active=False, section="trailer")

@@ -99,6 +99,14 @@ def test_a_draft_says_what_tells_rows_apart_and_that_a_total_ends_the_file(tmp_p
     assert "trailer" not in draft(written(tmp_path, "till.csv", export))
 
 
+def test_a_trailer_in_a_column_without_a_name_is_told_by_its_position(tmp_path: Path) -> None:
+    """FEED-FILE-08: no column is found by an empty name."""
+    rows = [f"R{day},2026-01-0{day},1{day}.50,p{day}" for day in range(1, 6)]
+    text = draft(written(tmp_path, "till.csv", "\n".join([",Date,Amount,Patient", *rows, "TOTAL,,62.50,", ""])))
+    assert '# when = { "#1" = { starts = "TOTAL" } }  # DECIDE' in text
+    assert "payment_id = 1\n" in text
+
+
 @pytest.mark.parametrize("case", sorted(folder.name for folder in GOLDEN.iterdir() if (folder / "input").is_dir()))
 def test_every_golden_export_has_a_draft_that_is_toml(case: str) -> None:
     """FEED-FILE-08."""
