@@ -8,7 +8,7 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.dialect import mending_key
 from pipelines.feeds.reading.marks import MARKS
 from pipelines.feeds.terms.names import named_columns, position
-from pipelines.feeds.terms.paths import Path, parse_path
+from pipelines.feeds.terms.paths import parse_path
 from pipelines.home.batch import Unreadable, shown
 from pipelines.home.counted import counted
 
@@ -55,11 +55,7 @@ def unnamed_columns(feed: Feed, header: Sequence[str]) -> list[str]:
 
 def path_heads(feed: Feed) -> set[str]:
     """The top-level names that the feed's paths begin with, and the one that every resource has."""
-    heads = {"resourceType"}
-    for name in named_columns(feed.file):
-        path: Path = parse_path(name)
-        heads.add(str(path[0]))
-    return heads
+    return {"resourceType", *(str(parse_path(name)[0]) for name in named_columns(feed.file))}
 
 
 DELIMITERS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}

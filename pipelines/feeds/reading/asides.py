@@ -25,18 +25,20 @@ class Aside(NamedTuple):
         return _has_digits(self.cells)
 
 
-def asides_of(chunk: Chunk, headers: Sequence[int], last: int) -> Iterator[Aside]:
-    """Rows of few cells. headers: the lines on which the header comes again. last: the last line before the chunk."""
+def asides_of(chunk: Chunk, blank_above: "BlankAbove") -> Iterator[Aside]:
+    """Rows of few cells."""
     texts = {row.line: row.cells or [row.raw] for row in chunk.bad if row.is_ragged}
     rows = zip(chunk.line, chunk.rows, strict=True)
     texts |= {line: row for line, row in rows if len(row) - _FEW <= (empty := row.count("")) and empty * 2 >= len(row)}
-    blank = BlankAbove(chunk, headers, last)
     for line in sorted(texts):
-        yield Aside(line, texts[line], is_apart=blank(line))
+        yield Aside(line, texts[line], is_apart=blank_above(line))
 
 
 class BlankAbove:
-    """Tells whether a blank line is above a line of a chunk. Nothing is looked at before it is asked."""
+    """Tells whether a blank line is above a line of a chunk. Nothing is looked at before it is asked.
+
+    headers: the lines on which the header comes again. last: the last line before the chunk.
+    """
 
     def __init__(self, chunk: Chunk, headers: Sequence[int], last: int) -> None:
         self._chunk, self._headers, self._last = chunk, headers, last

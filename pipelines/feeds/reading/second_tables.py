@@ -87,7 +87,8 @@ class SecondTables:
             self._files, self._file = files, self._new_file()
         file, headers = self._file, self._reader.counted.repeats[self._headers :]
         self._headers += len(headers)
-        asides, blank = list(asides_of(chunk, headers, file.last)), BlankAbove(chunk, headers, file.last)
+        blank = BlankAbove(chunk, headers, file.last)
+        asides = list(asides_of(chunk, blank))
         last = last_line(chunk, file.last)
         if file.fault:
             chunk.set_aside(0, file.fault)

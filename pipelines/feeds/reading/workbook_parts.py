@@ -216,7 +216,7 @@ class _Cells:
         self._styles, self._lengths = styles, lengths
         self._line = self._column = 0
         self._kind, self._style = "n", 0
-        self._value = _Value()
+        self._value = ""
         self._is_formula = self._is_value = self._is_hidden = False
         self._text = 0
         self._once = _Once()
@@ -247,12 +247,15 @@ class _Cells:
                 f"row {self._line} of the sheet, or a cell in it, comes twice, of which one would be lost; open the"
                 " workbook in a spreadsheet program, and see what it has there"
             )
-        self._kind, self._style, self._value = given.get("t", "n"), int(given.get("s", 0)), _Value()
+        self._kind, self._style, self._value = given.get("t", "n"), int(given.get("s", 0)), ""
         self._is_formula = False
 
     def text(self, part: str) -> None:
         if self._is_value:
-            self._value.add(part)
+            self._value += part
+            if len(self._value) > LONGEST_ROW:
+                at = cell_name((self._line, self._column))
+                raise NotTaken(f"the cell {at} has a text longer than 2 MiB; check that it is an export")
 
     def end(self, tag: str, _: object) -> None:
         if tag in ("v", "t"):
@@ -261,10 +264,7 @@ class _Cells:
             self._end_cell()
 
     def _end_cell(self) -> None:
-        found, place, kind = self.found, (self._line, self._column), self._kind
-        value = self._value.text()
-        if len(value) > LONGEST_ROW:
-            raise NotTaken(f"the cell {cell_name(place)} has a text longer than 2 MiB; check that it is an export")
+        found, place, kind, value = self.found, (self._line, self._column), self._kind, self._value
         if value or self._is_formula:
             found.lines, found.width = max(found.lines, place[0]), max(found.width, place[1])
             if self._is_hidden:
@@ -288,24 +288,6 @@ class _Cells:
             found.shown.setdefault(place[1], {})[place[0]] = text
         if found.lines * found.width > MOST_CELLS or self._text > MOST_TEXT:
             raise NotTaken(TOO_LARGE)
-
-
-class _Value:
-    """The text of a cell, as its parts come: no more than tells that it is too long."""
-
-    __slots__ = ("_left", "_parts")
-
-    def __init__(self) -> None:
-        self._parts: list[str] = []
-        self._left = LONGEST_ROW + 1
-
-    def add(self, part: str) -> None:
-        if self._left > 0:
-            self._parts.append(part)
-            self._left -= len(part)
-
-    def text(self) -> str:
-        return "".join(self._parts)
 
 
 class _Once:
