@@ -35,6 +35,14 @@ def write_whole(final: Path, content: bytes, mode: int = 0o600) -> None:
     replace_whole(part, final, mode)
 
 
+def link_or_copy(file: Path, link: Path) -> None:
+    """Give a file a second name; a copy of it has that where the file system, or the file's owner, permits no link."""
+    try:
+        link.hardlink_to(file)
+    except OSError:
+        shutil.copy(file, link)
+
+
 def to_disk(path: Path) -> None:
     """Return when the content of a file, or the names in a folder, would outlast a power failure."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -7,13 +7,12 @@ publication stays when anything fails. Versions that it names no more are remove
 import json
 import logging
 import re
-import shutil
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipelines.home.files import locked, sha256_of
+from pipelines.home.files import link_or_copy, locked, sha256_of
 from pipelines.home.owning import OWNER, deployment_of, own
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Held, SomebodyElse, Store, StoreUnusable
@@ -62,15 +61,8 @@ def _as_they_are(published: Path, tables: Collection[str], folder: Path) -> dict
         # Others may have put files of their own beside ours.
         names += [f"parquet/{path.name}" for path in sorted(published.glob("parquet/*.parquet")) if path.stem in tables]
         for name in names:
-            _link(published / name, folder / name)
+            link_or_copy(published / name, folder / name)
     return {name: folder / name for name in names}
-
-
-def _link(file: Path, link: Path) -> None:
-    try:
-        link.hardlink_to(file)
-    except OSError:  # on another file system
-        shutil.copyfile(file, link)
 
 
 def _make_latest(store: Store, about: Mapping[str, Any]) -> set[str]:

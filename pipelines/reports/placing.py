@@ -11,7 +11,7 @@ from typing import TypeVar
 import duckdb
 
 from pipelines.home import disk
-from pipelines.home.files import replace_whole
+from pipelines.home.files import link_or_copy, replace_whole
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.memory import within_memory
 from pipelines.reports.newer import PAGE
@@ -88,7 +88,7 @@ def put_in_place(build: Path, final: Path, published_at: str) -> None:
     """Replace the published file, keep the old one beside it, and move a foreign `.wal` out of the way."""
     if final.exists():
         part = final.with_name(".reports.previous")
-        part.hardlink_to(final)
+        link_or_copy(final, part)
         part.replace(final.with_name("reports.previous.duckdb"))
     _move_foreign_wal(final, published_at)
     replace_whole(build, final, READ_ONLY)
