@@ -96,6 +96,14 @@ def test_elsewhere_claims_and_payments_are_read(world: World) -> None:
     assert world.rows(SHOWN) == [("items", *map(Decimal, ("35.30", "0.00", "5.30", "30.00")), "publication")]
 
 
+def test_elsewhere_the_oldest_claim_is_the_one_that_was_made_first_whatever_its_zone(world: World) -> None:
+    """REPORT-28: of two claims the one written with the earlier day, three hours later, was paid."""
+    times = {"a": "2026-01-01T23:00:00-05:00", "b": "2026-01-02T01:00:00Z", "c": "2026-01-03"}
+    read(world, *(claim(name, 100, created=at) for name, at in times.items()), notice("n1", 100))
+    world.publish()
+    assert world.rows("SELECT claim_id, paid FROM claim_balance WHERE paid > 0") == [("b", Decimal(1))]
+
+
 def test_what_each_claim_is_paid_is_what_the_service_would_apply_in_any_order(world: World) -> None:
     """REPORT-28, PAY-CREATE-09, PAY-CREATE-10: a copayment to its claim, all else to the oldest claims first."""
     chance = random.Random(7)

@@ -96,7 +96,7 @@ in_order AS (
         direct.cents - direct.direct_cents AS room,
         coalesce(sum(room) OVER (
             PARTITION BY direct.patient_id
-            ORDER BY direct.created, direct.claim_id
+            ORDER BY moment(direct.created), direct.claim_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ), 0) AS room_before
     FROM direct
