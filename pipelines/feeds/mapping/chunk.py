@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.names import places_of
 from pipelines.feeds.terms.numbers import PLAIN, Numbers, with_a_decimal
 from pipelines.feeds.terms.paths import parse_path, walk_path
 from pipelines.feeds.terms.texts import shows_nothing
@@ -33,10 +34,7 @@ class Form:
         *,
         as_before: bool = False,
     ) -> None:
-        self.places: dict[str, int] | None = None
-        if header is not None:
-            self.places = {f"#{place}": place - 1 for place in range(1, len(header) + 1)}
-            self.places |= {name: place for place, name in enumerate(header)}
+        self.places = None if header is None else places_of(header)
         self.empty = frozenset(empty)
         self.empty_before = self.empty - frozenset(days)
         self.as_before = as_before

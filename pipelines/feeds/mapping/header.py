@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.dialect import mending_key
 from pipelines.feeds.reading.marks import MARKS
-from pipelines.feeds.terms.names import named_columns, position
+from pipelines.feeds.terms.names import named_columns, places_of, position
 from pipelines.feeds.terms.paths import parse_path
 from pipelines.home.batch import Unreadable, shown
 from pipelines.home.counted import counted
@@ -19,19 +19,15 @@ FirstLines = Callable[[], Sequence[str]]
 def check_header(feed: Feed, header: Sequence[str], file_name: str, first_lines: FirstLines) -> None:
     """A file lacks no column that its feed names, and has none of these twice."""
     names = named_columns(feed.file)
-    there = {*header, *(f"#{place}" for place in range(1, len(header) + 1))}
-    lacking = [name for name, must in names.items() if must and name not in there]
-    if lacking:
-        if mends := mending_key(first_lines(), feed.file, [name for name, must in names.items() if must]):
-            raise Unreadable(
-                f"{file_name}: the header lacks {', '.join(lacking)}, which the feed {feed.name} takes; "
-                f"the file has {'it' if len(lacking) == 1 else 'them'} with {mends}: say so in the feed file"
-            )
-        found = in_their_place(lacking, names, header, feed.file.delimiter)
+    there, needed = places_of(header), [name for name, must in names.items() if must]
+    if lacking := [name for name in needed if name not in there]:
+        if mends := mending_key(first_lines(), feed.file, needed):
+            hint = f"the file has {'it' if len(lacking) == 1 else 'them'} with {mends}: say so in the feed file"
+        else:
+            found = in_their_place(lacking, names, header, feed.file.delimiter)
+            hint = f"{found + '; ' if found else ''}check the export, or the columns of the feed file"
         raise Unreadable(
-            f"{file_name}: the header lacks {', '.join(lacking)}, which the feed {feed.name} takes; "
-            f"{found + '; ' if found else ''}"
-            "check the export, or the columns of the feed file"
+            f"{file_name}: the header lacks {', '.join(lacking)}, which the feed {feed.name} takes; {hint}"
         )
     moved = [name for name in names if name in header and position(name) not in (None, header.index(name) + 1)]
     if moved:

@@ -2,7 +2,7 @@
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -10,11 +10,10 @@ from pipelines.feeds.reading.asides import Aside, BlankAbove, RowsByLine, asides
 from pipelines.feeds.reading.chunks import Chunk, Notice, RowReader
 from pipelines.feeds.reading.headings import Headings, OfPayments, is_heading_of_rows
 from pipelines.feeds.terms.columns import Fault
-from pipelines.feeds.terms.names import position
+from pipelines.feeds.terms.names import places_of
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.texts import shows_nothing
 from pipelines.feeds.terms.totals import filled, is_title
-from pipelines.feeds.terms.values import Test
 from pipelines.home.counted import counted
 
 REPEATED_HEADER = "LEDGER-25"
@@ -111,7 +110,7 @@ class SecondTables:
         rows = RowsByLine(chunk, width)
         for header in headers:
             if title := rows.title(after, header, file.title):
-                yield header, announced(self._place(title))
+                yield header, self._fault(_ANNOUNCED, title)
                 return
             file.title, after = 0, header
         file.title = rows.title(after, sys.maxsize, file.title)
@@ -122,14 +121,14 @@ class SecondTables:
         named = [*headings.lines(chunk.rows, chunk.line, blank)]
         named += [row.line for row in chunk.bad if row.is_ragged and headings.is_of_others(row.cells or ())]
         known = set(named) - headings.unknown
-        found = [(line, other_columns if line in known else other_words) for line in named]
+        found = [(line, _OTHER_COLUMNS if line in known else _OTHER_WORDS) for line in named]
         if self._are_payments:
-            found += [(line, titled) for line in self._titles(chunk, asides)]
+            found += [(line, _TITLED) for line in self._titles(chunk, asides)]
             self._file.texts += headings.alone  # no payments, unless their words are those of a header
             headings.alone.clear()
         if found:
-            line, fault = min(found, key=itemgetter(0))
-            yield line, fault(self._place(line))
+            line, said = min(found, key=itemgetter(0))
+            yield line, self._fault(said, line)
 
     def _titles(self, chunk: Chunk, asides: Sequence[Aside]) -> Iterator[int]:
         """The lines of titles among the rows of a chunk."""
@@ -156,22 +155,17 @@ class SecondTables:
         if self._between:
             self._below += len(chunk.line) - bisect_right(chunk.line, self._between)
 
-    def _place(self, line: int) -> str:
+    def _fault(self, said: str, line: int) -> Fault:
+        """The fault of a row of another table. line: the one that tells it."""
         place = self._reader.place(line)
-        return f"{self._joined}, {place}" if self._joined else place
+        return Fault(REPEATED_HEADER, said.format(place=f"{self._joined}, {place}" if self._joined else place))
 
 
 def _of_payments(header: Sequence[str], feed: FeedFile) -> OfPayments:
     """The places of the columns by which a header in an unknown language is told."""
+    places = places_of(header)
     values = (feed.columns.get(name) for name in ("payment_id", "amount", "paid_on"))
-    return OfPayments(*(_place_of(value.column, header) if value else None for value in values))
-
-
-def _place_of(column: str | None, header: Sequence[str]) -> int | None:
-    """The place of a column by its name, or by its position as `#3`."""
-    names = [name.strip() for name in header]
-    place = position(column or "")
-    return place - 1 if place else names.index(column) if column in names else None
+    return OfPayments(*(places.get(value.column) if value and value.column else None for value in values))
 
 
 def _taken_out(chunk: Chunk, is_left_out: IsLeftOut) -> Chunk | None:
@@ -189,40 +183,15 @@ def _taken_out(chunk: Chunk, is_left_out: IsLeftOut) -> Chunk | None:
     return hidden
 
 
-_MENDS = "if they are of the same, say one_table = true in the feed file"
-
-
-def other_columns(place: str) -> Fault:
-    """The fault of a row below a line that names columns otherwise than the header. place: of that line."""
-    return Fault(
-        REPEATED_HEADER,
-        f"{place} names columns otherwise than the header does: it and the rows below may be of another table;"
-        f" {_MENDS}",
-    )
-
-
-def other_words(place: str) -> Fault:
-    """The fault of a payment below a row of words that may name columns. place: of that row."""
-    fault = other_columns(place)
-    return Fault(fault.rule, f"{fault.message}, and if the line is no header, leave it out by [skip]")
-
-
-def titled(place: str) -> Fault:
-    """The fault of a payment below a title. place: of the title."""
-    return Fault(
-        REPEATED_HEADER,
-        f"{place} is a title, and the rows below it may be no payments received; {_MENDS}, or leave the title out by"
-        " [skip]",
-    )
-
-
-def announced(place: str) -> Fault:
-    """The fault of a row of a second table. place: of its title."""
-    return Fault(
-        REPEATED_HEADER,
-        f"{place} is a title, and the header comes again below it: the row may be of another table; {_MENDS}, or leave"
-        " the title out by [skip]",
-    )
+_SAY = "if they are of the same, say one_table = true in the feed file"
+_SAY_OR_SKIP = f"{_SAY}, or leave the title out by [skip]"
+_OTHER_COLUMNS = (
+    "{place} names columns otherwise than the header does: it and the rows below may be of another table; " + _SAY
+)
+_OTHER_WORDS = _OTHER_COLUMNS + ", and if the line is no header, leave it out by [skip]"
+_TITLED = "{place} is a title, and the rows below it may be no payments received; " + _SAY_OR_SKIP
+_ANNOUNCED = "{place} is a title, and the header comes again below it: the row may be of another table; " + _SAY_OR_SKIP
+"""Sentences on the rows from a line on. place: of the line that names columns or may do so, or of the title."""
 
 
 def between(below: int) -> str:
@@ -239,25 +208,15 @@ def left_out_by(feed: FeedFile, header: Sequence[str] | None, prefix: str = "") 
 
     prefix: what columns of the second file have before their names. Those of the first may be named by position.
     """
-    tests = dict(_placed(feed.skip, header or (), prefix))
+    names = header or ()
+    places = {f"{prefix}{name}": place for place, name in enumerate(names)} if prefix else places_of(names)
+    tests = [(places[name], test) for name, test in feed.skip.items() if name in places]
     empty = frozenset(feed.empty)
 
     def is_left_out(cells: Sequence[str]) -> bool:
-        return any(test.holds(_cell(cells, place, empty)) for place, test in tests.items())
+        return any(test.holds(_cell(cells, place, empty)) for place, test in tests)
 
     return is_left_out if tests else None
-
-
-def _placed(tests: Mapping[str, Test], header: Sequence[str], prefix: str) -> list[tuple[int, Test]]:
-    """The conditions, each with the place of its column."""
-    names = {f"{prefix}{name}": place for place, name in enumerate(header)}
-    places = ((names.get(name, _by_position(name, header, prefix)), test) for name, test in tests.items())
-    return [(place, test) for place, test in places if place is not None]
-
-
-def _by_position(name: str, header: Sequence[str], prefix: str) -> int | None:
-    number = None if prefix else position(name)
-    return number - 1 if number and number <= len(header) else None
 
 
 def _cell(cells: Sequence[str], place: int, empty: frozenset[str]) -> str | None:

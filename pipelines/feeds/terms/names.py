@@ -1,7 +1,7 @@
 """Names of columns in a feed file: by name, or by position as `#3`."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.values import Value
@@ -14,6 +14,12 @@ def position(name: str) -> int | None:
     """Return the number of a column named by position (3 for `#3`), or None for a name."""
     match = _POSITION.match(name)
     return int(match[1]) if match else None
+
+
+def places_of(header: Sequence[str]) -> dict[str, int]:
+    """Return the places of the columns of a header, by name and by position."""
+    by_position = {f"#{place + 1}": place for place in range(len(header))}
+    return by_position | {name: place for place, name in enumerate(header)}
 
 
 def walk(value: Value) -> Iterator[Value]:
