@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from unicodedata import category
 
 from pipelines.feeds.terms.times import DAY_0
@@ -36,18 +37,18 @@ def shown_by(format_id: int, code: str | None, day_0: datetime = DAY_0) -> Shown
 
     if code is None:
         return _percent if format_id in PERCENT_IDS else moment if format_id in MOMENT_IDS else None
-    code = code.partition(";")[0]
-    if (currency := _currency(code)) and currency not in DOLLARS:
-        return lambda text: f"{currency}{plain_number(text):f}"
+    code = code.partition(";")[0].replace("General", "0")
     parts = list(_parts(code))
     signs = "".join(sign for sign, is_literal in parts if not is_literal).lower()
+    is_filled = set(signs) <= set("0#- /()") and (signs.count("0") > 1 or 0 < len(signs) < len(parts))
+    if (currency := _currency(code)) and currency not in DOLLARS:
+        texts = "".join(sign for sign, is_literal in parts if is_literal)
+        return partial(_with_currency, currency, parts if is_filled and currency in texts else [])
     if "%" in signs:
         return _percent
     if set("yd") & set(signs):
         return moment if set("hs") & set(signs) else None
-    if signs and set(signs) <= set("0#- /()") and (signs.count("0") > 1 or len(signs) < len(parts)):
-        return lambda text: _filled(text, parts)
-    return None
+    return (lambda text: _filled(text, parts)) if is_filled else None
 
 
 def is_duration(format_id: int, code: str | None) -> bool:
@@ -81,6 +82,14 @@ def _currency(code: str) -> str:
         if (is_bracketed and named) or _CURRENCY.fullmatch(named) or (len(named) == 1 and category(named) == "Sc"):
             return str(named)
     return ""
+
+
+def _with_currency(currency: str, parts: list[tuple[str, bool]], text: str) -> str:
+    """A number with its currency. What looks like one, in a format of whole numbers, may be letters of a key.
+
+    parts: of such a format, else none.
+    """
+    return (_filled(text, parts) if parts else None) or f"{currency}{plain_number(text):f}"
 
 
 def _percent(text: str) -> str | None:

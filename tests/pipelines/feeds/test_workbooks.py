@@ -110,6 +110,12 @@ def test_cells_are_texts_as_the_sheet_shows_them(tmp_path: Path) -> None:
         ("#,##0.00 \u20ac", "-3", "\u20ac-3"),
         ('_-* #,##0.00 "CHF"_-', "7.25", "CHF7.25"),
         ("[$CA$-1009]#,##0.00", "8", "CA$8"),
+        ('"MRN"00000', "123", "MRN00123"),
+        ('"MRN "0', "123", "MRN 123"),
+        ('"MRN"General', "123", "MRN123"),
+        ('"ID-"General', "123", "ID-123"),
+        ('"CHF" 0', "12.5", "CHF12.5"),
+        ("[$CHF] 0", "12", "CHF12"),
     ],
 )
 def test_a_format_shows_what_the_value_does_not_say(code: str, number: str, shown: str | None) -> None:
