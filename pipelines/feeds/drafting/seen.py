@@ -23,12 +23,14 @@ from pipelines.feeds.terms.vocabulary import words_of
 FEW = 12
 LOOKED_AT = 100
 SHORT = 40
+_WRAPPER = re.compile(r"(?:(?:attributes|data|fields|item|node|payload|properties|record)\.)+")
+"""Objects around the values of a record, as interfaces and bases of tables write them: their names say nothing."""
 Look = Literal["nothing", "time", "clock", "number", "link", "text"]
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """A column. name: as the feed file names it; label: as the file does.
+    """A column. name: as the feed file names it; label: as the file does, without an object around all values.
 
     dates: formats, those as good together. numbers: formats that fit alike. days: whether the numbers may be days as a
     spreadsheet counts them. is_unix: whether they may be seconds since 1970. distinct: how many different texts.
@@ -111,7 +113,7 @@ def columns_of(export: Export) -> list[Seen]:
         for row in export.objects:
             for name, text in _flat(row):
                 cells.setdefault(name, []).append(text)
-        return [_seen(name, name, texts, len(export.objects)) for name, texts in cells.items()]
+        return [_seen(name, _label(name), texts, len(export.objects)) for name, texts in cells.items()]
     found: list[Seen] = []
     for place, name in enumerate(export.names):
         own = export.name_of(place)
@@ -136,6 +138,12 @@ def _seen(name: str, label: str, cells: Sequence[str], rows: int) -> Seen:
     numbers = () if iso or dates or clock else tuple(number_formats(cells))
     days, is_unix = (bool(numbers) and told(cells) for told in (are_day_counts, are_unix_times))
     return Seen(name, label, tuple(cells), rows, iso, dates, clock, numbers, days, is_unix, len(Counter(cells)))
+
+
+def _label(path: str) -> str:
+    """The name of a value without the objects around all values."""
+    around = _WRAPPER.match(path)
+    return path[around.end() :] if around else path
 
 
 def _flat(found: object, path: str = "") -> Iterator[tuple[str, str]]:

@@ -50,12 +50,21 @@ def _columns(file: FeedFile) -> Iterator[BadFeed]:
     for name in file.columns:
         if name not in known:
             yield BadFeed(("columns", name), f"{file.kind} have no such column (they have {', '.join(known)})")
+        elif _puts_text_before_an_id(file.columns[name]) and not isinstance(kind.by_name[name].shape, str):
+            before_what_is_asked = 'join = [{ constant = "..." }, "..."], with = ""'
+            said = f"stands before the id that the target gives; before what is looked up: {before_what_is_asked}"
+            yield BadFeed(("columns", name, "before"), said)
     if file.columns or not file.resources:
         for column in kind.columns:
             if column.required and column.name not in file.columns:
                 yield BadFeed(("columns", column.name), f"required for {file.kind}")
     elif file.format in TABLES:
         yield BadFeed(("resources",), "whole resources come as NDJSON; a table has columns")
+
+
+def _puts_text_before_an_id(value: Value) -> bool:
+    """True if something is put before an id that the target is asked for, which is none any more."""
+    return any(part.before and part.crosswalk and part.crosswalk.reference for part in walk(value))
 
 
 def _names(file: FeedFile) -> Iterator[BadFeed]:

@@ -220,6 +220,18 @@ def test_an_issue_trackers_paths_are_no_questions(tmp_path: Path) -> None:
     assert {'kind = "tasks"', 'task_id = "key"'} <= set(lines)
 
 
+@pytest.mark.parametrize("around", ["attributes", "fields", "node", "data"])
+def test_an_object_around_all_values_says_nothing(around: str, tmp_path: Path) -> None:
+    """FEED-FILE-08: payments were taken for answers, and their amounts for nothing."""
+    rows = (
+        f'{{"id": {row}, "{around}": {{"receipt": "R{row}", "patient": "p{row % 3}", "amount": "{row}.50",'
+        f' "paid": "2024-05-0{row}"}}}}\n'
+        for row in range(1, 9)
+    )
+    lines = draft(written(tmp_path, "x.ndjson", "".join(rows))).splitlines()
+    assert {'kind = "payments"', f'amount = "{around}.amount"', f'paid_on = "{around}.paid"'} <= set(lines)
+
+
 def test_a_patients_id_is_no_key_of_a_form_and_capitals_of_answers_do_not_count(tmp_path: Path) -> None:
     """FEED-FILE-08: a grid of an online form, in which somebody has typed an answer."""
     asked = [question["text"] for question in instruments()["gad"]["questions"]]

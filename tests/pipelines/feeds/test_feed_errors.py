@@ -71,6 +71,14 @@ def load(folder: Path, text: str) -> None:
             ('"AMOUNT"', '{ each = "notes", text = "body" }'),
             'columns.amount.each: a table of parts is expected, each by its path in the object: { text = "body" }',
         ),
+        (
+            (
+                'column = "PATIENT" }',
+                'column = "P", before = "M", crosswalk = '
+                '{ reference = "identifier", type = "Patient", system = "x" } }',
+            ),
+            "columns.patient_id.before: stands before the id that the target gives; before what is looked up: join",
+        ),
         (('"till*.csv"', '["a*", "till*.csv", "a*"]'), "files: a* stands there more than once (line 3)"),
         (('"AMOUNT"', '{ column = "A", when = { B = { iss = "x" } } }'), "columns.amount.when.B.iss: no such key; did"),
         (
