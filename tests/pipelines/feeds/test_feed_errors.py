@@ -74,8 +74,10 @@ def load(folder: Path, text: str) -> None:
         (
             (
                 'column = "PATIENT" }',
-                'column = "P", before = "M", crosswalk = '
-                '{ reference = "identifier", type = "Patient", system = "x" } }',
+                (
+                    'column = "P", before = "M", crosswalk = '
+                    '{ reference = "identifier", type = "Patient", system = "x" } }'
+                ),
             ),
             "columns.patient_id.before: stands before the id that the target gives; before what is looked up: join",
         ),
