@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,11 +23,13 @@ from pipelines.home.batch import Unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 ALWAYS_ROWS = 5_000_000
 """A file may have this many rows, or as many as it has bytes: rows without content need hardly any."""
 FEW_ROWS = 20
 """Lists or objects of a column that are made texts at once: each may be long, however small the file is."""
+SPARK = b"org.apache.spark.version"
 HAS_NO_TEXT = "bytes that are no text in UTF-8, or a day, a time or a zone that does not exist; export it as text"
 NO_TEXT = Fault("FEED-FILE-09", HAS_NO_TEXT)
 
@@ -43,15 +46,17 @@ class ParquetReader(TableReader):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        opened = partial(pq.ParquetFile, self._path, memory_map=True, coerce_int96_timestamp_unit="us")
         try:
-            self._file = self.held.enter_context(pq.ParquetFile(self._path, memory_map=True))
+            self._file = self.held.enter_context(opened())
             texts = [each.name for each in self._file.schema_arrow if each.type in (pa.string(), pa.binary())]
             if texts:  # a text that many rows share is held once
-                self._file = self.held.enter_context(pq.ParquetFile(self._path, memory_map=True, read_dictionary=texts))
+                self._file = self.held.enter_context(opened(read_dictionary=texts))
             schema = self._file.schema_arrow
         except (pa.ArrowException, OSError):
             raise Unreadable(f"{self.name}: no Parquet file, or a damaged one; export it again") from None
         self._check_size()
+        self._of_utc = _moments_of_spark(self._file)
         self.take_header(schema.names)
         places = enumerate(self.header or (), 1)
         self._named = [column if self._is_named(column, place) else None for place, column in places]
@@ -83,7 +88,7 @@ class ParquetReader(TableReader):
 
     def rows(self) -> Iterator[TableRow]:
         left = max(ALWAYS_TAKEN, MOST_TIMES * self._path.stat().st_size)
-        for batch in self._batches():
+        for batch in map(self._in_utc, self._batches()):
             columns = [self._each_text(column) for column in batch.columns]
             for cells in zip(*columns, strict=True):
                 self.counted.lines += 1
@@ -108,6 +113,15 @@ class ParquetReader(TableReader):
             yield from self._file.iter_batches(batch_size=CHUNK)
         except (pa.ArrowException, OSError):
             raise Unreadable(f"{self.name}: the Parquet data is damaged; export the file again") from None
+
+    def _in_utc(self, batch: "pa.RecordBatch") -> "pa.RecordBatch":
+        import pyarrow as pa
+
+        for place, field in enumerate(batch.schema):
+            if field.name in self._of_utc:
+                moments = batch.column(place).cast(pa.timestamp("us", "UTC"))
+                batch = batch.set_column(place, field.name, moments)
+        return batch
 
     def _each_text(self, column: "pa.Array[Any]") -> Iterable[str | None]:
         """A column as texts; lists and objects a few at a time."""
@@ -168,6 +182,14 @@ class ParquetReader(TableReader):
         if hasattr(value, "isoformat"):
             return str(value.isoformat())
         return json.dumps(value, default=self._written, ensure_ascii=False)
+
+
+def _moments_of_spark(file: "pq.ParquetFile") -> frozenset[str]:
+    """The columns of moments that Spark wrote as INT96: in UTC, which such a column cannot say of itself."""
+    if SPARK not in (file.metadata.metadata or {}):
+        return frozenset()
+    columns = map(file.schema.column, range(len(file.schema)))
+    return frozenset(column.path for column in columns if column.physical_type == "INT96")
 
 
 def _decimal(value: float | np.float32) -> Decimal:

@@ -138,6 +138,22 @@ def packed(table: pa.Table, **options: Any) -> bytes:
     return bytes(out.getvalue())
 
 
+@pytest.mark.parametrize(
+    ("written_by", "begins"),
+    [({"org.apache.spark.version": "3.5.1"}, "2024-03-01 12:00:00"), ({}, "2024-03-01 17:00:00")],
+)
+def test_moments_of_spark_are_in_utc_and_others_without_a_zone_in_that_of_the_feed(written_by, begins, tmp_path):
+    """FEED-FILE-08: an INT96 says neither; one of the year 9999 was read as one of 1816."""
+    days = [datetime(2024, 3, 1, 12), datetime(9999, 12, 31)]  # noqa: DTZ001 - as the file has them
+    table = pa.table({"id": ["a", "b"], "who": ["p1", "p1"], "amount": ["1.00", "2.00"], "day": days})
+    file = tmp_path / "spark.parquet"
+    pq.write_table(table.replace_schema_metadata(written_by), file, use_deprecated_int96_timestamps=True)
+    more = 'timezone = "America/New_York"\nempty = ["9999-12-31T00:00:00", "9999-12-31T00:00:00+00:00"]'
+    found = read(file.read_bytes(), tmp_path, "till.parquet", more)
+    assert str(rows(found, "accepted")[0]["source_at"]).startswith(begins)
+    assert [(line, said) for line, _, said in rejected(found)] == [(2, "the column is required and empty here")]
+
+
 def test_the_line_of_a_parquet_row_is_its_number(tmp_path: Path) -> None:
     """FEED-FILE-08"""
     blank = dict.fromkeys(payment("a"))
