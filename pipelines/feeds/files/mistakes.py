@@ -21,6 +21,7 @@ _MODELS: dict[str, type[BaseModel]] = {
 _WORDS = {
     "missing": "required, and not there",
     "string_type": "a text is expected",
+    "string_too_short": "a text is expected",
     "bool_type": "true or false is expected",
     "bool_parsing": "true or false is expected",
     "int_type": "a whole number is expected",

@@ -62,11 +62,11 @@ class Crosswalk(Part):
     the target, and of their identifiers.
     """
 
-    file: str | None = None
+    file: str | None = Field(None, min_length=1)
     encoding: Encoding = "utf-8"
     delimiter: str = Field(",", min_length=1, max_length=1)
     database: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
-    query: str | None = None
+    query: str | None = Field(None, min_length=1)
     from_: str | None = Field(None, alias="from")
     to: str | None = None
     where: Annotated[tuple[tuple[str, Test], ...], BeforeValidator(_pairs)] = ()

@@ -81,6 +81,10 @@ def load(folder: Path, text: str) -> None:
             ),
             "columns.patient_id.before: stands before the id that the target gives; before what is looked up: join",
         ),
+        (
+            ('"AMOUNT"', '{ column = "A", crosswalk = { file = "" } }'),
+            "columns.amount.crosswalk.file: a text is expected",
+        ),
         (('"till*.csv"', '["a*", "till*.csv", "a*"]'), "files: a* stands there more than once (line 3)"),
         (('"AMOUNT"', '{ column = "A", when = { B = { iss = "x" } } }'), "columns.amount.when.B.iss: no such key; did"),
         (
