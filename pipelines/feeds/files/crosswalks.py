@@ -32,7 +32,8 @@ def read_csv(folder: Path, crosswalk: Crosswalk) -> dict[str, str]:
             rows = csv.reader(file, strict=True, delimiter=crosswalk.delimiter)
             names = [composed(cell.strip()) for cell in next(rows, [])]
             at, wanted = _places(place, names, crosswalk), _wanted(place, names, crosswalk)
-            return _table(place, ((rows.line_num, *_picked(row, at)) for row in rows if wanted(row)))
+            whole = (row for row in rows if _is_whole(place, row, rows.line_num, len(names), max(at)))
+            return _table(place, ((rows.line_num, *_picked(row, at)) for row in whole if wanted(row)))
     except OSError as error:
         raise BadCrosswalk(f"{place}: cannot be read: {error.strerror}") from None
     except (csv.Error, UnicodeError):
@@ -76,7 +77,20 @@ def _places(place: str, names: Sequence[str], crosswalk: Crosswalk) -> tuple[int
         return 0, 1
     if not {crosswalk.from_, crosswalk.to} <= set(names):
         raise BadCrosswalk(f"{place}: no columns {crosswalk.from_} and {crosswalk.to}")
+    if twice := [name for name in (crosswalk.from_, crosswalk.to) if names.count(name) > 1]:
+        raise BadCrosswalk(f"{place}: the column {twice[0]} is there more than once")
     return names.index(crosswalk.from_), names.index(crosswalk.to)
+
+
+def _is_whole(place: str, row: Sequence[str], line: int, width: int, last: int) -> bool:
+    """True. Raises BadCrosswalk for a row that may have been cut before the last column that is used: the id in it
+    could be another's. Only texts beside the two are cut, not they.
+    """
+    if last > 1 and any(cell.strip() for cell in row[width:]):
+        raise BadCrosswalk(
+            f"{place}: line {line}: more fields than the header has; a text with a delimiter needs quotes"
+        )
+    return True
 
 
 def _wanted(place: str, names: Sequence[str], crosswalk: Crosswalk) -> Callable[[Sequence[object]], bool]:

@@ -10,6 +10,8 @@ import pytest
 
 from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import FeedError, load_feed
+from pipelines.feeds.files.crosswalks import BadCrosswalk, read_csv
+from pipelines.feeds.terms.values import Crosswalk
 from pipelines.home.batch import Received, Unreadable
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.outcome import Validated
@@ -84,3 +86,23 @@ def test_a_crosswalk_is_a_file_or_a_query(declared: str, tmp_path: Path) -> None
     (tmp_path / "till.toml").write_text(text)
     with pytest.raises(FeedError, match=r"^till\.toml: columns\.patient_id\.crosswalk: .* expected.* \(line 7\)$"):
         load_feed(tmp_path / "till.toml")
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("name,card,old,id\nMuller, M,A,p1,p2\n", "line 2: more fields than the header has; a text with a delimiter"),
+        ("card,id,name,id\nA,p1,M,p2\n", "the column id is there more than once"),
+        ("card,id,name\nA,p1,Muller, M\n", ""),
+        ("name,card,id\nM,A,p1,,\n", ""),
+    ],
+)
+def test_a_crosswalk_in_which_an_id_may_be_anothers_is_refused(rows: str, said: str, tmp_path: Path) -> None:
+    """FEED-FILE-06: `p1`, in the place of the id, was another patient's."""
+    (tmp_path / "cards.csv").write_text(rows)
+    crosswalk = Crosswalk.model_validate({"file": "cards.csv", "from": "card", "to": "id"})
+    if said:
+        with pytest.raises(BadCrosswalk, match=f"crosswalk cards.csv: {said}"):
+            read_csv(tmp_path, crosswalk)
+    else:
+        assert read_csv(tmp_path, crosswalk) == {"A": "p1"}
