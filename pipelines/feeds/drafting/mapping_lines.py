@@ -108,6 +108,7 @@ def _line(column: Column, choice: Choice, columns: Sequence[Seen], clock: Seen |
         doubts.append("is it this column?")
     if choice.rivals:
         doubts.append(_rivals(column, choice.rivals))
+    doubts += _others_lost(seen)
     if isinstance(column.shape, tuple):
         doubts.append(reference_doubt(column.shape, seen, source))
     elif column.name == "status":
@@ -128,6 +129,13 @@ def _line(column: Column, choice: Choice, columns: Sequence[Seen], clock: Seen |
         note = "linkId or code of a question"
     used = (seen, *choice.rivals, *([clock] if clock else []))
     return Entry(column.name, value, "; ".join(doubts), note, used, section="columns")
+
+
+def _others_lost(seen: Seen) -> Iterator[str]:
+    """The decision to ask for where a path takes the first value of a list alone."""
+    if seen.first_of:
+        lost = f"some objects have several of {as_toml(seen.first_of)}: this takes the first, and the others are lost"
+        yield f"{lost}. Export a row for each"
 
 
 def _rivals(column: Column, rivals: Sequence[Seen]) -> str:

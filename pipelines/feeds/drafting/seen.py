@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pipelines.feeds.drafting.cells import (
@@ -18,6 +18,7 @@ from pipelines.feeds.drafting.cells import (
 )
 from pipelines.feeds.drafting.sniffing import Export
 from pipelines.feeds.terms.numbers import Numbers
+from pipelines.feeds.terms.paths import parse_path, walk_path
 from pipelines.feeds.terms.vocabulary import words_of
 
 FEW = 12
@@ -34,6 +35,7 @@ class Seen:
 
     dates: formats, those as good together. numbers: formats that fit alike. days: whether the numbers may be days as a
     spreadsheet counts them. is_unix: whether they may be seconds since 1970. distinct: how many different texts.
+    first_of: the list of which it takes the first value alone, where some objects have several in it.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Seen:
     days: bool
     is_unix: bool
     distinct: int
+    first_of: str = ""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -113,7 +116,10 @@ def columns_of(export: Export) -> list[Seen]:
         for row in export.objects:
             for name, text in _flat(row):
                 cells.setdefault(name, []).append(text)
-        return [_seen(name, _label(name), texts, len(export.objects)) for name, texts in cells.items()]
+        return [
+            replace(_seen(name, _label(name), texts, len(export.objects)), first_of=_first_of(name, export.objects))
+            for name, texts in cells.items()
+        ]
     found: list[Seen] = []
     for place, name in enumerate(export.names):
         own = export.name_of(place)
@@ -144,6 +150,16 @@ def _label(path: str) -> str:
     """The name of a value without the objects around all values."""
     around = _WRAPPER.match(path)
     return path[around.end() :] if around else path
+
+
+def _first_of(path: str, objects: Sequence[object]) -> str:
+    """The list in a path, by its own path, of which some objects have several values; empty for none."""
+    for place in re.finditer(r"\[0\]", path):
+        whole = parse_path(path[: place.start()])
+        found = (walk_path(each, whole) for each in objects)
+        if any(isinstance(values, list) and len(values) > 1 for values in found):
+            return path[: place.start()]
+    return ""
 
 
 def _flat(found: object, path: str = "") -> Iterator[tuple[str, str]]:

@@ -232,6 +232,19 @@ def test_an_object_around_all_values_says_nothing(around: str, tmp_path: Path) -
     assert {'kind = "payments"', f'amount = "{around}.amount"', f'paid_on = "{around}.paid"'} <= set(lines)
 
 
+def test_a_list_of_which_a_path_takes_the_first_value_is_asked(tmp_path: Path) -> None:
+    """FEED-FILE-08: the second payment of an invoice was lost."""
+    paid = '{{"amount": "{0}.50", "paid": "2024-05-0{0}"}}'
+    rows = (
+        f'{{"receipt": "R{row}", "patient": "p1", "payments": [{", ".join([paid.format(row)] * (1 + row // 8))}]}}\n'
+        for row in range(1, 10)
+    )
+    lines = draft(written(tmp_path, "x.ndjson", "".join(rows))).splitlines()
+    said = 'DECIDE: some objects have several of "payments": this takes the first, and the others are lost.'
+    (amount,) = [line for line in lines if line.startswith("amount")]
+    assert amount.startswith(f'amount = "payments[0].amount"  # {said}')
+
+
 def test_a_patients_id_is_no_key_of_a_form_and_capitals_of_answers_do_not_count(tmp_path: Path) -> None:
     """FEED-FILE-08: a grid of an online form, in which somebody has typed an answer."""
     asked = [question["text"] for question in instruments()["gad"]["questions"]]
