@@ -141,10 +141,11 @@ class Workbook:
         self.sheets = [SheetPart(name, targets[linked], is_shown) for name, linked, is_shown in found]
 
     def _look_at(self, archive: zipfile.ZipFile, sheet: SheetPart) -> Looked:
-        names = set(archive.namelist())
-        styles = _formats(archive, self.is_1904) if "xl/styles.xml" in names else Styles({}, frozenset(), frozenset())
-        lengths = _lengths(archive) if "xl/sharedStrings.xml" in names else array("L")
-        cells = _Cells(styles, lengths)
+        parts = {name.lower(): name for name in archive.namelist()}  # some programs write SharedStrings.xml
+        styles, texts = parts.get("xl/styles.xml"), parts.get("xl/sharedstrings.xml")
+        formats = _formats(archive, styles, self.is_1904) if styles else Styles({}, frozenset(), frozenset())
+        lengths = _lengths(archive, texts) if texts else array("L")
+        cells = _Cells(formats, lengths)
         parse(archive, sheet.part, cells.start, cells.end, cells.text)
         return cells.found
 
@@ -157,7 +158,7 @@ def _part(target: str) -> str:
     return target.removeprefix("/") if target.startswith("/") else str(PurePosixPath("xl") / target)
 
 
-def _formats(archive: zipfile.ZipFile, is_1904: bool) -> Styles:
+def _formats(archive: zipfile.ZipFile, part: str, is_1904: bool) -> Styles:
     """The formats of numbers, and which of them are times, by the style of a cell."""
     codes: dict[int, str] = {}
     styles: list[int] = []
@@ -175,7 +176,7 @@ def _formats(archive: zipfile.ZipFile, is_1904: bool) -> Styles:
     def end(*_: object) -> None:
         inside.pop()
 
-    parse(archive, "xl/styles.xml", start, end)
+    parse(archive, part, start, end)
     day_0 = DAY_0_OF_1904 if is_1904 else DAY_0
     by_id = {each: shown_by(each, codes.get(each), day_0) for each in set(styles)}
     shown = {place: shown for place, each in enumerate(styles) if (shown := by_id[each])}
@@ -186,25 +187,25 @@ def _formats(archive: zipfile.ZipFile, is_1904: bool) -> Styles:
     return Styles(shown, placed[0], placed[1])
 
 
-def _lengths(archive: zipfile.ZipFile) -> "array[int]":
-    """The lengths of the texts that cells share. Raises `NotTaken`."""
+def _lengths(archive: zipfile.ZipFile, part: str) -> "array[int]":
+    """The lengths of the texts that cells share. Raises `NotTaken`, also for a number of them that cannot be."""
     found, whole = array("L"), 0
 
-    def start(tag: str, _: object) -> None:
+    def start(tag: str, given: dict[str, str]) -> None:
         if tag == "si":
             found.append(0)
-            if len(found) > MOST_CELLS:
-                raise NotTaken(TOO_MANY_TEXTS)
+        if max(len(found), int(given.get("uniqueCount", 0))) > MOST_CELLS:
+            raise NotTaken(TOO_MANY_TEXTS)
 
-    def text(part: str) -> None:
+    def text(some: str) -> None:
         nonlocal whole
         if found:
-            found[-1] += len(part)
-            whole += len(part)
+            found[-1] += len(some)
+            whole += len(some)
             if whole > MOST_TEXT:
                 raise NotTaken(TOO_MANY_TEXTS)
 
-    parse(archive, "xl/sharedStrings.xml", start, None, text)
+    parse(archive, part, start, None, text)
     return found
 
 
@@ -224,10 +225,10 @@ class _Cells:
     def start(self, tag: str, given: dict[str, str]) -> None:
         if tag == "c":
             self._begin_cell(given)
-        elif tag in ("v", "t"):
-            self._is_value = True
-        elif tag == "f":
-            self._is_formula = True
+        elif tag in ("v", "t", "is", "f"):
+            self._is_value, self._is_formula = tag in ("v", "t"), self._is_formula or tag == "f"
+            found = self.found  # what reads the sheet takes empty texts, too, and all places before them
+            found.lines, found.width = max(found.lines, self._line), max(found.width, self._column)
         elif tag == "row":
             self._line, self._column = int(given.get("r", self._line + 1)), 0
             self._once.row = 0
@@ -265,11 +266,9 @@ class _Cells:
 
     def _end_cell(self) -> None:
         found, place, kind, value = self.found, (self._line, self._column), self._kind, self._value
-        if value or self._is_formula:
-            found.lines, found.width = max(found.lines, place[0]), max(found.width, place[1])
-            if self._is_hidden:
-                found.hidden.append(self._line)
-                self._is_hidden = False
+        if self._is_hidden and (value or self._is_formula):
+            found.hidden.append(self._line)
+            self._is_hidden = False
         styles = self._styles
         if kind == "n" and self._style in styles.times and _is_beyond(value, self._style in styles.durations):
             raise NotTaken(

@@ -13,7 +13,7 @@ from pipelines.home.batch import Unreadable
 from pipelines.validation.outcome import Validated
 from tests.pipelines.feeds.test_quotes import accepted, rejected
 from tests.pipelines.test_validate import rows, validated
-from tests.support.workbooks import FORMATS, Cell, sheet, workbook
+from tests.support.workbooks import FORMATS, MAIN, Cell, sheet, workbook
 
 FEED = """
 kind = "payments"
@@ -380,6 +380,38 @@ def test_texts_that_many_cells_share_are_bounded(tmp_path, monkeypatch):
     shared = b'<c r="{at}" t="s"><v>0</v></c>'
     with pytest.raises(Unreadable, match="far larger than a sheet of its size"):
         read(workbook({"P": sheet([HEADER, *[[shared] * 4] * 9])}, parts=LONG), tmp_path)
+
+
+EMPTY_TEXTS = ('<c r="{at}" t="str"><v></v></c>', '<c r="{at}" t="inlineStr"><is></is></c>')
+
+
+@pytest.mark.parametrize("cell", EMPTY_TEXTS)
+def test_a_far_cell_with_an_empty_text_is_as_far_as_any(cell: str, tmp_path: Path) -> None:
+    """FEED-FILE-02: what reads the sheet asked for 500 GB, and ended the program."""
+    far = f'<row r="1048576">{cell.replace("{at}", "XFD1048576")}</row></sheetData>'
+    with pytest.raises(Unreadable, match="far larger than a sheet of its size"):
+        read(workbook({"P": sheet([HEADER, row("a")]).replace("</sheetData>", far)}), tmp_path)
+    near = far.replace("1048576", "9").replace("XFD9", "Z9")
+    found = read(workbook({"P": sheet([HEADER, row("a")]).replace("</sheetData>", near)}), tmp_path)
+    assert (accepted(found), found.lines) == ([(2, "a")], 9)
+
+
+@pytest.mark.parametrize("part", ["xl/sharedStrings.xml", "xl/SharedStrings.xml"])
+def test_a_number_of_shared_texts_that_is_none_is_refused(part: str, tmp_path: Path) -> None:
+    """FEED-FILE-02: what reads the sheet asked for 2 TB, and ended the program."""
+    texts = {part: f'<sst {MAIN} uniqueCount="99999999999"><si><t>a</t></si></sst>'}
+    with pytest.raises(Unreadable, match="the cells share more than"):
+        read(workbook({"P": sheet([HEADER, row("a")])}, parts=texts), tmp_path)
+
+
+def test_parts_that_begin_with_a_capital_are_found(tmp_path: Path) -> None:
+    """FEED-FILE-08: texts were not there, and zeros that the sheet shows were lost."""
+    shared: Cell = b'<c r="{at}" t="s"><v>0</v></c>'
+    texts = {"xl/SharedStrings.xml": f"<sst {MAIN}><si><t>p7</t></si></sst>"}
+    content = workbook({"P": sheet([HEADER, [(123, ZEROS), shared, 5, (46082, DAY)]])}, parts=texts)
+    found = read(content.replace(b"xl/styles.xml", b"xl/Styles.xml"), tmp_path)
+    assert accepted(found) == [(2, "00123")]
+    assert rows(found, "accepted")[0]["patient_id"] == "p7"
 
 
 def test_a_workbook_that_unpacks_to_far_more_than_its_size_is_refused(tmp_path, monkeypatch):
