@@ -138,6 +138,7 @@ _NO_ID: Mapping[str, Fault] = {
             *("null", "Null", "NULL", "(null)", "(NULL)", "none", "None", "NONE", "nil", "undefined"),
             *("nan", "NaN", "NAN", "NA", "N/A", "n/a", "#N/A", "NaT", "<NA>", "<null>", "[null]", r"\N"),
             *("#REF!", "#NAME?", "#VALUE!", "#NULL!", "#DIV/0!", "(blank)", "(empty)", "-", "--", "---", "?", "."),
+            *("#NUM!", "#ERROR!", "#SPILL!", "#CALC!", "#NV", "#WERT!", "#BEZUG!", "#ZAHL!"),
         )
     },
 }

@@ -21,7 +21,7 @@ from tests.pipelines.test_validate import rows, validated
     [
         *("=A2+1", '=HYPERLINK("https://x.example";"R1")', "//R501", "--R501", "; R501", "REM R501"),
         *("p001 total", "Total p001", "grand total p001", "Zwischensumme gesamt"),
-        *("-", "?", "#REF!", "(blank)", r"\N", "NaT"),
+        *("-", "?", "#REF!", "#ERROR!", "#NV", "(blank)", r"\N", "NaT"),
     ],
 )
 def test_keys_of_formulas_totals_and_rows_switched_off_are_refused(text: str) -> None:
