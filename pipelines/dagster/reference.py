@@ -17,6 +17,7 @@ from pipelines.dagster import metadata
 from pipelines.dagster.names import AGAIN, Job, Names
 from pipelines.dagster.workplace import RESOURCE_KEY, workplace_of
 from pipelines.home.batch import shown
+from pipelines.home.counted import listed
 from pipelines.home.files import sha256_of, write_whole
 from pipelines.home.folder import REFERENCE_NOTE
 from pipelines.runs.manifest import software_version
@@ -184,12 +185,11 @@ def _about(home: Path, counts: Sequence[dict[str, Any]], files: Sequence[Path], 
 
 
 def _taken_in(refused: int, where: Sequence[tuple[str, int]]) -> dg.AssetCheckResult:
-    named = ", ".join(f"{shown(name)} line {line}" for name, line in where[:NAMED])
-    more = f", and {len(where) - NAMED:,} more" if len(where) > NAMED else ""
+    lines = listed([f"{shown(name)} line {line}" for name, line in where], NAMED)
     return dg.AssetCheckResult(
         passed=refused == 0,
         severity=dg.AssetCheckSeverity.WARN,
-        description=f"refused: {named}{more}; {REFUSED} has the reasons" if where else None,
+        description=f"refused: {lines}; {REFUSED} has the reasons" if where else None,
         metadata={"records_refused": refused},
     )
 

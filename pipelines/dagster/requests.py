@@ -8,6 +8,7 @@ import dagster as dg
 from pipelines.dagster.names import Names
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import shown
+from pipelines.home.counted import listed
 from pipelines.home.dagster_folder import BATCH_TAG, FILE_TAG
 
 FILES_A_RUN = 200
@@ -105,8 +106,7 @@ def stretches(wanted: Sequence[str], known: Sequence[str]) -> list[list[str]]:
 def _named(batch_ids: Iterable[str], files: Mapping[str, str]) -> dict[str, str]:
     """Return a tag with the names of the first files, as far as they are known."""
     names = [shown(files[batch_id]) for batch_id in batch_ids if batch_id in files]
-    more = [f"and {len(names) - FILES_NAMED:,} more"] if len(names) > FILES_NAMED else []
-    return {FILE_TAG: ", ".join([*names[:FILES_NAMED], *more])} if names else {}
+    return {FILE_TAG: listed(names, FILES_NAMED)} if names else {}
 
 
 def _request(names: Names, feed: Feed, partitions: Sequence[str], key: str, tags: Mapping[str, str]) -> dg.RunRequest:

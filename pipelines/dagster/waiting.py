@@ -13,6 +13,7 @@ from pipelines.dagster.inbox.files import lain_for
 from pipelines.dagster.reference import looks_new
 from pipelines.dagster.unfinished import left_batches, somebody_loads
 from pipelines.home.batch import shown
+from pipelines.home.counted import listed
 from pipelines.home.inbox import Inbox
 from pipelines.importing.broken import NAMED, loaded_last
 from pipelines.session.connections import target_now
@@ -32,9 +33,7 @@ class Waiting:
 
     @property
     def sentence(self) -> str:
-        named = ", ".join(self.files[:NAMED])
-        more = f", and {len(self.files) - NAMED:,} more" if len(self.files) > NAMED else ""
-        return f"Imports wait, because {self.why}{': ' if self.files else ''}{named}{more}."
+        return f"Imports wait, because {self.why}{': ' if self.files else ''}{listed(self.files, NAMED)}."
 
 
 def waiting_now(home: Path, environ: Mapping[str, str], now: datetime) -> Waiting | None:

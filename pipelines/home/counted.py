@@ -1,5 +1,6 @@
-"""Numbers with what they count, as sentences have them."""
+"""Numbers with what they count, and lists of names, as sentences have them."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 
@@ -11,3 +12,9 @@ def counted(number: int, one: str, others: str | None = None) -> str:
 def word_for(number: float | Decimal, one: str, others: str | None = None) -> str:
     """Return the words for a number. others: those for numbers but 1; `one` with an s where there are none."""
     return one if number == 1 else others or f"{one}s"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return the first names with commas, and how many more there are, if any."""
+    more = [f"and {len(names) - most:,} more"] if len(names) > most else []
+    return ", ".join([*names[:most], *more])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.home.batch import shown
-from pipelines.home.counted import counted, word_for
+from pipelines.home.counted import counted, listed, word_for
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, UNREADABLE, UNUSABLE
 from pipelines.ledger.tables import LedgerError
 from pipelines.runs.lines import IN_DOUBT_NEXT, aligned, dollars, undo_left
@@ -222,9 +222,8 @@ def _notes(result: Result) -> Iterable[str]:
     if result.waiting and result.state == "running":
         yield f"{name}: {counted(result.waiting, 'row waits', 'rows wait')} for the next import"
     if result.unnamed_columns:
-        more = len(result.unnamed_columns) - COLUMNS_SHOWN
-        named = [*map(_column, result.unnamed_columns[:COLUMNS_SHOWN]), *([f"and {more:,} more"] if more > 0 else [])]
-        yield f"{name}: columns that the feed does not name: {', '.join(named)}"
+        columns = listed([*map(_column, result.unnamed_columns)], COLUMNS_SHOWN)
+        yield f"{name}: columns that the feed does not name: {columns}"
 
 
 def _others(payments: Sequence[int] | None) -> str:
