@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import dagster as dg
 from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult
-from dagster._core.execution.retries import RetryMode
 from dagster_celery.core_execution_loop import core_celery_execution_loop
-from dagster_celery.executor import CELERY_CONFIG, CeleryExecutor, _submit_task
+from dagster_celery.executor import _submit_task, celery_executor
 from kombu.exceptions import OperationalError
 from kombu.transport.redis import PRIORITY_STEPS, Channel
 
@@ -143,22 +142,18 @@ def _mark(step: str) -> str:
     return f"chartferry-step-{step}"
 
 
-class StepsByCelery(CeleryExecutor):
-    """Dagster's executor for Celery, with steps that are handed over again."""
-
-    def execute(self, plan_context: Any, execution_plan: Any) -> Any:
-        loop: Any = core_celery_execution_loop
-        return loop(plan_context, execution_plan, step_execution_fn=_hand_over)
-
-
 def _hand_over(app: Any, plan_context: Any, step: Any, queue: str, *more: Any) -> Sent:
     return Sent(app, step.key, partial(_submit_task, app, plan_context, step, queue, *more), queue)
 
 
-@dg.executor(name="celery", config_schema=CELERY_CONFIG, requirements=dg.multiple_process_executor_requirements())
-def steps_by_celery(init_context: dg.InitExecutorContext) -> Any:
-    """Steps by workers of Celery."""
-    asked: Any = init_context.executor_config
-    made: Any = StepsByCelery
-    given = {name: asked.get(name) for name in ("broker", "backend", "config_source", "include")}
-    return made(retries=RetryMode.from_config(asked["retries"]), **given)
+def _steps_by_celery(init_context: dg.InitExecutorContext) -> dg.Executor:
+    executor: Any = CELERYS.executor_creation_fn(init_context)
+    executor.execute = partial(core_celery_execution_loop, step_execution_fn=_hand_over)
+    return cast(dg.Executor, executor)
+
+
+CELERYS: Any = celery_executor
+steps_by_celery = dg.ExecutorDefinition(
+    "celery", CELERYS.config_schema, dg.multiple_process_executor_requirements(), _steps_by_celery
+)
+"""Steps by workers of Celery, which are handed over again where they are lost."""

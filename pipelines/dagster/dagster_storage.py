@@ -19,7 +19,6 @@ from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorag
 from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
 from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS, create_db_conn_string
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
-from dagster._serdes import ConfigurableClassData
 from sqlalchemy import Connection, Engine, NullPool, QueuePool, create_engine
 
 TOGETHER = (DagsterEventType.ASSET_MATERIALIZATION_PLANNED, DagsterEventType.ASSET_MATERIALIZATION)
@@ -137,7 +136,7 @@ def _about(event: EventLogEntry) -> tuple[Any, Any]:
 class SqliteStorage(DagsterSqliteStorage):
     """Dagster's storage in SQLite, in its usual folders, with one engine for each database."""
 
-    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
+    def __init__(self, base_dir: str, inst_data: Any = None) -> None:
         self.base_dir, self._inst_data = base_dir, inst_data
         self._run_storage = _opened(SqliteRuns, f"{base_dir}/history", "runs")
         self._event_log_storage = SqliteEventsTogether(f"{base_dir}/history/runs")
@@ -145,7 +144,7 @@ class SqliteStorage(DagsterSqliteStorage):
         super(DagsterSqliteStorage, self).__init__()  # type: ignore[no-untyped-call]
 
     @classmethod
-    def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Any) -> "SqliteStorage":
+    def from_config_value(cls, inst_data: Any, config_value: Any) -> "SqliteStorage":
         """Return the storage that `dagster.yaml` describes."""
         return cls.from_local(inst_data=inst_data, **config_value)
 
