@@ -6,7 +6,6 @@ the reading: it would hide all that come before its time. A resource that was re
 sweep, which comes sooner where `verify` has found one gone.
 """
 
-import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,7 +14,7 @@ import orjson
 
 from pipelines.home.files import locked, session, write_whole
 from pipelines.reports.results import SearchesById
-from pipelines.reports.sweep import FILES, OVERLAP, folder_of, keep, now, read_whole
+from pipelines.reports.sweep import FILES, OVERLAP, figures_of, folder_of, keep, now, read_whole
 
 WHOLE_AFTER = timedelta(days=1)
 NEWEST = """
@@ -51,8 +50,9 @@ def sweep_changes(
     final, figures = (folder / name for name in FILES[resource_type])
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with locked(folder / ".changes.lock"):
-        last_whole, newest, is_due = _last(figures)
-        whole = last_whole is None or is_due or not final.exists() or clock() - last_whole >= WHOLE_AFTER
+        said = figures_of(folder, resource_type)
+        last_whole, newest = (_moment(said.get(name)) for name in ("whole_at", "newest"))
+        whole = last_whole is None or said.get("is_due") or not final.exists() or clock() - last_whole >= WHOLE_AFTER
         since = None if whole or newest is None or not is_dated else newest - OVERLAP
         if since is None and not whole and not is_asked_for:
             return False
@@ -75,17 +75,11 @@ def sweep_changes(
 def read_whole_next(home: Path, target: str, resource_type: str) -> None:
     """Let the next reading of the type be whole, if it was read before."""
     folder = folder_of(home, target)
-    figures = folder / FILES[resource_type][1]
-    if figures.exists():
+    if figures_of(folder, resource_type):
         with locked(folder / ".changes.lock"):
-            write_whole(figures, orjson.dumps(json.loads(figures.read_text()) | {"is_due": True}))
+            said = figures_of(folder, resource_type) | {"is_due": True}
+            write_whole(folder / FILES[resource_type][1], orjson.dumps(said))
 
 
-def _last(figures: Path) -> tuple[datetime | None, datetime | None, bool]:
-    """Return when the type was last read whole, the time of the newest change seen, and if it is to be read whole."""
-    try:
-        said = json.loads(figures.read_text())
-    except FileNotFoundError:
-        return None, None, False
-    whole_at, newest = (datetime.fromisoformat(each) if each else None for each in (said["whole_at"], said["newest"]))
-    return whole_at, newest, bool(said.get("is_due"))
+def _moment(said: str | None) -> datetime | None:
+    return datetime.fromisoformat(said) if said else None

@@ -120,15 +120,13 @@ def held(home: Path, target: str) -> Iterator[Sweep]:
 
 
 def _last(folder: Path, target: str) -> Sweep:
-    final, figures = (folder / name for name in FILES[RESOURCE])
+    final, said = folder / FILES[RESOURCE][0], figures_of(folder, RESOURCE)
     total = _there(final)
-    try:
-        said = json.loads(figures.read_text()) | {"total": total}
-    except FileNotFoundError:
+    if not said:
         never = datetime.fromtimestamp(0, UTC)
         return Sweep(target, final, total, never, never)
     times = {name: datetime.fromisoformat(said[name]) for name in ("started_at", "finished_at")}
-    return Sweep(**{**said, **times, "path": folder / said["path"]})
+    return Sweep(**{**said, **times, "total": total, "path": folder / said["path"]})
 
 
 def _there(file: Path) -> int:
@@ -145,19 +143,24 @@ def _there(file: Path) -> int:
 
 def whole_readings(folder: Path) -> Iterator[tuple[str, datetime]]:
     """Yield each type that was read whole, and when the last of these readings began."""
-    for resource_type, (_, figures) in FILES.items():
-        if figures and (folder / figures).exists():
-            said = json.loads((folder / figures).read_text())
+    for resource_type in FILES:
+        if said := figures_of(folder, resource_type):
             yield resource_type, datetime.fromisoformat(said.get("whole_at") or said["started_at"])
 
 
 def last_read(folder: Path, resource_type: str) -> datetime | None:
     """Return when the last reading of a type began, of all of it or of what had changed; None if it was never read."""
+    said = figures_of(folder, resource_type)
+    return datetime.fromisoformat(said.get("read_at") or said.get("whole_at") or said["started_at"]) if said else None
+
+
+def figures_of(folder: Path, resource_type: str) -> dict[str, Any]:
+    """Return the figures of the last reading of a type; none if it was never read, or is not read by itself."""
     try:
-        said = json.loads((folder / FILES[resource_type][1]).read_text())
-    except FileNotFoundError:
-        return None
-    return datetime.fromisoformat(said.get("read_at") or said.get("whole_at") or said["started_at"])
+        said: dict[str, Any] = json.loads((folder / FILES[resource_type][1]).read_text())
+    except (FileNotFoundError, IsADirectoryError):  # the folder itself, where no file is named
+        return {}
+    return said
 
 
 def folder_of(home: Path, target: str) -> Path:
@@ -246,9 +249,8 @@ def _keep_former(db: duckdb.DuckDBPyConnection, folder: Path, started: datetime)
     sweep began). What is gone may come back as another. After a kill some of it may be there twice.
     """
     before, merged = folder / BEFORE, folder / "before.part"
-    figures = folder / FILES[QUESTIONNAIRE][1]
     # A kill may have come before the figures of the first sweep: then it is known since when it was there, and no more.
-    last = datetime.fromisoformat(json.loads(figures.read_text())["started_at"]) if figures.exists() else None
+    last = figures_of(folder, QUESTIONNAIRE).get("started_at")
     replaced = db.sql(FORMER, params={"started": started, "last": last})
     former = replaced.union(db.read_parquet(str(before))) if before.exists() else replaced
     former.write_parquet(str(merged), compression="zstd")
