@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pipelines.home.files import lock_now, replace_whole
 from pipelines.ledger.ledger import Ledger
+from pipelines.reports.publication import said_at
 
 PAGE, LOCK = "report.html", ".lock"
 READ_ONLY = 0o444
@@ -36,7 +37,7 @@ def _tell(folder: Path, ledger: Ledger, target: str) -> None:
     shown, (runs, last) = _RUNS.search(text), ledger.runs_ended(target)
     if shown is None or last is None or runs <= int(shown[1]):
         return
-    at = f"{datetime.fromisoformat(last):%d %B %Y, %H:%M UTC}"
+    at = said_at(datetime.fromisoformat(last))
     said = f'<p class="newer">These numbers are older than the last load: another one ended on {at}.</p>'
     part = folder / f".reports.{PAGE}"
     part.write_text(text.replace(PLACE, said, 1), encoding="utf-8")

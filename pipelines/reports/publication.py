@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
@@ -40,6 +40,11 @@ class Publication:
     target: str
     rows: dict[str, int]
     remarks: Sequence[str] = ()
+
+
+def said_at(moment: datetime) -> str:
+    """Return a moment as sentences to readers of the tables have it."""
+    return f"{moment.astimezone(UTC):%d %B %Y, %H:%M UTC}"
 
 
 def why(error: duckdb.Error, folder: Path) -> str:

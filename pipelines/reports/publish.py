@@ -26,7 +26,7 @@ from pipelines.reports.placing import (
     put_beside,
     put_in_place,
 )
-from pipelines.reports.publication import Publication, PublicationError, told_once
+from pipelines.reports.publication import Publication, PublicationError, said_at, told_once
 from pipelines.reports.settings import settings_of
 from pipelines.reports.sweep import Sweep, held
 
@@ -91,8 +91,8 @@ def _older(home: Path, sweep: Sweep) -> Iterator[str]:
         return
     if sweep.started_at >= loaded:
         return
-    read = f"read on {sweep.started_at:%d %B %Y, %H:%M UTC}" if sweep.path.exists() else "not read yet"
-    yield f"The reports were {read}; reference data was loaded on {loaded:%d %B %Y, %H:%M UTC} and may hold others."
+    read = f"read on {said_at(sweep.started_at)}" if sweep.path.exists() else "not read yet"
+    yield f"The reports were {read}; reference data was loaded on {said_at(loaded)} and may hold others."
 
 
 def _write_page(db: duckdb.DuckDBPyConnection, path: Path, notes: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ Kept as `readings.json` beside what was read. What cannot be read holds no publi
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import orjson
 
 from pipelines.home.files import locked, write_whole
+from pipelines.reports.publication import said_at
 from pipelines.reports.sweep import folder_of
 from pipelines.reports.tables import ReportTable
 
@@ -100,12 +101,8 @@ def unread_of(tables: Sequence[ReportTable], parts: dict[str, Unread]) -> dict[s
 
 
 def _sentence(part: str, of: Unread) -> str:
-    last = f"on {_shown(of.read_at)}" if of.read_at else "before that, if ever"
+    last = f"on {said_at(of.read_at)}" if of.read_at else "before that, if ever"
     return (
-        f"{part[0].upper()}{part[1:]} could not be read from the target since {_shown(of.since)}: "
+        f"{part[0].upper()}{part[1:]} could not be read from the target since {said_at(of.since)}: "
         f"rows made of them are as last read, {last}, and new ones are missing."
     )
-
-
-def _shown(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%d %B %Y, %H:%M UTC}"

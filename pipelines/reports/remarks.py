@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC
 from pathlib import Path
 
 import duckdb
 
 from pipelines.home.counted import counted, word_for
+from pipelines.reports.publication import said_at
 from pipelines.reports.readings import RESULTS, unread, unread_of
 from pipelines.reports.sweep import last_read
 from pipelines.reports.tables import ReportTable
@@ -72,7 +72,7 @@ def _as_of(table: ReportTable, folder: Path) -> str:
     sentences = []
     for resource_type, noun in (NOW_AND_THEN[name] for name in table.inputs if name in NOW_AND_THEN):
         at = last_read(folder, resource_type)
-        read = f"last read on {at.astimezone(UTC):%d %B %Y, %H:%M UTC}" if at else "not read yet"
+        read = f"last read on {said_at(at)}" if at else "not read yet"
         sentences.append(f"{noun} of the target were {read}.")
     return " ".join(sentences)
 
@@ -110,7 +110,7 @@ def _of_gone(
         were = word_for(gone, "was", "were")
         yield (
             f"Of the {noun} that the import made or adopted, {gone:,}{sum_of} {were} not at the target when all of its "
-            f"{noun} were read on {at.astimezone(UTC):%d %B %Y, %H:%M UTC}{and_now}: `chartferry verify` names them."
+            f"{noun} were read on {said_at(at)}{and_now}: `chartferry verify` names them."
         )
 
 
