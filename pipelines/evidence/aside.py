@@ -31,14 +31,10 @@ _LISTED = f"""
 
 def set_aside(db: duckdb.DuckDBPyConnection, session: Session) -> dict[str, Any]:
     """Return the rejects of these batches by rule and state, the first of them by name, and decisions about them."""
-    target = session.target
     with session.ledger.snapshot() as snapshot:
-        db.register("given", snapshot.reader("reject_reason", ["reject_id", "rule_id"]))
-        db.execute("CREATE OR REPLACE TABLE said_reason AS FROM given SEMI JOIN said_reject USING (reject_id)")
-        db.unregister("given")
-        db.register("given", snapshot.reader("decision"))
-        db.execute("CREATE OR REPLACE TABLE said_decision AS FROM given WHERE target = $target", {"target": target})
-        db.unregister("given")
+        reasons = "reject_reason", ["reject_id", "rule_id"], "SEMI JOIN said_reject USING (reject_id)"
+        snapshot.stage(db, "said_reason", *reasons)
+        snapshot.stage(db, "said_decision", "decision", (), "WHERE target = $target", {"target": session.target})
     sentences = rules()
     by_rule = [
         {"feed": feed, "rule_id": rule_id, "state": state, "rejects": number, "cents": cents}

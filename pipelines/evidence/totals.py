@@ -131,13 +131,11 @@ _FOUND = """(SELECT kind, id AS resource_id, patient_id, cents,
 
 def stage_records(db: duckdb.DuckDBPyConnection, session: Session) -> None:
     """Make table `record`: each record of the exports with its fate, beside the tables of a comparison."""
+    here = {"target": session.target}
     with session.ledger.snapshot() as snapshot:
         for name, columns in _LEDGER.items():
-            db.register("given", snapshot.reader(name, ["target", *columns.split()]))
-            query = f"CREATE OR REPLACE TABLE said_{name} AS FROM given WHERE target = $target"
-            db.execute(query, {"target": session.target})
-            db.unregister("given")
-    db.execute(_FATE, {"target": session.target})
+            snapshot.stage(db, f"said_{name}", name, ["target", *columns.split()], "WHERE target = $target", here)
+    db.execute(_FATE, here)
 
 
 def totals(db: duckdb.DuckDBPyConnection, by: str) -> list[dict[str, Any]]:

@@ -1,13 +1,17 @@
 """The ledger's tables as Arrow, all as of one moment: what publishing reads."""
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlalchemy import Connection, Dialect, Text, select
 
 from pipelines.home import arrow
 from pipelines.ledger import tables as t
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 ROWS_A_CHUNK = 50_000
 _known: dict[tuple[str, str, tuple[str, ...]], str] = {}
@@ -26,6 +30,23 @@ class Snapshot:
         schema = pa.schema([(each, pa.string() if isinstance(of[each].type, Text) else pa.int64()) for each in columns])
         query = _query(self._connection.dialect, name, columns)
         return pa.RecordBatchReader.from_batches(schema, self._chunks(schema, query))
+
+    def stage(
+        self,
+        db: "DuckDBPyConnection",
+        table: str,
+        name: str,
+        columns: Sequence[str] = (),
+        which: str = "",
+        given: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make a table of a DuckDB of one of the ledger's, or of some of its columns.
+
+        which: what chooses its rows, after `FROM`. given: the parameters of that.
+        """
+        db.register("given", self.reader(name, columns))
+        db.execute(f"CREATE OR REPLACE TABLE {table} AS FROM given {which}", given or {})
+        db.unregister("given")
 
     def _chunks(self, schema: pa.Schema, query: str) -> Iterator[pa.RecordBatch]:
         on_the_server = {"name": f"reader_{uuid.uuid4().hex}"} if self._connection.dialect.name == "postgresql" else {}

@@ -80,15 +80,11 @@ def stage_ledger(db: duckdb.DuckDBPyConnection, session: Session) -> None:
 
     They have the target's records, their earlier versions, and the types of which some were sent without identifier.
     """
-    about = "target resource_type".split()
+    about, here = "target resource_type".split(), {"target": session.target}
     tables = (("all_ours", "record", OURS), ("all_former", "former", f"{OURS} fate"), ("unnamed", "sighting", ""))
     with session.ledger.snapshot() as snapshot:
         for name, table, columns in tables:
-            db.register("given", snapshot.reader(table, [*about, *columns.split()]))
-            db.execute(
-                f"CREATE OR REPLACE TABLE {name} AS FROM given WHERE target = $target", {"target": session.target}
-            )
-            db.unregister("given")
+            snapshot.stage(db, name, table, [*about, *columns.split()], "WHERE target = $target", here)
 
 
 def stage_sources(db: duckdb.DuckDBPyConnection, session: Session) -> None:
