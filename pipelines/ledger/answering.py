@@ -15,6 +15,7 @@ from sqlalchemy import Row, and_, exists, func, or_, select
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.heard import TOLD
+from pipelines.ledger.lease import LATEST
 from pipelines.ledger.put_in import on_lines, under_other_keys
 from pipelines.ledger.states import LANDED, UNDECIDED
 
@@ -23,7 +24,6 @@ DONE_WITH = ("closed", "resubmitted", "discarded")
 """What becomes of a reject, in the order in which it is told: its record is there, or is on its way, or a person is
 done with it."""
 DISCARD, AGAIN = "rejects discard", "import --again"
-LATEST = "9"
 
 
 class Claim(NamedTuple):

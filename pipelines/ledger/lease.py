@@ -26,6 +26,10 @@ BEAT_SECONDS = 10.0
 MOST_BETWEEN_LOOKS = 5.0
 
 
+LATEST = "9"
+"""Later than every moment in the ledger's form."""
+
+
 class LeaseLost(LedgerError):
     """Another loader took over after a silence of ours: nothing more may be sent."""
 

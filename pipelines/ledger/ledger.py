@@ -14,7 +14,7 @@ from pipelines.ledger.answering import OPEN
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.former import KEEP_OUTCOME
 from pipelines.ledger.inserting import keep_others_out
-from pipelines.ledger.lease import Held, Holder, Lease
+from pipelines.ledger.lease import LATEST, Held, Holder, Lease
 from pipelines.ledger.put_in import keys_of_rows, short_of_rows
 from pipelines.ledger.rejects import named_rejects, wait_on, waiting_elsewhere
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reject, Repeat, Sighting, SoFar
@@ -62,9 +62,6 @@ SELECT CAST(? AS INTEGER), stream_id, 1, CAST(? AS BIGINT), key, 'unchanged', re
   amount_cents, 0, CAST(? AS TEXT)
 FROM record WHERE stream_id = ? AND key = ? AND NOT (batch_no = ? AND line = ?)
 ON CONFLICT DO NOTHING"""
-
-LATEST = "9"
-"""Later than every time."""
 
 SET_ASIDE = """
 INSERT INTO reject (target, reject_id, batch_id, line, lines, source, resource_type, source_key, stage, state, attempts,

@@ -12,6 +12,7 @@ from sqlalchemy import and_, exists, func, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
+from pipelines.ledger.lease import LATEST
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.states import MADE, ROW_STATES
 
@@ -50,8 +51,6 @@ SELECT key, CASE WHEN state IN ({", ".join(f"'{state}'" for state in STATES_THER
 FROM record
 WHERE stream_id = (SELECT stream_id FROM stream WHERE target = ? AND source = ? AND resource_type = ?)
   AND key IN ({{keys}})"""
-EVER = "9"
-"""Later than every time."""
 
 
 def standing_of(record: KnownRecord | None) -> Standing:
@@ -71,7 +70,7 @@ class Content(NamedTuple):
 
 
 def contents_of(
-    ledger: LedgerAccess, of: tuple[str, str, str], batch_id: str, keys: Sequence[str], before: str = EVER
+    ledger: LedgerAccess, of: tuple[str, str, str], batch_id: str, keys: Sequence[str], before: str = LATEST
 ) -> Iterator[tuple[Any, ...]]:
     """Return the `Content` of each record of these keys `of` a target, source and type, as a plain tuple.
 

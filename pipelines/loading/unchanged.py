@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pipelines.home import arrow
-from pipelines.ledger.standing import EVER, Content, contents_of
+from pipelines.ledger.lease import LATEST
+from pipelines.ledger.standing import Content, contents_of
 from pipelines.loading.accepted import plain_columns
 from pipelines.loading.book import Book
 
@@ -48,7 +49,7 @@ class Unchanged:
         came = [*zip(*plain_columns(page, Content._fields), strict=True)]
         since = batch.part.since if batch.part else ""
         contents = contents_of(
-            self._load.ledger, self._load.of, batch.batch_id, [row[0] for row in came], since or EVER
+            self._load.ledger, self._load.of, batch.batch_id, [row[0] for row in came], since or LATEST
         )
         known: Mapping[str, Plain] = {content[0]: content for content in contents}
         apart = {*self._book.loaded.undecided}  # counted in this load, to be counted once

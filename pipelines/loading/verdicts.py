@@ -9,9 +9,10 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.answering import OPEN
 from pipelines.ledger.doubts import went_without_name
 from pipelines.ledger.former import earlier_versions
+from pipelines.ledger.lease import LATEST
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
-from pipelines.ledger.standing import EVER, Standing, standing_of
+from pipelines.ledger.standing import Standing, standing_of
 from pipelines.ledger.states import NOT_THERE, UNDECIDED
 from pipelines.loading.loaded import Batch
 from pipelines.loading.row import Row
@@ -113,7 +114,7 @@ class Verdicts:
         if self._had_record(row):
             return True
         seen_at = self._first_seen(self.batch.batch_id, row.line, row.key)
-        last = self._first_seen(record.batch_id, record.line, row.key) or EVER
+        last = self._first_seen(record.batch_id, record.line, row.key) or LATEST
         return seen_at is not None and seen_at < min(last, record.first_attempt_at or "")
 
     def _had_record(self, row: Row) -> bool:
