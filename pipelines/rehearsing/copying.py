@@ -18,8 +18,10 @@ from pipelines.ledger.database import address_of
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.bundled import STORE, copy_store
+from pipelines.session.confirmed import without_end
 from pipelines.session.ledger import ledger_of
 from pipelines.session.service_commands import copy_named_store, load_store
+from pipelines.session.session import Session
 
 ROWS_A_COPY = 5_000
 
@@ -58,14 +60,12 @@ def make_store(wanted: Wanted, folder: Path, environ: Mapping[str, str], say: Ca
     return f"a new store with {wanted.reference}"
 
 
-def bring_unfinished(home: Path, environ: Mapping[str, str], folder: Path, ledger: Ledger, target: str) -> None:
-    """The files of batches that have not ended, as an import without paths would take them up. ledger: the copy."""
-    known = {row["batch_id"] for row in ledger.batches()}
-    running = {row["batch_id"] for row in ledger.batches(target) if row["state"] == "running"}
+def bring_unfinished(home: Path, environ: Mapping[str, str], session: Session) -> None:
+    """The files of batches that have not ended, as an import without paths would take them up. session: of the copy."""
     with _batches_of(home, environ) as batches:
-        for name in batches.names():
-            if (name in running or name not in known) and received_before(batches.renew(name, *SOURCE)):
-                copytree(batches.path / name, folder / "batches" / name, ignore=ignore_patterns("run-*"))
+        for name in without_end(session.ledger, session.catalog, session.target, batches.names()):
+            if received_before(batches.renew(name, *SOURCE)):
+                copytree(batches.path / name, session.batches.path / name, ignore=ignore_patterns("run-*"))
 
 
 @contextmanager

@@ -38,5 +38,5 @@ def try_import(
         found, summary.unmatched = find_files(wanted.paths or [inbox.folder], catalog, ledger, inbox)
         if wanted.paths:
             return summary, try_out(session, summary, found, (), ledger)
-        bring_unfinished(wanted.home, environ, folder, ledger, session.target)
+        bring_unfinished(wanted.home, environ, session)
         return summary, try_out(session, summary, [*unfinished(session), *found], with_queries(session), ledger)

@@ -1,4 +1,9 @@
-"""Confirmations of a file that waits: the decision of a person, or its feed file where it is of copayments alone."""
+"""Confirmations of a file that waits: the decision of a person, or its feed file where it is of copayments alone.
+
+And which batches have no end: also one that waited for that.
+"""
+
+from collections.abc import Iterable
 
 from pipelines.feeds.files.catalog import Catalog, Feed
 from pipelines.ledger.ledger import Ledger
@@ -32,3 +37,11 @@ def confirmed_since(ledger: Ledger, catalog: Catalog, target: str) -> set[str]:
         if ended and ended[-1]["feed_hash"] != feed.hash:
             found.add(row["batch_id"])
     return found
+
+
+def without_end(ledger: Ledger, catalog: Catalog, target: str, names: Iterable[str]) -> list[str]:
+    """Return which of a home's batches have no end at a target: cut off, confirmed since, or not in the ledger yet."""
+    known = {row["batch_id"] for row in ledger.batches()}
+    going_on = {row["batch_id"] for row in ledger.batches(target) if row["state"] == "running"}
+    going_on |= confirmed_since(ledger, catalog, target)
+    return [name for name in names if name in going_on or name not in known]

@@ -9,7 +9,7 @@ from pipelines.home.batch import CONTROL, SOURCE, Received, is_control, received
 from pipelines.home.inbox import LEADS_OUT, Inbox
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.answers import feed_of
-from pipelines.session.confirmed import confirmed_since
+from pipelines.session.confirmed import without_end
 from pipelines.session.session import Session
 
 
@@ -122,19 +122,11 @@ def without_feed(session: Session) -> dict[str, str]:
 
 
 def _without_end(session: Session) -> list[tuple[Received, str]]:
-    """Files of batches without an end at this target, oldest first, and the names of their feeds.
-
-    One that waited for a confirmation has none either, once its feed file gives that.
-    """
-    known = {row["batch_id"] for row in session.ledger.batches()}
-    here = {row["batch_id"]: row for row in session.ledger.batches(session.target)}
-    going_on = confirmed_since(session.ledger, session.catalog, session.target)
-    going_on |= {name for name, row in here.items() if row["state"] == "running"}
-    found = []
-    for name in session.batches.names():
-        row = here.get(name)
-        left = name in going_on if row else name not in known
-        if left and (received := received_before(session.batches.folder(name))):
+    """Files of batches without an end at this target, oldest first, and the names of their feeds."""
+    ledger, target, found = session.ledger, session.target, []
+    for name in without_end(ledger, session.catalog, target, session.batches.names()):
+        if received := received_before(session.batches.folder(name)):
+            row = ledger.batch(target, name)
             found.append((received, row["feed"] if row else name.rpartition("-")[0]))
     return sorted(found, key=lambda each: each[0].received_at)
 

@@ -165,6 +165,20 @@ def test_the_import_then_does_what_was_rehearsed(home, chartferry):
     assert states == ["unchanged", "refused", "refused", "refused", "rejected", "skipped", "rejected"]
 
 
+def test_a_file_that_waited_for_its_feed_is_rehearsed_as_an_import_takes_it(home, chartferry):
+    """CLI-CMD-01, LEDGER-23: the feed file says since that a file may be of copayments alone."""
+    columns = "".join(f'{name} = "{name}"\n' for name in HEADER.strip().split(","))
+    feed = home / "feeds" / "till.toml"
+    feed.parent.mkdir()
+    feed.write_text(f'name = "till"\nkind = "payments"\nfiles = ["till*"]\n[columns]\n{columns}')
+    put(home, "".join(f"k{n},p1,1.00,2026-03-01,c{n}\n" for n in range(20)), "till.csv")
+    assert json.loads(chartferry("import", "--json")[1])["batches"][0]["state"] == "stopped"
+    feed.write_text('copayments = "all"\n' + feed.read_text())
+    [file] = json.loads(chartferry("rehearse", "--json")[1])["files"]
+    done = json.loads(chartferry("import", "--json")[1])["batches"][0]
+    assert (file["state"], file["counts"]) == (done["state"], done["counts"])
+
+
 @pytest.mark.long
 def test_it_reads_from_a_service_that_runs(home, chartferry):
     """CLI-CMD-01, CLI-CMD-02"""
