@@ -110,6 +110,11 @@ def referred(element: Body) -> str:
     return found[1] if found else str(element["reference"])
 
 
+def is_note_id(extension: Mapping[str, Any]) -> bool:
+    """True of the extension by which a response shows its note."""
+    return str(extension.get("url", "")).endswith("/fhir/extensions/note-id")
+
+
 PATIENT = ("for", "subject", "request")
 """The elements that name the patient of a task, a response and a payment."""
 TAKEN_BACK = {"QuestionnaireResponse": "entered-in-error", "Task": "cancelled"}

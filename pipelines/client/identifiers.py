@@ -11,6 +11,8 @@ NOBODY = "urn:chartferry:nobody|nothing"
 """An identifier that no record has, as a search names it."""
 IMPORTERS = "urn:chartferry:"
 """The beginning of the systems of identifiers that importers give."""
+VALUES_A_SEARCH = 25
+"""Values that one search asks for: longer addresses are refused by some servers."""
 NUMBERED = re.compile(r"(?s)(.+)~([1-9][0-9]{0,8})")
 SPECIAL = re.compile(r"([\\,|$])")
 LOOKS_NUMBERED = re.compile(r"~[0-9]+\Z")
@@ -65,6 +67,11 @@ def values_of(system: str, body: Mapping[str, Any]) -> list[Any]:
 def has_names_of(sent: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
     """True if a resource has all identifiers by which importers name what was sent."""
     return all(each.get("value") in values_of(str(each["system"]), body) for each in _of_importers(sent))
+
+
+def identifier_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The identifier that an importer gave a resource, which need not be its only one; else its first."""
+    return next(iter([*_of_importers(body), *_identifiers(body)]), {})
 
 
 def _of_importers(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pipelines.client.comparison import patient_of
-from pipelines.client.identifiers import values_of
+from pipelines.client.identifiers import VALUES_A_SEARCH, values_of
 from pipelines.home.counted import counted, word_for
 from pipelines.ledger.former import earlier_versions
 from pipelines.ledger.rows import Outcome
 from pipelines.loading.identity import Identity
-from pipelines.loading.ownership import VALUES_A_SEARCH, Named, Owner, places, value_of
+from pipelines.loading.ownership import Named, Owner, places, value_of
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 

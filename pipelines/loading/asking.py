@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from threading import Lock
 
-from pipelines.client.identifiers import identifier_value
+from pipelines.client.identifiers import VALUES_A_SEARCH, identifier_value
 from pipelines.client.replies import NoResult, Refused
 from pipelines.ledger.doubts import made_before
 from pipelines.loading.answered import SEVERAL_THERE, Posted, Result, compared
@@ -19,7 +19,6 @@ from pipelines.loading.lookup import (
     NOT_PROVEN,
     NOT_SEARCHED,
     NOT_TOLD,
-    ROWS_A_SEARCH,
     Finding,
     by_identifier,
     not_asked,
@@ -98,7 +97,7 @@ def _outcome(resource_type: str, row: Row, finding: Finding) -> Posted | None:
         return Posted(compared(resource_type, row.body, body, str(body["id"]), None, row.intended))
     if finding.state == ABSENT or finding in (NOT_TOLD, NOT_PROVEN, NOT_SEARCHED):
         return None
-    return Posted(Result("in_doubt" if row.intended else "planned"), f"the target could not be used: {finding.why}")
+    return Posted(Result(row.left), f"the target could not be used: {finding.why}")
 
 
 class Piece:
@@ -147,7 +146,7 @@ class Ahead:
         """Read rows ahead; return those that are to be asked for now."""
         pieces = list[Piece]()
         while len(self._pieces) < self._searches and not self._are_read:
-            if rows := list(islice(self._rows, ROWS_A_SEARCH)):
+            if rows := list(islice(self._rows, VALUES_A_SEARCH)):
                 self._pieces.append(Piece(rows))
                 pieces.append(self._pieces[-1])
             else:

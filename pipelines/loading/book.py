@@ -147,7 +147,7 @@ class Book:
 
     def hold_back(self, rows: Iterable[Row]) -> None:
         """Take intents back: these rows were not sent in this run, and keep what was known of them before."""
-        self.write_down([], [(row, Result("in_doubt" if row.intended else "planned")) for row in rows])
+        self.write_down([], [(row, Result(row.left)) for row in rows])
 
     def _settle(self, results: Results) -> None:
         """Count results of rows, and write them."""

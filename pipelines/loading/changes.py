@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pipelines.client.client import FhirClient
-from pipelines.client.comparison import TAKEN_BACK, referred
+from pipelines.client.comparison import TAKEN_BACK, is_note_id, referred
 from pipelines.client.pace import Attempts
 from pipelines.client.replies import NoResult, NotDone, NotSent, Refused, Unknown, unusable
 from pipelines.ledger.lease import LeaseLost
@@ -24,7 +24,6 @@ Wanted = Callable[[Body], Body | None]
 """Gives the body to write for a resource as it was read; None when it is as it should be."""
 
 RESPONSE = "resourceType id questionnaire subject encounter authored author".split()
-NOTE = "/fhir/extensions/note-id"
 CONFLICT = 412
 NOT_THERE = 404
 
@@ -163,6 +162,6 @@ def _place(body: Body) -> str | None:
     """The note of a response, else its encounter, else its patient; a task has no place."""
     if body.get("resourceType") != "QuestionnaireResponse":
         return None
-    notes = (each.get("valueId") for each in body.get("extension", ()) if str(each.get("url", "")).endswith(NOTE))
+    notes = (each.get("valueId") for each in body.get("extension", ()) if is_note_id(each))
     references = (referred(body[name]) for name in ("encounter", "subject") if body.get(name))
     return next((str(each) for each in (*notes, *references) if each), None)

@@ -6,7 +6,7 @@ from functools import cache
 from typing import NamedTuple
 from urllib.parse import quote
 
-from pipelines.client.identifiers import identifier_value
+from pipelines.client.identifiers import IMPORTERS, identifier_value
 from pipelines.loading.row import Row, dated, own_identifiers
 from pipelines.validation.content import dump
 
@@ -21,7 +21,7 @@ class Identity(NamedTuple):
 
     @property
     def system(self) -> str:
-        return f"urn:chartferry:{self.source}:{self.resource_type}"
+        return f"{IMPORTERS}{self.source}:{self.resource_type}"
 
     def entry(self, row: Row) -> tuple[str, str]:
         """The body as it is sent, and `ifNoneExist` as a JSON string.

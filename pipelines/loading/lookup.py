@@ -13,7 +13,7 @@ import orjson
 
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import fingerprints, moment, own_time, same_content, taken_back
-from pipelines.client.identifiers import identifier_value, is_written_otherwise, specials_of, values_of
+from pipelines.client.identifiers import VALUES_A_SEARCH, identifier_value, is_written_otherwise, specials_of, values_of
 from pipelines.client.replies import NoResult, Refused
 from pipelines.client.steps import Step
 from pipelines.client.whole import whole
@@ -31,8 +31,6 @@ DAY = timedelta(days=1, hours=14) + SLACK
 """Slack where a target shows a date alone, whose time zone is unknown."""
 NAMED = 3
 """Candidates that a message names by id."""
-ROWS_A_SEARCH = 25
-"""Rows that one search by identifier asks for: longer addresses are refused by some servers."""
 BY_ITSELF = ("QuestionnaireResponse", "Task")
 """Types that may be sent again without a person, since they can be taken back. A payment cannot."""
 
@@ -129,8 +127,8 @@ def by_identifier(
 ) -> dict[str, Finding]:
     """A finding for each row, by key; many rows are asked for in one search. witnesses: values known to be there."""
     findings: dict[str, Finding] = {}
-    for at in range(0, len(rows), ROWS_A_SEARCH):
-        findings |= _of_search(client, identity, rows[at : at + ROWS_A_SEARCH], witnesses)
+    for at in range(0, len(rows), VALUES_A_SEARCH):
+        findings |= _of_search(client, identity, rows[at : at + VALUES_A_SEARCH], witnesses)
     return findings
 
 

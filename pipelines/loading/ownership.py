@@ -9,12 +9,11 @@ from typing import Any, NamedTuple, Protocol
 from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import patient_of
-from pipelines.client.identifiers import identifier_value, values_of
+from pipelines.client.identifiers import VALUES_A_SEARCH, identifier_value, values_of
 from pipelines.client.whole import whole
 from pipelines.loading.answered import outcome_of
 from pipelines.loading.identity import Identity
 
-VALUES_A_SEARCH = 25
 GONE = outcome_of("not-found", "the target has no such resource any more")
 NOT_NAMED = outcome_of("NOT-OURS", "what is there does not have its identifier")
 GIVEN_AGAIN = outcome_of("NOT-OURS", "what is there does not have its identifier, but another of its source")

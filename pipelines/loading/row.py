@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from fhir_service.interface.json_text import parse_json
+from pipelines.client.identifiers import IMPORTERS
 from pipelines.ledger.rows import KnownRecord
 from pipelines.loading.answered import Posted
 from pipelines.validation.content import dump
@@ -47,6 +48,11 @@ class Row(NamedTuple):
         )
 
     @property
+    def left(self) -> str:
+        """Its state where it is not sent now."""
+        return "in_doubt" if self.intended else "planned"
+
+    @property
     def replaces(self) -> bool:
         """True if it takes the place of what the target has."""
         return self.change in ("first", "again")
@@ -68,7 +74,7 @@ def own_identifiers(body: str) -> tuple[str, list[Any]]:
     said = parse_json(body)
     there = said.pop("identifier")
     shown = [each for each in there if isinstance(each, dict)] if isinstance(there, list) else []
-    return dump(said), [each for each in shown if not str(each.get("system")).startswith("urn:chartferry:")]
+    return dump(said), [each for each in shown if not str(each.get("system")).startswith(IMPORTERS)]
 
 
 def _has(body: str, name: str) -> bool:

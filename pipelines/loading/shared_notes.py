@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import orjson
 
 from pipelines.client.client import FhirClient
+from pipelines.client.comparison import is_note_id
 from pipelines.client.replies import TargetUnusable
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import Held
@@ -22,7 +23,6 @@ from pipelines.loading.loaded import Batch
 from pipelines.loading.row import Row
 from pipelines.loading.sending import Send, Sent
 
-NOTE_ID = "/fhir/extensions/note-id"
 GROUPS_KEPT = 20_000
 """Groups whose note is remembered: many more than are under way at once. The ledger knows the others."""
 
@@ -129,7 +129,7 @@ class _InTurns:
             except TargetUnusable as error:
                 sent.unusable = str(error)
         for at, row in enumerate(rows):
-            sent.results.setdefault(at, Result("in_doubt" if row.intended else "planned"))
+            sent.results.setdefault(at, Result(row.left))
         return sent
 
     def _turn(self, rows: Sequence[Row], groups: Sequence[Group | None], left: list[int], sent: Sent) -> list[int]:
@@ -168,7 +168,7 @@ def _heads(
 
 def group_of(row: Row, zone: ZoneInfo) -> Group | None:
     """Patient and local day of a response; None when it names an encounter or a note of its own."""
-    if row.patient_id is None or '"encounter":' in row.body or any(map(_is_note_id, _extensions(row.body))):
+    if row.patient_id is None or '"encounter":' in row.body or any(map(is_note_id, _extensions(row.body))):
         return None
     at = row.source_at or row.first_attempt_at
     if f'"authored":"{at[:10]}"' in row.body:  # a date, which is that day everywhere
@@ -189,13 +189,9 @@ def _extensions(body: str) -> list[dict[str, Any]]:
     return orjson.loads(body).get("extension", []) if '"extension":' in body else []
 
 
-def _is_note_id(extension: Mapping[str, Any]) -> bool:
-    return str(extension.get("url", "")).endswith(NOTE_ID)
-
-
 def _note_id(body: Mapping[str, Any]) -> str:
     """The extension by which a response shows its note, as JSON. Raises `TargetUnusable` for one that shows none."""
     for extension in body.get("extension", ()):
-        if _is_note_id(extension) and extension.get("valueId"):
+        if is_note_id(extension) and extension.get("valueId"):
             return orjson.dumps({"url": extension["url"], "valueId": extension["valueId"]}).decode()
     raise TargetUnusable('the target does not show the notes of its responses, which notes = "patient-day" needs')

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from pipelines.client.client import FhirClient
-from pipelines.client.identifiers import search_token, values_in_use, values_of
+from pipelines.client.identifiers import VALUES_A_SEARCH, search_token, values_in_use, values_of
 from pipelines.client.replies import NoResult, NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.client.threads import threads
 from pipelines.client.whole import whole
@@ -23,9 +23,8 @@ from pipelines.home.batch import Received, Unreadable
 from pipelines.session.people_named import people_named
 
 NOT_ONE = "TARGET-07"
-VALUES_A_SEARCH = 25
 LONGEST_SEARCH = 4_000
-"""Values, and their characters, that one search asks for: longer addresses are refused by some servers."""
+"""Characters of the values that one search asks for."""
 LONGEST_VALUE = 200
 NO_IDENTIFIER = Fault(
     NOT_ONE, "not asked of the target: over 200 characters, or with a line break or unseen sign within"

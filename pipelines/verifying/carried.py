@@ -6,7 +6,7 @@ from typing import NamedTuple
 import duckdb
 import orjson
 
-from pipelines.client.comparison import TAKEN_BACK, fingerprints
+from pipelines.client.comparison import fingerprints, taken_back
 from pipelines.ledger.rows import KnownRecord
 from pipelines.loading.identity import Identity
 from pipelines.loading.row import Row
@@ -68,5 +68,4 @@ class Carried:
 
     def is_taken_back(self, row: Row, there: There) -> bool:
         """True if a resource was taken back, and the row does not say so itself."""
-        back = TAKEN_BACK.get(self._resource_type)
-        return bool(back) and there.status == back != orjson.loads(row.body).get("status")
+        return taken_back(self._resource_type, orjson.loads(row.body), {"status": there.status})

@@ -4,7 +4,7 @@ A target whose statement names the search parameters `_lastUpdated` and `identif
 other is read whole.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 
 from pipelines.client.comparison import OWN_TIME, fingerprints, referred
-from pipelines.client.identifiers import record_of
+from pipelines.client.identifiers import IMPORTERS, identifier_of, record_of
 from pipelines.client.paging import AT_ONCE, LARGE
 from pipelines.client.replies import Refused, Unknown, resources_of
 from pipelines.client.whole import Incomplete, Whole
@@ -145,7 +145,7 @@ def stage_known(db: duckdb.DuckDBPyConnection, session: Session, kind: str, name
             return _not_told(session)
     _each_once(db)
     session.progress.end()
-    by_name = "system LIKE 'urn:chartferry:%'" if "identifier" in searches[0] else "true"
+    by_name = f"system LIKE '{IMPORTERS}%'" if "identifier" in searches[0] else "true"
     _read_missing(db, session, kind, "known", by_name)
     if number(db, "SELECT count(*) FROM hidden"):
         return _not_told(session)
@@ -162,7 +162,7 @@ def _searches(db: duckdb.DuckDBPyConnection, kind: str, named: bool) -> list[dic
     """The searches that show whatever may be ours; none where the ledger does not say since when that can be."""
     if named and kind != "PaymentNotice":
         sources = db.execute("SELECT DISTINCT source FROM ours ORDER BY source").fetchall()
-        return [{"identifier": f"urn:chartferry:{source}:{kind}|"} for (source,) in sources]
+        return [{"identifier": f"{IMPORTERS}{source}:{kind}|"} for (source,) in sources]
     sent = "(SELECT first_sent_at FROM ours UNION ALL SELECT first_sent_at FROM former)"
     [[first]] = db.execute(f"SELECT min(first_sent_at) FROM {sent}").fetchall()
     if first is None:
@@ -178,7 +178,7 @@ def there_of(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
     """The row of `there`. Raises `Unknown` with the resource and the element whose value no column can hold."""
     shown = body.get(SUBJECTS[kind])
     subject = shown if isinstance(shown, dict) else {}
-    identifier = _identifier(body)
+    identifier = identifier_of(body)
     return (
         body["id"],
         referred({"reference": "", **subject}).rpartition("/")[2] or None,
@@ -193,20 +193,12 @@ def there_of(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def _text(kind: str, body: dict[str, Any], element: dict[str, Any], name: str) -> str | None:
+def _text(kind: str, body: dict[str, Any], element: Mapping[str, Any], name: str) -> str | None:
     """A text of the resource, or of an element in it; DuckDB would make one of any value."""
     found = element.get(name)
     if found is None or isinstance(found, str):
         return found
     raise Unknown(f"{kind}/{body['id']}: its {name} is no text")
-
-
-def _identifier(body: dict[str, Any]) -> dict[str, Any]:
-    """The identifier that an importer gave the resource, which need not be its only one; else its first."""
-    found = body.get("identifier")
-    named = [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, dict)]
-    of_importers = (each for each in named if str(each.get("system")).startswith("urn:chartferry:"))
-    return next(of_importers, named[0] if named else {})
 
 
 def _cents(body: dict[str, Any]) -> int | None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pipelines.client import pace
+from pipelines.client.identifiers import VALUES_A_SEARCH
 from pipelines.client.pace import Circuit, Patience
 from pipelines.client.replies import NotSent
 from pipelines.client.steps import BARE
@@ -24,7 +25,6 @@ from pipelines.ledger.rows import Sighting
 from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.answered import Result
 from pipelines.loading.carrying import SPARE, spare_of
-from pipelines.loading.lookup import ROWS_A_SEARCH
 from pipelines.loading.posting import post
 from pipelines.loading.row import Row
 from pipelines.loading.sending import Send, Sent
@@ -334,17 +334,17 @@ def test_what_came_is_written_however_many_rows_of_a_stopped_lane_are_read() -> 
 
 def test_what_came_is_written_while_a_search_for_other_rows_is_slow() -> None:
     """LEDGER-05, LEDGER-10: a kill meanwhile leaves nothing in doubt that was answered."""
-    book, target = Book("PaymentNotice", 2 * ROWS_A_SEARCH), Target(MADE)
+    book, target = Book("PaymentNotice", 2 * VALUES_A_SEARCH), Target(MADE)
     target.go.set()
 
     def ask(rows: Sequence[Row]) -> list[Row]:
         until = time.monotonic() + 60
-        while rows[0].line and len(book.came) < ROWS_A_SEARCH:
+        while rows[0].line and len(book.came) < VALUES_A_SEARCH:
             assert time.monotonic() < until
         return list(rows)
 
     UnderWay(book, target, AT_ONCE, 0, 1, Circuit(), ask=ask).carry(book.rows_to_send())  # type: ignore[arg-type]
-    assert len(book.came) == 2 * ROWS_A_SEARCH
+    assert len(book.came) == 2 * VALUES_A_SEARCH
 
 
 def test_whether_the_target_is_back_is_asked_when_nothing_is_under_way() -> None:
