@@ -13,7 +13,7 @@ from sqlalchemy import exists, func, select
 
 from pipelines.dagster import metadata
 from pipelines.dagster.names import Names
-from pipelines.dagster.stages.outcome import FINISHED, NOTHING_SENT, UNDER_WAY
+from pipelines.dagster.stages.outcome import NOTHING_SENT
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.batch import shown
 from pipelines.home.counted import counted, word_for
@@ -22,6 +22,7 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.standing import UNDO, undone_by_batch
+from pipelines.runs.run import FINISHED, UNDER_WAY
 
 LONGEST = timedelta(days=1)
 """How long after its decision an undo is watched: it may take back more of a batch while the sensor looks."""

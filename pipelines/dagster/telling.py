@@ -11,14 +11,14 @@ from typing import Any
 
 from pipelines.dagster import metadata
 from pipelines.dagster.checks import LoadedBatch, counted_in
-from pipelines.dagster.stages.outcome import FINISHED, NOTHING_SENT, Outcome
+from pipelines.dagster.stages.outcome import NOTHING_SENT, Outcome
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import received_before
 from pipelines.ledger.columns import COPAYMENTS, COUNTS
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import KeptRun, runs_in
 from pipelines.ledger.standing import undone_by_batch
-from pipelines.runs.run import Result
+from pipelines.runs.run import FINISHED, Result
 from pipelines.session.ledger import open_ledger
 from pipelines.validation.outcome import Validated
 

@@ -6,12 +6,15 @@ from pathlib import Path
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received
+from pipelines.ledger.states import NOT_LOADED
 from pipelines.ledger.tables import LedgerError
 from pipelines.session.session import Session
 
 Lines = Mapping[int, Sequence[str]]
 """The ids of rejects by the physical line on which the record that answers them begins."""
-ENDED = ("finished", "failed", "stopped")
+UNDER_WAY, FINISHED = "running", "finished"
+"""States of a batch that goes on, and of one whose rows all have an outcome."""
+ENDED = (FINISHED, *NOT_LOADED)
 """States of a batch of which no run is under way."""
 
 

@@ -15,7 +15,7 @@ from pipelines.home.scratch import throwaway_folder
 from pipelines.session.session import Session
 from pipelines.session.waiting import Waiting
 
-ENDED = ("finished", "running")
+TAKEN_IN = ("finished", "running")
 """The states of a batch whose rows are loaded, set aside, or waiting in it."""
 
 
@@ -57,5 +57,5 @@ def _is_known(session: Session, feed: Feed, path: Path) -> bool:
 
 def note_mark(session: Session, asked: Asked, batch_id: str | None, state: str) -> None:
     """Keep up to where the database was read, once the rows up to there are in a batch that was not stopped."""
-    if asked.mark and batch_id and state in ENDED:
+    if asked.mark and batch_id and state in TAKEN_IN:
         session.ledger.note_mark(session.target, asked.feed.name, asked.feed.query_hash, batch_id, *asked.mark)

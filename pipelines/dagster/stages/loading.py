@@ -7,14 +7,14 @@ from datetime import datetime
 from pipelines.dagster import metadata
 from pipelines.dagster.checks import LoadedBatch
 from pipelines.dagster.handover import Newest, begin_signed, newest, was_spread
-from pipelines.dagster.stages.outcome import FINISHED, NO_FILE, NOTHING_SENT, UNDER_WAY, Outcome
+from pipelines.dagster.stages.outcome import NO_FILE, NOTHING_SENT, Outcome
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import received_before
 from pipelines.ledger.tables import LedgerError
 from pipelines.runs.batch import run_through
 from pipelines.runs.ending import end
 from pipelines.runs.loading import load_run
-from pipelines.runs.run import HasEnded, Result, refuse_ended
+from pipelines.runs.run import FINISHED, UNDER_WAY, HasEnded, Result, refuse_ended
 from pipelines.session.session import Session
 
 MANIFEST_SECONDS = 10.0

@@ -8,7 +8,6 @@ import dagster as dg
 from pipelines.dagster import metadata
 from pipelines.ledger.states import CUT_OFF, NOT_LOADED
 
-UNDER_WAY, FINISHED = "running", "finished"
 NOTHING_SENT = (*NOT_LOADED, CUT_OFF)
 """States of runs that have ended and sent nothing."""
 NO_FILE = "no file: it is not in the inbox any more, or its batch was purged"

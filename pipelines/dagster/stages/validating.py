@@ -6,12 +6,12 @@ from datetime import datetime
 
 from pipelines.dagster import metadata
 from pipelines.dagster.handover import begin_signed, hand_over, newest
-from pipelines.dagster.stages.outcome import NO_FILE, UNDER_WAY, Outcome
+from pipelines.dagster.stages.outcome import NO_FILE, Outcome
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Unreadable, received_before
 from pipelines.ledger.tables import NotPossible
 from pipelines.runs.ending import end_unread, end_without_load
-from pipelines.runs.run import Run
+from pipelines.runs.run import UNDER_WAY, Run
 from pipelines.runs.validating import validate_run
 from pipelines.session.session import Session
 from pipelines.validation.outcome import Validated
