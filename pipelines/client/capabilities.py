@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from pipelines.client.shapes import as_object, as_text, objects_in, texts_in
+
 
 class Capabilities(NamedTuple):
     """The capabilities of a target, by its `/metadata`. `store_id`, `url`, `name` and `software` are None where absent.
@@ -42,11 +44,11 @@ class Capabilities(NamedTuple):
 
 def capabilities_of(statement: dict[str, Any]) -> Capabilities:
     """Return the capabilities that a CapabilityStatement shows."""
-    rest = next(iter(_objects(statement.get("rest"))), {})
-    about, software = _object(statement.get("implementation")), _object(statement.get("software"))
-    named = _text(about.get("description")) or ""
+    rest = next(iter(objects_in(statement.get("rest"))), {})
+    about, software = as_object(statement.get("implementation")), as_object(statement.get("software"))
+    named = as_text(about.get("description")) or ""
     offered = _codes(rest)
-    resources, everywhere = _objects(rest.get("resource")), _params(rest)
+    resources, everywhere = objects_in(rest.get("resource")), _params(rest)
 
     def types(has: Callable[[dict[str, Any]], bool]) -> frozenset[str]:
         return frozenset(str(resource.get("type")) for resource in resources if has(resource))
@@ -55,42 +57,26 @@ def capabilities_of(statement: dict[str, Any]) -> Capabilities:
         batch="batch" in offered,
         conditional=types(lambda resource: resource.get("conditionalCreate") is True),
         validates=types(
-            lambda resource: any(each.get("name") == "validate" for each in _objects(resource.get("operation")))
+            lambda resource: any(each.get("name") == "validate" for each in objects_in(resource.get("operation")))
         ),
         store_id=named if named.startswith("urn:uuid:") else None,
-        url=_text(about.get("url")),
-        software=_text(software.get("version")),
+        url=as_text(about.get("url")),
+        software=as_text(software.get("version")),
         transaction="transaction" in offered,
         identified=types(lambda resource: "identifier" in _params(resource)),
         searched=types(lambda resource: "_id" in _params(resource)),
-        name=_text(software.get("name")),
+        name=as_text(software.get("name")),
         dated=types(lambda resource: "_lastUpdated" in everywhere | _params(resource)),
         puts=types(lambda resource: resource.get("updateCreate", "update" in _codes(resource)) is True),
-        includes=frozenset(name for each in resources for name in _texts(each.get("searchInclude"))),
+        includes=frozenset(name for each in resources for name in texts_in(each.get("searchInclude"))),
     )
 
 
 def _codes(part: dict[str, Any]) -> frozenset[str]:
     """The interactions that a part of a statement declares."""
-    return frozenset(_texts([each.get("code") for each in _objects(part.get("interaction"))]))
+    return frozenset(texts_in([each.get("code") for each in objects_in(part.get("interaction"))]))
 
 
 def _params(part: dict[str, Any]) -> frozenset[str]:
     """The names of the search parameters that a part of a statement declares."""
-    return frozenset(_texts([each.get("name") for each in _objects(part.get("searchParam"))]))
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def _texts(value: Any) -> list[str]:
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    return frozenset(texts_in([each.get("name") for each in objects_in(part.get("searchParam"))]))

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import httpx
 import orjson
 
+from pipelines.client.shapes import objects_in
 from pipelines.home.batch import shown
 from pipelines.home.counted import counted
 from pipelines.home.exits import Explained
@@ -165,8 +166,7 @@ def first_issue(body: Any) -> dict[str, Any] | None:
 def all_issues(body: Any) -> list[dict[str, Any]]:
     """All issues of an OperationOutcome, each also with its `severity`; none for anything else."""
     issues = body.get("issue") if isinstance(body, dict) and body.get("resourceType") == "OperationOutcome" else None
-    found = [each for each in issues[:MOST_ISSUES] if isinstance(each, dict)] if isinstance(issues, list) else []
-    return [{**_issue(each), "severity": each.get("severity")} for each in found]
+    return [{**_issue(each), "severity": each.get("severity")} for each in objects_in(issues)[:MOST_ISSUES]]
 
 
 def _issue(said: dict[str, Any]) -> dict[str, Any]:
@@ -341,9 +341,8 @@ def total_of(bundle: dict[str, Any]) -> int | None:
 
 def next_link(bundle: dict[str, Any]) -> str | None:
     """Return the address of the next page; None on the last. Raises `Unknown`."""
-    links = bundle.get("link")
-    found = [link for link in links if isinstance(link, dict)] if isinstance(links, list) else []
-    url = next((link.get("url") for link in found if link.get("relation") == "next"), None)
+    links = objects_in(bundle.get("link"))
+    url = next((link.get("url") for link in links if link.get("relation") == "next"), None)
     if url is not None and not (isinstance(url, str) and url):
         raise Unknown("the next link has no address")
     return url

@@ -6,6 +6,7 @@ import orjson
 
 from fhir_service.interface.json_text import parse_json
 from pipelines.client.identifiers import IMPORTERS
+from pipelines.client.shapes import objects_in
 from pipelines.ledger.rows import KnownRecord
 from pipelines.loading.answered import Posted
 from pipelines.validation.content import dump
@@ -72,8 +73,7 @@ def own_identifiers(body: str) -> tuple[str, list[Any]]:
     if not _has(body, "identifier"):
         return body, []
     said = parse_json(body)
-    there = said.pop("identifier")
-    shown = [each for each in there if isinstance(each, dict)] if isinstance(there, list) else []
+    shown = objects_in(said.pop("identifier"))
     return dump(said), [each for each in shown if not str(each.get("system")).startswith(IMPORTERS)]
 
 

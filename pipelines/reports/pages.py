@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from pipelines.client.shapes import objects_in
 from pipelines.client.whole import Counts
 
 RESOURCE = "DiagnosticReport"
@@ -110,15 +111,12 @@ def without_signatures(report: dict[str, Any]) -> dict[str, Any]:
     forms = report.get("presentedForm")
     if forms is None:
         return report
-    documents = [_document(form) for form in forms if isinstance(form, dict)] if isinstance(forms, list) else []
-    return {**report, "presentedForm": documents}
+    return {**report, "presentedForm": list(map(_document, objects_in(forms)))}
 
 
 def _document(form: dict[str, Any]) -> dict[str, Any]:
     """Return the document without signed addresses, and without elements of another shape than FHIR's."""
-    extensions = form.get("extension")
-    found = [e for e in extensions if isinstance(e, dict)] if isinstance(extensions, list) else []
-    left = [e for e in found if not str(e.get("url", "")).endswith("/deprecated-url")]
+    left = [e for e in objects_in(form.get("extension")) if not str(e.get("url", "")).endswith("/deprecated-url")]
     plain = {name: value for name, value in form.items() if name not in ("extension", "url")}
     if left:
         plain["extension"] = left

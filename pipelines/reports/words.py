@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from pipelines.client.shapes import as_text, objects_in
 from pipelines.home import arrow
 from pipelines.home.files import write_whole
 from pipelines.reports.sweep import folder_of
@@ -66,11 +67,11 @@ def rows_of(bodies: Iterable[tuple[str, str]]) -> tuple[pa.Table, pa.Table, pa.T
     questionnaires, questions, options = [], [], []
     for questionnaire_id, body in bodies:
         read = orjson.loads(body)
-        texts = (_text(read.get(name)) for name in ("name", "status", "description", "url"))
+        texts = (as_text(read.get(name)) for name in ("name", "status", "description", "url"))
         questionnaires.append((questionnaire_id, *texts, *_coding(_first(read.get("code")))))
         seen = set[str]()
         for parent, item in _items(read):
-            link_id = _text(item.get("linkId"))
+            link_id = as_text(item.get("linkId"))
             if link_id is None or link_id in seen:
                 continue
             seen.add(link_id)
@@ -104,51 +105,43 @@ def addresses_of(bodies: Iterable[tuple[str, str]]) -> dict[str, str]:
 def canonical_of(body: str) -> tuple[str | None, str | None]:
     """Return the canonical url of a questionnaire, and its version."""
     read = orjson.loads(body)
-    return _text(read.get("url")), _text(read.get("version"))
+    return as_text(read.get("url")), as_text(read.get("version"))
 
 
 def _items(questionnaire: Mapping[str, Any]) -> Iterator[tuple[str | None, dict[str, Any]]]:
     """Yield every item in the order of the form, each with the linkId of the item around it."""
-    waiting: list[tuple[str | None, dict[str, Any]]] = [(None, each) for each in _objects(questionnaire.get("item"))]
+    waiting: list[tuple[str | None, dict[str, Any]]] = [(None, each) for each in objects_in(questionnaire.get("item"))]
     waiting.reverse()
     while waiting:
         parent, item = waiting.pop()
         yield parent, item
-        waiting += [(_text(item.get("linkId")), each) for each in reversed(_objects(item.get("item")))]
+        waiting += [(as_text(item.get("linkId")), each) for each in reversed(objects_in(item.get("item")))]
 
 
 def _question(item: Mapping[str, Any]) -> tuple[Any, ...]:
     system, code = _coding(_first(item.get("code")))
-    conditional = bool(_objects(item.get("enableWhen")))
-    return _text(item.get("text")), _text(item.get("type")), system, code, item.get("repeats") is True, conditional
+    conditional = bool(objects_in(item.get("enableWhen")))
+    return as_text(item.get("text")), as_text(item.get("type")), system, code, item.get("repeats") is True, conditional
 
 
 def _options(item: Mapping[str, Any]) -> Iterator[tuple[str | None, str | None, str | None, float | None]]:
-    for option in _objects(item.get("answerOption")):
+    for option in objects_in(item.get("answerOption")):
         coding = option.get("valueCoding")
         if isinstance(coding, dict):
-            yield *_coding(coding), _text(coding.get("display")), _weight(option, coding)
+            yield *_coding(coding), as_text(coding.get("display")), _weight(option, coding)
 
 
 def _weight(*places: Mapping[str, Any]) -> float | None:
     """Return the value that an extension of the option, or of its coding, declares."""
-    extensions = (extension for place in places for extension in _objects(place.get("extension")))
+    extensions = (extension for place in places for extension in objects_in(place.get("extension")))
     values = (extension.get("valueDecimal") for extension in extensions if extension.get("url") in WEIGHTS)
     numbers = (float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool))
     return next((number for number in numbers if math.isfinite(number)), None)
 
 
 def _coding(coding: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    return _text(coding.get("system")), _text(coding.get("code"))
+    return as_text(coding.get("system")), as_text(coding.get("code"))
 
 
 def _first(value: Any) -> dict[str, Any]:
-    return next(iter(_objects(value)), {})
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    return next(iter(objects_in(value)), {})

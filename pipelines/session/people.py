@@ -13,6 +13,7 @@ from typing import Any
 from pipelines.client.client import FhirClient
 from pipelines.client.identifiers import VALUES_A_SEARCH, search_token, values_in_use, values_of
 from pipelines.client.replies import NoResult, NotDone, NotSent, Refused, TargetUnusable, Unknown
+from pipelines.client.shapes import objects_in
 from pipelines.client.threads import threads
 from pipelines.client.whole import whole
 from pipelines.feeds.files.catalog import Feed
@@ -147,6 +148,5 @@ def _entry(walk: Crosswalk, ids: Mapping[str, bool]) -> Entry:
 
 
 def _is_merged(body: Mapping[str, Any]) -> bool:
-    links = body.get("link")
-    types = [each.get("type") for each in links if isinstance(each, dict)] if isinstance(links, list) else []
+    types = [each.get("type") for each in objects_in(body.get("link"))]
     return body.get("active") is False or "replaced-by" in types

@@ -1,0 +1,21 @@
+"""What a value of JSON that others wrote holds, where it is of the shape that is expected; nothing where it is not."""
+
+from typing import Any
+
+
+def objects_in(value: Any) -> list[dict[str, Any]]:
+    """Return the objects in a list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def texts_in(value: Any) -> list[str]:
+    """Return the texts in a list."""
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def as_text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
