@@ -17,11 +17,13 @@ from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME, SqliteEventLogStorage
 from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
 from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
-from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS, create_db_conn_string
+from dagster._core.storage.sqlite import create_db_conn_string
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from sqlalchemy import Connection, Engine, NullPool, QueuePool, create_engine
 
 TOGETHER = (DagsterEventType.ASSET_MATERIALIZATION_PLANNED, DagsterEventType.ASSET_MATERIALIZATION)
+BUSY_SECONDS = 30
+"""For which a writer waits for others, as in Dagster's own storage."""
 ENGINES = 32
 """Databases whose engines a process keeps: each run has one of its own."""
 CONNECTIONS = 4
@@ -41,7 +43,7 @@ def engine_of(address: str, keeps: bool = True) -> Engine:
         address: of the database.
         keeps: False if each connection is closed as soon as it was used, as to the many databases of single runs.
     """
-    given: dict[str, Any] = {"timeout": SQLITE_BUSY_TIMEOUT_SECONDS}
+    given: dict[str, Any] = {"timeout": BUSY_SECONDS}
     if not keeps:
         return create_engine(address, poolclass=NullPool, connect_args=given)
     given["check_same_thread"] = False  # one thread at a time has a connection, not always the same
