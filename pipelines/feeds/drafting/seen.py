@@ -24,7 +24,7 @@ from pipelines.feeds.terms.vocabulary import words_of
 FEW = 12
 LOOKED_AT = 100
 SHORT = 40
-_WRAPPER = re.compile(r"(?:(?:attributes|data|fields|item|node|payload|properties|record)\.)+")
+_WRAPPER = re.compile(r"(?:(?:attributes|data|fields|node|payload|properties)\.)+")
 """Objects around the values of a record, as interfaces and bases of tables write them: their names say nothing."""
 Look = Literal["nothing", "time", "clock", "number", "link", "text"]
 

@@ -232,6 +232,18 @@ def test_an_object_around_all_values_says_nothing(around: str, tmp_path: Path) -
     assert {'kind = "payments"', f'amount = "{around}.amount"', f'paid_on = "{around}.paid"'} <= set(lines)
 
 
+def test_an_object_whose_name_says_of_what_its_values_are_keeps_it(tmp_path: Path) -> None:
+    """FEED-FILE-08: the code of an item is that of a question."""
+    rows = (
+        f'{{"response": {row // 4}, "patient": "p{row // 4}", "item": {{"code": "q{row % 4}"}},'
+        f' "answer": {{"code": "a{row % 3}"}}}}\n'
+        for row in range(40)
+    )
+    lines = draft(written(tmp_path, "x.ndjson", "".join(rows)), "answers")
+    assert 'question = "item.code"' in lines
+    assert 'answer_code = "answer.code"' in lines
+
+
 def test_a_list_of_which_a_path_takes_the_first_value_is_asked(tmp_path: Path) -> None:
     """FEED-FILE-08: the second payment of an invoice was lost."""
     paid = '{{"amount": "{0}.50", "paid": "2024-05-0{0}"}}'
