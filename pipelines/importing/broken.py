@@ -4,7 +4,7 @@ It is read from the ledger alone, for the target that was loaded into last. Name
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,8 +19,9 @@ from pipelines.ledger.answering import OPEN
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.parts import shown_loader
 from pipelines.ledger.rejects import closed_of, open_by_batch
-from pipelines.ledger.states import LANDED
+from pipelines.ledger.states import ASKED, LANDED
 from pipelines.ledger.unanswered import is_unanswered
 
 AGES = (("under a day", 1), ("1 to 7 days", 7), ("7 to 30 days", 30))
@@ -87,11 +88,15 @@ def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:
     batches = ledger.batches(target)
     still_open, kept = open_by_batch(ledger), ledger.batches_in(home)
     closed = closed_of(ledger, target)
+    unknown = ASKED if shown_loader(ledger, target) is None else ("in_doubt",)
     for row in batches:
         batch = str(row["batch_id"])
         if still_open.get((target, batch)) and batch not in closed and _is_nothing_taken(row, kept):
             found.setdefault(str(row["feed"]), Broken()).nothing_taken[batch] = int(row["records"])
-        _note(found.setdefault(str(row["feed"]), Broken()), row, ledger, kept, now)
+        broken = found.setdefault(str(row["feed"]), Broken())
+        if doubts := _in_doubt(ledger, row, unknown):
+            broken.doubts[batch] = doubts
+        _note(broken, row, ledger, kept, now)
     for feed, age, number in _open_rejects(ledger, target, now):
         found.setdefault(feed, Broken()).rejects[age] += number
     return found
@@ -106,8 +111,6 @@ def loaded_last(ledger: Ledger) -> str | None:
 def _note(broken: Broken, row: Mapping[str, Any], ledger: Ledger, kept: Batches, now: datetime) -> None:
     batch_id = str(row["batch_id"])
     broken.files[batch_id] = shown(row["file_name"] or "")
-    if row["in_doubt"]:
-        broken.doubts[batch_id] = int(row["in_doubt"])
     if is_unanswered(ledger, kept, row):
         last_run = (ledger.runs(row["target"], batch_id) or [{}])[-1]
         broken.failed[batch_id] = str(last_run.get("message") or row["state"])
@@ -115,6 +118,17 @@ def _note(broken: Broken, row: Mapping[str, Any], ledger: Ledger, kept: Batches,
         last = max(str(run["finished_at"] or run["started_at"]) for run in ledger.runs(row["target"], batch_id))
         if last < utc_text(now - STALE):
             broken.unfinished.append(batch_id)
+
+
+def _in_doubt(ledger: Ledger, row: Mapping[str, Any], unknown: Collection[str]) -> int:
+    """Return the number of rows in doubt: of a batch without an end as of now, since a killed run counted none.
+
+    unknown: the states whose outcome is not known. What is being sent is among them while no loader is at work.
+    """
+    if row["state"] != "running":
+        return int(row["in_doubt"])
+    rows = ledger.row_counts(row["target"], row["batch_id"])
+    return sum(number for state, (number, _) in rows.items() if state in unknown)
 
 
 def _is_nothing_taken(row: Mapping[str, Any], kept: Batches) -> bool:

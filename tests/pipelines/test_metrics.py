@@ -74,8 +74,13 @@ KILLED_AT_WORK = """
 import os, sys
 from pathlib import Path
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rows import Intent
 
-Ledger.open(Path(sys.argv[1])).lease("here").__enter__()
+ledger = Ledger.open(Path(sys.argv[1]))
+ledger.start_batch("here", "payments-b", feed="payments")
+ledger.start_run("here", "payments-b")
+lease = ledger.lease("here").__enter__()
+ledger.intend(lease, "default", "PaymentNotice", [Intent("k", 1, "payments-b", 2, "h", "f", "p1")])
 print("holds it", flush=True)
 sys.stdin.read()
 os._exit(9)
@@ -83,16 +88,19 @@ os._exit(9)
 
 
 def test_a_loader_that_was_killed_is_at_work_no_more(imported, home, chartferry):
-    """OPS-01: at once, where it was a process of this machine."""
+    """OPS-01: at once, where it was a process of this machine. What it was sending is in doubt from then on."""
+    names = ("chartferry_lease_held",), ("chartferry_rows_in_doubt", "payments")
     command = [sys.executable, "-c", KILLED_AT_WORK, str(home / "ledger.db")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as loader:
         assert loader.stdin
         assert loader.stdout
         assert loader.stdout.readline() == "holds it\n"
-        assert figures(chartferry("metrics")[1])["chartferry_lease_held",] == 1
+        found = figures(chartferry("metrics")[1])
+        assert [found[name] for name in names] == [1, 0]
         loader.stdin.close()
         loader.wait()
-        assert figures(chartferry("metrics")[1])["chartferry_lease_held",] == 0
+        found = figures(chartferry("metrics")[1])
+        assert [found[name] for name in names] == [0, 1]
 
 
 def test_a_settled_doubt_counts_no_more_and_an_undo_changes_no_first_outcome(home, target, asked, chartferry):

@@ -24,7 +24,7 @@ from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG
 from pipelines.home.stores import StoreUnusable
 from pipelines.importing.broken import broken_now
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rows import Reject
+from pipelines.ledger.rows import Intent, Reject
 from tests.support.practice import repository_of, standing, verdicts
 from tests.support.serving import serving_in_a_thread
 
@@ -41,12 +41,19 @@ class Home:
             self.add(ledger, "payments-good", "finished")
             self.add(ledger, "payments-bad", "failed", message="bad.csv: it is not UTF-8")
             self.add(ledger, "tasks-doubt", "running", in_doubt=3)
+            self.send(ledger, "tasks-doubt", 3)
+            ledger.doubt_sending("t")
             self.add(ledger, "tasks-left", "running")
             reject = Reject(2, 1, "A1", "rule", None, None, None, [])
             ledger.reject("t", "default", "PaymentNotice", "payments-good", [reject])
 
     def ledger(self) -> Ledger:
         return Ledger.open(self.path / "ledger.db", lambda: self.now)
+
+    def send(self, ledger: Ledger, name: str, rows: int) -> None:
+        with ledger.lease("t") as lease:
+            intents = [Intent(f"{name}{line}", 1, name, line, "h", "f", "p1") for line in range(2, 2 + rows)]
+            ledger.intend(lease, "default", "Task", intents)
 
     def add(
         self, ledger: Ledger, name: str, state: str, file: str = "", message: str | None = None, **counts: int
@@ -76,6 +83,16 @@ def test_what_is_broken_is_named_feed_by_feed(home: Home) -> None:
         "tasks-doubt: 3 rows are in doubt",
         "tasks-left: it did not come to its end",
     ]
+
+
+def test_rows_of_a_killed_loader_are_in_doubt_at_once_and_those_of_one_at_work_are_not(home: Home) -> None:
+    with closing(home.ledger()) as ledger:
+        home.send(ledger, "tasks-left", 2)
+        assert broken_now(ledger, home.path, NOW)["tasks"].doubts == {"tasks-doubt": 3, "tasks-left": 2}
+        assert broken_now(ledger, home.path, NOW)["tasks"].unfinished == ["tasks-left"]
+        with ledger.lease("t"):  # it takes the rows over as in doubt
+            home.add(ledger, "tasks-next", "running")
+        assert broken_now(ledger, home.path, NOW)["tasks"].doubts == {"tasks-doubt": 3, "tasks-left": 2}
 
 
 def test_a_failed_batch_is_done_with_when_its_rows_were_purged_and_not_when_another_of_its_name_went_well(
