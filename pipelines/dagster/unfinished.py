@@ -61,8 +61,9 @@ def unfinished_sensor(
             confirmed = confirmed_since(ledger, catalog, here)
             left = [each for each in left_batches(ledger, home, here, confirmed) if each.feed in names]
         busy = batches_under_way(context.instance, ours, catalog.feeds)
-        first = timedelta(seconds=pace_of(environ).settling_seconds)
-        asked, after = due([each for each in left if each.batch_id not in busy], before, now, max(first, FIRST_PAUSE))
+        settling = timedelta(seconds=pace_of(environ).settling_seconds if any(each.is_doubtful for each in left) else 0)
+        free = [each for each in left if each.batch_id not in busy]
+        asked, after = due(free, before, now, max(settling, FIRST_PAUSE))
         kept = {name: each for name, each in before.items() if name in busy}
         files = {each.batch_id: each.file_name for each in asked if each.file_name}
         wanted = [(feed, [each.batch_id for each in asked if each.feed == feed.name]) for feed in catalog.feeds]
@@ -83,6 +84,7 @@ class Left:
     """An unfinished batch.
 
     progress: text that differs after each step forward. since: when its last run ended or, if it was killed, began.
+    is_doubtful: its last run left rows in doubt, which need the settling time.
     """
 
     batch_id: str
@@ -90,6 +92,7 @@ class Left:
     progress: str
     since: datetime
     file_name: str | None = None
+    is_doubtful: bool = False
 
 
 def left_batches(ledger: Ledger, home: Path, target: str, confirmed: Collection[str] = ()) -> list[Left]:
@@ -121,7 +124,8 @@ def _left(ledger: Ledger, row: Mapping[str, Any]) -> Left:
     last = max((str(run["finished_at"] or run["started_at"]) for run in runs), default=row["received_at"])
     rows = ledger.row_counts(row["target"], row["batch_id"])
     progress = ",".join(f"{state}={number}" for state, (number, _) in sorted(rows.items()))
-    return Left(row["batch_id"], row["feed"], progress, datetime.fromisoformat(last), row["file_name"])
+    since, is_doubtful = datetime.fromisoformat(last), bool(row["in_doubt"])
+    return Left(row["batch_id"], row["feed"], progress, since, row["file_name"], is_doubtful)
 
 
 def anything_left(ledger: Ledger, home: Path, catalog: Catalog) -> bool:

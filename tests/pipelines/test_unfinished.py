@@ -140,6 +140,28 @@ def test_the_sensor_asks_for_batches_that_no_run_and_no_loader_works_on(
         assert isinstance(tick(), dg.SkipReason)
 
 
+def test_only_rows_in_doubt_wait_for_the_settling_time(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unfinished, "target_now", lambda *_: "here")
+    repository = build_definitions({"CHARTFERRY_HOME": str(home)}).get_repository_def()
+    with closing(Ledger.open(home / "ledger.db")) as ledger, dg.DagsterInstance.ephemeral() as instance:
+        received(home, "payments-late")
+        ledger.start_batch("here", "payments-late", feed="payments", file_name="payments.csv")
+        ledger.start_run("here", "payments-late")
+
+        def pause_of_late() -> timedelta:
+            result = repository.get_sensor_def("unfinished")(
+                dg.build_sensor_context(instance, repository_def=repository)
+            )
+            assert isinstance(result, dg.SensorResult)
+            return from_cursor(result.cursor)["payments-late"].due - datetime.fromisoformat(
+                str(ledger.runs("here", "payments-late")[-1]["started_at"])
+            )
+
+        assert pause_of_late() == FIRST
+        ledger.finish_batch("here", "payments-late", "running", {"in_doubt": 1})
+        assert pause_of_late() == timedelta(minutes=15)
+
+
 def test_the_first_file_of_a_home_whose_target_was_away_is_named_and_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
