@@ -57,6 +57,7 @@ def serve(settings: Settings, until_stdin_closes: bool = False, shared_socket: i
         service = Service.open(settings)
         stack.callback(service.close)
         put_on_record(service)
+        service.audit.works()  # else it would be known, and said in the log, at the first request alone
         listening = listening or stack.enter_context(listen(settings))
         secret = secrets.token_urlsafe(32)
         app = create_app(service, routes(service, secret))

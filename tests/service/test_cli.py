@@ -61,6 +61,15 @@ def test_serve_makes_the_store_says_where_it_listens_and_ends_well_on_sigterm(st
     assert not run_file(store).exists()
 
 
+def test_serve_says_at_its_start_that_the_audit_cannot_be_written(store):
+    audit = store.with_name("s.duckdb.audit.ndjson")
+    audit.mkdir()
+    with serving("--store", store, "--port", 0) as (process, _):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert f"the audit {audit} cannot be written: Is a directory" in process.stderr.read()
+
+
 def test_serve_ends_with_the_pipe_of_its_parent(store):
     with serving("--store", store, "--port", 0, "--until-stdin-closes", stdin=subprocess.PIPE) as (process, line):
         assert line.startswith("listening on ")
