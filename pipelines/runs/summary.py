@@ -220,7 +220,8 @@ def _notes(result: Result) -> Iterable[str]:
         rows, them = counted(number, "row"), word_for(number, "it", "them")
         yield f"{name}: {rows} in doubt: whether the target has {them} is not known; {IN_DOUBT_NEXT}"
     if result.waiting and result.state == "running":
-        yield f"{name}: {counted(result.waiting, 'row waits', 'rows wait')} for the next import"
+        behind = ", or, behind a row in doubt, until that is settled" if IN_DOUBT in _codes(result) else ""
+        yield f"{name}: {counted(result.waiting, 'row waits', 'rows wait')} for the next import{behind}"
     if result.unnamed_columns:
         columns = listed([*map(_column, result.unnamed_columns)], COLUMNS_SHOWN)
         yield f"{name}: columns that the feed does not name: {columns}"
