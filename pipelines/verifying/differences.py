@@ -50,16 +50,22 @@ class Difference:
 
 
 class Differences:
-    """Differences in the order in which they were found, in a file: there may be as many as rows. counts: by kind."""
+    """Differences in the order in which they were found, in a file: there may be as many as rows.
+
+    counts: by kind. batches: by kind, for those that a command mends batch by batch.
+    """
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - it lives as long as this does
         weakref.finalize(self, self._file.close)
         self.counts: Counter[str] = Counter()
+        self.batches: dict[str, Counter[str]] = {kind: Counter() for kind, says in MEANING.items() if "BATCH" in says}
 
     def add(self, each: Difference) -> None:
         self._file.write(json.dumps(astuple(each)) + "\n")
         self.counts[each.kind] += 1
+        if each.row and each.kind in self.batches:
+            self.batches[each.kind][each.row.rpartition(":")[0]] += 1
 
     def __iter__(self) -> Iterator[Difference]:
         self._file.seek(0)
@@ -75,10 +81,13 @@ class Differences:
             yield from first_of(first[kind], most, count, kind)
 
     def lines(self) -> Iterator[str]:
-        """Yield the first differences of each kind, and then how many there are of it."""
+        """Yield the first differences of each kind, and then how many there are of it, also of each batch to mend."""
         yield from self.first(SHOWN)
         for kind, count in self.counts.items():
             yield f"{count:,} {kind}: {MEANING[kind]}"
+            if batches := self.batches.get(kind):
+                named = [f"{name} ({number:,})" for name, number in sorted(batches.items())]
+                yield f"{kind}, by batch: {', '.join(first_of(named, SHOWN, len(named), 'batches'))}"
 
     def write(self, home: Path) -> Path | None:
         """Write all of them in the place of those of an earlier `verify`; return the file, None if there are none."""

@@ -409,6 +409,7 @@ def test_of_many_differences_the_first_of_each_kind_are_shown_and_all_are_in_a_f
         "and 2 more gone",
         f"double: {name}:14: PaymentNotice/{double}",
         f"12 gone: {MEANING['gone']}",
+        f"gone, by batch: {name} (12)",
         f"1 double: {MEANING['double']}",
         f"all differences: {home / 'differences.csv'}",
     ]
