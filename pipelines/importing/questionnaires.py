@@ -41,6 +41,10 @@ def check_questionnaires(path: Path, home: Path, environ: Mapping[str, str]) -> 
     """Load questionnaires into a store of their own; say what is refused. Raises Unreadable, TargetUnusable."""
     found = _read(path)
     checked = Checked("".join(json.dumps(each, ensure_ascii=False, default=str) + "\n" for each in found), len(found))
+    try:
+        checked.text.encode()
+    except UnicodeEncodeError:
+        raise Unreadable(f"{path.name}: an escape such as \\ud83d is half of a character") from None
     make_private(home)
     with throwaway_folder(home) as folder:
         (folder / "given").mkdir()

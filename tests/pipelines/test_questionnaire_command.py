@@ -167,6 +167,10 @@ def _written(path):
     ("text", "said"),
     [
         ("{]", "chartferry: q.json: line 1 is no JSON\n"),
+        (
+            r'{"resourceType": "Questionnaire", "name": "cut \ud83d"}',
+            "chartferry: q.json: an escape such as \\ud83d is half of a character\n",
+        ),
         ('{"resourceType": "Patient"}', "chartferry: q.json: no Questionnaire, or something else beside it\n"),
     ],
 )
