@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, Strict, StringConstraints, field_validator, model_validator
 
 from pipelines.feeds.terms.numbers import Numbers
 from pipelines.feeds.terms.parts import AsList, Encoding, Part, Texts, is_date_format
@@ -15,8 +15,10 @@ from pipelines.feeds.terms.values import Comment, Test, Trailer, Value
 Kind = Literal["payments", "answers", "tasks"]
 Form = Literal["csv", "ndjson", "json", "xlsx", "parquet", "sql", "fixed"]
 Policy = Literal["skip", "reject", "update", "supersede"]
-Place = Annotated[int, Field(ge=1, le=1_000_000)]
-Year = Annotated[int, Field(ge=1, le=9999)]
+Number = Annotated[int, Strict()]
+"""A whole number: `true` is none."""
+Place = Annotated[Number, Field(ge=1, le=1_000_000)]
+Year = Annotated[Number, Field(ge=1, le=9999)]
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_\-]{1,40}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._\-]{0,63}$")]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
@@ -41,7 +43,7 @@ class Query(Part):
     sql: str = Field(min_length=1)
     watermark: str = ""
     overlap: Decimal | None = Field(None, ge=0)
-    wait_seconds: Annotated[int, Field(ge=1)] = 600
+    wait_seconds: Annotated[Number, Field(ge=1)] = 600
 
 
 class Join(Part):
@@ -54,7 +56,7 @@ class Join(Part):
     one_row_per: str = ""
     encoding: str | None = None
     delimiter: str | None = Field(None, pattern=r"^[^\r\n\x00]$")
-    header: Annotated[int, Field(ge=1, le=1000)] | None = None
+    header: Annotated[Number, Field(ge=1, le=1000)] | None = None
 
     @property
     def written(self) -> dict[str, Any]:
@@ -72,7 +74,7 @@ class Expect(Part):
 
     by: Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] = ""
     days: Annotated[tuple[Day, ...], AsList] = DAYS
-    rows: tuple[int, int] | None = None
+    rows: tuple[Number, Number] | None = None
     amount: tuple[Decimal, Decimal] | None = None
     set_aside: Annotated[Decimal, Field(ge=0, le=1)] | None = None
     history: Annotated[Decimal, Field(gt=0)] | None = None
@@ -105,10 +107,10 @@ class FeedFile(Part):
     skip_spaces: bool = False
     fields: dict[str, tuple[Place, Place]] = {}
     short_lines: bool = False
-    header: Annotated[int, Field(ge=0, le=1000)] = 1
+    header: Annotated[Number, Field(ge=0, le=1000)] = 1
     one_table: bool = False
     header_has: str = ""
-    sheet: Annotated[int, Field(ge=1)] | str | None = None
+    sheet: Annotated[Number, Field(ge=1)] | str | None = None
     dates_since: Literal[1900, 1904] = 1900
     empty: Texts = ()
     timezone: str = "UTC"
@@ -124,7 +126,7 @@ class FeedFile(Part):
     taken_back: Literal["reject", "load"] = "reject"
     copayments: Literal["ask", "all"] = "ask"
     notes: Literal["response", "patient-day"] = "response"
-    max_rejects: Annotated[int | Decimal, Field(ge=0)] | None = None
+    max_rejects: Annotated[Number | Decimal, Field(ge=0)] | None = None
     scored: Texts | None = None
     scored_questions: Texts = ()
     take: dict[str, Test] = {}

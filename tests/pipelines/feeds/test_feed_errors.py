@@ -64,6 +64,8 @@ def load(folder: Path, text: str) -> None:
         (("[take]", '[trailer]\nrows = "N"\n[take]'), "trailer.when: required, and not there (line 6)"),
         (("[take]", 'encoding = "idna"\n[take]'), "encoding: no encoding that Python knows"),
         (("[take]", 'format = "csv"\nresources = true\n[take]'), None),
+        (("[take]", "header = true\n[take]"), "header: a whole number is expected (line 6)"),
+        (("[take]", "max_rejects = true\n[take]"), "max_rejects.int: a whole number is expected (line 6)"),
         (("[take]", 'header = "two"\n[take]'), "header: a whole number is expected (line 6)"),
         (("[take]", "empty = 5\n[take]"), "empty: a list is expected (line 6)"),
         (("[take]", "take = 5\n[maps.x]"), "take: a table is expected (line 6)"),
