@@ -21,7 +21,7 @@ import psycopg
 import pytest
 
 from tests.conftest import WORLD, Running, running
-from tests.service.test_postgresql import command_output
+from tests.service.store.test_postgresql import command_output
 from tests.support import loopback
 from tests.support.bodies import task
 from tests.support.clocks import APART, CAN, LACKING, library, off_by

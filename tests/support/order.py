@@ -2,74 +2,74 @@
 
 _LONGEST = """
     22 spec/test_http.py
-    17 pipelines/test_definitions.py
-    13 pipelines/test_decisions.py
+    17 pipelines/dagster/test_definitions.py
+    13 pipelines/corrections/test_decisions.py
     12 test_import_samples.py
-    11 pipelines/test_verify.py
-    10 pipelines/test_postgresql_ledger.py
+    11 pipelines/verifying/test_verify.py
+    10 pipelines/ledger/test_postgresql_ledger.py
     10 pipelines/test_privacy.py
     10 pipelines/test_privacy_everything.py
     10 pipelines/test_privacy_of_faults.py
-    10 pipelines/test_rejects.py
-    10 pipelines/test_undo.py
+    10 pipelines/corrections/test_rejects.py
+    10 pipelines/corrections/test_undo.py
     10 service/hostile/test_bodies.py
-    10 service/test_ahead.py
+    10 service/store/test_ahead.py
     9 laws/test_generated_requests.py
-    9 pipelines/test_adopt.py
-    9 pipelines/test_answers.py
-    9 pipelines/test_homes.py
+    9 pipelines/verifying/test_adopt.py
+    9 pipelines/reports/test_answers.py
+    9 pipelines/commands/test_homes.py
     8 pipelines/feeds/test_unseen.py
     8 pipelines/feeds/test_workbooks.py
-    8 pipelines/test_cli.py
-    8 pipelines/test_own_service.py
-    8 pipelines/test_page.py
-    8 pipelines/test_received_money.py
-    8 pipelines/test_rehearsal.py
-    8 pipelines/test_restored_ledger.py
-    8 pipelines/test_scores.py
-    8 pipelines/test_settling.py
+    8 pipelines/commands/test_cli.py
+    8 pipelines/commands/test_own_service.py
+    8 pipelines/reports/test_page.py
+    8 pipelines/reports/test_received_money.py
+    8 pipelines/rehearsing/test_rehearsal.py
+    8 pipelines/ledger/test_restored_ledger.py
+    8 pipelines/reports/test_scores.py
+    8 pipelines/loading/test_settling.py
     7 faults/test_faults.py
     7 pipelines/feeds/test_repeated_headers.py
-    7 pipelines/test_command_line_in_dagster.py
-    7 pipelines/test_found_before.py
-    7 pipelines/test_load.py
-    7 pipelines/test_publish.py
-    7 pipelines/test_queries.py
-    7 pipelines/test_shared_notes.py
-    7 pipelines/test_steps.py
+    7 pipelines/dagster/test_command_line_in_dagster.py
+    7 pipelines/validation/test_found_before.py
+    7 pipelines/loading/test_load.py
+    7 pipelines/reports/test_publish.py
+    7 pipelines/feeds/test_queries.py
+    7 pipelines/loading/test_shared_notes.py
+    7 pipelines/client/test_steps.py
     7 pipelines/views/test_published_views.py
     6 laws/test_bodies.py
     6 pipelines/feeds/test_strange_exports.py
-    6 pipelines/test_bad_targets.py
-    6 pipelines/test_copayments.py
-    6 pipelines/test_copies.py
+    6 pipelines/loading/test_bad_targets.py
+    6 pipelines/validation/test_copayments.py
+    6 pipelines/reports/test_copies.py
     6 pipelines/test_every_record.py
-    6 pipelines/test_evidence.py
-    6 pipelines/test_expectations.py
-    6 pipelines/test_imports_in_parts.py
-    6 pipelines/test_report_tables.py
-    6 pipelines/test_side_by_side.py
-    6 pipelines/test_stored_batches.py
-    6 pipelines/test_verify_by_search.py
-    6 service/test_checks.py
-    6 service/test_contention.py
-    6 service/test_failover.py
+    6 pipelines/evidence/test_evidence.py
+    6 pipelines/importing/test_expectations.py
+    6 pipelines/runs/test_imports_in_parts.py
+    6 pipelines/reports/test_report_tables.py
+    6 pipelines/validation/test_side_by_side.py
+    6 pipelines/importing/test_stored_batches.py
+    6 pipelines/verifying/test_verify_by_search.py
+    6 service/admin/test_checks.py
+    6 service/writing/test_contention.py
+    6 service/serving/test_failover.py
     5 laws/test_tables_add_up.py
     5 pipelines/feeds/test_drafts.py
-    5 pipelines/test_asked_before.py
-    5 pipelines/test_bad_pages.py
-    5 pipelines/test_clinics_in_dagster.py
+    5 pipelines/loading/test_asked_before.py
+    5 pipelines/reports/test_bad_pages.py
+    5 pipelines/dagster/test_clinics_in_dagster.py
     5 pipelines/test_corrections_any_history.py
-    5 pipelines/test_dagster_storage.py
-    5 pipelines/test_discard.py
-    5 pipelines/test_ends_at_once.py
-    5 pipelines/test_importer_kills.py
-    5 pipelines/test_pseudonymous.py
-    5 pipelines/test_standing.py
-    5 service/test_auth.py
-    5 service/test_postgresql.py
-    5 service/test_reference.py
-    5 service/test_store_without_room.py
+    5 pipelines/dagster/test_dagster_storage.py
+    5 pipelines/corrections/test_discard.py
+    5 pipelines/runs/test_ends_at_once.py
+    5 pipelines/loading/test_importer_kills.py
+    5 pipelines/reports/test_pseudonymous.py
+    5 pipelines/corrections/test_standing.py
+    5 service/auth/test_auth.py
+    5 service/store/test_postgresql.py
+    5 service/reference/test_reference.py
+    5 service/store/test_store_without_room.py
 """
 SECONDS = {name: int(seconds) for seconds, name in map(str.split, _LONGEST.split("\n")[1:-1])}
 """CPU seconds of files in `tests/`, roughly; any other is short."""

@@ -8,7 +8,7 @@ import duckdb
 from pipelines.reports.pseudonymous import Study
 from pipelines.reports.publish_pseudonymous import publish_pseudonymous
 from pipelines.reports.sweep import kept
-from tests.pipelines.test_responses_of_others import FORM
+from tests.pipelines.reports.test_responses_of_others import FORM
 from tests.support.publishing import TARGET, World
 
 Tables = dict[str, list[dict[str, Any]]]

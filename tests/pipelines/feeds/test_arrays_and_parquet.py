@@ -22,7 +22,7 @@ from pipelines.home.batch import Unreadable
 from pipelines.validation.outcome import Validated
 from tests.pipelines.feeds.test_packed import zipped
 from tests.pipelines.feeds.test_quotes import accepted, rejected
-from tests.pipelines.test_validate import rows, validated
+from tests.pipelines.validation.test_validate import rows, validated
 from tests.support.peaks import peak_of
 from tests.support.workbooks import Cell, sheet, workbook
 

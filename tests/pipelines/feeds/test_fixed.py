@@ -9,10 +9,10 @@ from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.feeds.reading.fixed import BY_BYTES, SEVERAL
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.home.batch import Unreadable
+from tests.pipelines.corrections.test_rejects import Practice, one
 from tests.pipelines.feeds.test_packed import zipped
 from tests.pipelines.feeds.test_quotes import accepted, rejected
-from tests.pipelines.test_rejects import Practice, one
-from tests.pipelines.test_validate import rows, validated
+from tests.pipelines.validation.test_validate import rows, validated
 from tests.support.peaks import peak_of
 
 FEED = """
@@ -183,7 +183,7 @@ def test_many_lines_need_no_more_memory_than_some(many, tmp_path):
     for number in (many // 10, many):
         script = (
             "import sys\nfrom pathlib import Path\nfrom pipelines.feeds.files.catalog import load_feed\n"
-            "from tests.pipelines.test_memory import most_memory\n"
+            "from tests.pipelines.validation.test_memory import most_memory\n"
             "from pipelines.feeds.reading.readers import reader_of\n"
             "feed = load_feed(Path(sys.argv[1]))\n"
             "with reader_of(Path(sys.argv[2]), 'till.txt', feed) as reader:\n"

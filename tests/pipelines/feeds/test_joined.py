@@ -8,10 +8,10 @@ from pipelines.cli import run
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.feeds.reading import partners
 from pipelines.home.batch import Unreadable
+from tests.pipelines.corrections.test_rejects import Practice, one
 from tests.pipelines.feeds.test_packed import zipped
 from tests.pipelines.feeds.test_quotes import rejected
-from tests.pipelines.test_rejects import Practice, one
-from tests.pipelines.test_validate import rows, validated
+from tests.pipelines.validation.test_validate import rows, validated
 from tests.support.exports import QUESTIONS
 
 TRACKER = """

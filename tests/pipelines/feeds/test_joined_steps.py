@@ -5,7 +5,7 @@ import pytest
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from tests.pipelines.feeds.test_joined import PAYMENTS, PEOPLE, TILL, read
 from tests.pipelines.feeds.test_quotes import rejected
-from tests.pipelines.test_validate import rows, validated
+from tests.pipelines.validation.test_validate import rows, validated
 
 # --- Steps and crosswalks ---------------------------------------------------------------------------
 

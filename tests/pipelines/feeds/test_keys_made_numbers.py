@@ -10,7 +10,7 @@ import pytest
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.feeds.reading.query import run_query
 from tests.pipelines.feeds.test_quotes import accepted, rejected
-from tests.pipelines.test_validate import validated
+from tests.pipelines.validation.test_validate import validated
 
 FEED = """
 kind = "payments"

@@ -18,7 +18,7 @@ from pipelines.feeds.reading.marks import ids_in, marked_form
 from pipelines.feeds.reading.packed import contents, first_content
 from pipelines.home.batch import Unreadable
 from tests.pipelines.feeds.test_quotes import MARK, PAYMENTS, accepted, payment, rejected
-from tests.pipelines.test_validate import validated
+from tests.pipelines.validation.test_validate import validated
 
 ROWS = PAYMENTS + payment("a") + payment("b", "x") + payment("c")
 

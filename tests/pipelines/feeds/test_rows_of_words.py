@@ -6,7 +6,7 @@ import pytest
 
 from tests.pipelines.feeds.test_quotes import PAYMENTS, accepted, payment, rejected, validated
 from tests.pipelines.feeds.test_repeated_headers import by
-from tests.pipelines.test_validate import rows as table
+from tests.pipelines.validation.test_validate import rows as table
 
 COLUMNS = PAYMENTS.strip().split(",")
 

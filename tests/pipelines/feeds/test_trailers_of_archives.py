@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.test_validate import validated
+from tests.pipelines.validation.test_validate import validated
 
 FEED = """
 kind = "payments"

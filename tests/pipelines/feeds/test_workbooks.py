@@ -12,7 +12,7 @@ from pipelines.feeds.reading.formats import shown_by
 from pipelines.home.batch import Unreadable
 from pipelines.validation.outcome import Validated
 from tests.pipelines.feeds.test_quotes import accepted, rejected
-from tests.pipelines.test_validate import rows, validated
+from tests.pipelines.validation.test_validate import rows, validated
 from tests.support.workbooks import FORMATS, MAIN, Cell, sheet, workbook
 
 FEED = """

@@ -1,0 +1,38 @@
+"""A gateway that packs answers, and names what it has packed by another entity tag, as Apache's mod_deflate does."""
+
+import gzip
+import json
+
+import pytest
+
+from tests.pipelines.loading.test_settling import response, task
+from tests.support.fake_target import FakeTarget, Handler, Server
+from tests.support.serving import serving_in_a_thread
+from tests.support.work import Work
+
+
+class Packing(Handler):
+    """Packs the answer of each read that asks for it."""
+
+    def answer(self, status, body=None, headers=(), cut=0):
+        if self.command != "GET" or "gzip" not in self.headers.get("accept-encoding", ""):
+            return super().answer(status, body, headers, cut)
+        packed = [(name, f'{value[:-1]}-gzip"' if name == "etag" else value) for name, value in headers]
+        content = gzip.compress(body if isinstance(body, bytes) else json.dumps(body).encode())
+        return super().answer(status, content, [*packed, ("content-encoding", "gzip")], cut)
+
+
+@pytest.mark.parametrize(("feed", "changed", "make"), [("tasks", "update", task), ("answers", "supersede", response)])
+def test_what_a_gateway_packs_is_changed_all_the_same(tmp_path, feed, changed, make):
+    """LEDGER-08: the target knows the tag of a packed answer as none of its versions."""
+    target = FakeTarget(says=["transaction", "conditional", "identifier"])
+    target.conflict = 412
+    handler = type("ThisHandler", (Packing,), {"target": target})
+    with serving_in_a_thread(Server(("127.0.0.1", 0), handler)) as target.url:
+        work = Work(tmp_path, target)
+        work.follow(feed, changed)
+        work.run([make(1, text="a")], "one")
+        assert work.run([make(1, text="b")], "two").counts == {f"{changed}d": 1}
+        assert work.progress.lines == []
+        assert target.puts == 1
+        work.close()

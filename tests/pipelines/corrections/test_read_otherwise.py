@@ -1,0 +1,84 @@
+"""A file that a mended feed reads otherwise: its batch is of what was loaded, and its counts add up."""
+
+import pytest
+
+from tests.pipelines.corrections.test_rejects import Practice
+
+FEED = """
+kind = "payments"
+files = ["till*.csv"]
+{more}
+[columns]
+payment_id = "id"
+patient_id = "patient"
+amount = {amount}
+paid_on = "day"
+"""
+FILE = (
+    "id,patient,amount,day,type\na,p1,11.00,2026-03-01,SALE\nb,p1,12.00,2026-03-01,SALE\nc,p1,13.00,2026-03-01,VOID\n"
+)
+SALES, VOIDS, NONE = '[take]\ntype = "SALE"', '[take]\ntype = "VOID"', '[take]\ntype = "Sale"'
+AMOUNT, NO_AMOUNT = '"amount"', '{ column = "amount", before = "x" }'
+COUNTED = "SELECT lines, header, not_taken, records, accepted, rejected, amount_received, amount_accepted FROM batch"
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "counts"),
+    [
+        ((NONE, AMOUNT), (SALES, AMOUNT), (4, 1, 1, 2, 2, 0, 2300, 2300)),
+        (("", NO_AMOUNT), ("", AMOUNT), (4, 1, 0, 3, 3, 0, 3600, 3600)),
+        ((VOIDS, AMOUNT), (SALES, AMOUNT), (4, 1, 0, 3, 3, 0, 3600, 3600)),
+        (("", AMOUNT), (SALES, AMOUNT), (4, 1, 0, 3, 3, 0, 3600, 3600)),
+    ],
+    ids=["rows that were not taken", "amounts that were none", "other rows", "fewer rows"],
+)
+@pytest.mark.then_published
+def test_rows_of_every_reading_are_counted(first, then, counts, home, target, chartferry):
+    """LEDGER-10: else accepted rows are more than records, and those rejected fewer than none."""
+    practice = Practice(home, target, chartferry)
+    (home / "feeds").mkdir()
+    for more, amount in (first, then):
+        (home / "feeds" / "till.toml").write_text(FEED.replace("{more}", more).replace("{amount}", amount))
+        practice.take(FILE, "till.csv")
+    assert practice.rows(COUNTED) == [counts]
+
+
+TASKS = """
+source = "{source}"
+kind = "tasks"
+files = ["till*.csv"]
+[columns]
+task_id = "id"
+patient_id = "patient"
+description = "type"
+status = {{ constant = "{status}" }}
+requester_id = {{ constant = "d1" }}
+"""
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        FEED.replace("{more}", "").replace("{amount}", NO_AMOUNT),
+        TASKS.format(source="other", status="unheard of"),
+    ],
+    ids=["another kind", "another source"],
+)
+@pytest.mark.then_published
+def test_a_batch_of_which_nothing_was_sent_is_of_what_its_mended_feed_says(first, home, target, chartferry, asked):
+    """LEDGER-10: verify compares the bodies that were sent, and the evidence counts the records that were loaded."""
+    practice = Practice(home, target, chartferry)
+    feed = home / "feeds" / "till.toml"
+    feed.parent.mkdir()
+    feed.write_text(first)
+    assert practice.take(FILE, "till.csv")[0] == 3
+    feed.write_text(TASKS.format(source="right", status="requested"))
+    assert practice.take(FILE, "till.csv")[0] == 0
+    assert practice.rows("SELECT source, resource_type, created FROM batch") == [("right", "Task", 3)]
+    code, said, _ = chartferry("verify")
+    assert (code, "purged or damaged" in said) == (0, False)
+    found = asked("evidence")
+    assert [found["feeds"][0][side]["records"] for side in ("export", "ledger", "target")] == [3, 3, 3]
+    feed.write_text(TASKS.format(source="third", status="requested"))
+    practice.take(FILE, "till.csv")
+    assert practice.rows("SELECT source FROM batch") == [("right",)]

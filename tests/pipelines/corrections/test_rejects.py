@@ -1,0 +1,458 @@
+"""Records that were set aside: their way out, corrected or as they are, and back in."""
+
+import csv
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines.client.pace import AT_ONCE
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.home.exits import INTERRUPTED
+from tests.support.ledgers import read_ledger
+from tests.support.publishing import publish_nothing
+
+HERE = Path(__file__).parents[1]
+HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
+EXPORTS = sorted(folder.name for folder in (HERE / "exports").iterdir() if (folder / "input").is_dir())
+
+
+def built_in(name):
+    feed = load_feeds().named(name)
+    assert feed
+    return feed
+
+
+class Practice:
+    """A home at work: files go in, commands are run, the ledger is looked into."""
+
+    def __init__(self, home, target, chartferry):
+        self.home, self.target, self.run = home, target, chartferry
+        self.out = home.parent / "out"
+
+    def take(self, text, name="payments.csv"):
+        path = self.home / "inbox" / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        code, said, wrong = self.run("import", "--json")
+        assert said, wrong
+        return code, json.loads(said)
+
+    def export(self, *arguments):
+        """The exported files by name."""
+        for left in self.out.glob("*"):
+            left.unlink()
+        code, _, wrong = self.run("rejects", "export", "--out", self.out, *arguments)
+        assert (code, wrong) == (0, "")
+        return {path.name: path.read_bytes() for path in sorted(self.out.glob("*"))}
+
+    def rows(self, query):
+        with read_ledger(self.home) as ledger:
+            return ledger.execute(query).fetchall()
+
+    def rejects(self):
+        """(state, attempts) by key."""
+        rows = self.rows("SELECT source_key, state, attempts FROM reject ORDER BY line")
+        return {key: (state, attempts) for key, state, attempts in rows}
+
+    def ids(self):
+        return dict(self.rows("SELECT source_key, reject_id FROM reject ORDER BY line"))
+
+    def created(self):
+        return sorted(body["identifier"][0]["value"] for body in self.target.of("PaymentNotice"))
+
+
+@pytest.fixture
+def practice(home, target, chartferry):
+    return Practice(home, target, chartferry)
+
+
+def one(files):
+    [(_, content)] = files.items()
+    return content.decode()
+
+
+# -- export
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(each, marks=[pytest.mark.long] * (each not in ("payments_csv", "answers_csv"))) for each in EXPORTS],
+)
+def test_rejects_are_exported_as_they_came_with_id_and_reasons(case, practice):
+    """CLI-CMD-04: byte for byte, refused rows and whole answers records included.
+
+    And what is exported comes back as it is: the same rejects, and nothing new.
+    """
+    folder = HERE / "exports" / case
+    (practice.home / "feeds").mkdir()
+    for path in (folder / "input").glob("*.toml"):
+        (practice.home / "feeds" / path.name).write_bytes(path.read_bytes())
+    [source] = [path for path in (folder / "input").iterdir() if path.suffix != ".toml"]
+    questionnaires = json.loads((HERE / "golden" / "questionnaires.json").read_text())
+    practice.target.stored.update({body["id"]: body for body in questionnaires})
+    practice.target.refuse = refused
+    assert practice.take(source.read_bytes(), source.name)[0] == 3
+    files = practice.export()
+    if os.environ.get("GOLDEN_UPDATE"):
+        for name, content in files.items():
+            (folder / "output" / name).write_bytes(content)
+    assert files == {path.name: path.read_bytes() for path in sorted((folder / "output").iterdir())}
+    comes_back_unchanged(practice, files, case != "no_header_utf_16")
+
+
+def refused(body):
+    """k2 and r2 are refused by the target."""
+    return body.get("amount", {}).get("value") == 2.5 or "though" in json.dumps(body)
+
+
+def comes_back_unchanged(practice, files, known_width):
+    """Exported files, dropped as they are: the same rejects with one more attempt, nothing new, the same export.
+
+    known_width: where there is no header, what a row should have is said in other words once the export has one.
+    """
+    before, stored = dict(practice.rows("SELECT reject_id, attempts FROM reject")), set(practice.target.stored)
+    for number, content in enumerate(files.values()):
+        practice.take(content, f"as it was {number}")
+    after = practice.rows("SELECT reject_id, state, attempts FROM reject")
+    assert {name: attempts for name, _, attempts in after} == {name: n + 1 for name, n in before.items()}
+    assert {state for _, state, _ in after} == {"open"}
+    assert set(practice.target.stored) == stored
+    exported = sorted(practice.export().values())
+    assert exported == sorted(files.values()) or not known_width
+    assert len(exported) == len(files)
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize("text", ["two\nlines", ",two\nlines"])
+def test_a_quote_left_open_in_one_correction_takes_nothing_of_the_next(text, practice):
+    """CLI-CMD-05, FEED-FILE-02: a line that begins with the id of a reject is a row of its own."""
+    header = "task_id,description,status,requester_id\n"
+    rows = f'1,"open,requested,d1\n9,fine,requested,d1\n2,"{text}",odd,d1\n'
+    practice.take(header + rows, "tasks.csv")
+    assert practice.rejects() == {None: ("open", 1), "2": ("open", 1)}
+    practice.take(one(practice.export()).replace("odd", "requested"), "corrected.csv")
+    assert practice.rejects() == {None: ("open", 2), "2": ("closed", 1)}
+    assert [body["description"] for body in practice.target.of("Task")] == ["fine", text]
+
+
+def test_an_export_of_nothing_says_so(practice):
+    assert practice.run("rejects", "export") == (0, "no open rejects\n", "")
+    practice.take(HEADER + "k1,p1,1.00,2026-01-01,\n")
+    assert practice.run("rejects", "export") == (0, "no open rejects\n", "")
+    assert not (practice.home / "rejects").exists()
+
+
+def test_it_is_said_of_what_there_are_no_open_rejects(practice):
+    """CLI-CMD-04, CLI-CMD-06: others may be open."""
+    practice.take(HEADER + "k1,p1,none,2026-03-01,\n")
+    batch = practice.take(HEADER + "k2,p1,1.00,2026-03-01,\n")[1]["batches"][0]["batch_id"]
+    said = practice.run("rejects", "retry", "--taken-back")[1].splitlines()
+    assert said[1:] == ["no open rejects of records that were taken back"]
+    assert practice.run("rejects", "retry", "--batch", batch)[1].splitlines()[1:] == [f"no open rejects of {batch}"]
+    assert practice.run("rejects", "export", "--batch", batch)[1] == f"no open rejects of {batch}\n"
+
+
+def test_an_export_goes_into_the_batch_for_its_owner_only_and_names_one_batch_where_asked(practice):
+    """CLI-CMD-04"""
+    practice.take(HEADER + "k1,p1,none,2026-01-01,\n", "payments-1.csv")
+    batch = practice.take(HEADER + "k2,p1,none,2026-01-01,\n", "payments-2.csv")[1]["batches"][0]["batch_id"]
+    assert list(practice.export("--batch", batch)) == [f"{batch}.rejects.csv"]
+    assert len(practice.export()) == 2
+    code, said, _ = practice.run("rejects", "export", "--batch", batch, "--json")
+    path = practice.home / "batches" / batch / "rejects" / f"{batch}.rejects.csv"
+    assert (code, json.loads(said)) == (0, {"files": [{"file": str(path), "rejects": 1}], "left": []})
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_what_was_purged_cannot_be_exported_and_is_said(practice):
+    """CLI-CMD-04"""
+    batch = practice.take(HEADER + "k1,p1,none,2026-01-01,\n")[1]["batches"][0]["batch_id"]
+    (practice.home / "batches" / batch / "source" / "payments.csv").unlink()
+    code, said, _ = practice.run("rejects", "export")
+    assert code == 4
+    assert said.startswith(f"{batch}: 1 reject cannot be exported: its file is not in this home")
+    code, said, _ = practice.run("rejects", "retry")
+    assert code == 4
+    assert "cannot be tried again: its file is not in this home" in said
+
+
+# -- corrections
+
+
+def test_a_corrected_file_goes_to_its_feed_under_any_name_and_closes_what_it_answers(practice):
+    """CLI-CMD-05, LEDGER-07: a record whose key could not be read, and one whose key is corrected, too."""
+    first = practice.take(HEADER + "k1,p1,none,2026-01-01,\n,p1,2.00,2026-01-01,\nk 3,p1,3.00\n")[1]
+    text = one(practice.export())
+    text = text.replace("none", "1.00").replace(",,p1", ",k2,p1").replace("k 3,p1,3.00", "k3,p1,3.00,2026-01-01,")
+    code, found = practice.take(text, "Mappe1 (Kopie).txt")
+    [batch] = found["batches"]
+    assert (code, batch["feed"], batch["counts"]["created"]) == (0, "payments", 3)
+    assert batch["unnamed_columns"] == []
+    assert practice.created() == ["k1", "k2", "k3"]
+    assert practice.rows("SELECT DISTINCT state, attempts, batch_id, closed_by_batch FROM reject") == [
+        ("closed", 1, first["batches"][0]["batch_id"], batch["batch_id"])
+    ]
+    assert practice.run("rejects", "export")[1] == "no open rejects\n"
+    assert practice.take(text, "again.csv")[1]["totals"]["unchanged"] == 3
+    assert len(practice.created()) == 3
+
+
+def test_what_is_still_wrong_stays_open_as_corrected_last(practice):
+    """CLI-CMD-05: with one more attempt, today's reasons, and the latest text in the next export."""
+    practice.take(HEADER + "k1,p1,none,2026-01-01,\nk2,p1,none,2026-01-01,\n")
+    ids = practice.ids()
+    text = one(practice.export()).replace("k1,p1,none", "k1,p1,1.00").replace("k2,p1,none", "k2,p1,2.00")
+    code, found = practice.take(text.replace("2.00,2026-01-01", "2.00,someday"), "corrected.csv")
+    assert (code, found["totals"]["created"], found["totals"]["rejected"]) == (3, 1, 1)
+    assert practice.rejects() == {"k1": ("closed", 1), "k2": ("open", 2)}
+    assert practice.ids() == ids
+    files = practice.export()
+    assert list(files) == [f"{found['batches'][0]['batch_id']}.rejects.csv"]
+    assert "none" not in one(files)
+    assert "k2,p1,2.00,someday," in one(files)
+    assert practice.take(one(files).replace("someday", "2026-02-02"))[0] == 0
+    assert practice.rejects() == {"k1": ("closed", 1), "k2": ("closed", 2)}
+    assert practice.created() == ["k1", "k2"]
+
+
+@pytest.mark.long
+def test_a_row_of_the_same_key_that_is_made_closes_a_reject_in_any_file(practice):
+    """CLI-CMD-05, LEDGER-17: one that changes nothing at the target closes no reject of other content."""
+    old = HEADER + "k1,p1,1.00,2026-01-01,\n"
+    practice.take(old)
+    practice.take(HEADER + "k1,p1,9.00,2026-01-01,\nk2,p1,none,2026-01-01,\n", "payments-2.csv")
+    practice.take(old)
+    assert practice.rejects() == {"k1": ("open", 1), "k2": ("open", 1)}
+    practice.take(HEADER + "k2,p1,2.00,2026-01-01,\nk1,p1,1.00,2026-01-01,\n", "payments-3.csv")
+    assert practice.rejects() == {"k1": ("open", 1), "k2": ("closed", 1)}
+    assert practice.created() == ["k1", "k2"]
+
+
+@pytest.mark.long
+def test_the_same_file_again_closes_the_rejects_that_it_had_once_its_feed_is_mended(practice):
+    """CLI-CMD-05, LEDGER-07: also where no key could be read before, and where a row is known already."""
+    feed = practice.home / "feeds" / "till.toml"
+    feed.parent.mkdir()
+    say = (
+        'kind = "payments"\nfiles = ["till*.csv"]\n[columns]\n'
+        'payment_id = "no"\npatient_id = "who"\namount = "sum"\npaid_on = "day"\n'
+    )
+    text = "no,who,sum,day,for\n1,p1,1.00,2026-01-01,'a, b'\n2,p1,2.00,2026-01-01,c\n3,p1,x,2026-01-01,'d, e'\n"
+    feed.write_text(say)
+    practice.take(text, "till.csv")
+    assert practice.rows("SELECT line, state FROM reject ORDER BY line") == [(2, "open"), (4, "open")]
+    feed.write_text('quote = "\'"\n' + say.replace('"sum"', '{ column = "sum", values = { "2.00" = "two" } }'))
+    practice.take(text, "till.csv")
+    states = practice.rows("SELECT line, state, attempts FROM reject ORDER BY line")
+    assert states == [(2, "closed", 1), (3, "open", 1), (4, "open", 2)]
+    feed.write_text('quote = "\'"\n' + say)
+    practice.take(text, "till.csv")
+    states = practice.rows("SELECT line, state, attempts FROM reject ORDER BY line")
+    assert states == [(2, "closed", 1), (3, "closed", 1), (4, "open", 3)]
+    assert practice.created() == ["1", "2"]
+
+
+@pytest.mark.long
+def test_a_row_that_is_refused_once_its_reject_was_closed_is_open_again(practice):
+    """LEDGER-07, CLI-CMD-04: loaded, taken back, loaded anew and refused: it goes back to who can correct it."""
+    tasks = "task_id,description,status,requester_id\nt1,call,requested,d1\n"
+    practice.target.refuse = lambda body: True
+    practice.take(tasks, "tasks.csv")
+    practice.target.refuse = lambda body: False
+    practice.take(tasks, "tasks.csv")
+    assert practice.rejects() == {"t1": ("closed", 1)}
+    [(batch,)] = practice.rows("SELECT batch_id FROM batch")
+    assert practice.run("undo", batch)[0] == 0
+    practice.target.refuse = lambda body: True
+    assert practice.run("import", "--again", batch)[0] == 3
+    assert practice.rejects() == {"t1": ("open", 2)}
+    assert practice.rows("SELECT closed_by_batch FROM reject") == [(None,)]
+    practice.target.refuse = lambda body: False
+    assert practice.run("rejects", "retry")[0] == 0
+    assert practice.rejects() == {"t1": ("closed", 2)}
+
+
+@pytest.mark.long
+@pytest.mark.publishes("reject", "payment_reconciliation")
+def test_a_refused_row_that_is_refused_again_is_the_same_reject(practice, monkeypatch):
+    """CLI-CMD-05, LEDGER-07"""
+    practice.target.refuse = lambda body: body["amount"]["value"] > 2
+    with monkeypatch.context() as patched:
+        publish_nothing(patched)
+        practice.take(HEADER + "k1,p1,5.00,2026-01-01,\n")
+        text = one(practice.export())
+        code, found = practice.take(text.replace("5.00", "4.00"), "less.csv")
+    assert (code, found["totals"]["refused"]) == (3, 1)
+    assert practice.rejects() == {"k1": ("open", 2)}
+    assert practice.take(text.replace("5.00", "2.00"), "even less.csv")[0] == 0
+    assert practice.rejects() == {"k1": ("closed", 2)}
+    assert practice.created() == ["k1"]
+    with duckdb.connect(str(practice.home / "published/reports.duckdb"), read_only=True) as tables:
+        assert tables.sql("SELECT state, attempts, stage FROM reject").fetchall() == [("closed", 2, "load")]
+        assert tables.sql("SELECT difference::varchar FROM payment_reconciliation").fetchall() == [("0.00",)]
+
+
+@pytest.mark.long
+def test_one_answer_of_several_rows_is_enough_to_correct_and_the_record_goes_whole(practice):
+    """CLI-CMD-04, CLI-CMD-05: the id may stand on any row of an answers record."""
+    questionnaires = json.loads((HERE / "golden" / "questionnaires.json").read_text())
+    practice.target.stored.update({body["id"]: body for body in questionnaires})
+    header = "response_id,patient_id,questionnaire,authored,question,answer_code,answer_number\n"
+    practice.take(f"{header}r1,p1,MOOD,2024-05-01,w,,seven\nr1,p1,MOOD,2024-05-01,g.1,LA6568-5,\n", "answers.csv")
+    text = one(practice.export()).replace("seven", "7")
+    rows = text.splitlines(keepends=True)
+    assert len(rows) == 3
+    without = re.sub(r"^[0-9a-f]{16},", ",", rows[1])
+    assert practice.take(rows[0] + without + rows[2], "x.csv")[0] == 0
+    assert practice.rejects() == {"r1": ("closed", 1)}
+    [response] = practice.target.of("QuestionnaireResponse")
+    assert [item["linkId"] for item in response["item"]] == ["w", "g.1"]
+
+
+def test_each_reason_names_the_line_of_its_row_and_stands_beside_that_row(practice):
+    """CLI-CMD-04, FEED-FILE-09: of a response whose rows stand apart; what is about it all stands at all of them."""
+    questionnaires = json.loads((HERE / "golden" / "questionnaires.json").read_text())
+    practice.target.stored.update({body["id"]: body for body in questionnaires})
+    text = (
+        "response_id,patient_id,questionnaire,question,answer_code,answer_text,answer_number\n"
+        'r1,p1,FALLS,words,,"one\ntwo",\n'
+        "r2,p2,FALLS,fall,LA33-6,,\n"
+        "r1,p1,FALLS,fall,LA9-9,,\n"
+        "r2,p3,FALLS,words,,x,\n"
+        "r1,p1,FALLS,steady,,,many\n"
+    )
+    practice.take(text, "answers.csv")
+    found = practice.rows(
+        "SELECT source_key, reject.line, reject_reason.line, rule_id FROM reject JOIN reject_reason USING (reject_id)"
+        " ORDER BY reject.line, position"
+    )
+    assert found == [("r1", 2, 7, "FEED-FILE-09"), ("r1", 2, 5, "QR-CREATE-03"), ("r2", 4, None, "FEED-ANS-10")]
+    said = {(row[2], row[5]): row[1] for row in csv.reader(one(practice.export()).splitlines()[1:]) if len(row) > 5}
+    assert said["r1", "fall"].startswith("QR-CREATE-03: Question received an invalid response option code: LA9-9")
+    assert said["r1", "steady"].startswith("FEED-FILE-09: ")
+    assert said["r2", "fall"] == said["r2", "words"]
+    assert said["r2", "fall"].startswith("FEED-ANS-10: ")
+
+
+def test_an_id_that_no_reject_has_is_no_answer(practice):
+    assert practice.take("_reject_id," + HEADER + "0123456789abcdef,k1,p1,none,2026-01-01,\n")[0] == 3
+    assert practice.rejects() == {"k1": ("open", 1)}
+    assert "0123456789abcdef" not in practice.ids().values()
+    code, found = practice.take("_reject_id," + HEADER + "0123456789abcdef,k1,p1,1,2026-01-01,\n", "visits.csv")
+    assert (code, len(found["unmatched"])) == (4, 1)
+
+
+def test_a_file_that_answers_two_feeds_is_left_and_said(practice):
+    practice.take(HEADER + "k1,p1,none,2026-01-01,\n")
+    practice.take("task_id,description,status,requester_id\nt1,,requested,d1\n", "tasks.csv")
+    ids = [name for (name,) in practice.rows("SELECT reject_id FROM reject")]
+    both = practice.home / "inbox" / "both.csv"
+    both.write_text(f"_reject_id,{HEADER}{ids[0]},\n{ids[1]},\n")
+    code, out, _ = practice.run("import")
+    why = "answers rejects of the feeds payments and tasks; a file has one feed"
+    assert code == 4
+    assert f"{both}: {why}; left where it is" in out.splitlines()
+
+
+def test_a_row_in_doubt_keeps_its_reject_on_the_way_until_it_is_settled(practice, monkeypatch):
+    """LEDGER-07: resubmitted, then closed by the run that learns of it."""
+    monkeypatch.setattr("pipelines.client.client.Patience.wait", lambda *_: None)
+    practice.take(HEADER + "k1,p1,none,2026-01-01,\n")
+    text = one(practice.export()).replace("none", "1.00").replace("k1", "k7")
+    practice.target.faults = ["lost_after"] + ["gateway"] * 20
+    assert practice.take(text, "corrected.csv")[0] == 6
+    assert practice.rejects() == {"k1": ("resubmitted", 1)}
+    assert practice.run("rejects", "export")[1] == "no open rejects\n"
+    practice.target.faults = []
+    assert practice.run("import")[0] == 0
+    assert practice.rejects() == {"k1": ("closed", 1)}
+    assert practice.created() == ["k7"]
+
+
+@pytest.mark.publishes("import_row")
+def test_each_line_of_a_record_that_was_sent_says_when_that_was_first(practice):
+    """REPORT-01: of a record that two files had, refused both times; none of a line that was not sent."""
+    practice.target.refuse = lambda body: body["amount"]["value"] == 1.25
+    practice.take(HEADER + "k1,p1,1.25,2026-03-01,\nk2,p1,2.50,2026-03-01,\n", "payments-1.csv")
+    practice.take(HEADER + "k1,p1,1.25,2026-03-02,\nk2,p1,2.50,2026-03-01,\n", "payments-2.csv")
+    [(first,)] = practice.rows("SELECT first_sent_at FROM record WHERE key = 'k1'")
+    query = """SELECT source_key, state, strftime(first_sent_at AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ')
+        FROM import_row ORDER BY source_key, file_name"""
+    with duckdb.connect(practice.home / "published" / "reports.duckdb", read_only=True) as tables:
+        k1, again, k2, repeated = tables.sql(query).fetchall()
+    assert (k1, again) == (("k1", "refused", first), ("k1", "refused", first))
+    assert (k2[:2], k2[2] is None, repeated) == (("k2", "created"), False, ("k2", "unchanged", None))
+
+
+@pytest.mark.parametrize("additions", [True, False], ids=["bundles", "bare"])
+def test_a_refused_row_has_all_reasons_where_the_target_offers_validate(additions, practice):
+    """EXTRA-VALIDATE-02, CLI-CMD-04: a create is refused for the first alone."""
+    negative, other = "the balance would be negative", "the claim is another patient's"
+    practice.target.additions = additions
+    practice.target.refuse = lambda body: body["amount"]["value"] > 2
+    practice.target.validate = lambda body: [negative, other] if body["amount"]["value"] == 5 else [negative]
+    text = HEADER + "k1,p1,5.00,2026-01-01,\nk2,p2,3.00,2026-01-01,\nk3,p3,1.00,2026-01-01,\n"
+    code, found = practice.take(text)
+    assert (code, found["totals"]["refused"], found["batches"][0]["reasons"]) == (3, 2, {"business-rule": 2})
+    assert practice.target.validated == 2
+    said = "business-rule: Unprocessable entity: "
+    first, second = one(practice.export()).splitlines()[1:]
+    assert f"{said}{negative}; {said}{other}" in first
+    assert f"{said}{negative}," in second
+
+
+def test_reasons_that_cannot_be_had_leave_a_refusal_as_it_is(practice, monkeypatch):
+    """EXTRA-VALIDATE-02: what fails to say more is asked three times at most, and not of more rows than a bound."""
+    monkeypatch.setattr("pipelines.client.client.Patience.pauses", lambda _: iter(()))
+    practice.target.additions = False
+    practice.target.refuse = lambda body: True
+    practice.target.validate = lambda body: None
+    text = HEADER + "".join(f"k{n},p1,5.00,2026-01-01,\n" for n in range(9))
+    assert practice.take(text)[1]["batches"][0]["reasons"] == {"business-rule": 9}
+    assert practice.target.validated == 3
+    monkeypatch.setattr("pipelines.loading.why.MOST", 5)
+    practice.target.validate = lambda body: ["more"]
+    assert practice.run("rejects", "retry")[0] == 3
+    assert practice.target.validated == 8
+    assert len(practice.rows("SELECT * FROM reject_reason WHERE position = 1")) == 5
+
+
+@pytest.mark.parametrize("additions", [True, False], ids=["bundles", "bare"])
+def test_an_interrupt_ends_the_asking_for_reasons_too(additions, practice):
+    """LEDGER-02: of a paced target, the reasons of one bundle would take minutes."""
+    practice.target.additions = additions
+    practice.target.refuse = lambda body: True
+
+    def interrupting(_):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+        return ["more"]
+
+    practice.target.validate = interrupting
+    rows = "".join(f"k{n},p{n},5.00,2026-01-01,\n" for n in range(100))
+    (practice.home / "inbox" / "payments.csv").write_text(HEADER + rows)
+    assert practice.run("import", "--json")[0] == INTERRUPTED
+    assert 0 < practice.target.validated <= 2 * AT_ONCE, "those under way, and the threads that they free"
+    refused = practice.rows("SELECT state FROM record WHERE state = 'refused'")
+    assert len(refused) == len(practice.rows("SELECT * FROM reject")), "what was answered is written down"
+    assert len(refused) == 100 or not additions
+
+
+EDITED = ("1.23457E+15", "{}x", "'{}", '"=""{}"""', "{}-2026112703365123565")
+"""How programs change the id of a reject, as CSV."""
+
+
+def test_a_row_whose_reject_id_a_program_has_changed_is_set_aside(practice):
+    """LEDGER-07: it would go as if it named nothing, and its reject could be answered once more."""
+    practice.take(HEADER + "".join(f",p1,{n}.00,2026-01-0{n},\n" for n in range(1, len(EDITED) + 2)))
+    header, *rows = one(practice.export()).splitlines()
+    fixed = [row.replace(f",,p1,{n}.00", f",a{n},p1,{n}.00") for n, row in enumerate(rows, 1)]
+    names = [row.split(",")[0] for row in rows]
+    edited = [row.replace(name, of.format(name), 1) for row, name, of in zip(fixed, names, EDITED, strict=False)]
+    code, found = practice.take("\n".join([header, *edited, fixed[-1], ""]), "fixed.csv")
+    assert (code, found["totals"]["created"], found["totals"]["rejected"]) == (3, 1, len(EDITED))

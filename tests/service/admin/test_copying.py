@@ -1,0 +1,63 @@
+"""A store in a database server is copied into one DuckDB file: a whole store of the same id."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import func, select
+
+from fhir_service.admin.actions import OPERATIONS
+from fhir_service.admin.asking import CommandError
+from fhir_service.admin.checks import check_store
+from fhir_service.service import Service
+from fhir_service.settings import Settings
+from fhir_service.store.copying import copy_out
+from fhir_service.store.tables import metadata
+from tests.support.postgres import Postgres
+
+WORLD = Path(__file__).parents[2] / "spec" / "world"
+
+
+def counted(service: Service) -> dict[str, int]:
+    with service.store.read() as connection:
+        tables = metadata.sorted_tables
+        return {t.name: connection.execute(select(func.count()).select_from(t)).scalar_one() for t in tables}
+
+
+def test_a_copy_of_a_database_has_its_rows_its_id_and_its_clients(
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fhir_service.store.copying.ROWS", 3)
+    target = tmp_path / "copy.duckdb"
+    with postgres.database() as url:
+        service = Service.open(Settings(url))
+        try:
+            OPERATIONS["load"](service, {"paths": [str(WORLD)], "refused": str(tmp_path / "refused.ndjson")})
+            client = OPERATIONS["client-add"](service, {"name": "importer"})
+            OPERATIONS["copy"](service, {"to": str(target)})
+            with pytest.raises(CommandError, match="exists"):
+                OPERATIONS["copy"](service, {"to": str(target)})
+            there, name = counted(service), service.store.id
+        finally:
+            service.close()
+    assert [path.name for path in tmp_path.glob("copy*")] == ["copy.duckdb"]
+    copy = Service.open(Settings(str(target)), create=False)
+    try:
+        assert (copy.store.id, counted(copy)) == (name, there)
+        assert there["patient" if "patient" in there else "record"] > 0
+        assert client["client_id"] in {row["client_id"] for row in copy.auth.list_clients()}
+        assert [finding for finding in check_store(copy.store, copy.site) if not finding.notice] == []
+    finally:
+        copy.close()
+
+
+def test_a_copy_that_cannot_be_made_is_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything goes in one commit."""
+    source = Service.open(Settings(str(tmp_path / "s.duckdb")))
+    monkeypatch.setattr("fhir_service.store.dialects.DuckDb.append", lambda *_: 1 / 0)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            copy_out(source.store, tmp_path / "copy.duckdb")
+    finally:
+        source.close()
+    with pytest.raises(FileNotFoundError):
+        Service.open(Settings(str(tmp_path / "copy.duckdb")), create=False)

@@ -1,0 +1,99 @@
+"""`serve --workers N`: processes behind one address, watched and replaced, with their metrics in one place."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fhir_service.settings import SettingError, Settings
+from tests.service.writing.test_contention_deaths import authorized
+from tests.support import loopback
+from tests.support.alive import lives
+from tests.support.commands import command, environment
+from tests.support.postgres import Postgres
+from tests.support.starting import finish, start
+
+WORKERS = 2
+
+
+@pytest.fixture
+def url(postgres: Postgres) -> Iterator[str]:
+    with postgres.database() as found:
+        yield found
+
+
+@contextlib.contextmanager
+def supervised(store: str, folder: Path, workers: int = WORKERS, code: int = 0) -> Iterator[tuple[psutil.Process, str]]:
+    """Processes over a store: the one that watches them, and their address.
+
+    code: what the one that watches them ends with.
+    """
+    arguments = command("fhir-service", "serve", "--store", store, "--port", 0, "--workers", workers)
+    with start(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), cwd=folder
+    ) as process:
+        try:
+            assert process.stdout
+            yield psutil.Process(process.pid), process.stdout.readline().removeprefix("listening on ").strip()
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)
+    assert process.returncode == code
+
+
+def until(holds: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if holds():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it does not come to hold")
+
+
+def test_a_process_that_dies_is_replaced_while_the_others_answer(url: str, tmp_path: Path) -> None:
+    """CLI-SVC-02: the counters at any are those of all, and all end where the one that watches them is killed."""
+    with supervised(url, tmp_path, code=-signal.SIGKILL) as (watching, address):
+        headers = authorized(url)
+
+        def requests() -> float:
+            lines = loopback.get(f"{address}/metrics", headers=headers).text.splitlines()
+            name = 'fhir_requests_total{method="GET",path="/Task",status="200"} '
+            return next((float(line.removeprefix(name)) for line in lines if line.startswith(name)), 0.0)
+
+        def ask(times: int) -> None:
+            for _ in range(times):
+                assert loopback.get(f"{address}/Task", headers=headers, timeout=60).status_code == 200
+
+        ask(20)
+        assert requests() == 20
+        first, *others = watching.children()
+        assert len(others) == WORKERS - 1
+        first.kill()
+        ask(20)
+        assert requests() == 40
+        until(lambda: len(watching.children()) == WORKERS and first not in watching.children())
+        assert set(others) < set(watching.children())
+        children = watching.children()
+        assert json.loads(loopback.get(f"{address}/health").text)["status"] == "ok"
+        watching.kill()
+        until(lambda: not any(lives(child.pid) for child in children))
+
+
+@pytest.mark.long
+def test_a_store_that_cannot_be_opened_is_named_once(tmp_path: Path) -> None:
+    arguments = command("fhir-service", "serve", "--store", "postgresql://x@127.0.0.1:1/y", "--workers", 2, "--port", 0)
+    done = finish(arguments, env=environment(), cwd=tmp_path, timeout=60)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+
+
+def test_a_duckdb_file_is_served_by_one_process() -> None:
+    """CLI-SVC-01"""
+    with pytest.raises(SettingError, match="one process at a time can write to a DuckDB file"):
+        Settings(store="service.duckdb", workers=2)
+    with pytest.raises(SettingError, match="workers: between 1 and 64"):
+        Settings(store="postgresql://x@y/z", workers=0)
