@@ -15,7 +15,7 @@ def is_of_memory(error: BaseException) -> bool:
 def told(error: BaseException) -> str:
     """Return what an unforeseen failure is, in one clause."""
     if is_of_memory(error):
-        return f"memory did not suffice at {_place(error)}: divide the file into smaller ones, and import these"
+        return f"memory did not suffice at {_place(error)}: free some of it, or divide a large file into smaller ones"
     return f"a fault of this program: {type(error).__name__} at {_place(error)}"
 
 

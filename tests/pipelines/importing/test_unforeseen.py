@@ -141,7 +141,7 @@ def test_memory_that_does_not_suffice_for_a_file_is_told_with_what_to_do(home, c
     put(home, "payments-2.csv", "k2")
     with fault(monkeypatch, "payments-1.csv", MemoryError):
         code, out, _ = chartferry("import")
-    assert (code, "divide the file into smaller ones" in out) == (4, True)
+    assert (code, "divide a large file into smaller ones" in out) == (4, True)
     assert states() == {"payments-1.csv": "failed", "payments-2.csv": "finished"}
 
 
