@@ -25,19 +25,29 @@ _WORDS = {
     "bool_type": "true or false is expected",
     "bool_parsing": "true or false is expected",
     "int_type": "a whole number is expected",
-    "decimal_type": "a number is expected",
     "tuple_type": "a list is expected",
     "dict_type": "a table is expected",
     "model_type": "a table is expected",
     "too_short": "at least one is expected",
 }
+_EITHER = {
+    "max_rejects": "a number is expected",
+    "sheet": "a sheet's name, or its place (1 is the first), is expected",
+}
+"""Keys whose value is of one of two kinds: what is said once, in place of a mistake for each kind."""
 
 
 def mistakes(error: ValidationError, text: str) -> Iterator[str]:
     """Every one of them as a line. text: of the feed file."""
+    yield from dict.fromkeys(_mistakes(error, text))
+
+
+def _mistakes(error: ValidationError, text: str) -> Iterator[str]:
     for found in error.errors(include_url=False, include_context=False, include_input=False):
         path = [part for part in found["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
         message = _message(found, path)
+        if len(path) > 1 and path[0] in _EITHER:
+            path, message = path[:1], _EITHER[str(path[0])]
         place = ".".join(str(part) for part in path) or "the file"
         yield f"{place}: {message}{at_line(text, path or message.partition(':')[0].split('.'))}"
 

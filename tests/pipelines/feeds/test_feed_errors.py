@@ -65,7 +65,11 @@ def load(folder: Path, text: str) -> None:
         (("[take]", 'encoding = "idna"\n[take]'), "encoding: no encoding that Python knows"),
         (("[take]", 'format = "csv"\nresources = true\n[take]'), None),
         (("[take]", "header = true\n[take]"), "header: a whole number is expected (line 6)"),
-        (("[take]", "max_rejects = true\n[take]"), "max_rejects.int: a whole number is expected (line 6)"),
+        (
+            ("[take]", "sheet = 1.5\n[take]"),
+            "sheet: a sheet's name, or its place (1 is the first), is expected (line 6)",
+        ),
+        (("[take]", "max_rejects = true\n[take]"), "max_rejects: a number is expected (line 6)"),
         (("[take]", 'header = "two"\n[take]'), "header: a whole number is expected (line 6)"),
         (("[take]", "empty = 5\n[take]"), "empty: a list is expected (line 6)"),
         (("[take]", "take = 5\n[maps.x]"), "take: a table is expected (line 6)"),
