@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ HEADERS = {
     "answers": "response_id,patient_id,questionnaire,encounter_id,question,answer_text",
 }
 TYPES = {"payments": "PaymentNotice", "tasks": "Task", "answers": "QuestionnaireResponse"}
+FIRST = datetime(2026, 2, 1, tzinfo=UTC)
+"""When the first payment was made, each other one a second after the one before: no two files have equal content."""
 ENCOUNTERS = 3
 """Encounters of a patient; every other response has one of them."""
 
@@ -71,9 +74,9 @@ def _lines(made: Exports, kind: str, name: str, rows: int, patients: int, dice: 
         key, patient = f"{name}:{number}", f"p{dice.randrange(patients)}"
         made.lanes[key] = patient
         if kind == "payments":
-            cents = dice.choice(AMOUNTS)
+            cents, paid_on = dice.choice(AMOUNTS), FIRST + timedelta(seconds=len(made.wanted))
             made.wanted[key] = (TYPES[kind], patient, cents)
-            yield f"{key},{patient},{cents / 100:.2f},2026-02-01"
+            yield f"{key},{patient},{cents / 100:.2f},{paid_on.isoformat()}"
         elif kind == "tasks":
             made.wanted[key] = (TYPES[kind], patient, f"call {key}", "requested", ())
             yield f"{key},{patient},call {key},requested,a"
