@@ -14,8 +14,10 @@ def texts_in(value: Any) -> list[str]:
 
 
 def as_object(value: Any) -> dict[str, Any]:
+    """Return the value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def as_text(value: Any) -> str | None:
+    """Return the value if it is a text, else None."""
     return value if isinstance(value, str) else None
