@@ -37,8 +37,8 @@ INSERT INTO sighting (target, resource_type, patient_id, noted_at, ahead_us, ids
 ON CONFLICT DO NOTHING"""
 INTEND_AGAIN = """
 UPDATE record SET
-  batch_no = CASE WHEN state IN ('planned', 'in_doubt') THEN batch_no ELSE ? END,
-  line = CASE WHEN state IN ('planned', 'in_doubt') THEN line ELSE ? END,
+  batch_no = CASE WHEN state = 'in_doubt' OR (state = 'planned' AND content_hash = ?) THEN batch_no ELSE ? END,
+  line = CASE WHEN state = 'in_doubt' OR (state = 'planned' AND content_hash = ?) THEN line ELSE ? END,
   content_hash = ?, feed_no = ?, patient_id = ?, source_at = ?, amount_cents = ?,
   first_attempt_at = COALESCE(?, first_attempt_at),
   state = 'sending', attempts = attempts + 1, http_status = NULL, finished_at = NULL
@@ -138,15 +138,16 @@ class Ledger(BatchLedger):
     def intend_again(self, lease: Held, source: str, resource_type: str, intents: Collection[Intent]) -> None:
         """Commit that known records are about to be sent again in the same generation: another attempt, or a PUT.
 
-        A planned or in-doubt record stays with its batch and line. A record that was settled in another batch leaves
-        that outcome there, as a repeat, and moves to the batch and line of the intent.
+        A record in doubt stays with its batch and line, and so does a planned one that is sent with the content it has
+        there. Any other moves to the batch and line of the intent. It leaves its outcome, if it had one, as a repeat.
         """
         stream = self.stream(lease.target, source, resource_type)
         batch, feed = self._numbers_of(lease.target, intents)
         places = [(batch[i.batch_id], i.line) for i in intents]
         these = [(stream, i.key, i.generation) for i in intents]
         again = [
-            (*place, i[4], feed[i[5]], *i[6:], *this) for place, i, this in zip(places, intents, these, strict=True)
+            (i[4], place[0], i[4], place[1], i[4], feed[i[5]], *i[6:], *this)
+            for place, i, this in zip(places, intents, these, strict=True)
         ]
         with self.writing(lease):
             self.write(KEEP_OUTCOME, [(*this, *place) for this, place in zip(these, places, strict=True)])

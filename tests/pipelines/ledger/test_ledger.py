@@ -107,6 +107,19 @@ def test_a_record_in_doubt_is_tried_again_where_it_stands(ledger: Ledger) -> Non
     assert ledger.unsettled(TARGET) == []
 
 
+@pytest.mark.parametrize(("content", "place"), [("h1", ("payments-a", 2)), ("h2", ("payments-b", 9))])
+def test_a_record_is_of_the_line_that_was_sent(ledger: Ledger, content: str, place: tuple[str, int]) -> None:
+    """LEDGER-02: one that was surely not sent moves to the line of another file whose content goes in its place."""
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent("k1", 2, "payments-a", "h1")])
+        ledger.settle(TARGET, *OF, [Outcome("k1", 1, "planned")])
+        ledger.intend_again(lease, *OF, [intent("k1", 9, "payments-b", content)])
+        ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201)])
+    known = ledger.known(TARGET, *OF, ["k1"])["k1"]
+    assert (known.batch_id, known.line) == place
+    assert ledger.row_counts(TARGET, place[0]) == {"created": (1, 1050)}
+
+
 def test_a_refused_record_corrected_in_another_file_keeps_its_first_outcome_there(ledger: Ledger) -> None:
     """LEDGER-02: the first batch still shows the refusal, the second the creation."""
     with ledger.lease(TARGET) as lease:
