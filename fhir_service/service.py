@@ -56,10 +56,11 @@ class Service:
         # Another process that writes to the store would change what is kept here.
         bodies = Bodies(0 if store.dialect.shared else settings.cache)
         metrics = Metrics(bodies)
-        writer = Writer(store, site, clock, new_id, bodies, metrics.committed, metrics.collided)
+        audit = Audit(settings.audit_path, store.signing_key)
+        writer = Writer(store, site, clock, new_id, bodies, metrics.committed, metrics.collided, audit.witness)
         reader = Reader(store, bodies)
         auth = Auth(store, writer, clock, new_id, audience=site.base_url + TOKEN_PATH)
-        documents, audit = Documents(store, site, clock), Audit(settings.audit_path, store.signing_key)
+        documents = Documents(store, site, clock)
         return cls(settings, site, store, writer, reader, auth, documents, audit, metrics, clock, new_id)
 
     def close(self) -> None:

@@ -18,7 +18,9 @@ from starlette.requests import Request
 
 from fhir_service.audit.chain import ChainedFile, files_of, records_of
 from fhir_service.audit.strangers import Stranger, shown
+from fhir_service.audit.witnesses import Witnesses
 from fhir_service.interface.outcomes import NOT_FOUND, UNAVAILABLE, FhirError
+from fhir_service.store.changes import Witness
 
 READS = frozenset(("read", "search", "history", "document", "validate"))
 """Interactions that are withheld if they cannot be put on record; any other may have been stored already."""
@@ -71,7 +73,7 @@ class Audit:
     def __init__(self, path: Path, key: bytes) -> None:
         self.path = path
         self._key = key
-        self._file = ChainedFile(path)
+        self._file, self._witnesses = ChainedFile(path), Witnesses(path)
         self._failing = False
         self._lock = threading.Lock()
 
@@ -109,17 +111,35 @@ class Audit:
         try:
             work()
         except OSError as error:
-            if not self._failing:
-                log.error("the audit %s cannot be written: %s", self.path, error.strerror)  # noqa: TRY400
-            self._failing = True
+            self._fail(error)
             return False
         if self._failing:
             log.warning("the audit can be written again")
         self._failing = False
         return True
 
+    def _fail(self, error: OSError) -> None:
+        if not self._failing:
+            log.error("the audit %s cannot be written: %s", self.path, error.strerror)
+        self._failing = True
+
+    def witness(self, versions: Sequence[Witness]) -> None:
+        """Write down what is about to be stored beside other processes. From one thread.
+
+        Raises:
+            FhirError: it cannot be written, so nothing may be stored.
+        """
+        try:
+            self._witnesses.note(versions)
+        except OSError as error:
+            with self._lock:
+                self._fail(error)
+            raise unwritten() from None
+
     def close(self) -> None:
         with self._lock:
+            if not self._failing:
+                self._witnesses.remove()
             self._file.close()
 
     def _record(self, one: Touch, status: int) -> dict[str, Any]:

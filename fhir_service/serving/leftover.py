@@ -1,34 +1,40 @@
 """After a kill: what a service had stored without a record in the audit is put on record by the next one.
 
-Who stored what, and when, is in the store. A service that was killed leaves its run file, by which that is known. Of a
-store that several processes write to, nobody can tell whose a write without a record is.
+Who stored what, and when, is in the store. A service that was killed leaves its run file, by which that is known. Where
+several processes write to a store, one that was killed leaves its witnesses, by which its writes are known from theirs.
 """
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import select, union_all
 
 from fhir_service.admin.asking import run_file
-from fhir_service.audit.chain import goes_on, head_file, records_of, records_since
+from fhir_service.audit.chain import files_of, goes_on, head_file, records_of, records_since
 from fhir_service.audit.records import Touch
+from fhir_service.audit.witnesses import Left, left_beside
 from fhir_service.interactions.history import versions_of
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.reference.storing import CLIENT
 from fhir_service.service import Service
+from fhir_service.store.changes import Witness
 from fhir_service.store.store import Store
+from fhir_service.store.tables import BODIES, HISTORY
 
 REACH = timedelta(minutes=5)
 """Time before the last record from which on what is stored may lack one: no request takes longer."""
 
 TICK = timedelta(milliseconds=20)
 """The time of a file may be so much too early."""
+_AT_ONCE = 1000
+"""Versions that are looked for by one statement."""
 _STATUS = {"create": 201, "update": 200}
 """The statuses of what was stored. A conditional create that found something stored nothing."""
 
@@ -56,9 +62,9 @@ class _Write(NamedTuple):
 class _Records:
     """The times of the records of writes, in order, by what was done to which resource by whom."""
 
-    def __init__(self, path: Path, since: datetime) -> None:
+    def __init__(self, paths: Iterable[Path], since: datetime) -> None:
         self._times: dict[tuple[str, str, str, str], list[datetime]] = defaultdict(list)
-        for record in records_since(path, since):
+        for record in chain.from_iterable(records_since(path, since) for path in paths):
             if record["status"] == _STATUS.get(record["interaction"]):
                 key = record["interaction"], record["type"], record["id"], record["client"]
                 self._times[key].append(datetime.fromisoformat(record.get("stored_at") or record["time"]))
@@ -76,22 +82,34 @@ def put_on_record(service: Service) -> None:
     """Add the records that the audit lacks where the service before was killed. It has not left a run file since."""
     path, store = service.audit.path, service.settings.store_path
     try:
-        since = _since(path, run_file(store)) if store else None
-        lacking = _lacking(service.store, path, since) if since else []
+        if store and (since := _since(path, run_file(store))):
+            _complete(service, [path], since, _writes(service.store, since))
+        for left in left_beside(path):
+            _complete_beside_others(service, path, left)
     except Exception as error:  # noqa: BLE001 - an audit that somebody changed keeps no service from starting
         log.error("the audit %s cannot be completed: %s", path, type(error).__name__)  # noqa: TRY400
-        return
+
+
+def _complete_beside_others(service: Service, path: Path, left: Left) -> None:
+    """Complete the audit by the witnesses of a process that was killed."""
+    if witnesses := left.versions():
+        # A transaction of its own waits until what the process had asked to be stored has ended.
+        service.writer.transact(lambda _: None)
+        files = files_of(path)
+        since = max([witnesses[-1].updated_at - REACH, *filter(None, map(_moved, files))])
+        _complete(service, files, since, _stored(service.store, [one for one in witnesses if one.updated_at >= since]))
+    left.remove()
+
+
+def _complete(service: Service, files: Iterable[Path], since: datetime, writes: Iterable[_Write]) -> None:
+    """Add records of those writes, the versions of each resource in order, that have none in some files."""
+    records = _Records(files, since)
+    lacking = sorted((write for write in writes if not records.take(write)), key=lambda write: write.at)
     for write in lacking:
         touch = Touch(write.interaction, write.type, write.id, _patients(service.store, write), write.status, write.at)
         service.audit.write([touch], service.clock, write.client, write.status, None)
     if lacking:
         log.warning("writes that had no record in the audit, as the service was killed, have one now: %d", len(lacking))
-
-
-def _lacking(store: Store, path: Path, since: datetime) -> list[_Write]:
-    """Return the writes since then that have no record, in the order in which they were stored."""
-    records = _Records(path, since)
-    return sorted((write for write in _writes(store, since) if not records.take(write)), key=lambda write: write.at)
 
 
 def _since(path: Path, run: Path) -> datetime | None:
@@ -100,14 +118,16 @@ def _since(path: Path, run: Path) -> datetime | None:
     if began is None or (path.exists() and not path.is_file()):
         # What a pipe or a device took cannot be read again.
         return None
-    if noted is None:
-        return began
-    since = max(began, noted - REACH)
-    if goes_on(path):
-        # What was before is in a file that was moved away.
-        first = next(records_of(path), None)
-        since = max(since, datetime.fromisoformat(first["time"]) if first else noted + TICK)
-    return since
+    return max(began, noted - REACH if noted else began, _moved(path) or began)
+
+
+def _moved(path: Path) -> datetime | None:
+    """Return until when records may be in a file that was moved away; None where all are here."""
+    noted = _changed(head_file(path))
+    if noted is None or not goes_on(path):
+        return None
+    first = next(records_of(path), None)
+    return datetime.fromisoformat(first["time"]) if first else noted + TICK
 
 
 def _changed(path: Path) -> datetime | None:
@@ -127,6 +147,24 @@ def _writes(store: Store, since: datetime) -> Iterator[_Write]:
             columns = versions.c.id, versions.c.version, versions.c.updated_at, versions.c.client
             for row in connection.execute(select(*columns).where(*own).order_by(versions.c.id, versions.c.version)):
                 yield _Write(name, *row)
+
+
+def _stored(store: Store, witnesses: Sequence[Witness]) -> Iterator[_Write]:
+    """Yield those of some versions, in order, that are stored; a batch that failed has left some that are not."""
+    for first in range(0, len(witnesses), _AT_ONCE):
+        some = witnesses[first : first + _AT_ONCE]
+        there = {one for name in {one.type for one in some} for one in _there(store, name, [one.id for one in some])}
+        yield from (_Write(*one) for one in some if one in there)
+
+
+def _there(store: Store, name: str, ids: Sequence[str]) -> Iterator[Witness]:
+    """Yield the versions of some resources of a type, by their keys."""
+    table, which = BODIES[name], HISTORY.c.reference.in_([f"{name}/{one}" for one in ids])
+    now = select(table.c.id, table.c.version, table.c.updated_at, table.c.client).where(table.c.id.in_(ids))
+    old = select(HISTORY.c.reference, HISTORY.c.version, HISTORY.c.updated_at, HISTORY.c.client).where(which)
+    with store.read() as connection:
+        for reference, version, updated_at, client in connection.execute(union_all(now, old)):
+            yield Witness(name, reference.removeprefix(f"{name}/"), version, updated_at, client)
 
 
 def _patients(store: Store, write: _Write) -> tuple[str, ...]:

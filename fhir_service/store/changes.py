@@ -1,7 +1,7 @@
 """The changes of a batch: the rows that it adds and those that it alters, until they go into the tables together."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -39,6 +39,7 @@ class Witness(NamedTuple):
     id: str
     version: int
     updated_at: datetime
+    client: str
 
 
 class Changes:
@@ -54,18 +55,17 @@ class Changes:
         self._said: dict[str, str] = {}
         self._claimed: dict[Table, set[Code]] = defaultdict(set)
         self._versions: dict[tuple[str, str], int] = {}
-        self._last: tuple[str, Row] | None = None
+        self._followed: list[Witness] = []
 
     def __bool__(self) -> bool:
         return bool(self._added or self._accounts or self._replaced or self._said)
 
-    @property
-    def witness(self) -> Witness | None:
-        """The version that was stored last."""
-        if self._last is None:
-            return None
-        name, (_, id, version, updated_at, *_) = self._last
-        return Witness(name, id, version, updated_at)
+    def witnesses(self) -> Iterator[Witness]:
+        """Yield all versions that are stored."""
+        for name, (rows, _) in self._new.items():
+            for row in rows:
+                yield Witness(name, *row[1:5])
+        yield from self._followed
 
     def say(self, name: str, value: str) -> None:
         """Replace what the store says of itself under a name that it has."""
@@ -88,7 +88,6 @@ class Changes:
         rows.append(row)
         for place, side in zip(kept, sides, strict=True):
             place.extend(side)
-        self._last = (name, row)
 
     def _rows_of(self, name: str) -> tuple[list[Row], list[list[Row]]]:
         """Return the added rows of a type, and those of each of its side tables, which may stay empty."""
@@ -113,7 +112,7 @@ class Changes:
         values = head | index_values(RESOURCES[name], stored) | {"body": new.body}
         self._replaced[name][stored["id"]] = (new.seq, values | {"__stored": stored})
         self._versions.setdefault((name, stored["id"]), old.version)
-        self._last = (name, (new.seq, stored["id"], new.version, new.updated_at))
+        self._followed.append(Witness(name, stored["id"], new.version, new.updated_at, new.client))
 
     def replaced(self) -> list[tuple[str, str]]:
         """Return type and id of the resources that have a new version."""

@@ -20,5 +20,7 @@ def is_full(error: BaseException) -> bool:
 
 
 def unavailable(error: BaseException) -> FhirError:
-    """Return the outcome for a failure that may pass; it says so where the disk is full."""
+    """Return the outcome for a failure that may pass; it says so where the disk is full, or the failure why."""
+    if isinstance(error, FhirError):
+        return error
     return FhirError(UNAVAILABLE, FULL if is_full(error) else None)

@@ -24,7 +24,7 @@ from fhir_service.store.changes import Changes
 from fhir_service.store.rows import Sums
 from fhir_service.store.store import Store
 from fhir_service.store.view import Kept, Needs, Questionnaires, View, one_by_one
-from fhir_service.writing.contending import Contender, InDoubt, Outcome, contender_of
+from fhir_service.writing.contending import Contender, InDoubt, Outcome, Witnessed, contender_of
 from fhir_service.writing.entry import Desk, Entry
 
 MOST_AHEAD = 200
@@ -117,10 +117,11 @@ class Commits:
         bodies: Bodies,
         committed: Callable[[int], None],
         collided: Callable[[], None],
+        witnessed: Witnessed,
     ) -> None:
         """Args are as of `Writer`."""
         self._store, self._site, self._clock, self._new_id, self._committed = store, site, clock, new_id, committed
-        self._contender = contender_of(store, collided)
+        self._contender = contender_of(store, collided, witnessed)
         self._bodies, self._readers = bodies, Readers()
         self._questionnaires = Questionnaires(site)
         self._kept: Kept | None = None

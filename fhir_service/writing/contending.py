@@ -7,7 +7,7 @@ that want the same rows take turns at those. Only one that still collides keeps 
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
@@ -23,6 +23,8 @@ WAYS = (Way(), Way(holds=True), Way(holds=True), Way(alone=True))
 """The attempts of a batch."""
 LOOKS = (0.05, 0.5, 1.0, 2.0)
 """Seconds before each look for a batch whose commit was not answered. A database that restarts takes some."""
+
+Witnessed = Callable[[Sequence[Witness]], None]
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +43,15 @@ class Outcome(NamedTuple):
 class Contender:
     """Commits batches beside other processes."""
 
-    def __init__(self, engine: Engine, dialect: Shared, collided: Callable[[], None]) -> None:
-        """collided: called for each attempt that has to be made again."""
+    def __init__(self, engine: Engine, dialect: Shared, collided: Callable[[], None], witnessed: Witnessed) -> None:
+        """Connect nothing yet.
+
+        Args:
+            collided: called for each attempt that has to be made again.
+            witnessed: called with all versions of a batch before it is stored.
+        """
         self._engine, self._dialect, self._collided = dialect.exchanging(engine), dialect, collided
+        self._witnessed = witnessed
         self._kept: Connection | None = None
 
     def commit(
@@ -76,14 +84,16 @@ class Contender:
             results, keep = carry_out(view, changes)
             if not (keep and changes):
                 return results, False
+            witnesses = list(changes.witnesses())
+            self._witnessed(witnesses)
             try:
                 self._dialect.store(connection, lambda: changes.flush_beside_others(connection, self._dialect))
             except Exception as error:
-                if not self._dialect.lost(error) or changes.witness is None:
+                if not self._dialect.lost(error) or not witnesses:
                     raise
                 log.warning("a commit was not answered: %s", type(error).__name__)
                 connection.invalidate()
-                if not self._is_stored(changes.witness):
+                if not self._is_stored(witnesses[0]):
                     raise
         return results, True
 
@@ -126,9 +136,9 @@ class Contender:
         raise InDoubt
 
 
-def contender_of(store: Store, collided: Callable[[], None]) -> Contender | None:
+def contender_of(store: Store, collided: Callable[[], None], witnessed: Witnessed) -> Contender | None:
     """Return the contender of a store that other processes may write to; None where this one writes alone."""
-    return Contender(store.engine, cast("Shared", store.dialect), collided) if store.dialect.shared else None
+    return Contender(store.engine, cast("Shared", store.dialect), collided, witnessed) if store.dialect.shared else None
 
 
 _WITNESS = {

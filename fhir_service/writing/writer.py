@@ -21,6 +21,7 @@ from fhir_service.store.bodies import Bodies
 from fhir_service.store.room import unavailable
 from fhir_service.store.store import Store
 from fhir_service.writing.commits import CommitFailed, Commits
+from fhir_service.writing.contending import Witnessed
 from fhir_service.writing.entry import Entry
 from fhir_service.writing.line import Function, Line, Waiting, Work
 
@@ -46,6 +47,7 @@ class Writer:
         bodies: Bodies,
         committed: Callable[[int], None] = lambda _: None,
         collided: Callable[[], None] = lambda: None,
+        witnessed: Witnessed = lambda _: None,
     ) -> None:
         """Start the thread.
 
@@ -53,9 +55,10 @@ class Writer:
             bodies: the cache of reads.
             committed: called with the number of entries of each commit.
             collided: called for each batch that is run again, as another process was first.
+            witnessed: called with all versions of a batch before it is stored beside other processes.
         """
         self._dialect = store.dialect
-        self._commits = Commits(store, site, clock, new_id, bodies, committed, collided)
+        self._commits = Commits(store, site, clock, new_id, bodies, committed, collided, witnessed)
         self._line = Line()
         self._busy_since = -math.inf
         self._closed = threading.Event()

@@ -1,8 +1,10 @@
-"""A service that kills itself in a chosen phase of its n-th write: `python -m tests.support.dying PHASE N STORE`.
+"""A service that kills itself in a chosen phase of its n-th write.
+
+`python -m tests.support.dying PHASE N STORE [AUDIT]`
 
 Phases: waiting (taken in, the writer has not begun), rules, append, commit (before it), committed (after it, no
 answer), answering (an answer has gone out); of what is stored ahead of the tables: catching up (before it), caught up
-(in the tables, the file not begun anew).
+(in the tables, the file not begun anew); over PostgreSQL: stored (after the commit, no answer).
 """
 
 import os
@@ -17,6 +19,7 @@ from fhir_service.settings import Settings
 from fhir_service.store.ahead import Ahead
 from fhir_service.store.changes import Changes
 from fhir_service.store.frames import Frames
+from fhir_service.store.postgresql import PostgreSql
 from fhir_service.web import middleware as surroundings
 from fhir_service.writing import commits
 
@@ -60,6 +63,8 @@ def plant(phase: str, number: int) -> None:
             patch(commits.Commits, "_committing")
         case "committed":
             patch(commits.Commits, "_committing", after=True)
+        case "stored":
+            patch(PostgreSql, "store", after=True)
         case "catching up":
             patch(Ahead, "catch_up")
         case "caught up":
@@ -70,4 +75,4 @@ def plant(phase: str, number: int) -> None:
 
 if __name__ == "__main__":
     plant(sys.argv[1], int(sys.argv[2]))
-    serve.serve(Settings(store=sys.argv[3], port=0))
+    serve.serve(Settings(store=sys.argv[3], audit=sys.argv[4] if sys.argv[4:] else None, port=0))

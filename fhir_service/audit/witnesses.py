@@ -1,0 +1,141 @@
+"""Witnesses: the versions of resources that a process is about to store beside others.
+
+Who is killed between a commit and its record in the audit leaves them in `<audit>.witnesses`, which names what this
+process, and no other one, may have stored. They are written before each commit, and not flushed: as the audit, they
+outlive the process, not the machine. A process that ends by itself removes its file.
+"""
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from datetime import datetime
+from itertools import chain, count
+from pathlib import Path
+
+import orjson
+
+from fhir_service.store.changes import Witness
+
+MOST = 4 << 20
+"""Bytes of witnesses that are kept at least. What is further back has long been answered, and so is on record."""
+
+
+class Witnesses:
+    """Writes the witnesses of one process. For one thread at a time."""
+
+    def __init__(self, audit: Path) -> None:
+        self._audit = audit
+        self._files: list[_Half] = []
+
+    def note(self, versions: Iterable[Witness]) -> None:
+        """Write down what is about to be stored. Raises OSError: it must not be."""
+        if not self._files:
+            if self._audit.exists() and not self._audit.is_file():
+                # What a device or a pipe took cannot be read again.
+                return
+            self._files = _free(self._audit)
+        if self._files[0].size > MOST:
+            self._files.reverse()
+            self._files[0].clear()
+        self._files[0].add(orjson.dumps(list(map(tuple, versions))) + b"\n")
+
+    def remove(self) -> None:
+        """Remove the files: all that was stored is on record."""
+        for half in reversed(self._files):
+            half.remove()
+        self._files = []
+
+
+class _Half:
+    """One of two files that are filled by turns. A write that failed is overwritten by the next one."""
+
+    def __init__(self, path: Path, file: int) -> None:
+        self.path, self.file, self.size = path, file, 0
+
+    def add(self, line: bytes) -> None:
+        if os.pwrite(self.file, line, self.size) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.size += len(line)
+
+    def clear(self) -> None:
+        os.ftruncate(self.file, 0)
+        self.size = 0
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+        os.close(self.file)
+
+
+def _free(audit: Path) -> list[_Half]:
+    """Make the files under the first name that no process has, nor has left."""
+    for path in _names(audit):
+        with suppress(FileExistsError):
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            if _taken(path, file):
+                other = _other(path)
+                second = os.open(other, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                return [_Half(path, file), _Half(other, second)]
+            os.close(file)
+    raise AssertionError("numbers have no end")
+
+
+def _names(audit: Path) -> Iterator[Path]:
+    named = audit.with_name(f"{audit.name}.witnesses")
+    return chain([named], (audit.with_name(f"{named.name}.{number}") for number in count(2)))
+
+
+def _other(path: Path) -> Path:
+    return path.with_name(f"{path.name}.other")
+
+
+def _taken(path: Path, file: int) -> bool:
+    """Lock a file; True if no process had it, and none has removed it meanwhile."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(file), os.stat(path))  # noqa: PTH116 - beside the other
+    except (BlockingIOError, FileNotFoundError):
+        return False
+
+
+class Left:
+    """The witnesses that a killed process has left. They are this process's alone until it closes them."""
+
+    def __init__(self, path: Path, file: int) -> None:
+        self.path, self._file = path, file
+
+    def versions(self) -> list[Witness]:
+        """Return what it may have stored, in order of time."""
+        return sorted(chain(_read(self.path), _read(_other(self.path))), key=lambda one: one.updated_at)
+
+    def remove(self) -> None:
+        """Remove the files: all that they name is on record."""
+        _other(self.path).unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def left_beside(audit: Path) -> Iterator[Left]:
+    """Yield what killed processes have left beside an audit."""
+    found = audit.parent.glob(f"{audit.name}.witnesses*") if audit.parent.is_dir() else ()
+    for path in sorted(path for path in found if path.suffix != ".other"):
+        with suppress(FileNotFoundError):
+            file = os.open(path, os.O_RDONLY)
+            left = Left(path, file)
+            try:
+                if _taken(path, file):
+                    yield left
+            finally:
+                left.close()
+
+
+def _read(path: Path) -> Iterator[Witness]:
+    """Yield the witnesses of a file. Lines that were cut off are passed over: what they name was not stored."""
+    with suppress(FileNotFoundError):
+        for line in path.read_bytes().splitlines():
+            with suppress(ValueError):
+                for name, id, version, updated_at, client in orjson.loads(line):
+                    yield Witness(name, id, version, datetime.fromisoformat(updated_at), client)
