@@ -50,7 +50,19 @@ def test_dagster_has_the_settings_of_the_instance_and_those_that_an_import_needs
     for block in ("telemetry", "nux", "concurrency", "run_queue", "run_retries", "auto_materialize", "freshness"):
         assert INSTANCE[block] == usual[block], block
     assert SETTINGS["CHARTFERRY_EXECUTOR"] in EXECUTORS
-    assert SETTINGS["DAGSTER_HOME"] == LAUNCHER["dagster_home"] == f"{SETTINGS['CHARTFERRY_HOME']}/dagster"
+    assert SETTINGS["DAGSTER_HOME"] == LAUNCHER["dagster_home"]
+
+
+def test_homes_are_made_by_their_user_and_dagster_writes_to_the_same_volume() -> None:
+    """The folder of an `emptyDir` is root's, and so is what a mount within it needs: no home can be there."""
+    every = [LAUNCHER["volume_mounts"]]
+    every += [each["volumeMounts"] for name in ("chartferry-code", "dagster") for each in containers(name).values()]
+    for mounts in every:
+        places = [Path(each["mountPath"]) for each in mounts]
+        assert not [place for place in places if set(place.parents) & {*places}]
+        [scratch] = [Path(each["mountPath"]) for each in mounts if each["name"] == "scratch"]
+        written = [INSTANCE[block]["config"]["base_dir"] for block in ("local_artifact_storage", "compute_logs")]
+        assert all(scratch in Path(each).parents for each in (SETTINGS["CHARTFERRY_HOME"], *written))
 
 
 def test_the_job_of_a_run_has_its_requests_its_priority_and_its_end() -> None:
@@ -75,11 +87,7 @@ def test_the_job_of_a_run_has_its_requests_its_priority_and_its_end() -> None:
     assert container["image"] == LAUNCHER["job_image"]
     assert {name: container["resources"][name] for name in LAUNCHER["resources"]} == LAUNCHER["resources"]
     places = {each["mount_path"] for each in container["volume_mounts"]}
-    assert {
-        SETTINGS["CHARTFERRY_HOME"],
-        SETTINGS["CHARTFERRY_FEEDS"],
-        f"{SETTINGS['DAGSTER_HOME']}/dagster.yaml",
-    } == places
+    assert {str(Path(SETTINGS["CHARTFERRY_HOME"]).parent), SETTINGS["CHARTFERRY_FEEDS"], SETTINGS["DAGSTER_HOME"]} == places
 
 
 def containers(deployment: str) -> dict[str, dict[str, Any]]:
@@ -104,7 +112,8 @@ def test_pages_and_daemon_have_the_secret_of_the_storage_alone() -> None:
 def test_the_pages_are_those_with_the_guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python, option, module, *given, workspace = containers("dagster")["pages"]["args"]
     assert (python, option) == ("python", "-m")
-    assert workspace in {each["mountPath"] for each in containers("dagster")["pages"]["volumeMounts"]}
+    assert Path(workspace).name in BY_NAME["ConfigMap", "dagster-instance"]["data"]
+    assert str(Path(workspace).parent) in {each["mountPath"] for each in containers("dagster")["pages"]["volumeMounts"]}
     (own := tmp_path / "workspace.yaml").write_text("load_from: []\n")
     served: list[Any] = []
     monkeypatch.setattr(uvicorn, "run", lambda app, **settings: served.append((type(app), settings)))
