@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple, Self
+from uuid import uuid4
 
 from pipelines.home.batch import CONTROL, is_control
 from pipelines.home.inbox import Inbox
 from pipelines.home.quiet import is_quiet
-from pipelines.home.stores import UNREAD, Folder, Seen, SomebodyElse, Store, store_at
+from pipelines.home.stores import UNREAD, Folder, Seen, SomebodyElse, Store, StoreUnusable, store_at
 
 NOTES = ".inbox"
 """The folder for notes below a home's batches, where they are kept nowhere else."""
@@ -23,6 +24,8 @@ MANY = 20_000
 """Notes of what is not there any more, from which on they are removed."""
 ALONE = "control totals, and the file that they are of is not here"
 NO_NAME = "its name is no path, and may hide objects whose names sort before it: rename or remove it"
+NO_STORE = "what answers there is no object store: check the address that the environment names, as AWS_ENDPOINT"
+"""A web page is read as an empty listing, and has whatever it is asked for."""
 
 
 class Export(NamedTuple):
@@ -150,8 +153,14 @@ class ObjectInbox:
 
 
 def lying_at(store: Store) -> dict[str, Seen]:
-    """Return what lies right below a place, but what is hidden. Raises StoreUnusable."""
-    return {name: seen for name, seen in store.lying().items() if seen.mark == UNREAD or not name.startswith(".")}
+    """Return what lies right below a place, but what is hidden, and the mark of the folder itself, which has no name.
+
+    Raises StoreUnusable.
+    """
+    lying = store.lying()
+    if not lying and store.seen(uuid4().hex):
+        raise StoreUnusable(NO_STORE)
+    return {name: seen for name, seen in lying.items() if seen.mark == UNREAD or (name and not name.startswith("."))}
 
 
 def _hash(text: str) -> str:

@@ -87,7 +87,8 @@ def test_the_job_of_a_run_has_its_requests_its_priority_and_its_end() -> None:
     assert container["image"] == LAUNCHER["job_image"]
     assert {name: container["resources"][name] for name in LAUNCHER["resources"]} == LAUNCHER["resources"]
     places = {each["mount_path"] for each in container["volume_mounts"]}
-    assert {str(Path(SETTINGS["CHARTFERRY_HOME"]).parent), SETTINGS["CHARTFERRY_FEEDS"], SETTINGS["DAGSTER_HOME"]} == places
+    scratch = str(Path(SETTINGS["CHARTFERRY_HOME"]).parent)
+    assert {scratch, SETTINGS["CHARTFERRY_FEEDS"], SETTINGS["DAGSTER_HOME"]} == places
 
 
 def containers(deployment: str) -> dict[str, dict[str, Any]]:

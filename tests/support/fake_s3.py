@@ -21,7 +21,7 @@ class FakeBucket:
 
     parts: of uploads that are under way, by their ids. wrong: a status for every answer, or a word: `silent`, `slow`,
     `lost` (the connection ends), `cut` (in the middle of a request), `half` (in that of an object which is read),
-    `unanswered` (an object is stored, and its answer is lost), `expired` (the credentials).
+    `unanswered` (an object is stored, and its answer is lost), `expired` (the credentials), `page` (of the web).
 
     closed: keys of objects that are listed and not given out, as those in an archive.
     """
@@ -106,6 +106,8 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif wrong == "expired":
             self.say(400, b"<Error><Code>ExpiredToken</Code><Message>planted words of the store</Message></Error>")
+        elif wrong == "page":
+            self.say(200, b"<html><body>Sign in</body></html>")
         elif isinstance(wrong, int):
             self.say(wrong, b"<Error><Message>planted words of the store</Message></Error>")
         else:

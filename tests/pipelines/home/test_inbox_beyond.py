@@ -207,6 +207,7 @@ def test_an_inbox_that_is_out_of_reach_is_one_sentence_and_nothing_is_lost(beyon
     [
         ("half", "payments-1.csv: cannot be fetched: it does not answer, or the connection to it was lost"),
         pytest.param("lost", "it does not answer, or the connection to it was lost", marks=pytest.mark.long),
+        ("page", "what answers there is no object store: check the address"),
         pytest.param("expired", "these credentials have expired", marks=pytest.mark.long),
         pytest.param(503, "it answers with an error (503)", marks=pytest.mark.long),
         pytest.param(404, "there is no such bucket or container", marks=pytest.mark.long),
@@ -222,11 +223,21 @@ def test_an_export_that_comes_in_part_or_not_at_all_is_taken_whole_later(
     code, out, err = chartferry("import")
     beyond.bucket.wrong = None
     away = wrong != "half"  # which the listing is not
-    wanted = f"the inbox is out of reach: s3://bucket/in/box: {said}" if away else said
+    place = "" if wrong == "page" else "s3://bucket/in/box: "
+    wanted = f"the inbox is out of reach: {place}{said}" if away else said
     assert (code, wanted in out + err) == (6 if away else 4, True)
     assert amounts(target) == []
     assert states(asked("import")) == [("payments-1.csv", "finished")]
     assert amounts(target) == [float(number) for number in range(1, 9)]
+
+
+@pytest.mark.parametrize("beyond", ["bucket"], indirect=True)
+def test_the_mark_of_the_folder_itself_is_no_export(beyond, target, asked):
+    """SCALE-03: consoles put an empty object there that is named as the prefix."""
+    beyond.bucket.objects["in/box/"] = (b"", datetime.now(UTC) - timedelta(hours=1))
+    beyond.put("payments-1.csv", "k1,p1,1.00,2026-03-01,")
+    done = asked("import")
+    assert (states(done), done["unmatched"], done["exit_code"]) == ([("payments-1.csv", "finished")], [], 0)
 
 
 @pytest.mark.parametrize("beyond", ["bucket"], indirect=True)
