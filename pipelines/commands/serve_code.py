@@ -39,7 +39,7 @@ def serve(home: Path, environ: Mapping[str, str], address: str, service_port: in
     name = environ.get(CLINIC)
     clinic = Clinic(name, home, environ, bundled) if name else None
     with ExitStack() as stack:
-        stack.enter_context(alone(home / "dagster", home))
+        look = stack.enter_context(alone(home / "dagster", home))
         check_own(*at)
         log = home / "dagster" / "code-server.log"
         children = [Child("code server", (*ATTENDED, "code", DEFINITIONS, address), log, listens=at)]
@@ -59,7 +59,7 @@ def serve(home: Path, environ: Mapping[str, str], address: str, service_port: in
             say(f"{'code server':11} {address}  (pages and daemon on another host reach it as {said})")
             say(f"{'home':11} {home}  (inbox, feeds, batches, published and logs)")
             say("Ctrl-C ends all of it")
-            watch(wards, wakes, say, [reloading.look])
+            watch(wards, wakes, say, [reloading.look, look])
         say("stopping ...")
     say("stopped")
 

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +27,10 @@ Say = Callable[[str], None]
 
 class CannotStart(Explained):
     """A process cannot start or keep running. The message is one line that says why."""
+
+
+class Removed(CannotStart):
+    """The folder that Dagster's processes have their state and their logs in is gone, and the lock with it."""
 
 
 @dataclass
@@ -109,14 +113,40 @@ class Child:
         process.wait()
 
 
-def alone(folder: Path, home: Path) -> AbstractContextManager[None]:
-    """Hold the lock of this home: two daemons would run everything twice. Raises CannotStart if it is taken."""
+@contextmanager
+def alone(folder: Path, home: Path) -> Iterator[Callable[[], None]]:
+    """Hold the lock of this home: two daemons would run everything twice. Raises CannotStart if it is taken.
+
+    Yields:
+        A look that raises Removed once Dagster's folder is another one, and CannotStart once the home is.
+    """
 
     def taken(holder: str) -> None:
         said = f"process {holder} runs `chartferry up` or `serve` over {home} already: end that one first"
         raise CannotStart(said) from None
 
-    return locked_by_name(folder / ".up.lock", taken)
+    def look() -> None:
+        if not _is_still(lock, locked):
+            if not _is_still(home, lived):
+                raise CannotStart(
+                    f"{home} was removed or replaced while its processes ran: put it back, and start again"
+                )
+            raise Removed(f"{folder} was removed or replaced while Dagster ran in it")
+
+    lock = folder / ".up.lock"
+    with locked_by_name(lock, taken):
+        locked, lived = lock.stat(), home.stat()
+        yield look
+
+
+def _is_still(path: Path, before: os.stat_result) -> bool:
+    """True unless a path stands for nothing, or for another file. One that cannot be looked at has not gone."""
+    try:
+        return os.path.samestat(path.stat(), before)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
 
 
 def free(port: int, option: str, variable: str) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipelines.commands.definitions import DEFINITIONS, Reloading, reload_at, stamp_of, write_workspace
-from pipelines.commands.supervising import LOOPBACK, Child, Say, alone, check_web_host, free, signals
+from pipelines.commands.supervising import LOOPBACK, Child, Removed, Say, alone, check_web_host, free, signals
 from pipelines.commands.wards import Ward, start, stop, watch
 from pipelines.home.dagster_folder import INSECURE, dagster_environment, is_set, lacking, prepare_dagster_home
 from pipelines.home.preparing import prepare_home
@@ -27,11 +27,23 @@ def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int,
     """Run all processes until SIGINT or SIGTERM. Port 0 means any free port. Raises CannotStart and BadSetting."""
     check_web_host(environ, say)
     home = home.resolve()
+    while True:
+        try:
+            _run(home, environ, service_port, web_port, say)
+        except Removed as error:
+            say(f"{error}; it is made anew, without the history of runs")
+        else:
+            say("stopped")
+            return
+
+
+def _run(home: Path, environ: Mapping[str, str], service_port: int, web_port: int, say: Say) -> None:
+    """Run all processes until SIGINT or SIGTERM. Raises Removed, once all have ended, if Dagster's folder went."""
     prepare_home(home)
     folder = prepare_dagster_home(home)
     environ = dagster_environment(home, environ)
     with ExitStack() as stack:
-        stack.enter_context(alone(folder, home))
+        look = stack.enter_context(alone(folder, home))
         if missing := lacking(folder):
             say(f"{folder / 'dagster.yaml'} has no {', '.join(missing)}: move it aside and start again to have them")
         children = []
@@ -51,9 +63,8 @@ def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int,
         first = [ward for ward in wards if ward.child.comes_first]
         if start(first, wakes, say) and start([ward for ward in wards if ward not in first], wakes, say):
             _tell(children, home, say)
-            watch(wards, wakes, say, [reloading.look])
+            watch(wards, wakes, say, [reloading.look, look])
         say("stopping ...")
-    say("stopped")
 
 
 def service(home: Path, port: int) -> Child:

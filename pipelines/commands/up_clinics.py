@@ -44,8 +44,9 @@ def up_clinics(home: Path, file: Path, environ: Mapping[str, str], web_port: int
     if elsewhere:
         check_at_server(folder)
     with ExitStack() as stack:
-        for locked, of_home in ((folder, home), *((clinic.home / "dagster", clinic.home) for clinic in clinics)):
-            stack.enter_context(alone(locked, of_home))
+        look = stack.enter_context(alone(folder, home))
+        for clinic in clinics:
+            stack.enter_context(alone(clinic.home / "dagster", clinic.home))
         runtime = Path(stack.enter_context(TemporaryDirectory(prefix="chartferry-")))
         port = free(web_port, "--web-port", "CHARTFERRY_WEB_PORT")
         sockets = {clinic.name: runtime / f"{clinic.name}.sock" for clinic in clinics}
@@ -56,7 +57,7 @@ def up_clinics(home: Path, file: Path, environ: Mapping[str, str], web_port: int
         web, daemon = pages_and_daemon(folder, {**sockets, **workspace_of(elsewhere)}, port)
         for_all = [Ward(web, environment_of_pages(elsewhere, common)), Ward(daemon, common)]
         pages = f"http://{LOOPBACK}:{port}"
-        looks = [_reloading(clinic, sockets[clinic.name], say).look for clinic in clinics]
+        looks = [look, *(_reloading(clinic, sockets[clinic.name], say).look for clinic in clinics)]
         looks += [Watched(each, say).look for each in elsewhere]
         wakes = stack.enter_context(signals())
         stack.callback(stop, of_clinics)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from pipelines.cli import run as chartferry
 from pipelines.commands import supervising, up, wards
-from pipelines.commands.supervising import CannotStart, Child
+from pipelines.commands.supervising import CannotStart, Child, Removed
 from pipelines.dagster import code_server
 from pipelines.dagster.attended import make_storage
 from pipelines.dagster.code_server import give_up, lost_runs
@@ -82,6 +83,41 @@ def test_a_home_has_one_supervisor(tmp_path: Path) -> None:
     assert process.returncode == 6
     expected = f"process {os.getpid()} runs `chartferry up` or `serve` over {home} already: end that one first"
     assert errors == f"chartferry: {expected}\n"
+
+
+def test_a_folder_of_dagster_that_went_is_seen_and_a_home_that_went_ends_it(tmp_path: Path) -> None:
+    """CLI-CMD-13: with the folder goes the lock; a second supervisor would run everything twice."""
+    home = tmp_path / "home"
+    folder = prepare_dagster_home(home)
+    with supervising.alone(folder, home) as look:
+        look()
+        folder.rename(tmp_path / "aside")
+        with pytest.raises(Removed, match=f"^{re.escape(str(folder))} was removed or replaced"):
+            look()
+        prepare_dagster_home(home)
+        with pytest.raises(Removed), supervising.alone(folder, home):
+            look()
+        home.rename(tmp_path / "elsewhere")
+        with pytest.raises(CannotStart, match=f"^{re.escape(str(home))} was removed or replaced .*: put it back"):
+            look()
+
+
+@pytest.mark.long
+def test_it_goes_on_in_a_new_folder_of_dagster(tmp_path: Path) -> None:
+    """CLI-CMD-13: it says so, and what is put into the inbox then is imported."""
+    home = tmp_path / "home"
+    with running_up(home, "--port", "0", "--web-port", "0") as process:
+        addresses(process)
+        shutil.rmtree(home / "dagster", ignore_errors=True)
+        assert process.stdout is not None
+        said = f"{home / 'dagster'} was removed or replaced while Dagster ran in it; it is made anew, "
+        assert process.stdout.readline() == f"{said}without the history of runs\n"
+        addresses(process)
+        (home / "inbox" / "payments-1.csv").write_text("payment_id,patient_id,amount,paid_on\n")
+        until(lambda: list((home / "batches").glob("payments-*/run-1/manifest.json")), "the file is imported")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_SECONDS) == 0
+    assert gone(home)
 
 
 def test_what_does_not_start_says_its_last_words_and_nothing_stays(
