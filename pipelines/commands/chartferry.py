@@ -18,7 +18,6 @@ from pipelines.commands import (
     target,
 )
 from pipelines.commands.common import Options, as_text
-from pipelines.home.open_files import check_open_files
 
 COMMANDS: tuple[click.Command, ...] = (
     carrying.import_,
@@ -63,7 +62,6 @@ COMMANDS: tuple[click.Command, ...] = (
 @click.pass_context
 def cli(context: click.Context, home: Path, feed_folders: tuple[Path, ...]) -> None:
     """Carries exports into a patient chart, never twice and never lost unseen, and brings its reports back."""
-    check_open_files()
     context.obj = Options(home, feed_folders)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pipelines.home.dagster_folder import CLINIC, prepare_dagster_home
 from pipelines.home.folder import BadHome, make_private
+from pipelines.home.open_files import check_open_files
 from pipelines.home.scratch import remove_leftovers
 
 INBOX = "inbox"
@@ -20,7 +21,13 @@ def check_mounted(home: Path, environ: Mapping[str, str]) -> None:
 
 
 def prepare_home(home: Path) -> None:
-    """Make the state folder and its parts, for the owner only; remove what killed commands left. Raises `BadHome`."""
+    """Make the state folder and its parts, for the owner only; remove what killed commands left.
+
+    Raises:
+        BadHome: it cannot be made.
+        BadSetting: too few files may be open.
+    """
+    check_open_files()
     os.umask(0o077)
     make_private(home)
     remove_leftovers(home)
