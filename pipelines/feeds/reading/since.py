@@ -6,6 +6,8 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 ONE_DAY = Decimal(1)
+PUT_BACK = timedelta(hours=1)
+"""So far do times without a zone go back when clocks are put back: what comes then may be of before the newest."""
 NOT_ISO = "a text that is no date or time as ISO 8601; let the watermark be a date, a time or a number"
 NO_OVERLAP = "a number: say how far to go back from the last one each time, for rows that come late: overlap = 1000"
 
@@ -59,7 +61,12 @@ class Newest:
 
     def is_before(self, mark: Mark) -> bool:
         """True if no row is as new as an earlier mark."""
-        return self._value is None or kind_of(self._value) != mark.kind or bool(self._value < value_of(mark))
+        if self._value is None or kind_of(self._value) != mark.kind:
+            return True
+        oldest = value_of(mark)
+        if mark.kind == "time":
+            oldest -= _put_back(oldest)
+        return bool(self._value < oldest)
 
 
 def kind_of(value: object) -> str:
@@ -74,6 +81,10 @@ def kind_of(value: object) -> str:
         raise NoMark("no date, time or number")
     _day(value)
     return "text"
+
+
+def _put_back(value: datetime) -> timedelta:
+    return timedelta() if value.tzinfo else PUT_BACK
 
 
 def value_of(mark: Mark) -> Any:
@@ -98,7 +109,7 @@ def since(mark: Mark, overlap: Decimal | None) -> Any:
         return value - (int(overlap) if isinstance(value, int) and overlap == int(overlap) else overlap)
     days = ONE_DAY if overlap is None else overlap
     if mark.kind == "time":
-        return value - timedelta(days=float(days))
+        return value - timedelta(days=float(days)) - _put_back(value)
     whole = timedelta(days=math.ceil(days))
     return (_day(value) - whole).isoformat() if mark.kind == "text" else value - whole
 

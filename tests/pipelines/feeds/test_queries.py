@@ -257,6 +257,7 @@ def test_a_number_that_is_not_finite_is_no_mark(number, what):
         (Mark("text", "2026-03-01T12:00:00Z"), 0, "2026-03-01"),
         (Mark("date", "2026-03-01"), None, datetime(2026, 2, 28, tzinfo=UTC).date()),
         (Mark("time", "2026-03-01T12:00:00+00:00"), 2, datetime(2026, 2, 27, 12, tzinfo=UTC)),
+        (Mark("time", "2026-03-01T12:00:00"), 2, datetime(2026, 2, 27, 11)),  # noqa: DTZ001 - as a database has it
         (Mark("number", "5000"), 1000, 4000),
     ],
 )

@@ -106,6 +106,21 @@ def test_a_watermark_may_be_of_any_type_that_has_an_order(type_: str, kind: str,
     assert till.asked(feed, first)[1] == ["b", "c"]
 
 
+def test_times_without_a_zone_lose_no_row_when_clocks_are_put_back(till: Till) -> None:
+    """FEED-FILE-01: rows of the hour that comes again are older than the newest; so may one be that was changed."""
+    local = datetime(2025, 11, 2, 1, 58)  # noqa: DTZ001 - as a till keeps them
+    sql = "select receipt, patient, amount::text as amount, changed::timestamp as changed from payments"
+    feed = till.feed('watermark = "changed"\noverlap = 0', sql)
+    add = "insert into payments values (%s, 'p1', 1, %s, '')"
+    till.do(add, ("a", local))
+    first, _ = till.asked(feed)
+    till.do(add, ("b", local - timedelta(minutes=53)))
+    second, keys = till.asked(feed, first)
+    assert keys == ["b", "a"]
+    till.do("update payments set changed = changed - interval '50 minutes' where receipt = 'a'")
+    assert till.asked(feed, second)[1] == ["b", "a"]
+
+
 def test_a_database_whose_newest_row_is_older_than_before_sends_nothing(till: Till) -> None:
     """As after a restore."""
     till.add(("a", 9), ("b", 3))
