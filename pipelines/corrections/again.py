@@ -23,7 +23,6 @@ from pipelines.ledger.former import plan_anew, standing_again, undone, withdrawa
 from pipelines.ledger.rows import Outcome
 from pipelines.ledger.states import MADE
 from pipelines.ledger.tables import NotPossible
-from pipelines.runs.leasing import lease_of
 from pipelines.session.session import Session
 
 NOT_NAMED = "stay: what has their ids carries no identifier of their source, and nothing else has theirs"
@@ -39,7 +38,7 @@ def plan_again(session: Session, batch_id: str) -> int:
     """
     session.ledger.known_batch(session.target, batch_id)
     number, progress, found, ledger = 0, session.progress, False, session.ledger
-    with lease_of(session) as lease:
+    with session.lease() as lease:
         for fate, piece in _to_load_again(session, batch_id, progress.advance):
             found = True
             if not piece:

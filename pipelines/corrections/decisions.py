@@ -18,7 +18,6 @@ from pipelines.ledger.rows import Outcome
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files, rows_in
 from pipelines.runs.counting import recount
-from pipelines.runs.leasing import lease_of
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 
@@ -40,7 +39,7 @@ class Said:
 def accept(session: Session, name: str, resource_id: str) -> str:
     """Settle a row in doubt by hand as the resource that it made. Raises `NotPossible`, `TargetUnusable`."""
     resource_id = resource_id.rpartition("/")[2]
-    with lease_of(session):
+    with session.lease():
         doubt = _doubt(session, name)
         if doubt.is_change:
             raise NotPossible(NO_NEED.format(name))
@@ -73,7 +72,7 @@ def resend(session: Session, name: str, apart_from: Collection[str] = ()) -> str
     It is looked up first. apart_from: resources that a person knows to be another's. Raises `NotPossible`.
     """
     others = {each.rpartition("/")[2] for each in apart_from}
-    with lease_of(session) as lease:
+    with session.lease() as lease:
         doubt = _doubt(session, name)
         if doubt.is_change:
             raise NotPossible(NO_NEED.format(name))

@@ -30,7 +30,6 @@ from pipelines.ledger.former import Former, intend_withdrawal, standing_again, u
 from pipelines.ledger.lease import Lease
 from pipelines.loading.changes import Changes
 from pipelines.loading.ownership import NOT_OURS, Made
-from pipelines.runs.leasing import lease_of
 from pipelines.session.session import Session
 
 ROWS_A_COMMIT = 64
@@ -100,7 +99,7 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
     kind = str(batch["resource_type"])
     bundle = step_for(session.connection.capabilities, kind).bundle
     most = session.connection.client.profile.most_rows
-    with lease_of(session) as lease:
+    with session.lease() as lease:
         if not dry_run:
             session.decide("undo", [batch_id])
         progress.stage("undo (dry run)" if dry_run else "undo", batch_id, count_records(session, batch_id, LEFT))

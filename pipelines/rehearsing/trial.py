@@ -13,8 +13,8 @@ from pipelines.rehearsing.trying import try_out
 from pipelines.rehearsing.watched import Watched
 from pipelines.runs.summary import Summary
 from pipelines.session.connections import connect
+from pipelines.session.opening import session_at
 from pipelines.session.queries import with_queries
-from pipelines.session.session import Session
 from pipelines.session.waiting import find_files, unfinished
 
 
@@ -33,7 +33,7 @@ def try_import(
     catalog, inbox = home_catalog(wanted.home, environ, wanted.feeds), Inbox.of(wanted.home, environ)
     ledger = Watched.open(folder / "ledger.db", journal=False)
     with closing(ledger), connect(folder, ours, say=progress.say) as connection:
-        session = Session.at(connection, folder, catalog, ledger, inbox, progress=progress, strict=True)
+        session = session_at(connection, folder, catalog, ledger, inbox, progress=progress, strict=True)
         summary = Summary(f"{label} ({session.target}), thrown away", session.target)
         found, summary.unmatched = find_files(wanted.paths or [inbox.folder], catalog, ledger, inbox)
         if wanted.paths:

@@ -7,7 +7,6 @@ from pipelines.loading.load import Load
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.loading.stage import load
 from pipelines.runs.counting import run_counts
-from pipelines.runs.leasing import lease_of
 from pipelines.runs.parts import load_in_parts, workers_for
 from pipelines.runs.run import ENDED, Run, refuse_ended
 from pipelines.session.session import Session
@@ -18,7 +17,7 @@ def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
     """The load stage, under the target's lease. Raises `HasEnded`, and nothing is loaded."""
     batch_id, progress, rows = run.received.batch_id, session.progress, validated.accepted - validated.skipped
     batch = batch_of(session, run, validated)
-    with traces.stage("load", batch_id, feed=run.feed.name, run=run.number), lease_of(session) as lease:
+    with traces.stage("load", batch_id, feed=run.feed.name, run=run.number), session.lease() as lease:
         refuse_ended(session, run)
         session.ledger.count_run(session.target, SoFar(batch_id, run.number, batch.validated))
         bring_others(session, run)

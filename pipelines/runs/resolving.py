@@ -10,7 +10,6 @@ from pipelines.ledger.doubts import doubtful
 from pipelines.loading.accepted import accepted_files
 from pipelines.loading.settling import settle_doubts
 from pipelines.runs.counting import recount
-from pipelines.runs.leasing import lease_of
 from pipelines.runs.lines import SHOWN_NEXT
 from pipelines.session.session import Session
 
@@ -48,7 +47,7 @@ def resolve(session: Session, batch_id: str | None = None) -> Resolved:
     ledger, target, resolved = session.ledger, session.target, Resolved()
     if batch_id is not None:
         ledger.known_batch(target, batch_id)
-    with lease_of(session):
+    with session.lease():
         found = doubtful(ledger, target, batch_id)
         for of in sorted({(doubt.source, doubt.resource_type, doubt.batch_id) for doubt in found}):
             names = {doubt.key: doubt for doubt in found if (doubt.source, doubt.resource_type, doubt.batch_id) == of}

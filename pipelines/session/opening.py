@@ -1,18 +1,20 @@
-"""Open a session at the target that the environment names."""
+"""Open a session at a target: the one that the environment names, or another that answers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from pipelines.client.pace import pace_of, retention_of
-from pipelines.feeds.files.catalog import home_catalog
+from pipelines.feeds.files.catalog import Catalog, home_catalog
 from pipelines.home import traces
 from pipelines.home.counted import counted
 from pipelines.home.inbox import Inbox
 from pipelines.home.preparing import prepare_home
 from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import Ledger
-from pipelines.session.connections import connect
+from pipelines.session.connections import Connection, connect
+from pipelines.session.known_target import known_target
 from pipelines.session.ledger import COPIES, open_ledger
 from pipelines.session.session import Session
 
@@ -49,9 +51,25 @@ def open_session(
         inbox = Inbox.of(home, environ)
         settings = {"progress": progress, "strict": strict, "pace": pace, "keep_days": keep_days, "why": why}
         settings |= {"copies_to": environ.get(COPIES) or None}
-        session = Session.at(connection, home, catalog, ledger, inbox, **settings)
+        session = session_at(connection, home, catalog, ledger, inbox, **settings)
         session.batches.agree()
         yield session
+
+
+def session_at(
+    connection: Connection,
+    home: Path,
+    catalog: Catalog,
+    ledger: Ledger,
+    inbox: Inbox | None = None,
+    **settings: Any,
+) -> Session:
+    """A session at the target of a connection, which the ledger notes. Raises `TargetUnusable`."""
+    target = known_target(connection, ledger, home)
+    others = ledger.note_target(target, connection.base_url)
+    session = Session(home, catalog, ledger, connection, target, others, inbox or Inbox(home / "inbox"), **settings)
+    session.strict = session.strict or connection.ours
+    return session
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from pipelines.client.pace import USUAL, Pace
 from pipelines.feeds.files.catalog import Catalog
@@ -12,9 +12,9 @@ from pipelines.home.inbox import Inbox
 from pipelines.home.progress import Progress
 from pipelines.home.user import user_name
 from pipelines.ledger.kept import Batches
+from pipelines.ledger.lease import Holder, Lease
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.connections import Connection
-from pipelines.session.known_target import known_target
 from pipelines.session.questionnaires import Snapshot
 from pipelines.session.reading import read_snapshot
 
@@ -45,27 +45,21 @@ class Session:
     copies_to: str | None = None
     lost: list[Any] | None = None
 
-    @classmethod
-    def at(
-        cls,
-        connection: Connection,
-        home: Path,
-        catalog: Catalog,
-        ledger: Ledger,
-        inbox: Inbox | None = None,
-        **settings: Any,
-    ) -> Self:
-        """A session at the target of a connection, which the ledger notes. Raises `TargetUnusable`."""
-        target = known_target(connection, ledger, home)
-        others = ledger.note_target(target, connection.base_url)
-        session = cls(home, catalog, ledger, connection, target, others, inbox or Inbox(home / "inbox"), **settings)
-        session.strict = session.strict or connection.ours
-        return session
-
     @property
     def batches(self) -> Batches:
         """The batches of the home: their folders, and where else their files are kept."""
         return self.ledger.batches_in(self.home)
+
+    def lease(self) -> Lease:
+        """Return the lease of the target, which says once whom it waits for."""
+        told = set[str]()
+
+        def waiting(holder: Holder) -> None:
+            if holder.owner not in told:
+                told.add(holder.owner)
+                self.progress.say(f"waiting for process {holder.pid} on {holder.host}, which loads into this target")
+
+        return self.ledger.lease(self.target, waiting)
 
     def decide(self, command: str, subjects: Iterable[str], about: str | None = None) -> None:
         """Keep a decision by hand: the user, the moment, its subjects, and the reason where one was given."""

@@ -13,7 +13,6 @@ from typing import Any
 from pipelines.home.batch import Unreadable, received_before
 from pipelines.home.counted import counted, word_for
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
-from pipelines.runs.leasing import lease_of
 from pipelines.runs.lost import LOOK, lost_batches
 from pipelines.runs.resolving import resolve
 from pipelines.session.session import Session
@@ -58,7 +57,7 @@ class Adopted:
 def adopt_lost(session: Session) -> Adopted:
     """Take into the ledger what it lost, and settle what can be told of it. Raises `TargetUnusable`."""
     adopted = Adopted(left=without_feed(session))
-    with lease_of(session) as lease, workbench(session.home) as db:
+    with session.lease() as lease, workbench(session.home) as db:
         lost = [(each, waiting_in(session, session.batches.folder(each.name))) for each in lost_batches(session)]
         for each in (each for each, _ in lost if received_before(session.batches.folder(each.name)) is None):
             note_runs(session, each)

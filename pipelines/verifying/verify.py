@@ -10,7 +10,6 @@ import duckdb
 
 from pipelines.loading.target_clock import TargetClock
 from pipelines.reports.changes import read_whole_next
-from pipelines.runs.leasing import lease_of
 from pipelines.runs.lost import lost_batches
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
@@ -58,7 +57,7 @@ def verify_target(
     lost = lost_batches(session)
     verified = Verified(lost=[each.name for each in lost if batch_id in (None, each.name)])
     about = {str(manifest["resource"]) for each in lost for manifest in each.manifests}
-    with lease_of(session), workbench(session.home) as db:
+    with session.lease(), workbench(session.home) as db:
         stage_ledger(db, session)
         stage_sources(db, session)
         db.execute(FOUND)

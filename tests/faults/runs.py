@@ -28,6 +28,7 @@ from pipelines.ledger.states import OUTCOMES
 from pipelines.runs.batch import import_file
 from pipelines.runs.resolving import resolve
 from pipelines.session.connections import Connection
+from pipelines.session.opening import session_at
 from pipelines.session.session import Session
 from pipelines.session.waiting import find_files, unfinished
 from pipelines.verifying.verify import verify_target
@@ -126,7 +127,7 @@ class Importer(NamedTuple):
             client.check_access()
             connection = Connection(client, capabilities, self.url, Site(self.target_url), bundled=False)
             catalog = home_catalog(self.home, {})
-            yield Session.at(connection, self.home, catalog, ledger, pace=Pace(settling_seconds=self.settling))
+            yield session_at(connection, self.home, catalog, ledger, pace=Pace(settling_seconds=self.settling))
         finally:
             ledger.close()
             client.close()

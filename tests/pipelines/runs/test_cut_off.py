@@ -13,7 +13,7 @@ from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.batch import Unreadable
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import runs_in
-from pipelines.runs.leasing import lease_of
+from pipelines.session.session import Session
 from tests.support.ledgers import lose_ledger
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on\n"
@@ -206,7 +206,7 @@ def test_a_file_that_another_importer_ended_before_has_no_end_while_rows_of_it_a
 ):
     """LEDGER-10, SCALE-03: else an import would not go on with it once this one was killed."""
     text, found = PAYMENTS + "k1,p1,1.00,2026-01-01\nk2,p1,2.00,2026-01-01\n", list[str]()
-    other = home.parent / "payments.csv"
+    other, lease = home.parent / "payments.csv", Session.lease
 
     def refuse(body):
         if body["amount"]["value"] == 2.0:
@@ -220,10 +220,10 @@ def test_a_file_that_another_importer_ended_before_has_no_end_while_rows_of_it_a
             command = [sys.executable, "-m", "tests.support.unpublished", "--home", str(home), "import", str(other)]
             done = run(command, check=False, cwd=Path(__file__).parents[3], capture_output=True)
             assert done.returncode == 3
-        return lease_of(session)
+        return lease(session)
 
     target.refuse = refuse
-    monkeypatch.setattr("pipelines.runs.loading.lease_of", ended_meanwhile)
+    monkeypatch.setattr(Session, "lease", ended_meanwhile)
     put(home, "payments.csv", text)
     assert asked("import")["batches"][0]["state"] == "finished"
     assert found == ["running", "running"]
