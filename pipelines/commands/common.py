@@ -28,7 +28,7 @@ class Options:
 
 
 class Answer(Protocol):
-    """The result of a command, printable as text or JSON."""
+    """The result of a command, printable as text or as JSON, to which `print_answer` adds the exit code."""
 
     @property
     def exit_code(self) -> int: ...
@@ -71,7 +71,7 @@ def print_answer(answer: Answer, as_json: bool, target: str | None = None) -> in
     """Print the result of a command, below the target if it is given; return its exit code."""
     head = {"target": target} if target else {}
     if as_json:
-        click.echo(json.dumps({**head, **answer.as_json()}, indent=1))
+        click.echo(json.dumps({**head, **answer.as_json(), "exit_code": answer.exit_code}, indent=1))
     else:
         click.echo(as_text([*(f"{name}: {said}" for name, said in head.items()), *answer.lines()]))
     return answer.exit_code

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from pipelines.commands.common import AtTarget, Options, as_text, insecure_option, with_target
+from pipelines.commands.common import AtTarget, Options, as_text, insecure_option, print_answer, with_target
 from pipelines.home.counted import counted
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNREADABLE
 
@@ -55,12 +55,11 @@ def reports(at: AtTarget, pseudonymous: bool, study: str | None, smallest_cell: 
             return ALL_LOADED
         summary = publish_only(session, Study(study or "", smallest_cell) if pseudonymous else None)
     if at.as_json:
-        click.echo(json.dumps(summary.as_json(), indent=1))
-    else:
-        click.echo(f"target: {summary.target}")
-        click.echo("\n".join(f"{name}  {rows:,}" for name, rows in summary.tables.items()))
-        click.echo(as_text(f"note: {remark}" for remark in summary.remarks), nl=bool(summary.remarks))
-        click.echo(f"published: {summary.published}")
+        return print_answer(summary, at.as_json)
+    click.echo(f"target: {summary.target}")
+    click.echo("\n".join(f"{name}  {rows:,}" for name, rows in summary.tables.items()))
+    click.echo(as_text(f"note: {remark}" for remark in summary.remarks), nl=bool(summary.remarks))
+    click.echo(f"published: {summary.published}")
     return summary.exit_code
 
 

@@ -74,7 +74,7 @@ class Undone:
         return SET_ASIDE if self.not_taken else ALL_LOADED
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "exit_code": self.exit_code}
+        return asdict(self)
 
     def lines(self) -> Iterator[str]:
         word = "would be taken back" if self.dry_run else "taken back"

@@ -84,7 +84,7 @@ class Put:
 
     def as_json(self) -> dict[str, Any]:
         counts = [{"type": kind, **each} for kind, each in self.counts.items()]
-        return {"counts": counts, "refused": self.refused, "exit_code": self.exit_code}
+        return {"counts": counts, "refused": self.refused}
 
     def lines(self) -> Iterator[str]:
         for kind, each in self.counts.items():

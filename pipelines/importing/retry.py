@@ -38,8 +38,7 @@ class Retried:
         return max(self.summary.exit_code, UNREADABLE if self.left else ALL_LOADED)
 
     def as_json(self) -> dict[str, Any]:
-        left = [asdict(each) for each in self.left]
-        return {**self.summary.as_json(), "left": left, "exit_code": self.exit_code}
+        return {**self.summary.as_json(), "left": [asdict(each) for each in self.left]}
 
     def lines(self) -> Iterator[str]:
         if self.summary.results or self.summary.error:

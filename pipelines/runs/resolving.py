@@ -26,7 +26,7 @@ class Resolved:
         return IN_DOUBT if self.left else ALL_LOADED
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "exit_code": self.exit_code}
+        return asdict(self)
 
     def lines(self) -> Iterator[str]:
         for name, resource in self.adopted.items():

@@ -98,7 +98,6 @@ class Summary:
             "tables": dict(self.tables),
             "remarks": list(self.remarks),
             "error": self.error,
-            "exit_code": self.exit_code,
         }
 
     def lines(self) -> Iterable[str]:

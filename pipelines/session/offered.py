@@ -47,7 +47,7 @@ class Offered:
         return ALL_LOADED if all(each.works for each in self.types) else UNUSABLE
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "exit_code": self.exit_code}
+        return asdict(self)
 
     def lines(self) -> Iterator[str]:
         yield f"software: {self.software or 'not said'}"

@@ -40,7 +40,7 @@ class Adopted:
         return SET_ASIDE if self.left else ALL_LOADED
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "exit_code": self.exit_code}
+        return asdict(self)
 
     def lines(self) -> Iterator[str]:
         for name, counts in self.batches.items():

@@ -59,7 +59,6 @@ class Verified:
             "counts": dict(self.differences.counts),
             "differences": [asdict(each) for each in self.differences],
             "file": str(self.file) if self.file else None,
-            "exit_code": self.exit_code,
         }
 
     def lines(self) -> Iterator[str]:
