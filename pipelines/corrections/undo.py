@@ -6,7 +6,6 @@ It is done under the target's lease and stays on the record, as every decision b
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from pipelines.client.comparison import TAKEN_BACK
@@ -30,6 +29,7 @@ from pipelines.ledger.former import Former, intend_withdrawal, standing_again, u
 from pipelines.ledger.lease import Lease
 from pipelines.loading.changes import Changes
 from pipelines.loading.ownership import NOT_OURS, Made
+from pipelines.runs.lines import first_of
 from pipelines.session.session import Session
 
 ROWS_A_COMMIT = 64
@@ -88,9 +88,7 @@ class Undone:
 
 
 def _first(rows: dict[str, str], total: int, word: str) -> Iterator[str]:
-    yield from (f"{name}: {word}: {what}" for name, what in islice(rows.items(), SHOWN))
-    if total > SHOWN:
-        yield f"and {total - SHOWN:,} more {word}"
+    return first_of((f"{name}: {word}: {what}" for name, what in rows.items()), SHOWN, total, word)
 
 
 def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
