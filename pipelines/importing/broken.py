@@ -26,6 +26,7 @@ from pipelines.ledger.unanswered import is_unanswered
 
 AGES = (("under a day", 1), ("1 to 7 days", 7), ("7 to 30 days", 30))
 OLDEST = "over 30 days"
+ALL_AGES = (*(age for age, _ in AGES), OLDEST)
 STALE = timedelta(hours=1)
 NAMED = 20
 """Batches of one kind that a sentence names."""
@@ -61,7 +62,7 @@ class Broken:
         """Return the open rejects by age in words, if there are any."""
         if not self.rejects.total():
             return None
-        ages = ", ".join(f"{self.rejects[age]:,} {age}" for age in _ages() if self.rejects[age])
+        ages = ", ".join(f"{self.rejects[age]:,} {age}" for age in ALL_AGES if self.rejects[age])
         return f"{counted(self.rejects.total(), 'reject is', 'rejects are')} open: {ages}"
 
 
@@ -151,10 +152,6 @@ def _open_rejects(ledger: Ledger, target: str, now: datetime) -> list[tuple[str,
     query = select(batch.feed, age, func.count()).join_from(t.reject, t.batch, same)
     query = query.where(reject.target == target, reject.state.in_(OPEN)).group_by(batch.feed, age)
     return [(str(feed), str(age), int(number)) for feed, age, number in ledger.read(query)]
-
-
-def _ages() -> list[str]:
-    return [*(age for age, _ in AGES), OLDEST]
 
 
 def _first(found: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -17,7 +17,7 @@ from sqlalchemy import func, select
 
 from pipelines.home.files import write_whole
 from pipelines.home.ticks import last_ticks
-from pipelines.importing.broken import AGES, OLDEST, broken_now, loaded_last
+from pipelines.importing.broken import ALL_AGES, broken_now, loaded_last
 from pipelines.ledger import tables as t
 from pipelines.ledger.lease import SILENCE, holders
 from pipelines.ledger.ledger import Ledger
@@ -129,12 +129,11 @@ def _of_batches(ledger: Ledger, target: str) -> Iterator[Metric]:
 
 def _of_problems(ledger: Ledger, home: Path, now: datetime) -> Iterator[Metric]:
     broken = broken_now(ledger, home, now)
-    ages = [*(age for age, _ in AGES), OLDEST]
     yield _labelled(
         "chartferry_rejects_open",
         "Open rejects by the time since they were first set aside",
         ["feed", "age"],
-        {(feed, age): found.rejects[age] for feed, found in broken.items() for age in ages},
+        {(feed, age): found.rejects[age] for feed, found in broken.items() for age in ALL_AGES},
     )
     counted = {
         "rows_in_doubt": ("Rows of which it is not known whether the target has them", "doubts"),
