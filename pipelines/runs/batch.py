@@ -34,15 +34,10 @@ def import_file(session: Session, waiting: Waiting, remap: bool = False) -> Resu
         gone = not waiting.path.exists() and not waiting.path.is_symlink()
         message = f"{waiting.name}: taken by another importer, or removed" if gone else str(error)
         return Result(None, None, waiting.feed.name, waiting.name, "gone" if gone else "failed", message=message)
-    return run_batch(session, received, waiting.feed, whole=waiting.received is None or remap, remap=remap)
-
-
-def run_batch(session: Session, received: Received, feed: Feed, whole: bool, remap: bool = False) -> Result:
-    """A received file through validate and load; see `begin`. Raises `LedgerError` and `LeaseLost` only."""
     try:
-        run = begin(session, received, feed, whole, remap=remap)
+        run = begin(session, received, waiting.feed, whole=waiting.received is None or remap, remap=remap)
     except NotPossible as error:
-        return Result(received.batch_id, None, feed.name, received.file_name, "failed", message=str(error))
+        return Result(received.batch_id, None, waiting.feed.name, received.file_name, "failed", message=str(error))
     return run_through(session, run)
 
 
