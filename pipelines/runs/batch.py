@@ -9,7 +9,7 @@ from pipelines.home.batch import Received, Unreadable
 from pipelines.ledger.tables import NotPossible
 from pipelines.receiving.stage import receive
 from pipelines.runs.beginning import begin
-from pipelines.runs.ending import end, end_unread, end_without_load
+from pipelines.runs.ending import end, end_stopped, end_unread, end_without_load
 from pipelines.runs.loading import load_run
 from pipelines.runs.run import Lines, Result, Run
 from pipelines.runs.validating import validate_run
@@ -55,5 +55,5 @@ def run_through(session: Session, run: Run) -> Result:
     except TargetUnusable as error:
         return end_without_load(session, run, "running", str(error))
     if validated.stop:
-        return end_without_load(session, run, "stopped", f"{run.received.file_name}: {validated.stop}", validated)
+        return end_stopped(session, run, validated)
     return end(session, run, validated, load_run(session, run, validated))

@@ -53,6 +53,11 @@ def _loaded_before(session: Session, run: Run) -> str:
     return f"; earlier runs loaded {loaded:,} of its records" if loaded else ""
 
 
+def end_stopped(session: Session, run: Run, validated: Validated) -> Result:
+    """End the run of a file of which nothing may be sent."""
+    return end_without_load(session, run, "stopped", f"{run.received.file_name}: {validated.stop}", validated)
+
+
 def end_without_load(
     session: Session,
     run: Run,

@@ -10,7 +10,7 @@ from pipelines.dagster.stages.outcome import NO_FILE, Outcome
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Unreadable, received_before
 from pipelines.ledger.tables import NotPossible
-from pipelines.runs.ending import end_unread, end_without_load
+from pipelines.runs.ending import end_stopped, end_unread, end_without_load
 from pipelines.runs.run import UNDER_WAY, Run
 from pipelines.runs.validating import validate_run
 from pipelines.session.session import Session
@@ -55,7 +55,7 @@ def _validate_one(session: Session, run: Run) -> tuple[Run, Validated]:
         end_without_load(session, run, UNDER_WAY, "it was not validated to its end")
         raise
     if validated.stop:
-        end_without_load(session, run, "stopped", f"{run.received.file_name}: {validated.stop}", validated)
+        end_stopped(session, run, validated)
     else:
         hand_over(session, run, validated)
     return run, validated
