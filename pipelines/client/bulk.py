@@ -77,7 +77,7 @@ def fetch_published(
     return [folder / file.name for file in files]
 
 
-def check_address(url: str, insecure: bool = False) -> None:
+def check_address(url: str, insecure: bool) -> None:
     """Raise `Unreadable` for an address that nothing is fetched from."""
     try:
         parts, _ = urlsplit(url), urlsplit(url).port

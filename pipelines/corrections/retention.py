@@ -21,7 +21,7 @@ MOST_APART = timedelta(hours=1)
 """Clocks of two machines may be so far apart, and neither is wrong."""
 
 
-def purge(home: Path, ledger: Ledger, target: str, batch_id: str, user: str, why: str | None = None) -> None:
+def purge(home: Path, ledger: Ledger, target: str, batch_id: str, user: str, why: str | None) -> None:
     """Remove a finished batch's source rows; ledger, counts and manifests stay. Raises `NotPossible`."""
     batch = ledger.batch(target, batch_id)
     if batch is None:
@@ -37,7 +37,7 @@ def purge(home: Path, ledger: Ledger, target: str, batch_id: str, user: str, why
     remove_rows(home / "batches" / batch_id)
 
 
-def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | None = None) -> str:
+def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | None) -> str:
     """Purge a home without its target: at each target that has the batch."""
     with ledger_of(home, environ) as ledger:
         if ledger is None:

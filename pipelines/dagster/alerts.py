@@ -115,7 +115,7 @@ class Told:
             self.last.pop(key.removeprefix(WELL), None)
 
 
-def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed] = ()) -> dg.SensorDefinition:
+def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dg.SensorDefinition:
     names = Names.of(environ)
     says = (
         f"Tells the command in {COMMAND} or the address in {WEBHOOK} of failed runs, failed and unfinished batches, "
@@ -219,7 +219,7 @@ def tell_new(
 # -- events
 
 
-def of_runs(instance: dg.DagsterInstance, since: float, now: datetime, names: Names = ONE_HOME) -> Iterator[Event]:
+def of_runs(instance: dg.DagsterInstance, since: float, now: datetime, names: Names) -> Iterator[Event]:
     """Yield the runs of the last day that failed and are not retried, except those that only show the command line."""
     after = max(datetime.fromtimestamp(since, UTC), now - LOOKS_BACK)
     wanted = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=after, tags=names.own_runs)

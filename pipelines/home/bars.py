@@ -1,6 +1,5 @@
 """Progress of a run: bars, one per stage, where there is a terminal. Of its own, since these take long to import."""
 
-import sys
 from functools import partial
 from typing import TextIO
 
@@ -75,6 +74,6 @@ class BarProgress(Progress):
             self._bars.remove_task(task)
 
 
-def progress_on(out: TextIO = sys.stderr) -> Progress:
+def progress_on(out: TextIO) -> Progress:
     """Bars when `out` is a terminal, else lines."""
     return BarProgress(Console(file=out)) if out.isatty() else PlainProgress(partial(print, file=out, flush=True))

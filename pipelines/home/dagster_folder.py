@@ -172,7 +172,7 @@ def check_at_server(folder: Path) -> None:
         )
 
 
-def shared_settings(shares: Mapping[str, int], is_at_server: bool = False) -> dict[str, Any]:
+def shared_settings(shares: Mapping[str, int], is_at_server: bool) -> dict[str, Any]:
     """Return Dagster's settings for several clinics: runs, looks of sensors and loads of one take nothing from another.
 
     Each clinic has a pool of its own for its loads, of the default size. There is no limit of all: runs that somebody

@@ -54,7 +54,7 @@ def import_query(session: Session, feed: Feed) -> Summary:
     return import_all(session, summary_of(session), [], queries=[feed])
 
 
-def import_whole(session: Session, feed: str, dry_run: bool = False) -> Summary:
+def import_whole(session: Session, feed: str, dry_run: bool) -> Summary:
     """Ask the database of a feed for all of its rows, whatever was read before. Raises `NotPossible`."""
     found = session.catalog.named(feed)
     if found is None or not found.file.query:

@@ -94,7 +94,7 @@ class Put:
 
 
 def put_reference(
-    connection: Connection, home: Path, paths: Sequence[Path], environ: Mapping[str, str], ids_are: str | None = None
+    connection: Connection, home: Path, paths: Sequence[Path], environ: Mapping[str, str], ids_are: str | None
 ) -> Put:
     """Put the resources of NDJSON files, or of folders of them, to a target. Raises `TargetUnusable`, `OSError`.
 

@@ -49,7 +49,7 @@ class Retried:
         yield from (each.line("cannot be tried again") for each in self.left)
 
 
-def retry(session: Session, batch_id: str | None = None, taken_back: bool = False) -> Retried:
+def retry(session: Session, batch_id: str | None, taken_back: bool) -> Retried:
     """Try the open rejects of the target, or of one batch, again, and publish. What was created meanwhile is closed.
 
     taken_back: those alone whose records were taken back, which are loaded once more.

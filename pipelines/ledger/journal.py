@@ -217,7 +217,7 @@ class Journal:
         """Remove what is behind a position: a line that is not whole was never acknowledged."""
         os.truncate(self.path, position.end)
 
-    def next_segment(self, position: Position, at: str, snapshot: Sequence[Facts] = ()) -> Position:
+    def next_segment(self, position: Position, at: str, snapshot: Sequence[Facts]) -> Position:
         """Close the newest segment, and begin the next one, with a snapshot where one is given.
 
         Closed segments that are newer, of another history, are left as they are: it has to have a snapshot then.

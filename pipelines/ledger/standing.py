@@ -12,7 +12,6 @@ from sqlalchemy import and_, exists, func, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.lease import LATEST
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.states import MADE, ROW_STATES
 
@@ -70,7 +69,7 @@ class Content(NamedTuple):
 
 
 def contents_of(
-    ledger: LedgerAccess, of: tuple[str, str, str], batch_id: str, keys: Sequence[str], before: str = LATEST
+    ledger: LedgerAccess, of: tuple[str, str, str], batch_id: str, keys: Sequence[str], before: str
 ) -> Iterator[tuple[Any, ...]]:
     """Return the `Content` of each record of these keys `of` a target, source and type, as a plain tuple.
 

@@ -79,7 +79,7 @@ class Trouble:
     def is_over(self) -> None:
         self._in_a_row = 0
 
-    def met(self, counts: bool = True) -> str | None:
+    def met(self, counts: bool) -> str | None:
         """Wait for the target; return the sentence that ends the load where it does not come back.
 
         counts: False where the next bundle has a better chance, as it is smaller.

@@ -25,7 +25,7 @@ class Tile:
     alarms: bool = False
 
 
-def page_of(db: duckdb.DuckDBPyConnection, notes: Sequence[str] = ()) -> str:
+def page_of(db: duckdb.DuckDBPyConnection, notes: Sequence[str]) -> str:
     """Return the HTML page of the published tables in `db`. notes: sentences for its readers, such as a table's."""
     [(published_at, target, version, month)] = db.execute(LAST_PUBLICATION).fetchall()
     batches = batches_now(db)

@@ -105,7 +105,7 @@ def names_in(texts: Iterable[str]) -> set[str]:
 def most_said(
     reasons: Iterable[tuple[str | None, str | None, int, Sequence[str] | None]],
     words_of_target: bool,
-    names: Collection[str] = (),
+    names: Collection[str],
 ) -> Said | None:
     """Return the reason that most records share, or None if none may be shown.
 

@@ -134,7 +134,7 @@ NOTHING_SENT = """SELECT NULL::VARCHAR AS batch_id, NULL::VARCHAR AS folder, NUL
     NULL::JSON AS body WHERE false"""
 
 
-def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_patients: bool = False) -> list[str]:
+def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_patients: bool) -> list[str]:
     """Stage the inputs of the SQL that are files: swept reports, words, records ready to send, and warnings.
 
     The relations of `READ` stay: views read the bodies themselves. Returns what readers of the table `score` must know.

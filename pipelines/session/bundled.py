@@ -120,7 +120,7 @@ def _last_line(log: Path, began: int) -> str:
         return last_line(file.read()) or "it said nothing"
 
 
-def copy_store(home: Path, to: Path, environ: Mapping[str, str], say: Say = lambda _: None) -> None:
+def copy_store(home: Path, to: Path, environ: Mapping[str, str], say: Say) -> None:
     """A consistent copy of the home's store, through the service that has it open. Raises `TargetUnusable`."""
     store = home / STORE
     starts_elsewhere = not running(store) and (home / LOCK).exists()

@@ -14,7 +14,7 @@ from pipelines.session.session import Session
 from pipelines.session.sweeping import sweep_for_bulk, sweep_target
 
 
-def publish_reports(session: Session, is_asked_for: bool = False, study: Study | None = None) -> Publication:
+def publish_reports(session: Session, is_asked_for: bool, study: Study | None) -> Publication:
     """Sweep the reports and publish all tables in one step. Raises `TargetUnusable`, `PublicationError`.
 
     is_asked_for: see `sweep_target`; what views read of tasks and payments is read then alone. study: whom pseudonymous
