@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipelines.dagster.inbox.beyond import out_of_reach
 from pipelines.dagster.inbox.files import lain_for
-from pipelines.dagster.reference import looks_new
+from pipelines.dagster.reference import looks_new, named
 from pipelines.dagster.unfinished import left_batches, somebody_loads
 from pipelines.home.batch import shown
 from pipelines.home.counted import listed
@@ -41,8 +41,7 @@ def waiting_now(home: Path, environ: Mapping[str, str], now: datetime) -> Waitin
     in_inbox = tuple(sorted(shown(name) for name in lain_for(home / "inbox", now, PATIENCE)))
     new = looks_new(home) if is_bundled(environ) else []
     if in_inbox and new and all(_came(path) <= now - PATIENCE for path in new):
-        names = ", ".join(shown(path.name) for path in new[:NAMED])
-        return Waiting("reference", f"reference data is not loaded ({names})", in_inbox)
+        return Waiting("reference", f"reference data is not loaded ({named(new)})", in_inbox)
     files = in_inbox + _left(home, environ)
     if files and target_now(home, environ) is None:
         which = "the bundled service does not run" if is_bundled(environ) else "the target does not answer"
