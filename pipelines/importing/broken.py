@@ -17,9 +17,8 @@ from pipelines.home.counted import counted
 from pipelines.ledger import tables as t
 from pipelines.ledger.answering import OPEN
 from pipelines.ledger.kept import Batches
-from pipelines.ledger.lease import utc_text
+from pipelines.ledger.lease import seen_of_late, utc_text
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.parts import shown_loader
 from pipelines.ledger.rejects import closed_of, open_by_batch
 from pipelines.ledger.states import ASKED, LANDED
 from pipelines.ledger.unanswered import is_unanswered
@@ -89,7 +88,7 @@ def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:
     batches = ledger.batches(target)
     still_open, kept = open_by_batch(ledger), ledger.batches_in(home)
     closed = closed_of(ledger, target)
-    unknown = ASKED if shown_loader(ledger, target) is None else ("in_doubt",)
+    unknown = ("in_doubt",) if seen_of_late(ledger.read, ledger.clock(), target) else ASKED
     for row in batches:
         batch = str(row["batch_id"])
         if still_open.get((target, batch)) and batch not in closed and _is_nothing_taken(row, kept):

@@ -19,7 +19,7 @@ from pipelines.home.files import write_whole
 from pipelines.home.ticks import last_ticks
 from pipelines.importing.broken import ALL_AGES, broken_now, loaded_last
 from pipelines.ledger import tables as t
-from pipelines.ledger.lease import SILENCE, holders
+from pipelines.ledger.lease import seen_of_late
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.so_far import counts_so_far
 from pipelines.ledger.states import OUTCOMES
@@ -163,9 +163,8 @@ def _of_times(ledger: Ledger) -> Iterator[Metric]:
 
 
 def _of_lease(ledger: Ledger, now: datetime) -> Iterator[Metric]:
-    held = sum(now - datetime.fromisoformat(each.heartbeat_at) <= SILENCE for each in holders(ledger.read))
     times = [datetime.fromisoformat(str(at)) for (at,) in ledger.read(select(t.lease.c.heartbeat_at))]
-    yield _gauge("chartferry_lease_held", "Loaders that are at work", held)
+    yield _gauge("chartferry_lease_held", "Loaders that are at work", len(seen_of_late(ledger.read, now)))
     if times:
         last = max(times).timestamp()
         yield _gauge("chartferry_lease_heartbeat_timestamp_seconds", "Last sign of life of a loader", last)

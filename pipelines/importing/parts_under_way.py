@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pipelines.home.counted import counted
+from pipelines.ledger.lease import seen_of_late
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.parts import BEGINNINGS, PartState, shown_loader, states
+from pipelines.ledger.parts import BEGINNINGS, PartState, states
 from pipelines.loading.part_outcome import PartLoaded, ends_all
 from pipelines.runs.lines import aligned
 
@@ -14,9 +15,8 @@ HEAD = ["part", "state", "rows so far", "begun", "process"]
 
 def parts_under_way(ledger: Ledger, target: str) -> list[dict[str, Any]]:
     """The parts of a target's load; none unless it is under way, by several processes."""
-    if shown_loader(ledger, target) is None:
-        return []
-    return [_shown(target, part) for part in states(ledger, target)]
+    is_under_way = seen_of_late(ledger.read, ledger.clock(), target)
+    return [_shown(target, part) for part in states(ledger, target)] if is_under_way else []
 
 
 def _shown(target: str, part: PartState) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.tables import LedgerError
 
 Clock = Callable[[], datetime]
+Read = Callable[[Select[Any]], Iterable[Any]]
 
 SILENCE = timedelta(seconds=60)
 SILENCE_SECONDS = SILENCE.total_seconds()
@@ -88,10 +89,20 @@ def is_dead(holder: Holder, in_file: bool = False) -> bool:
     return False
 
 
-def holders(read: Callable[[Select[Any]], Iterable[Any]]) -> set[Holder]:
-    """Return the holders of targets that are not surely dead, each with its last sign of life. read: of the ledger."""
-    found = (Holder(*each) for each in read(select(*(t.lease.c[name] for name in Holder._fields))))
+def holders(read: Read, target: str | None = None) -> set[Holder]:
+    """Return the holders of targets, or of one, that are not surely dead, each with its last sign of life.
+
+    read: of the ledger.
+    """
+    query = select(*(t.lease.c[name] for name in Holder._fields))
+    found = (Holder(*each) for each in read(query if target is None else query.where(t.lease.c.target == target)))
     return {each for each in found if not is_dead(each)}
+
+
+def seen_of_late(read: Read, now: datetime, target: str | None = None) -> set[Holder]:
+    """Return the holders that have given a sign of life within the silence, as the ledger's clock says: for show."""
+    since = utc_text(now - SILENCE)
+    return {each for each in holders(read, target) if each.heartbeat_at >= since}
 
 
 class Silence:

@@ -14,7 +14,6 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, select, update
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import (
-    SILENCE,
     Clock,
     Held,
     Holder,
@@ -168,13 +167,6 @@ class LoaderWatch:
         at_work = next((each.owner for each in holders if each not in silent and not is_dead(each)), None)
         self.is_lost = bool(holders) and at_work is None
         return at_work
-
-
-def shown_loader(ledger: LedgerAccess, target: str) -> str | None:
-    """Return the owner of the target's lease if it seems to be at work: for show, by the ledger's clock."""
-    since = utc_text(ledger.clock() - SILENCE)
-    holders = _holders_of(ledger, target)
-    return next((each.owner for each in holders if each.heartbeat_at >= since and not is_dead(each)), None)
 
 
 def _holders_of(ledger: LedgerAccess, target: str) -> list[Holder]:
