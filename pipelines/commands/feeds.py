@@ -58,7 +58,7 @@ def _show_sample(feed: "Feed", sample: Path, rows: int, home: Path) -> int:
     """Print the first rows of an export as the feed maps them; return the exit code."""
     from pipelines.feeds.drafting.sample import sample_lines
     from pipelines.home.batch import Unreadable
-    from pipelines.session.reference_questionnaires import reference_questionnaires
+    from pipelines.session.questionnaires import reference_questionnaires
 
     try:
         known = reference_questionnaires(home) if feed.file.kind == "answers" else None

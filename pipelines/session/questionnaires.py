@@ -1,13 +1,23 @@
-"""The questionnaires of a target as they were when a file was validated: what rules and the answers feed look up."""
+"""Questionnaires as they were when a file was validated: what rules and the answers feed look up.
+
+They are a target's, or, for what can be known of a sample without one, those among the reference data of a home.
+"""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from fhir_service.interface.checking import check
+from fhir_service.interface.json_text import Malformed, parse_json
+from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from pipelines.client.profiles import member
 from pipelines.reports.content_names import content_name
+
+MOST_BYTES = 64 << 20
+"""A larger file of reference data is passed over."""
 
 
 class Snapshot:
@@ -75,3 +85,27 @@ def canonicals_of(bodies: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {
         name: f"{url}|{versions[name]}" if url in shared and name in versions else url for name, url in urls.items()
     }
+
+
+def reference_questionnaires(home: Path) -> Snapshot | None:
+    """The questionnaires in `<home>/reference`; None where there are none that can be read."""
+    checked = (check(RESOURCES["Questionnaire"], body, Site(), needs=()).model for body in _bodies(home / "reference"))
+    models = [model for model in checked if model is not None]
+    return Snapshot.of(models) if models else None
+
+
+def _bodies(folder: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(folder.glob("*.ndjson")):
+        if path.stat().st_size > MOST_BYTES:
+            continue
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            if '"Questionnaire"' in line and (body := _parsed(line)).get("resourceType") == "Questionnaire":
+                yield body
+
+
+def _parsed(line: str) -> dict[str, Any]:
+    try:
+        found = parse_json(line)
+    except (Malformed, ArithmeticError):
+        return {}
+    return found if isinstance(found, dict) else {}
