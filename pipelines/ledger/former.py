@@ -13,6 +13,7 @@ from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import Held
 from pipelines.ledger.rejects import open_unanswered
 from pipelines.ledger.rows import Intent
+from pipelines.ledger.states import UNDECIDED, in_sql
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import verb
 
@@ -37,7 +38,7 @@ KEEP_AND_MOVE = KEEP.format(
 KEEP_OUTCOME = f"""
 INSERT INTO version ({KEPT}, is_outcome)
 SELECT {KEPT}, 1 FROM record
-WHERE {OF_KEY} AND generation = ? AND state NOT IN ('planned', 'sending', 'in_doubt')
+WHERE {OF_KEY} AND generation = ? AND state NOT IN ({in_sql(UNDECIDED)})
   AND NOT (batch_no = ? AND line = ?)
 ON CONFLICT DO NOTHING"""
 CHANGE = f"""

@@ -13,7 +13,7 @@ from sqlalchemy import and_, exists, func, select
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.rows import KnownRecord
-from pipelines.ledger.states import MADE, ROW_STATES
+from pipelines.ledger.states import MADE, ROW_STATES, in_sql
 
 UNDO = "undo"
 
@@ -43,7 +43,7 @@ OF_STATE = {
 """By the state of a record; in every other state it is there."""
 STATES_THERE = tuple(state for state in ROW_STATES if OF_STATE.get(state, Standing.THERE) is Standing.THERE)
 OF_KEYS = f"""
-SELECT key, CASE WHEN state IN ({", ".join(f"'{state}'" for state in STATES_THERE)}) AND COALESCE(finished_at, '') < ?
+SELECT key, CASE WHEN state IN ({in_sql(STATES_THERE)}) AND COALESCE(finished_at, '') < ?
     THEN content_hash END,
   patient_id, source_at, amount_cents,
   CASE WHEN batch_no = (SELECT batch_no FROM batch WHERE target = ? AND batch_id = ?) THEN line END

@@ -1,5 +1,6 @@
 """The states of a row, and the sets of them that are asked for. A state means the same wherever it is read."""
 
+from collections.abc import Iterable
 from typing import Literal, get_args
 
 RowState = Literal[
@@ -34,3 +35,8 @@ NOT_LOADED = ("stopped", "failed")
 """States of a batch of which nothing was sent."""
 CUT_OFF = "cut off"
 """State of a run that did not come to its end: it was killed, or this program failed."""
+
+
+def in_sql(states: Iterable[str]) -> str:
+    """Return states as a query lists them."""
+    return ", ".join(f"'{state}'" for state in states)

@@ -24,7 +24,7 @@ from pipelines.ledger.answering import OPEN
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.manifests import is_of_another, number_of
-from pipelines.ledger.states import NOT_LOADED
+from pipelines.ledger.states import NOT_LOADED, in_sql
 
 OUTCOMES_A_QUERY = 20_000
 """Outcomes, and rejects, that are held at once."""
@@ -45,7 +45,7 @@ OUTCOMES = f"""
 SELECT line, key FROM version WHERE batch_no = ? AND line > ? AND is_outcome = 1 AND stream_id = {STREAM}
 ORDER BY line LIMIT ?"""
 OWN_REJECTS = f"""
-SELECT reject_id, line, state IN ({", ".join(f"'{state}'" for state in OPEN)}) FROM reject
+SELECT reject_id, line, state IN ({in_sql(OPEN)}) FROM reject
 WHERE target = ? AND batch_id = ? AND reject_id > ? ORDER BY reject_id LIMIT ?"""
 """In the order of the index: there is none by batch."""
 

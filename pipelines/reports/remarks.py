@@ -7,6 +7,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines.home.counted import counted, word_for
+from pipelines.ledger.states import MADE, in_sql
 from pipelines.reports.publication import said_at
 from pipelines.reports.readings import RESULTS, unread, unread_of
 from pipelines.reports.sweep import last_read
@@ -25,25 +26,25 @@ IMPORTED = {
 """By table of what the import made: the type, the relation of those at the target, a word, and where the rows are."""
 NOW_AND_THEN = {"read_payments": ("PaymentNotice", "Payments"), "read_tasks": ("Task", "Tasks")}
 """By relation that imports do not read anew, for there may be millions: the type, and a word."""
-GONE = """
+GONE = f"""
     SELECT count(*), in_dollars(sum(amount)), any_value(began_at)
     FROM ledger_record
     INNER JOIN whole_reading USING (resource_type)
     SEMI JOIN this_publication USING (target)
-    ANTI JOIN (SELECT report_id AS resource_id FROM {there} WHERE gone_at IS NULL) USING (resource_id)
-    WHERE resource_type = $1 AND state IN ('created', 'adopted', 'updated', 'superseded')
+    ANTI JOIN (SELECT report_id AS resource_id FROM {{there}} WHERE gone_at IS NULL) USING (resource_id)
+    WHERE resource_type = $1 AND state IN ({in_sql(MADE)})
         AND finished_at < shows_until"""
 """Those that a reading of all did not find, which began an hour or more after they were made, adopted or changed.
 
 One that broke off is no such reading, and of a type that cannot be searched there is none.
 """
-UNDO_LEFT = """
+UNDO_LEFT = f"""
     SELECT count(*)
     FROM ledger_record
     SEMI JOIN this_publication USING (target)
     SEMI JOIN (FROM ledger_former WHERE fate = 'standing') AS begun
         USING (target, resource_type, source, key, batch_id, resource_id)
-    WHERE resource_type = $1 AND state IN ('created', 'adopted', 'updated', 'superseded')"""
+    WHERE resource_type = $1 AND state IN ({in_sql(MADE)})"""
 """Those of which it is not known whether an undo took them back."""
 
 NOT_THERE = ("is not at the target", "are not at the target")

@@ -9,6 +9,7 @@ from typing import Any
 from pipelines.home.batch import shown
 from pipelines.home.counted import counted, listed, word_for
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, UNREADABLE, UNUSABLE
+from pipelines.ledger.states import MADE
 from pipelines.ledger.tables import LedgerError
 from pipelines.runs.lines import IN_DOUBT_NEXT, aligned, dollars, undo_left
 from pipelines.runs.run import Result
@@ -25,7 +26,8 @@ LACKING = {"FEED-ANS-03", "QR-12"}
 COLUMNS_SHOWN = 40
 LONGEST_COLUMN = 80
 ALWAYS = ("records", "accepted", "rejected", "created", "unchanged")
-LANDED = ("created", "adopted", "unchanged", "updated", "superseded", "in_doubt", "waiting")
+TAKEN = (*MADE, "unchanged", "in_doubt", "waiting")
+"""Counts of records that the target has taken, or may have, or may take yet."""
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
 LARGEST_SUM = 999_999_999_999_999_999
 """The cents that a sum may have in the tables, DECIMAL(18,2)."""
@@ -153,7 +155,7 @@ class Summary:
         totals = _totals(result for result in self.results if result.state != "stopped")
         first = [result for result in self.results if result.state != "stopped" and (result.run or 1) == 1]
         missing = any(result.count("refused") or not LACKING.isdisjoint(result.reasons) for result in first)
-        return missing and not self.error and not any(totals[name] for name in LANDED)
+        return missing and not self.error and not any(totals[name] for name in TAKEN)
 
     def _table(self) -> Iterable[str]:
         if not self.results:

@@ -16,6 +16,7 @@ from pipelines.client.comparison import fingerprints
 from pipelines.home.batch_files import ACCEPTED
 from pipelines.home.files import session as tables
 from pipelines.home.scratch import throwaway_folder
+from pipelines.ledger.states import MADE, UNDECIDED, in_sql
 from pipelines.loading.accepted import accepted_files
 from pipelines.loading.task_content import said
 from pipelines.session.session import Session
@@ -27,8 +28,8 @@ NUMBERS = "generation record_generation line amount_cents cents n".split()
 OURS = "source key generation batch_id line state resource_id patient_id amount_cents content_hash"
 OURS += " first_attempt_at first_sent_at source_at"
 CONTENT = "key content_hash content timed said"
-LIVE = "ours.state IN ('created', 'adopted', 'updated', 'superseded')"
-SETTLED = "state NOT IN ('in_doubt', 'sending', 'planned')"
+LIVE = f"ours.state IN ({in_sql(MADE)})"
+SETTLED = f"state NOT IN ({in_sql(UNDECIDED)})"
 FOUND = "CREATE OR REPLACE TABLE found (kind TEXT, id TEXT, patient_id TEXT, status TEXT, cents BIGINT)"
 
 
