@@ -121,7 +121,7 @@ def reason_text(reason: Reason) -> str:
 
 
 def reason_element(reason: Reason) -> dict[str, Any]:
-    """Write rejects to correct as NDJSON."""
+    """A reason as a line of NDJSON has it: rule, element and column, as far as it has them, and its sentence."""
     told = {"rule": reason.rule_id, "expression": reason.expression, "column": reason.column_name}
     return {name: value for name, value in told.items() if value} | {"message": reason.message}
 

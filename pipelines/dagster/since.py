@@ -45,8 +45,9 @@ def ended_runs(ledger: Ledger, since: str, most: int) -> list[tuple[str, Ended, 
 
 
 def settled_batches(ledger: Ledger) -> list[tuple[str, Ended, str]]:
-    """Return the same of the batches that were finished after their newest run had left them open, as by a person who
-    settled a doubt. No run ends then. The time is that of the batch.
+    """Return end time, newest run and feed of the batches that were finished after that run had left them open.
+
+    A person may have settled a doubt: no run ends then. The time is that of the batch.
     """
     run, batch, later = t.run.c, t.batch.c, t.run.alias("later").c
     same = (batch.target == run.target) & (batch.batch_id == run.batch_id)

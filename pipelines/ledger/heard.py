@@ -15,7 +15,7 @@ TOLD = (OF_OTHERS, OF_KEY)
 """Rules by which a row is set aside as its record is known: who puts it in after that means another one. The first says
 what has become of other rejects, the second only that its key is known."""
 NEVER = "0000-00-00T00:00:00.000000Z"
-"""Of one that says only that its key is known."""
+"""The moment in the id of a reject that says only that its key is known."""
 
 
 def marked(reject_id: str, rules: Collection[str], at: str) -> str:

@@ -94,7 +94,7 @@ def read_back(client: FhirClient, kind: str, ids: Sequence[str], read_all: Calla
 
 
 def _read_some(client: FhirClient, kind: str, ids: Sequence[str]) -> Bodies:
-    """Those of one search together, what that does not give one by one."""
+    """Read resources by one search; each that it does not give by a read of its own."""
     found = Bodies()
     try:
         if len(ids) > 1:

@@ -164,7 +164,7 @@ class Lines:
             insort(self._short, number)
 
     def _let_go(self, row: Row) -> None:
-        """A lane that has no other rows here may go on another line."""
+        """Take a row off its lane: one without rows here may go on another line."""
         of_lane = self._of_lane[row.lane]
         of_lane[1] -= 1
         if not of_lane[1]:

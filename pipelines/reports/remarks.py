@@ -34,9 +34,10 @@ GONE = f"""
     ANTI JOIN (SELECT report_id AS resource_id FROM {{there}} WHERE gone_at IS NULL) USING (resource_id)
     WHERE resource_type = $1 AND state IN ({in_sql(MADE)})
         AND finished_at < shows_until"""
-"""Those that a reading of all did not find, which began an hour or more after they were made, adopted or changed.
+"""Count the records that a whole reading of their type did not find. It began an hour or more after they were made,
+adopted or changed.
 
-One that broke off is no such reading, and of a type that cannot be searched there is none.
+A reading that broke off is not whole, and of a type that cannot be searched there is none.
 """
 UNDO_LEFT = f"""
     SELECT count(*)
@@ -45,7 +46,7 @@ UNDO_LEFT = f"""
     SEMI JOIN (FROM ledger_former WHERE fate = 'standing') AS begun
         USING (target, resource_type, source, key, batch_id, resource_id)
     WHERE resource_type = $1 AND state IN ({in_sql(MADE)})"""
-"""Those of which it is not known whether an undo took them back."""
+"""Count the records of which it is not known whether an undo took them back."""
 
 NOT_THERE = ("is not at the target", "are not at the target")
 NOT_READ = ("was not read", "were not read")

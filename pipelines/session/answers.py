@@ -44,8 +44,9 @@ def _feeds_answered(path: Path, ledger: Ledger) -> set[tuple[str, str, str]]:
 
 
 def answers_of(folder: Path) -> dict[int, dict[str, str]]:
-    """Reject ids by the first line of the record that answers them; empty for most files. Of each, up to when who put
-    the row in knows what is there.
+    """Return reject ids by the first line of the record that answers them; none for most files.
+
+    Each comes with the moment up to which whoever put the row in knew what the target has for it: see `parted`.
     """
     found: dict[int, dict[str, str]] = {}
     if (folder / "answers.parquet").exists():
@@ -71,7 +72,7 @@ class Answers:
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """Those of a run's folder; an equal repeat within the file answers with the record that it repeats."""
+        """Return the answers of a run's folder; an equal repeat in the file answers with the record that it repeats."""
         by_line = answers_of(folder)
         if not by_line:
             return cls({}, ())
@@ -84,7 +85,7 @@ class Answers:
         return bool(self.by_line)
 
     def of_line(self, line: int) -> Mapping[str, str]:
-        """Return the rejects that a record answers, each with up to when is known what is there for it."""
+        """Return the rejects that a record answers, each with its moment as in `answers_of`."""
         return self.by_line.get(line, {})
 
     def landed(self, line: int) -> None:

@@ -1,6 +1,6 @@
 """Confirmations of a file that waits: the decision of a person, or its feed file where it is of copayments alone.
 
-And which batches have no end: also one that waited for that.
+Also the batches without an end: a batch that waited for its confirmation is one of them once that is there.
 """
 
 from collections.abc import Iterable

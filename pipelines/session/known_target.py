@@ -49,7 +49,7 @@ def _known(ledger: Ledger) -> Known:
 
 
 def _with_those_on_record(batches: Batches, known: Known) -> Known:
-    """These and the targets of a home's runs, with all addresses that they had."""
+    """Return the known targets and those of a home's runs, with all addresses that they had."""
     found = {name: set(urls) for name, urls in known.items()}
     batches.bring(batches.names(), MANIFESTS)
     for run in filter(None, map(manifest_in, batches.path.glob("*/run-*"))):

@@ -113,7 +113,7 @@ def named_of(paths: Sequence[Path], left: Sequence[Waiting]) -> Named:
 
 
 def without_feed(session: Session) -> dict[str, str]:
-    """Such batches that no feed file describes any more, each with what to do."""
+    """Batches without an end that no feed file describes any more, each with what to do."""
     return {
         received.batch_id: f"no feed file describes {name} any more: put it back among the feed files"
         for received, name in _without_end(session)

@@ -94,9 +94,9 @@ def verdicts_of(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -
 def verdicts_now(
     home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]
 ) -> tuple[dict[str, dict[str, Any]], bool]:
-    """Return the same, and True; where what is broken cannot be read, that as the verdict of each check, and False.
+    """Return the arguments of each check's result by the name of the check, and whether the state could be read.
 
-    No check stays green for what nobody can know.
+    Where it could not, each check says that: none stays green for what nobody can know.
     """
     try:
         return verdicts_of(home, environ, feeds), True

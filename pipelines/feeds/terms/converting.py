@@ -30,7 +30,7 @@ def converter(column: Column, conventions: Conventions) -> Converter:
 
 
 def days_for_none(texts: Sequence[str], conventions: Conventions) -> list[str]:
-    """Those of some texts that are times for versions which took any day, and none today."""
+    """Return the texts that were times to earlier versions, which took any day, and that are none today."""
     of_any_day = times_of(replace(conventions, takes_any_day=True))
     read = times_of(conventions)
     return [text for text in texts if isinstance(read(text), Fault) and not isinstance(of_any_day(text), Fault)]
