@@ -57,6 +57,11 @@ def existing(kind: str, sent: str, reply: Reply, bodies: Bodies, unsure: bool) -
     return None if body is None else compared(kind, sent, body, resource_id, reply.status, unsure)
 
 
+def read_existing(client: FhirClient, kind: str, sent: str, reply: Reply, unsure: bool) -> Result | None:
+    """The result of one create that found a resource, which is read back; see `existing`."""
+    return existing(kind, sent, reply, read_back(client, kind, [reply.resource_id or ""]), unsure)
+
+
 def compared(kind: str, sent: str, body: dict[str, Any], resource_id: str, status: int | None, unsure: bool) -> Result:
     """The result of a row whose identifier a resource has, or should have by the target's answer. Equal content alone
     makes it no record's: that may be another payment of as much.

@@ -6,10 +6,10 @@ from typing import Any
 
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Attempts
-from pipelines.client.replies import Conflict, NotDone, NotSent, Refused, Reply, Unknown, unusable
+from pipelines.client.replies import Conflict, NotDone, NotSent, Refused, Unknown, unusable
 from pipelines.client.steps import BARE, Step
 from pipelines.ledger.lease import LeaseLost
-from pipelines.loading.answered import TOO_LARGE, Posted, Result, existing, made, read_back, refused
+from pipelines.loading.answered import TOO_LARGE, Posted, Result, made, read_existing, refused
 from pipelines.loading.book import Book
 from pipelines.loading.identity import Identity
 from pipelines.loading.row import Row, dated, own_identifiers
@@ -49,7 +49,8 @@ def post(
     while True:
         try:
             reply = client.create(resource_type, body, condition)
-            result = made(reply) if reply.kind == "created" else _found(client, resource_type, body, reply, unsure)
+            is_new = reply.kind == "created"
+            result = made(reply) if is_new else read_existing(client, resource_type, body, reply, unsure)
             return Posted(result or Result("in_doubt"))
         except Refused as error:
             return Posted(refused(error.reply))
@@ -77,8 +78,3 @@ def _as_sent(resource_type: str, row: Row, step: Step, identity: Identity | None
         return own_identifiers(dated(resource_type, row))[0], None
     body, asked = identity.entry(row)
     return body, json.loads(asked) if step.conditional else None
-
-
-def _found(client: FhirClient, resource_type: str, body: str, reply: Reply, unsure: bool) -> Result | None:
-    """The result of a conditional create that found a resource; None where that cannot be read."""
-    return existing(resource_type, body, reply, read_back(client, resource_type, [reply.resource_id or ""]), unsure)

@@ -12,7 +12,7 @@ from itertools import islice
 from pipelines.client.client import FhirClient
 from pipelines.client.replies import NotDone, NotSent, Refused, Reply, Unknown, settled
 from pipelines.client.steps import Step
-from pipelines.loading.answered import Result, existing, made, read_back
+from pipelines.loading.answered import Result, made, read_existing
 from pipelines.loading.book import Book
 from pipelines.loading.identity import Identity
 from pipelines.loading.interrupts import undivided
@@ -85,8 +85,7 @@ def _under(condition: str, there: str, step: Step, client: FhirClient, identity:
 
 def _made_or_not(client: FhirClient, resource_type: str, body: str, reply: Reply) -> Result:
     """Return the result of a row that was answered as if it had been there: some targets answer so to every create."""
-    bodies = read_back(client, resource_type, [reply.resource_id or ""])
-    found = existing(resource_type, body, reply, bodies, unsure=True)
+    found = read_existing(client, resource_type, body, reply, unsure=True)
     return found if found and found.state == "created" else Result("in_doubt")
 
 
