@@ -139,7 +139,7 @@ def _to_undo(session: Session, batch_id: str, dry_run: bool) -> Iterator[Piece]:
 def _why_not(record: Record, own: Container[str]) -> str | None:
     """Return why a record is not taken back. own: the keys of those updated that the batch had made itself."""
     if record.state in ("in_doubt", "planned"):
-        return f"{record.state.replace('_', ' ')}"
+        return record.state.replace("_", " ")
     if record.resource_type not in TAKEN_BACK:
         return f"{record.resource}: the interface takes no payment back"
     if record.state == "updated" and record.key not in own:

@@ -40,13 +40,13 @@ def batch_of(session: Session, run: Run, validated: Validated) -> Batch:
         run.received.batch_id,
         run.feed,
         run.folder,
-        run.before not in ENDED,
-        session.pace,
-        run.remap,
-        run.number,
-        run_counts(validated, Loaded()),
-        run.taken_back,
-        session.connection.client.profile.balances,
+        resuming=run.before not in ENDED,
+        pace=session.pace,
+        remap=run.remap,
+        run=run.number,
+        validated=run_counts(validated, Loaded()),
+        taken_back=run.taken_back,
+        balances=session.connection.client.profile.balances,
     )
 
 
