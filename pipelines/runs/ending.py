@@ -138,11 +138,13 @@ def _end_batch(session: Session, run: Run, result: Result, parts_left: bool) -> 
         state = "running"  # a run before was cut off
     if state == "finished" and goes_on(session, run, result):
         state = "running"
-    counts = _lines_of(session, run, result, before)
+    counts = lines = _lines_of(session, run, result, before)
     if state == "finished" and (before or run.only is None):
-        counts = with_outcomes(ledger, target, batch_id, counts, all_have_one=True)
-    elif state == "running":
-        counts = with_outcomes(ledger, target, batch_id, counts)
+        counts = with_outcomes(ledger, target, batch_id, lines, all_have_one=True)
+        if counts["in_doubt"]:
+            state = "running"  # a run before left rows in doubt, and this one was over others
+    if state == "running":
+        counts = with_outcomes(ledger, target, batch_id, lines)
     elif (
         state in NOT_LOADED and run.before == "running" and now
     ):  # runs before may have sent rows, and left others: the next import goes on with them

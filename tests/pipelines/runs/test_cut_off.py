@@ -69,6 +69,24 @@ def test_rows_of_a_killed_retry_are_open_for_the_next_import(home, target, asked
     assert asked("import")["batches"] == []
 
 
+def test_a_batch_with_a_row_in_doubt_has_no_end_though_a_later_run_of_it_was_over_others(home, target, asked, batches):
+    """LEDGER-10: as ended, no import would look its row up again."""
+    target.additions = False
+    put(home, "tasks-1.csv", TASKS + "t1,one,requested,d1\n")
+    [first] = asked("import")["batches"]
+    asked("undo", first["batch_id"])
+    target.refuse = lambda body: body["description"] == "refused"
+    put(home, "tasks-2.csv", TASKS + "t1,one,requested,d1\nt2,refused,requested,d2\n")
+    [second] = asked("import")["batches"]
+    target.refuse, target.faults = lambda body: False, ["error"]
+    assert asked("rejects", "retry")["totals"]["in_doubt"] == 1
+    assert asked("rejects", "retry", "--taken-back")["totals"]["created"] == 1
+    [batch] = [each for each in batches() if each["batch_id"] == second["batch_id"]]
+    assert (batch["state"], batch["created"], batch["in_doubt"]) == ("running", 1, 1)
+    [found] = asked("import")["batches"]
+    assert (found["batch_id"], found["counts"]["records"], found["counts"]["in_doubt"]) == (second["batch_id"], 1, 1)
+
+
 @pytest.mark.alike
 @pytest.mark.parametrize("because", [Unreadable, TargetUnusable])
 def test_rows_of_a_killed_retry_stay_open_if_the_run_that_goes_on_with_them_fails(
