@@ -6,7 +6,7 @@ tries. Progress of a batch resets them. A batch that only a person can settle st
 
 import json
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from math import inf
@@ -24,7 +24,7 @@ from pipelines.ledger.addresses import known_as
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.lease import BEAT_SECONDS, Silence, holders
 from pipelines.ledger.ledger import Ledger
-from pipelines.session.confirmed import confirmed_since
+from pipelines.session.confirmed import confirmed_since, without_end
 from pipelines.session.connections import target_now
 from pipelines.session.ledger import ledger_of, open_ledger
 
@@ -58,8 +58,7 @@ def unfinished_sensor(
                 return dg.SkipReason("The target does not answer; the tries are not counted.")
             names = {feed.name for feed in catalog.feeds}
             here = known_as(ledger, target)
-            confirmed = confirmed_since(ledger, catalog, here)
-            left = [each for each in left_batches(ledger, home, here, confirmed) if each.feed in names]
+            left = [each for each in left_batches(ledger, home, here, catalog) if each.feed in names]
         busy = batches_under_way(context.instance, ours, catalog.feeds)
         settling = timedelta(seconds=pace_of(environ).settling_seconds if any(each.is_doubtful for each in left) else 0)
         free = [each for each in left if each.batch_id not in busy]
@@ -95,20 +94,17 @@ class Left:
     is_doubtful: bool = False
 
 
-def left_batches(ledger: Ledger, home: Path, target: str, confirmed: Collection[str] = ()) -> list[Left]:
+def left_batches(ledger: Ledger, home: Path, target: str, catalog: Catalog | None = None) -> list[Left]:
     """Return the unfinished batches of the target, oldest first, and received files that the ledger does not know.
 
-    confirmed: stopped batches that may go on, since what they waited for was given.
+    catalog: of the feed files that may have confirmed a stopped batch since.
     """
-    here, known = ledger.batches(target), {row["batch_id"] for row in ledger.batches()}
-    batches = ledger.batches_in(home)
-    going_on = [row for row in here if row["state"] == "running" or row["in_doubt"] or row["batch_id"] in confirmed]
-    found = [_left(ledger, row) for row in going_on]
-    found += [
-        Left(r.batch_id, r.batch_id.rpartition("-")[0], "received", ledger.of_here(r.received_at), r.file_name)
-        for r in batches.without(known)
-    ]
-    return sorted((each for each in found if batches.received(each.batch_id)), key=lambda each: each.since)
+    batches, found = ledger.batches_in(home), []
+    for name, row in without_end(ledger, target, batches.names(), catalog).items():
+        if file := batches.received(name):
+            at, feed = ledger.of_here(file.received_at), name.rpartition("-")[0]
+            found.append(_left(ledger, row) if row else Left(name, feed, "received", at, file.file_name))
+    return sorted(found, key=lambda each: each.since)
 
 
 def begins_ledger(home: Path, environ: Mapping[str, str]) -> bool:
@@ -132,7 +128,7 @@ def anything_left(ledger: Ledger, home: Path, catalog: Catalog) -> bool:
     rows = ledger.batches()
     if any(confirmed_since(ledger, catalog, target) for target in {row["target"] for row in rows}):
         return True
-    if any(row["state"] == "running" or row["in_doubt"] for row in rows):
+    if any(row["state"] == "running" for row in rows):
         return True
     return bool(ledger.batches_in(home).without({row["batch_id"] for row in rows}))
 

@@ -63,7 +63,7 @@ def make_store(wanted: Wanted, folder: Path, environ: Mapping[str, str], say: Ca
 def bring_unfinished(home: Path, environ: Mapping[str, str], session: Session) -> None:
     """The files of batches that have not ended, as an import without paths would take them up. session: of the copy."""
     with _batches_of(home, environ) as batches:
-        for name in without_end(session.ledger, session.catalog, session.target, batches.names()):
+        for name in without_end(session.ledger, session.target, batches.names(), session.catalog):
             if received_before(batches.renew(name, *SOURCE)):
                 copytree(batches.path / name, session.batches.path / name, ignore=ignore_patterns("run-*"))
 

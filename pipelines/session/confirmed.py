@@ -4,6 +4,7 @@ Also the batches without an end: a batch that waited for its confirmation is one
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 from pipelines.feeds.files.catalog import Catalog, Feed
 from pipelines.ledger.ledger import Ledger
@@ -39,9 +40,15 @@ def confirmed_since(ledger: Ledger, catalog: Catalog, target: str) -> set[str]:
     return found
 
 
-def without_end(ledger: Ledger, catalog: Catalog, target: str, names: Iterable[str]) -> list[str]:
-    """Return which of a home's batches have no end at a target: cut off, confirmed since, or not in the ledger yet."""
+def without_end(
+    ledger: Ledger, target: str, names: Iterable[str], catalog: Catalog | None = None
+) -> dict[str, dict[str, Any] | None]:
+    """Return which of a home's batches have no end at a target: cut off, confirmed since, or not in the ledger yet.
+
+    Each comes with its row in the ledger, None where that does not know it. catalog: of feed files that may confirm.
+    """
     known = {row["batch_id"] for row in ledger.batches()}
-    going_on = {row["batch_id"] for row in ledger.batches(target) if row["state"] == "running"}
-    going_on |= confirmed_since(ledger, catalog, target)
-    return [name for name in names if name in going_on or name not in known]
+    rows = {row["batch_id"]: row for row in ledger.batches(target)}
+    going_on = {name for name, row in rows.items() if row["state"] == "running"}
+    going_on |= confirmed_since(ledger, catalog, target) if catalog else set()
+    return {name: rows.get(name) for name in names if name in going_on or name not in known}

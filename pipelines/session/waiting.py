@@ -123,10 +123,10 @@ def without_feed(session: Session) -> dict[str, str]:
 
 def _without_end(session: Session) -> list[tuple[Received, str]]:
     """Files of batches without an end at this target, oldest first, and the names of their feeds."""
-    ledger, target, found = session.ledger, session.target, []
-    for name in without_end(ledger, session.catalog, target, session.batches.names()):
+    found = []
+    left = without_end(session.ledger, session.target, session.batches.names(), session.catalog)
+    for name, row in left.items():
         if received := received_before(session.batches.folder(name)):
-            row = ledger.batch(target, name)
             found.append((received, row["feed"] if row else name.rpartition("-")[0]))
     return sorted(found, key=lambda each: each[0].received_at)
 
