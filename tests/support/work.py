@@ -1,6 +1,7 @@
 """The load stage over a ledger and a target, with accepted payments made up."""
 
 import json
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from pipelines.loading.load import Load
 from pipelines.loading.loaded import Batch
 from pipelines.loading.stage import load
 from pipelines.validation.tables import ACCEPTED, SKIPPED
+from tests.support.fake_target import serving
 
 TARGET = "urn:uuid:fake"
 
@@ -108,3 +110,10 @@ class Work:
     def close(self):
         self.client.close()
         self.ledger.close()
+
+
+@contextmanager
+def work_at(home, target):
+    """Work at a target that is served meanwhile."""
+    with serving(target), closing(Work(home, target)) as work:
+        yield work

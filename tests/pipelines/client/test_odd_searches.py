@@ -6,8 +6,8 @@ import pytest
 
 from tests.pipelines.loading.test_bad_targets import task
 from tests.support.fake_answers import outcome
-from tests.support.fake_target import FakeTarget, serving
-from tests.support.work import Work, payment
+from tests.support.fake_target import FakeTarget
+from tests.support.work import Work, payment, work_at
 
 EMPTY = {"resourceType": "Bundle", "type": "searchset", "total": 0}
 ANSWERS = {
@@ -21,10 +21,8 @@ ANSWERS = {
 @pytest.fixture
 def at(tmp_path, request):
     """Work at a target that is not the bundled service, and offers what the test asks for."""
-    with serving(FakeTarget(says=request.param)) as target:
-        work = Work(tmp_path, target)
+    with work_at(tmp_path, FakeTarget(says=request.param)) as work:
         yield work
-        work.close()
 
 
 def away_from_now_on(target, row, answer):

@@ -14,10 +14,10 @@ from pipelines.loading.intake import Intake
 from pipelines.loading.stage import load
 from tests.conftest import running
 from tests.support.fake_answers import Said
-from tests.support.fake_target import FakeTarget, serving
+from tests.support.fake_target import FakeTarget
 from tests.support.ledgers import lose_ledger
 from tests.support.payers import practice
-from tests.support.work import Work, payment
+from tests.support.work import Work, payment, work_at
 
 HTML = b"<html>Bad Gateway</html>"
 WAYS = {
@@ -32,10 +32,8 @@ IN_TRANSACTIONS = pytest.mark.parametrize("at", [{"says": WAYS["transaction"]}],
 @pytest.fixture
 def at(tmp_path, request):
     """Work at a target that is not the bundled service, and offers what the test asks for."""
-    with serving(FakeTarget(**request.param)) as target:
-        work = Work(tmp_path, target)
+    with work_at(tmp_path, FakeTarget(**request.param)) as work:
         yield work
-        work.close()
 
 
 def keys(work):

@@ -13,8 +13,8 @@ from pipelines.home.progress import Progress
 from pipelines.loading.stage import load
 from tests.support.exports import TASKS, payments, put, tasks
 from tests.support.fake_answers import Said, outcome
-from tests.support.fake_target import FakeTarget, serving
-from tests.support.work import TARGET, Work, payment
+from tests.support.fake_target import FakeTarget
+from tests.support.work import TARGET, payment, work_at
 
 HTML = b"<html>Bad Gateway</html>"
 TRANSACTION = ["transaction", "conditional", "identifier"]
@@ -26,10 +26,8 @@ IN_TRANSACTIONS = pytest.mark.parametrize("at", [{"says": TRANSACTION}], ids=["t
 @pytest.fixture
 def at(tmp_path, request):
     """Work at a target that is not the bundled service, and offers what the test asks for."""
-    with serving(FakeTarget(**request.param)) as target:
-        work = Work(tmp_path, target)
+    with work_at(tmp_path, FakeTarget(**request.param)) as work:
         yield work
-        work.close()
 
 
 @pytest.fixture

@@ -8,25 +8,21 @@ from pipelines.loading.answered import Result
 from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake
 from pipelines.loading.sending import BundleSender
-from tests.support.fake_target import FakeTarget, serving
+from tests.support.fake_target import FakeTarget
 from tests.support.ledgers import lose_ledger
-from tests.support.work import TARGET, Work, payment
+from tests.support.work import TARGET, payment, work_at
 
 
 @pytest.fixture
 def work(tmp_path, request):
-    with serving(FakeTarget()) as target:
-        work = Work(tmp_path, target)
+    with work_at(tmp_path, FakeTarget()) as work:
         yield work
-        work.close()
 
 
 @pytest.fixture
 def bare(tmp_path):
-    with serving(FakeTarget(additions=False)) as target:
-        work = Work(tmp_path, target)
+    with work_at(tmp_path, FakeTarget(additions=False)) as work:
         yield work
-        work.close()
 
 
 # -- with batch and conditional create

@@ -6,8 +6,8 @@ import pytest
 
 from tests.pipelines.loading.test_settling import response, task
 from tests.support.fake_answers import Said, outcome
-from tests.support.fake_target import FakeTarget, serving
-from tests.support.work import TARGET, Work, payment
+from tests.support.fake_target import FakeTarget
+from tests.support.work import TARGET, payment, work_at
 
 NOTE = {"text": "rang", "authorReference": {"reference": "Practitioner/a"}}
 LATER = {"text": "rang again", "authorReference": {"reference": "Practitioner/a"}, "time": "2026-01-01T10:00:00Z"}
@@ -19,10 +19,8 @@ def labels(*names):
 
 @pytest.fixture(params=[True, False], ids=["with additions", "bare"])
 def work(tmp_path, request):
-    with serving(FakeTarget(additions=request.param)) as target:
-        work = Work(tmp_path, target)
+    with work_at(tmp_path, FakeTarget(additions=request.param)) as work:
         yield work
-        work.close()
 
 
 def of_batch(work, batch_id):

@@ -8,8 +8,8 @@ import pytest
 from pipelines.ledger.columns import COUNTS
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.loading.part_outcome import PartLoaded
-from tests.support.fake_target import FakeTarget, serving
-from tests.support.work import TARGET, Work, payment
+from tests.support.fake_target import FakeTarget
+from tests.support.work import TARGET, payment, work_at
 
 ROWS = 241
 VALIDATED = dict.fromkeys(COUNTS, 0) | {
@@ -25,10 +25,8 @@ VALIDATED = dict.fromkeys(COUNTS, 0) | {
 @pytest.fixture(params=[True, False], ids=["with additions", "bare"])
 def work(request, tmp_path, monkeypatch):
     monkeypatch.setattr("tests.support.work.Batch", partial(Batch, run=1, validated=VALIDATED))
-    with serving(FakeTarget(additions=request.param)) as target:
-        work = Work(tmp_path, target)
+    with work_at(tmp_path, FakeTarget(additions=request.param)) as work:
         yield work
-        work.close()
 
 
 def run_of(work, batch_id):

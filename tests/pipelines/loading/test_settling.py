@@ -15,7 +15,7 @@ from pipelines.ledger.tables import sighting
 from pipelines.loading.book import Book
 from pipelines.loading.settling import NOT_BY_ITSELF, settle_doubts
 from tests.support.fake_target import FakeTarget, serving
-from tests.support.work import TARGET, Work, payment
+from tests.support.work import TARGET, Work, payment, work_at
 
 QUESTIONNAIRE = "http://target/Questionnaire/q1"
 
@@ -43,10 +43,8 @@ def row(number, key, patient, body):
 
 @pytest.fixture
 def bare(tmp_path):
-    with serving(FakeTarget(additions=False)) as target:
-        work = Work(tmp_path, target)
+    with work_at(tmp_path, FakeTarget(additions=False)) as work:
         yield work
-        work.close()
 
 
 @pytest.mark.parametrize("fault", ["lost_after", "truncated"])

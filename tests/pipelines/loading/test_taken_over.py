@@ -14,16 +14,14 @@ from pipelines.ledger.tables import lease, records
 from pipelines.loading.answered import Result
 from pipelines.loading.intake import Intake
 from tests.pipelines.loading.test_settling import response, task
-from tests.support.fake_target import FakeTarget, serving
-from tests.support.work import TARGET, Work, payment
+from tests.support.fake_target import FakeTarget
+from tests.support.work import TARGET, payment, work_at
 
 
 @pytest.fixture(params=[True, False], ids=["with additions", "bare"])
 def work(tmp_path, request):
-    with serving(FakeTarget(additions=request.param)) as target:
-        work = Work(tmp_path, target)
+    with work_at(tmp_path, FakeTarget(additions=request.param)) as work:
         yield work
-        work.close()
 
 
 @pytest.fixture
