@@ -41,7 +41,7 @@ def confirmed_since(ledger: Ledger, catalog: Catalog, target: str) -> set[str]:
 
 
 def without_end(
-    ledger: Ledger, target: str, names: Iterable[str], catalog: Catalog | None = None
+    ledger: Ledger, target: str, names: Iterable[str], catalog: Catalog | None
 ) -> dict[str, dict[str, Any] | None]:
     """Return which of a home's batches have no end at a target: cut off, confirmed since, or not in the ledger yet.
 
