@@ -14,7 +14,7 @@ from pipelines.ledger.manifests import is_of_another
 from pipelines.reports.former_forms import checked_by, forms_in
 from pipelines.reports.results import RESULT
 from pipelines.reports.scores import scores_of_home
-from pipelines.reports.sweep import FILES, NOTHING_KNOWN, OVERLAP, QUESTIONNAIRE, Sweep, whole_readings
+from pipelines.reports.sweep import FILES, OVERLAP, QUESTIONNAIRE, Sweep, known_in, whole_readings
 from pipelines.reports.tables import staging_selects
 from pipelines.reports.told import CHARGES, stage_told
 from pipelines.reports.words import named_in, rows_of
@@ -141,7 +141,7 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_pa
     Raises `BrokenTable` for a rule of a score.
     """
     batches = home / "batches"
-    db.register("sweep", db.read_parquet(str(sweep.path)) if sweep.path.exists() else db.sql(NOTHING_KNOWN))
+    db.register("sweep", known_in(db, sweep.path))
     for name, ids, of_files, nothing in (
         ("sent", OF_TARGET, SENT, NOTHING_SENT),
         ("ready", WITHOUT_AN_END, READY, NOTHING_READY),
@@ -152,8 +152,7 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_pa
     warned = _files_of_runs(batches.glob("*"), "warnings.parquet", sweep.target)
     db.register("warned", db.sql(WARNED, params=[warned]) if warned else db.sql(NOTHING_WARNED))
     for name, resource_type in OTHERS.items():
-        read = sweep.path.with_name(FILES[resource_type][0])
-        found = db.read_parquet(str(read)) if read.exists() else db.sql(NOTHING_KNOWN)
+        found = known_in(db, sweep.path.with_name(FILES[resource_type][0]))
         db.register(name, found.union(db.sql(CONTAINED)) if resource_type == RESULT else found)
     db.execute("CREATE TEMP TABLE whole_reading (resource_type VARCHAR, began_at TIMESTAMPTZ, shows_until TIMESTAMPTZ)")
     for resource_type, began_at in whole_readings(sweep.path.parent):
@@ -179,9 +178,7 @@ def _stage_words(db: duckdb.DuckDBPyConnection, folder: Path, home: Path) -> lis
 
     Returns what readers of scores must know.
     """
-    swept = folder / FILES[QUESTIONNAIRE][0]
-    known = db.read_parquet(str(swept)) if swept.exists() else db.sql(NOTHING_KNOWN)
-    forms = forms_in(db, folder, known, home)
+    forms = forms_in(db, folder, known_in(db, folder / FILES[QUESTIONNAIRE][0]), home)
     questionnaires, questions, options = rows_of(forms.bodies)
     db.register("swept", forms.known)
     db.register("rows", questionnaires)

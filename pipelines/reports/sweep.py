@@ -242,6 +242,11 @@ GROUPS: dict[str, Any] = {
 }
 
 
+def known_in(db: duckdb.DuckDBPyConnection, file: Path) -> duckdb.DuckDBPyRelation:
+    """Return the resources of a type that are kept in a file; none where there is no file."""
+    return db.read_parquet(str(file)) if file.exists() else db.sql(NOTHING_KNOWN)
+
+
 def _keep_former(db: duckdb.DuckDBPyConnection, folder: Path, started: datetime) -> None:
     """Keep what questionnaires were that this sweep found to be replaced under their ids, or gone.
 
@@ -267,7 +272,7 @@ def keep(
     merged = final.with_suffix(".part")
     with session(final.with_name(".spill")) as db:
         db.read_parquet(str(part)).create_view("swept")
-        (db.read_parquet(str(final)) if final.exists() else db.sql(NOTHING_KNOWN)).create_view("known")
+        known_in(db, final).create_view("known")
         db.execute(MERGE, {"started": started, "whole": whole})
         [(new, changed, gone, back)] = db.execute(COUNT_CHANGES).fetchall()
         if (changed or gone) and keeps_former:
