@@ -28,8 +28,8 @@ from pipelines.session.session import Session
 NOT_NAMED = "stay: what has their ids carries no identifier of their source, and nothing else has theirs"
 
 
-def plan_again(session: Session, batch_id: str) -> int:
-    """Make rows that were taken back, are gone from the target, or whose update it lost, planned anew; how many.
+def plan_again(session: Session, batch_id: str) -> None:
+    """Make rows that were taken back, are gone from the target, or whose update it lost, planned anew.
 
     Raises `NotPossible`.
 
@@ -55,7 +55,6 @@ def plan_again(session: Session, batch_id: str) -> int:
         progress.end(f"{number:,} to be loaded anew")
     if not (found or number or count_records(session, batch_id, ("planned",))):
         raise NotPossible(f"{batch_id}: none of its records is taken back now, or gone from the target")
-    return number
 
 
 def _begin(session: Session, batch_id: str) -> None:

@@ -132,8 +132,8 @@ class Leased(Protocol):
     def transaction(self) -> AbstractContextManager[Connection]:
         """A transaction that writes."""
 
-    def doubt_sending(self, target: str) -> int:
-        """Every row that is `sending` comes in doubt; how many."""
+    def doubt_sending(self, target: str) -> None:
+        """Every row that is `sending` comes in doubt."""
 
 
 class Held:
@@ -187,7 +187,7 @@ class Lease(Held):
 
     It is entered when the target is free, when its holder was silent for 60 s while this process looked on (`Silence`),
     or when the holder's process is surely dead. Who loads a part of a batch into the target holds it too. No other
-    loader is at work then, so every row still `sending` becomes `in_doubt`; the attribute `in_doubt` counts these.
+    loader is at work then, so every row still `sending` becomes `in_doubt`.
     `waiting` is called with the holder, once a second, while the target is taken.
     """
 
@@ -204,7 +204,6 @@ class Lease(Held):
         beat_seconds: float = BEAT_SECONDS,
     ):
         super().__init__(ledger, target, clock, uuid.uuid4().hex, beat_seconds)
-        self.in_doubt = 0
         self._waiting, self._poll_seconds = waiting, poll_seconds
 
     def __enter__(self) -> Self:
@@ -228,7 +227,7 @@ class Lease(Held):
             with self._ledger.transaction() as connection:
                 holders = self._replace_holders(connection, silent)
                 if not holders:
-                    self.in_doubt = self._ledger.doubt_sending(self.target)
+                    self._ledger.doubt_sending(self.target)
                 return holders
         except IntegrityError:  # another loader was first, between our look and our insert
             return [Holder("", "another loader", "", 0, "", "")]

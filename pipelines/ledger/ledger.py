@@ -229,18 +229,18 @@ class Ledger(BatchLedger):
         return {str(key): int(generation) for key, generation in self.read(query)}
 
     @verb
-    def doubt_sending(self, target: str) -> int:
-        """Put in doubt every record that is `sending`, when nobody can be sending it any more; return how many.
+    def doubt_sending(self, target: str) -> None:
+        """Put in doubt every record that is `sending`, when nobody can be sending it any more.
 
         Their batches have no end, although another run may have ended one meanwhile: the next import goes on with them.
         """
         of_target = select(t.stream.c.stream_id).where(t.stream.c.target == target)
         sending = (t.records.c.stream_id.in_(of_target), t.records.c.state == "sending")
         if self.value(select(t.records.c.key).where(*sending).limit(1)) is None:
-            return 0
+            return
         batches = select(t.records.c.batch_no).where(*sending)
         self.execute(update(t.batch).where(t.batch.c.batch_no.in_(batches)).values(state="running"))
-        return self.execute(update(t.records).where(*sending).values(state="in_doubt", finished_at=self.now())).rowcount
+        self.execute(update(t.records).where(*sending).values(state="in_doubt", finished_at=self.now()))
 
     # -- rejects
 

@@ -55,7 +55,7 @@ class ArrayReader(RowReader):
 
     def __enter__(self) -> Self:
         self._file = open_text(self._content, self.feed, takes_array=True)
-        self._buffer, self._at, self._is_whole = "", 0, False
+        self._buffer, self._at = "", 0
         return self
 
     def __exit__(self, *_: object) -> None:
