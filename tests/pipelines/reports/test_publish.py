@@ -56,13 +56,6 @@ SURFACE = {
 }
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.ledger.close()
-
-
 @pytest.fixture(scope="module")
 def paid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Reports and payments, published once for tests that only read the tables."""

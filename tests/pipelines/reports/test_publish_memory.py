@@ -1,6 +1,5 @@
 """A publication takes as much memory as its tables want, and no more than there is."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -11,13 +10,6 @@ from pipelines.reports.publication import OutOfMemory, PublicationError
 from tests.support.publishing import World
 
 SHORT = "the tables could not be built: this machine has not enough memory for them"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.ledger.close()
 
 
 def test_tables_that_a_limit_does_not_do_for_are_built_with_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

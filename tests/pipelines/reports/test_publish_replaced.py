@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from errno import EPERM
 from pathlib import Path
 from unittest.mock import Mock
@@ -18,13 +17,6 @@ from tests.support.publishing import (
     publish_only,
     report,
 )
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.ledger.close()
 
 
 @pytest.mark.parametrize("links", [True, False])

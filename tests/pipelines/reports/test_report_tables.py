@@ -36,13 +36,6 @@ SELECT = "SELECT report_id\nFROM diagnostic_report\n"
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.ledger.close()
-
-
-@pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of sql/reports that the publication reads."""
     copy = tmp_path / "sql"
