@@ -12,6 +12,7 @@ import duckdb
 
 from pipelines.dagster import metadata
 from pipelines.dagster.names import Names
+from pipelines.dagster.openlineage import is_told
 from pipelines.reports.lineage import Column, column_lineage
 from pipelines.reports.publication import Publication, PublicationError
 from pipelines.reports.tables import VIEWED, ReportTable
@@ -133,12 +134,13 @@ def _statements(table: ReportTable) -> str:
 
 
 def told_of(
-    names: Names, tables: Sequence[ReportTable], done: Publication, with_columns: bool = False
+    names: Names, tables: Sequence[ReportTable], done: Publication, environ: Mapping[str, str]
 ) -> Iterator[dg.MaterializeResult[None]]:
     """Yield the materialization of each published table, with its check.
 
-    with_columns: the columns are in each materialization too, where OpenLineage reads them.
+    environ: where it names an OpenLineage server, which reads them there, the columns are in each materialization too.
     """
+    with_columns = is_told(environ)
     lineage = _lineage(names, tables) if with_columns else {}
     for table in tables:
         if table.name in done.rows:

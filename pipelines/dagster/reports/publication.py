@@ -5,7 +5,6 @@ from pipelines.ledger.rejects import settle_resubmitted
 from pipelines.reports.publication import Publication
 from pipelines.reports.publish import publish
 from pipelines.reports.sweep import Sweep, kept
-from pipelines.session.publishing import copy_out
 from pipelines.session.session import Session
 from pipelines.session.sweeping import sweep_target
 
@@ -22,8 +21,3 @@ def publish_kept(session: Session) -> tuple[Publication, Sweep]:
     done = publish(session.home, session.ledger, swept)
     retain(session)
     return done, swept
-
-
-def copy_published(session: Session, done: Publication) -> None:
-    """Copy a publication to the store that the setting names. Raises `TargetUnusable`."""
-    copy_out(session, done)

@@ -8,8 +8,7 @@ import dagster as dg
 
 from pipelines.dagster import metadata
 from pipelines.dagster.names import AGAIN, Names
-from pipelines.dagster.openlineage import is_told
-from pipelines.dagster.reports.publication import copy_published, publish_kept
+from pipelines.dagster.reports.publication import publish_kept
 from pipelines.dagster.reports.told import of_publication, tables_agree, tables_agree_spec
 from pipelines.dagster.standing.sensor import note_verdicts
 from pipelines.dagster.tables import GROUP, OWNERS, table_checks, table_specs, told_of, untrue_of
@@ -18,6 +17,7 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.reports.publication import PublicationError
 from pipelines.reports.tables import ReportTable
 from pipelines.runs.manifest import software_version
+from pipelines.session.publishing import copy_out
 
 
 def published_assets(
@@ -53,7 +53,7 @@ def published_assets(
             except PublicationError as error:
                 yield from untrue_of(names, tables, error)
                 raise
-            yield from told_of(names, tables, done, with_columns=is_told(place.environ))
+            yield from told_of(names, tables, done, place.environ)
             seconds = (datetime.now(UTC) - began).total_seconds()
             yield dg.MaterializeResult(
                 asset_key=names.published,
@@ -61,6 +61,6 @@ def published_assets(
                 check_results=[tables_agree(names, done, swept)],
             )
             note_verdicts(context.instance, place.home, place.environ, feeds)
-            copy_published(place.session(context.log), done)
+            copy_out(place.session(context.log), done)
 
     return published

@@ -63,7 +63,7 @@ def test_a_server_hears_of_runs_assets_checks_and_columns_and_of_no_value(
         check_specs=[dg.AssetCheckSpec("keys_and_references_hold", asset=["reports", table.name])],
     )
     def published() -> Iterator[dg.MaterializeResult[None]]:
-        yield from told_of(ONE_HOME, report_tables(), done, with_columns=True)
+        yield from told_of(ONE_HOME, report_tables(), done, {URL: "http://lineage"})
 
     monkeypatch.setenv("DAGSTER_HOME", str(prepare_dagster_home(home)))
     with dg.DagsterInstance.get() as instance:
