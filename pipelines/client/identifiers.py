@@ -71,11 +71,11 @@ def has_names_of(sent: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
 
 def identifier_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """The identifier that an importer gave a resource, which need not be its only one; else its first."""
-    return next(iter([*_of_importers(body), *_identifiers(body)]), {})
+    return next(iter([*_of_importers(body), *identifiers_in(body)]), {})
 
 
 def _of_importers(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [each for each in _identifiers(body) if str(each.get("system")).startswith(IMPORTERS)]
+    return [each for each in identifiers_in(body) if str(each.get("system")).startswith(IMPORTERS)]
 
 
 def values_in_use(system: str, body: Mapping[str, Any], today: str) -> list[Any]:
@@ -85,10 +85,11 @@ def values_in_use(system: str, body: Mapping[str, Any], today: str) -> list[Any]
 
 
 def _of_system(system: str, body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [each for each in _identifiers(body) if each.get("system") == system]
+    return [each for each in identifiers_in(body) if each.get("system") == system]
 
 
-def _identifiers(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def identifiers_in(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The identifiers of a resource, one or a list of them, as far as they are objects."""
     there = body.get("identifier")
     return [each for each in (there if isinstance(there, list) else [there]) if isinstance(each, dict)]
 

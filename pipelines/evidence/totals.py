@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 
 from pipelines.evidence.exported import rows_of
-from pipelines.ledger.states import ASKED, MADE
+from pipelines.ledger.states import MADE, UNDECIDED, in_sql
 from pipelines.session.session import Session
 
 THERE = "there"
@@ -26,10 +26,6 @@ FATES = {
     "unaccounted": "nothing tells what became of it",
 }
 """Each fate of a record of an export, in words. `unaccounted` is never right."""
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(f"'{name}'" for name in names)
 
 
 _LEDGER = {
@@ -69,8 +65,8 @@ met AS (
 ),
 fated AS (
     SELECT met.* EXCLUDE (source_at), coalesce(source_at, reject_at) AS source_at, CASE
-        WHEN is_now AND now_state IN ({_listed(MADE)}) THEN 'there'
-        WHEN is_now AND now_state IN ('planned', {_listed(ASKED)}) THEN 'under way'
+        WHEN is_now AND now_state IN ({in_sql(MADE)}) THEN 'there'
+        WHEN is_now AND now_state IN ({in_sql(UNDECIDED)}) THEN 'under way'
         WHEN is_now AND now_state = 'undone' THEN 'taken back'
         WHEN former.key IS NOT NULL AND NOT is_reject AND now_state = 'undone' THEN 'taken back'
         WHEN former.key IS NOT NULL AND NOT is_reject THEN 'replaced'
@@ -79,7 +75,7 @@ fated AS (
         WHEN reject_state = 'discarded' THEN 'discarded'
         WHEN batch_state IN ('stopped', 'failed') THEN 'not sent'
         WHEN batch_state = 'running' THEN 'under way'
-        WHEN now_state IN ({_listed(MADE)}) AND NOT is_reject THEN 'kept'
+        WHEN now_state IN ({in_sql(MADE)}) AND NOT is_reject THEN 'kept'
         ELSE 'unaccounted' END AS fate
     FROM met
     LEFT JOIN (SELECT DISTINCT source, resource_type, key, content_hash FROM all_former) AS former
@@ -120,7 +116,7 @@ _STILL_THERE = f"""
     FROM all_former AS former
     JOIN in_scope USING (batch_id)
     JOIN found ON found.kind = former.resource_type AND found.id = former.resource_id
-    ANTI JOIN (FROM all_ours WHERE state IN ({_listed(MADE)})) AS ours
+    ANTI JOIN (FROM all_ours WHERE state IN ({in_sql(MADE)})) AS ours
         ON ours.resource_type = former.resource_type AND ours.resource_id = former.resource_id
     WHERE former.fate <> 'kept' AND coalesce(found.status, '') NOT IN ('entered-in-error', 'cancelled')
     GROUP BY found.kind, found.id, found.patient_id, found.cents"""
@@ -183,5 +179,5 @@ def without_rows(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
         JOIN in_scope ON in_scope.batch_id = ours.batch_id
         ANTI JOIN record ON record.source = ours.source AND record.kind = ours.resource_type AND record.key = ours.key
         LEFT JOIN {_FOUND} AS found ON found.kind = ours.resource_type AND found.resource_id = ours.resource_id
-        WHERE ours.state IN ({_listed(MADE)}) GROUP BY feed ORDER BY feed"""
+        WHERE ours.state IN ({in_sql(MADE)}) GROUP BY feed ORDER BY feed"""
     return rows_of(db.execute(query))

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from pipelines.client.client import PAGE
-from pipelines.client.identifiers import search_token, search_value
+from pipelines.client.identifiers import identifiers_in, search_token, search_value
 from pipelines.client.pace import Attempts, Patience
 from pipelines.client.replies import Failed, NoResult, NotDone, Refused, Reply, TargetUnusable
 from pipelines.client.threads import threads
@@ -264,7 +264,7 @@ class Putting:
     def _named(self, body: Body) -> Body:
         """The body, with its id as an identifier where it has no name that another target could find it by."""
         if self._ids_are and isinstance(body.get("id"), str) and condition_of(body) is None:
-            return body | {"identifier": [*_identifiers(body), {"system": self._ids_are, "value": body["id"]}]}
+            return body | {"identifier": [*identifiers_in(body), {"system": self._ids_are, "value": body["id"]}]}
         return body
 
     def _text(self, body: Body | None) -> bytes:
@@ -281,7 +281,7 @@ def condition_of(body: Body) -> str | None:
 
     None where it has neither. An identifier without a system is no other system's.
     """
-    if first := next((each for each in _identifiers(body) if each.get("value")), None):
+    if first := next((each for each in identifiers_in(body) if each.get("value")), None):
         return f"identifier={search_token(str(first.get('system') or ''), str(first['value']))}"
     if isinstance(body.get("url"), str):
         named = {name: body[name] for name in ("url", "version") if isinstance(body.get(name), str)}
@@ -296,17 +296,12 @@ def _json(body: Body | None) -> str:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
 
 
-def _identifiers(body: Body) -> list[Body]:
-    shown = body.get("identifier")
-    return [each for each in (shown if isinstance(shown, list) else [shown]) if isinstance(each, dict)]
-
-
 def _is_another(found: Body, body: Body) -> bool:
     """True if two resources share no identifier, and have different ones of a system."""
     here, there = (
         {
             (str(each["system"]), str(each["value"]))
-            for each in _identifiers(of)
+            for each in identifiers_in(of)
             if each.get("system") and each.get("value")
         }
         for of in (body, found)

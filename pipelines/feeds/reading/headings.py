@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from pipelines.feeds.terms.totals import filled, is_title
+from pipelines.feeds.terms.totals import filled, has_letters, is_title
 from pipelines.feeds.terms.vocabulary import is_name
 
 KNOWN_BY = 60
@@ -153,7 +153,7 @@ def _of_values(rows: Rows, width: int) -> list[_Values]:
         values = [cell for cell in cells if is_value(cell)]
         if len(values) * 2 > len(cells):
             lengths = {*map(len, values)}
-            alike = lengths.pop() if len(lengths) == 1 and any(map(_has_letters, values)) else 0
+            alike = lengths.pop() if len(lengths) == 1 and any(map(has_letters, values)) else 0
             lettered = sum(cell[0].isalpha() for cell in values)
             found.append((lettered, _Values(place, alike, lettered * 2 > len(values))))
     return [column for _, column in sorted(found)]
@@ -214,7 +214,7 @@ def _may_be_header(row: Sequence[str], above: Rows, columns: Sequence[_Values], 
         (len(texts) >= _TELLING_OF_PAYMENTS or _has_no_payment(row, above, columns, payments))
         and len(texts) * 2 > len(columns)
         and sum(len(text) != width for text, width in texts) >= _TELLING
-        and sum(_has_letters(text) and text.lower() not in _NOTHING for text, _ in texts) * 2 > len(texts)
+        and sum(has_letters(text) and text.lower() not in _NOTHING for text, _ in texts) * 2 > len(texts)
         and len(words) > 1
         and words.isdisjoint(_CROSSED_OUT)
         and not any(
@@ -264,13 +264,9 @@ def _names_columns(row: Sequence[str]) -> bool:
     return known > 1 and known * 2 >= len(words)
 
 
-def _has_letters(text: str) -> bool:
-    return any(map(str.isalpha, text))
-
-
 def _is_name(text: str) -> bool:
     """True if a text may be a name; a word for nothing is none."""
-    return _has_letters(text) and not is_value(text) and text.lower() not in _NOTHING
+    return has_letters(text) and not is_value(text) and text.lower() not in _NOTHING
 
 
 _NOTHING = frozenset("na n/a null none nil nan unknown tbd - pending".split())

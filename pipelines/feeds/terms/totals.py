@@ -45,13 +45,13 @@ def is_title(cells: Sequence[str]) -> bool:
     """True if the texts of a row that is no record have letters, and are neither a total nor what ends a page."""
     text = " ".join(cell.strip() for cell in cells if cell.strip()).lower()
     text = text[next((place for place, sign in enumerate(text) if sign.isalnum()), len(text)) :]
-    return not _is_total(text) and _has_letters(_without_foot(text))
+    return not _is_total(text) and has_letters(_without_foot(text))
 
 
 def _is_total(text: str) -> bool:
     """True if a text is a word for a total, and a number or nothing: `Total refunds` may be a title."""
     found = max((word for word in TOTALS if re.match(rf"{re.escape(word)}(?!\w)", text)), key=len, default="")
-    return bool(found) and (any(map(str.isdigit, text)) or not _has_letters(text[len(found) :]))
+    return bool(found) and (any(map(str.isdigit, text)) or not has_letters(text[len(found) :]))
 
 
 def _without_foot(text: str) -> str:
@@ -63,5 +63,6 @@ def _without_foot(text: str) -> str:
     return text[place:]
 
 
-def _has_letters(text: str) -> bool:
+def has_letters(text: str) -> bool:
+    """True if a text has a letter of any script."""
     return any(map(str.isalpha, text))
