@@ -14,6 +14,7 @@ from pipelines.client.client import FhirClient
 from pipelines.client.comparison import TAKEN_BACK, is_note_id, referred
 from pipelines.client.pace import Attempts
 from pipelines.client.replies import NoResult, NotDone, NotSent, Refused, Unknown, unusable
+from pipelines.client.shapes import as_object
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.answered import TOO_LARGE, Posted, Result, refused
 from pipelines.loading.ownership import Made, Owner
@@ -144,8 +145,7 @@ class Changes:
 
 
 def _response(entry: Body) -> Body:
-    found = entry.get("response")
-    return found if isinstance(found, dict) else {}
+    return as_object(entry.get("response"))
 
 
 def _etag(entry: Body) -> str | None:
