@@ -90,10 +90,9 @@ def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:
     closed = closed_of(ledger, target)
     unknown = ("in_doubt",) if seen_of_late(ledger.read, ledger.clock(), target) else ASKED
     for row in batches:
-        batch = str(row["batch_id"])
+        batch, broken = str(row["batch_id"]), found.setdefault(str(row["feed"]), Broken())
         if still_open.get((target, batch)) and batch not in closed and _is_nothing_taken(row, kept):
-            found.setdefault(str(row["feed"]), Broken()).nothing_taken[batch] = int(row["records"])
-        broken = found.setdefault(str(row["feed"]), Broken())
+            broken.nothing_taken[batch] = int(row["records"])
         if doubts := _in_doubt(ledger, row, unknown):
             broken.doubts[batch] = doubts
         _note(broken, row, ledger, kept, now)

@@ -21,7 +21,7 @@ from pipelines.importing.broken import ALL_AGES, broken_now, loaded_last
 from pipelines.ledger import tables as t
 from pipelines.ledger.lease import seen_of_late
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.so_far import counts_so_far
+from pipelines.ledger.so_far import as_of_now
 from pipelines.ledger.states import OUTCOMES
 from pipelines.runs.manifest import software_version
 
@@ -111,7 +111,7 @@ def _of_batches(ledger: Ledger, target: str) -> Iterator[Metric]:
     states = Counter((str(batch["feed"]), str(batch["state"])) for batch in batches)
     rows: Counter[tuple[str, str]] = Counter()
     for batch in batches:
-        counts = batch | counts_so_far(ledger, batch) if batch["state"] == "running" else batch
+        counts = as_of_now(ledger, batch)
         rows.update({(str(batch["feed"]), name): int(counts[name] or 0) for name in COUNTED})
     yield _labelled(
         "chartferry_batches",

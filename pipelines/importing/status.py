@@ -12,7 +12,7 @@ from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.reasons import open_reasons
 from pipelines.ledger.rejects import open_by_batch, open_in_batch
-from pipelines.ledger.so_far import counts_so_far
+from pipelines.ledger.so_far import as_of_now
 from pipelines.ledger.standing import undo_left_by_batch, undone_by_batch
 from pipelines.ledger.states import OUTCOMES, ROW_STATES
 from pipelines.runs.lines import IN_DOUBT_NEXT, aligned, dollars, first_of, undo_left
@@ -31,7 +31,7 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
     with ledger_of(home, environ) as ledger:
         if ledger is None:
             return None
-        batches = [_as_of_now(ledger, row) for row in ledger.batches() if batch_id in (None, row["batch_id"])]
+        batches = [as_of_now(ledger, row) for row in ledger.batches() if batch_id in (None, row["batch_id"])]
         begun = undo_left_by_batch(ledger) if batches else {}
         for row in batches:
             row["undo_left"] = begun.get((row["target"], row["batch_id"]), 0)
@@ -72,10 +72,6 @@ def _received(ledger: Ledger, home: Path) -> Iterable[dict[str, Any]]:
     for each in ledger.batches_in(home).without({row["batch_id"] for row in ledger.batches()}):
         at = utc_text(ledger.of_here(each.received_at))
         yield {"batch_id": each.batch_id, "file_name": each.file_name, "received_at": at}
-
-
-def _as_of_now(ledger: Ledger, batch: dict[str, Any]) -> dict[str, Any]:
-    return batch | counts_so_far(ledger, batch) if batch["state"] == "running" else batch
 
 
 def _now(ledger: Ledger, batch: dict[str, Any]) -> dict[str, int]:

@@ -1,9 +1,11 @@
-"""Read `manifest.json`, which each run leaves in its folder."""
+"""Read and write `manifest.json`, which each run leaves in its folder."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipelines.home.files import write_whole
 from pipelines.ledger.addresses import spelled_alike
 from pipelines.ledger.lease import is_moment
 
@@ -25,6 +27,11 @@ def manifest_in(folder: Path) -> dict[str, Any] | None:
     whole["counts"] = {n: c for n, c in counts.items() if _is_count(c)} if isinstance(counts, dict) else {}
     whole["ended_at"] = ended_at if is_moment(ended_at) else None
     return whole
+
+
+def put_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the manifest of a run in one step."""
+    write_whole(folder / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
 
 
 def run_of(folder: Path, target: str | None) -> dict[str, Any] | None:

@@ -54,6 +54,11 @@ def counts_so_far(ledger: Ledger, batch: Mapping[str, Any]) -> dict[str, int]:
     return with_outcomes(ledger, target, batch_id, lines)
 
 
+def as_of_now(ledger: Ledger, batch: dict[str, Any]) -> dict[str, Any]:
+    """Return a batch with the counts that it has now, also if it has not ended."""
+    return batch | counts_so_far(ledger, batch) if batch["state"] == "running" else batch
+
+
 def hold_batch(ledger: Ledger, target: str, batch_id: str) -> None:
     """Within a transaction: let nobody change a batch or its rows before it ends, so that what is read is true then.
 

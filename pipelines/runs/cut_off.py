@@ -1,11 +1,8 @@
 """Killed runs: find their unfinished rows, and close them when a later run ends."""
 
-import json
-
-from pipelines.home.files import write_whole
 from pipelines.ledger.answering import OPEN
 from pipelines.ledger.columns import COUNTS
-from pipelines.ledger.manifests import MANIFEST, KeptRun, runs_in
+from pipelines.ledger.manifests import MANIFEST, KeptRun, put_manifest, runs_in
 from pipelines.ledger.rejects import reject_places, unmet_since
 from pipelines.ledger.states import CUT_OFF
 from pipelines.runs.run import Run
@@ -54,5 +51,5 @@ def close_cut_off(session: Session, run: Run) -> None:
         for _, folder, manifest in runs_in(session.batches.folder(batch_id), session.target):
             if manifest["started_at"] == row["started_at"] and not manifest.get("ended_at"):
                 manifest |= {"state": CUT_OFF, "message": said, "counts": {name: row[name] for name in COUNTS}}
-                write_whole(folder / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
+                put_manifest(folder, manifest)
                 session.batches.keep(batch_id, f"{folder.name}/{MANIFEST}")

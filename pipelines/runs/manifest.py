@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fhir_service.interface.registry import RESOURCES
 from pipelines.home.files import write_whole
-from pipelines.ledger.manifests import MANIFEST, manifest_in
+from pipelines.ledger.manifests import manifest_in, put_manifest
 from pipelines.loading.target_clock import AHEAD, ahead_now
 from pipelines.runs.run import Result, Run
 from pipelines.session.session import Session
@@ -46,7 +46,7 @@ def write_manifest(session: Session, run: Run, result: Result, ended_at: str | N
         "ended_at": ended_at,
         "records_per_second": round(result.count("records") / result.seconds) if result.seconds else None,
     }
-    write_whole(run.folder / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
+    put_manifest(run.folder, manifest)
 
 
 def _ahead(session: Session, run: Run) -> int | None:
