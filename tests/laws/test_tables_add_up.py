@@ -127,11 +127,15 @@ class Law:
             assert records <= len(lines), batch
 
     def lines_have_one_fate(self):
-        """Each row of a file that was read to its end is an accepted record, or it is set aside; not both."""
+        """Each row of a file that was read to its end is an accepted record, or it is set aside; not both.
+
+        A row keeps its first outcome: when its file comes again, it may be set aside if it is not in the chart now.
+        """
         rows = Counter(self.tables(f"SELECT batch_id, line FROM import_row WHERE target = {THIS}"))
         assert set(rows.values()) <= {1}, "a row is there twice"
         aside = {(b, n): s for b, n, s in self.tables("SELECT batch_id, line, state FROM reject")}
         refused = set(self.tables(f"SELECT batch_id, line FROM import_row WHERE state = 'refused' AND target = {THIS}"))
+        ran_again = {b for (b,) in self.tables("SELECT batch_id FROM import_run GROUP BY ALL HAVING count(*) > 1")}
         for batch, lines in self.lines.items():
             keys = Counter(each.key for each in lines)
             for each in lines:
@@ -139,7 +143,8 @@ class Law:
                 if self.state.get(batch) != "finished" or each.is_again or keys[each.key] > 1:
                     continue
                 assert place in rows or place in aside, f"{place} is nowhere: {each}"
-                if place in rows and place not in refused:
+                is_there = batch not in ran_again or self.chart[self.feed[batch], each.content]
+                if place in rows and place not in refused and is_there:
                     assert aside.get(place) not in ("open", "discarded"), f"{place} is loaded, and {aside[place]}"
 
     def payments_are_those_of_files(self):
