@@ -93,6 +93,7 @@ class History(Sequence):
         self.taken_back: Counter[tuple[str, str]] = Counter()
         self.waited: set[tuple[str, int]] = set()
         self.texts: dict[str, tuple[str, str]] = {}
+        self.put_in: dict[str, int] = {}
         refused = [each for each in CONTENTS if self.dice.random() < 0.1]
         self.target.refuse = lambda body: said_by(body) in refused
 
@@ -118,7 +119,10 @@ class History(Sequence):
 
     def take(self, feed, text):
         self.moment += 1
-        self.texts[f"{feed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"] = feed, text
+        batch = f"{feed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        self.texts[batch] = feed, text
+        if text.startswith("_reject_id"):
+            self.put_in[batch] = self.moment
         super().take(feed, text)
         self.look()
 
@@ -204,7 +208,8 @@ class History(Sequence):
         aside |= self.told("record", ("skipped",)) | self.told("repeat", ("skipped",))
         waiting, answered = self.told("record", UNDECIDED), self.told("reject", ("resubmitted",))
         finished = {batch for (batch,) in self.rows("SELECT batch_id FROM batch WHERE state = 'finished'")}
-        newest = {each[:3]: each.moment for each in sorted(self.read.values(), key=lambda each: each.moment)}
+        said = sorted((max(each.moment, self.put_in.get(row[0], 0)), each[:3]) for row, each in self.read.items())
+        newest = {record: moment for moment, record in said}
         for row, each in self.read.items():
             place, record, moment = each[:2], each[:3], each.moment
             there = self.chart.get(place)
@@ -219,10 +224,11 @@ class History(Sequence):
                 assert self.taken_back[place] > moment, f"{row} is nowhere: {each}"
 
     def newest_payments_aside(self):
-        """The amounts of payments that are set aside: of each key as the newest file that was has it."""
-        rows = self.rows("SELECT batch_id, line FROM reject WHERE state IN ('open', 'discarded')")
-        found = sorted((self.read[row] for row in rows), key=lambda each: each.moment)
-        return set({each.key: each.content for each in found if each.feed == "pay"}.values())
+        """The amounts of payments that are set aside: of each key as the newest reject has it, if that is open."""
+        rows = self.rows("SELECT batch_id, line, state FROM reject")
+        found = sorted((self.read[batch, line].moment, state, self.read[batch, line]) for batch, line, state in rows)
+        newest = {each.key: (each.content, state) for _, state, each in found if each.feed == "pay"}
+        return {content for content, state in newest.values() if state in ("open", "discarded")}
 
     def tables_agree(self):
         """The published tables at the end of a history, with the chart and what is set aside."""
