@@ -63,7 +63,7 @@ SELECT
     interpretation,
     is_abnormal,
     previous_value,
-    value - previous_value AS change,
+    finite(value - previous_value) AS change,
     date_sub('day', previous_at, effective_at) AS days_since_previous
 FROM in_order
 ORDER BY patient_id, code_system, code, unit, number

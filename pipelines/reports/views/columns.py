@@ -24,6 +24,8 @@ _FIRST = {
     "TIMESTAMPTZ": ("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00"),
 }
 """The first and the last value of a type that all readers know."""
+_BINARY = ("DOUBLE", "FLOAT")
+"""Types that hold infinity and NaN, which no number of FHIR is."""
 _NUMERIC = re.compile(r"SMALLINT|INTEGER|BIGINT|FLOAT|DOUBLE|DECIMAL.*")
 
 
@@ -82,7 +84,8 @@ def _cast(value: Value, sql: str, kind: str) -> str:
         return f"({text})::VARCHAR"
     if kind in _FIRST:
         return let(text, lambda v: _readable(v, kind))
-    return f"try_cast({text if value.family == 'moment' or value.is_json else sql} AS {kind})"
+    cast = f"try_cast({text if value.family == 'moment' or value.is_json else sql} AS {kind})"
+    return let(cast, lambda v: f"CASE WHEN isfinite({v}) THEN {v} END") if kind in _BINARY else cast
 
 
 def _readable(v: str, kind: str) -> str:

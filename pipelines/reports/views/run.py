@@ -71,11 +71,11 @@ def run_view(view: View, resources: Iterable[bytes], spill: Path, out: Path) -> 
 def _not_held(db: duckdb.DuckDBPyConnection, view: View, decimals: Mapping[str, str]) -> Iterator[str]:
     """Yield a sentence on each of these columns that is empty, or rounded unasked, where the view finds a number.
 
-    The view is run once more with the columns as DOUBLE, which holds the digits that DuckDB reads. A tag asks to round.
+    The view is run once more with the columns as texts, which hold what DuckDB reads. A tag asks to round.
     """
     if not decimals:
         return
-    exact = replace(view, select=tuple(_as_doubles(each, decimals) for each in view.select))
+    exact = replace(view, select=tuple(_as_texts(each, decimals) for each in view.select))
     db.execute(f"CREATE TEMP TABLE exact AS {compile_view(exact, 'resource').sql}")
     tagged = {column.name for column in columns_of(view.select) if TAG in column.tags}
     for name, kind in decimals.items():
@@ -83,7 +83,8 @@ def _not_held(db: duckdb.DuckDBPyConnection, view: View, decimals: Mapping[str, 
         said = f"unnest({values})" if kind.endswith("[]") else values
         [(empty, rounded)] = db.execute(f"""
             SELECT count(*) FILTER (held IS NULL), count(*) FILTER (abs(held::DOUBLE - said) > abs(said) * 1e-14)
-            FROM (SELECT said, try_cast(said AS {one}) AS held FROM (SELECT {said} AS said FROM exact))
+            FROM (SELECT try_cast(said AS DOUBLE) AS said, try_cast(said AS {one}) AS held
+                FROM (SELECT {said} AS said FROM exact))
             WHERE said IS NOT NULL""").fetchall()
         lost = [f"{counted(empty, 'is', 'are')} empty"] if empty else []
         lost += [f"{counted(rounded, 'is', 'are')} rounded"] if rounded and name not in tagged else []
@@ -91,16 +92,16 @@ def _not_held(db: duckdb.DuckDBPyConnection, view: View, decimals: Mapping[str, 
             yield f"{name}: of its numbers, {' and '.join(lost)}, since {one} does not hold them"
 
 
-def _as_doubles(select: Select, decimals: Container[str]) -> Select:
-    """Return a part of a view with the type DOUBLE for the columns of these names."""
+def _as_texts(select: Select, decimals: Container[str]) -> Select:
+    """Return a part of a view with the type VARCHAR for the columns of these names."""
     return replace(
         select,
         columns=tuple(
-            replace(each, tags={**each.tags, TAG: "DOUBLE"}) if each.name in decimals else each
+            replace(each, tags={**each.tags, TAG: "VARCHAR"}) if each.name in decimals else each
             for each in select.columns
         ),
-        selects=tuple(_as_doubles(each, decimals) for each in select.selects),
-        union=tuple(_as_doubles(each, decimals) for each in select.union),
+        selects=tuple(_as_texts(each, decimals) for each in select.selects),
+        union=tuple(_as_texts(each, decimals) for each in select.union),
     )
 
 

@@ -77,7 +77,7 @@ typed AS (
         * EXCLUDE (answer),
         answer.valuecoding.system,
         coalesce(answer.valuecoding.code, answer.valueboolean::VARCHAR) AS code,
-        coalesce(answer.valuedecimal, answer.valueinteger, answer.valuequantity.value) AS number,
+        finite(coalesce(answer.valuedecimal, answer.valueinteger, answer.valuequantity.value)) AS number,
         coalesce(
             answer.valuestring, answer.valuedate, answer.valuedatetime, answer.valuetime, answer.valueuri
         ) AS text

@@ -1,6 +1,7 @@
 -- Makes swept_result from the results that reports name (relation read_results: report_id, which is the id of the
 -- Observation, body, changes, first_seen_at, changed_at, gone_at): a row for each Observation, and for each of its
--- components. An element of another shape than FHIR's becomes empty. The macro free_text gives NULL unless the home
+-- components. An element of another shape than FHIR's becomes empty, as
+-- does a number that no double holds. The macro free_text gives NULL unless the home
 -- publishes free text.
 WITH about AS (
     SELECT
@@ -87,7 +88,7 @@ SELECT
     said.code.text AS code_text,
     moment(coalesce(result.effectivedatetime, result.effectiveinstant, result.effectiveperiod.start)) AS effective_at,
     moment(result.issued) AS issued_at,
-    coalesce(said.valuequantity.value, said.valueinteger) AS value,
+    coalesce(finite(said.valuequantity.value), said.valueinteger) AS value,
     said.valuequantity.comparator,
     coalesce(said.valuequantity.unit, said.valuequantity.code) AS unit,
     said.valuecodeableconcept.coding[1].system AS value_system,
@@ -97,8 +98,8 @@ SELECT
     said.dataabsentreason.coding[1].code AS absent_reason,
     verdicts[1] AS interpretation,
     said.interpretation[1].coding[1].display AS interpretation_display,
-    CASE WHEN len(ranges) = 1 THEN ranges[1].low.value END AS range_low,
-    CASE WHEN len(ranges) = 1 THEN ranges[1].high.value END AS range_high,
+    CASE WHEN len(ranges) = 1 THEN finite(ranges[1].low.value) END AS range_low,
+    CASE WHEN len(ranges) = 1 THEN finite(ranges[1].high.value) END AS range_high,
     CASE
         WHEN list_has_any(verdicts, ['A', 'AA', 'H', 'HH', 'HU', 'L', 'LL', 'LU']) THEN TRUE
         WHEN list_contains(verdicts, 'N') THEN FALSE

@@ -91,6 +91,14 @@ def test_each_answer_is_a_row_with_its_words_and_without_its_free_text(world: Wo
     ]
 
 
+@pytest.mark.parametrize("beyond", ["1e999", "NaN"])
+def test_an_answer_that_no_double_holds_is_none(world: World, beyond: Any) -> None:
+    """The client hands such a number on as a text."""
+    carry_over(world, "QuestionnaireResponse", {"r1": response(number("Mood", beyond), number("7-weight (kg)", 2))})
+    world.publish()
+    assert world.rows("SELECT link_id, kind, number FROM answer") == [("7-weight (kg)", "number", 2.0)]
+
+
 def test_a_questionnaire_becomes_a_wide_table_whose_comments_have_the_words(world: World) -> None:
     answer_in_full(world)
     done = world.publish()

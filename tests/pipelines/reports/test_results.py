@@ -234,6 +234,17 @@ def test_values_of_every_kind(world: World) -> None:
     assert found == [expected for _, expected in VALUES]
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "Infinity"])
+def test_no_table_has_a_number_that_no_double_holds(world: World, number: str) -> None:
+    """REPORT-01: the client hands such numbers on as texts."""
+    bounds = {"low": {"value": number}, "high": {"value": 5}}
+    world.results = [result("o1", valueQuantity={"value": number}), result("o2", 6, referenceRange=[bounds])]
+    world.reports = [report_of("r1", "o1", "o2")]
+    world.publish()
+    found = world.rows("SELECT value, range_low, range_high, is_abnormal FROM observation ORDER BY observation_id")
+    assert found == [(None, None, None, None), (6.0, None, 5.0, True)]
+
+
 def test_free_text_is_published_only_by_the_setting(world: World) -> None:
     """PRIVACY-01"""
     (world.home / "reports.toml").write_text("publish_free_text = true\n")

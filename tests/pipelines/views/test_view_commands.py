@@ -194,3 +194,17 @@ def test_run_counts_the_numbers_that_a_column_does_not_hold(folder: Path, capsys
         "chartferry: o.view.json: cents: of its numbers, 1 is empty, since DECIMAL(18,2) does not hold them",
     ]
     assert {row.rpartition(",")[2] for row in printed.out.splitlines()} >= {"4e-10", "1e+30", "0.1"}
+
+
+def test_no_column_has_a_number_that_its_type_does_not_hold(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """VIEW-02: the client hands `1e999` on as a text."""
+    lines = [f'{{"resourceType":"Observation","valueQuantity":{{"value":"{n}"}}}}\n' for n in ("1e999", "NaN", "2.5")]
+    Path("o.ndjson").write_text("".join(lines))
+    value = {"path": "value.ofType(Quantity).value", "type": "decimal"}
+    columns = [value | {"name": "v"}, value | {"name": "kept", "tag": [{"name": "ansi/type", "value": "DOUBLE"}]}]
+    Path("o.view.json").write_text(json.dumps({"resource": "Observation", "select": [{"column": columns}]}))
+    assert run(["views", "run", "o.view.json", "o.ndjson"]) == 0
+    printed = capsys.readouterr()
+    said = "of its numbers, 2 are empty, since DECIMAL(38,9) does not hold them"
+    assert printed.err == f"chartferry: o.view.json: v: {said}\n"
+    assert printed.out.splitlines() == ["v,kept", "2.500000000,2.5", ",", ","]
