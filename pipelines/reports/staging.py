@@ -31,7 +31,7 @@ MACROS = (
             WHEN length(said) = 4 THEN said || '-01-01' WHEN length(said) = 7 THEN said || '-01' ELSE said END
             AS TIMESTAMPTZ)],
         lambda each: each BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00')[1]""",
-    # A text such as NaN, or a number beyond a double, which the client hands on as a text, would break sums and readers.
+    # NaN, or a number beyond a double, which the client hands on as a text, would break sums and readers.
     "CREATE TEMP MACRO finite(number) AS CASE WHEN isfinite(number) THEN number END",
     """CREATE TEMP MACRO reference_id(reference, kind) AS
         nullif(regexp_extract(reference, '(?:^|/)' || kind || '/([^/]+)', 1), '')""",

@@ -19,6 +19,7 @@ MAX_PARTS = 2_000
 MAX_STEPS = 100
 FILES_KEPT = 200
 """Views that stay as they were read, by what their file says: each is read for several uses, and by every home."""
+HALF_A_CHARACTER = "not JSON: an escape such as \\ud83d is half of a character"
 SUFFIX = ".view.json"
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
@@ -127,7 +128,7 @@ def _view_in(file: str, content: bytes) -> View:
     except UnicodeDecodeError:
         raise BadView(f"{file}: not JSON: the text is not UTF-8") from None
     except UnicodeEncodeError:
-        raise BadView(f"{file}: not JSON: an escape such as \\ud83d is half of a character") from None
+        raise BadView(f"{file}: {HALF_A_CHARACTER}") from None
     except RecursionError:
         raise BadView(f"{file}: not JSON: nested too deeply") from None
     except ValueError as error:

@@ -11,7 +11,7 @@ import duckdb
 
 from pipelines.home.counted import counted
 from pipelines.reports.views.compile import compile_view
-from pipelines.reports.views.definition import BadView, view_of
+from pipelines.reports.views.definition import HALF_A_CHARACTER, BadView, view_of
 
 
 class CaseResult(NamedTuple):
@@ -34,6 +34,9 @@ def run_folder(folder: Path) -> Iterator[CaseResult]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         body = json.loads(path.read_bytes())
+        json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise BadView(f"{path.name}: {HALF_A_CHARACTER}") from None
     except (OSError, ValueError, RecursionError):
         raise BadView(f"{path.name}: cannot be read as JSON") from None
     return body if isinstance(body, dict) else {}
@@ -43,16 +46,17 @@ def run_file(name: str, body: dict[str, Any]) -> Iterator[CaseResult]:
     """Yield the result of every test of a file that was read. Raises `BadView` if it is not one."""
     try:
         resources = [json.dumps(each) for each in body["resources"]]
-        tests = [(each["title"], each.get("tags", ()), each["view"], each) for each in body["tests"]]
+        tests = [(each["title"], tuple(each.get("tags", ())), each["view"], each) for each in body["tests"]]
+        expected = [Counter(map(_comparable, each.get("expect", ()))) for each in body["tests"]]
     except (KeyError, TypeError, AttributeError):
         raise BadView(f"{name}: a test file has `resources` and `tests`, each test `title` and `view`") from None
     with duckdb.connect() as db:
         db.execute("CREATE TABLE resource AS SELECT unnest(?::VARCHAR[])::JSON AS body", [resources])
-        for title, tags, view, test in tests:
-            yield CaseResult(name, title, tuple(tags), _reason(db, view, test))
+        for (title, tags, view, test), rows in zip(tests, expected, strict=True):
+            yield CaseResult(name, title, tags, _reason(db, view, test, rows))
 
 
-def _reason(db: duckdb.DuckDBPyConnection, view: Any, test: dict[str, Any]) -> str:
+def _reason(db: duckdb.DuckDBPyConnection, view: Any, test: dict[str, Any], expected: Counter[str]) -> str:
     try:
         found = db.execute(
             compile_view(view_of(json.loads(json.dumps(view), parse_float=Decimal), "view"), "resource").sql
@@ -65,7 +69,6 @@ def _reason(db: duckdb.DuckDBPyConnection, view: Any, test: dict[str, Any]) -> s
         return "no error, where one is expected"
     if test.get("expectColumns", names) != names:
         return f"the columns are {', '.join(names)}"
-    expected = Counter(_comparable(row) for row in test.get("expect", ()))
     given = Counter(_comparable(dict(zip(names, row, strict=True))) for row in rows)
     return (
         ""

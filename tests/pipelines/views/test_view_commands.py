@@ -158,6 +158,33 @@ def test_test_counts_and_writes_a_report(folder: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().err == "chartferry: suite: holds no test files\n"
 
 
+HALF = {"resource": "DiagnosticReport", "select": [{"column": [{"name": "x", "path": "id = '\ud83d'"}]}]}
+ODD_FILES = [
+    (
+        [{"resourceType": "DiagnosticReport", "id": "\ud83d"}],
+        {},
+        "not JSON: an escape such as \\ud83d is half of a character",
+    ),
+    ([], {"view": HALF}, "not JSON: an escape such as \\ud83d is half of a character"),
+    *(
+        ([], odd, "a test file has `resources` and `tests`, each test `title` and `view`")
+        for odd in ({"tags": None}, {"expect": 3}, {"expect": ["x"]})
+    ),
+]
+
+
+@pytest.mark.parametrize(("resources", "odd", "said"), ODD_FILES)
+def test_test_says_of_a_file_that_it_is_none(
+    folder: Path, capsys: pytest.CaptureFixture[str], resources: list[Any], odd: dict[str, Any], said: str
+) -> None:
+    """VIEW-01"""
+    usual = {"title": "t", "view": json.loads(Path("good.view.json").read_text())}
+    (folder / "suite").mkdir()
+    (folder / "suite" / "mine.json").write_text(json.dumps({"resources": resources, "tests": [usual | odd]}))
+    assert run(["views", "test", "suite"]) == 4
+    assert capsys.readouterr().err == f"chartferry: mine.json: {said}\n"
+
+
 def test_run_reads_the_resources_of_the_target(home, target, chartferry):
     """VIEW-02: without files, what a search at the target gives."""
     (home / "inbox" / "tasks.csv").write_text(
