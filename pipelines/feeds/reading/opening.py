@@ -89,7 +89,7 @@ _BEGINNINGS = (
     (b"%PDF", "a PDF; export the rows as CSV"),
     (b"{\\rtf", "a document (RTF); export the rows as CSV"),
     (GZIP, "packed twice; unpack it once"),
-    *((mark, _ARCHIVE) for mark in (b"BZh", b"\xfd7zXZ\0", ZSTANDARD, b"7z\xbc\xaf\x27\x1c", b"Rar!")),
+    *((mark, _ARCHIVE) for mark in (b"BZh", b"\xfd7zXZ\0", *ZSTANDARD, b"7z\xbc\xaf\x27\x1c", b"Rar!")),
     *((mark, _PICTURE) for mark in (b"\x89PNG", b"\xff\xd8\xff", b"GIF8")),
     *((mark, _DATABASE) for mark in (b"PAR1", b"SQLite format 3\0", b"ARROW1", b"Obj\x01")),
 )

@@ -17,7 +17,9 @@ from typing import Any, BinaryIO
 
 from pipelines.home.batch import Unreadable, shown
 
-GZIP, ZIP, ZSTANDARD = b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd"
+GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
+ZSTANDARD = (b"\x28\xb5\x2f\xfd", *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)))
+"""Of a frame, and of those to be passed over, with which parallel packers begin."""
 EMPTY_ZIP = b"PK\x05\x06"
 ALWAYS_TAKEN = 256 << 20
 MOST_TIMES = 100
@@ -70,7 +72,7 @@ def contents(path: Path, name: str, patterns: Sequence[str] = ()) -> Contents:
     plain = name.removesuffix(".gz").removesuffix(".zst")
     if start.startswith(GZIP):
         return Contents((Content(name, plain, _unpacked(lambda: gzip.open(path), name, "gzip", most)),))
-    if start == ZSTANDARD:
+    if start in ZSTANDARD:
         return Contents((Content(name, plain, _unpacked(_zstandard(path), name, "Zstandard", most)),))
     lacking = next((f", which is no {packing} data" for end, packing in _NAMED if name.lower().endswith(end)), "")
     return Contents((Content(name + lacking, plain, lambda: path.open("rb")),))
@@ -85,7 +87,7 @@ def unpacked_sha256(path: Path) -> str | None:
     """Return the hash of the one file that a packed file holds; None of a file that is none, or cannot be read."""
     try:
         with path.open("rb") as file:
-            if not file.read(4).startswith((GZIP, ZIP, ZSTANDARD)):
+            if not file.read(4).startswith((GZIP, ZIP, *ZSTANDARD)):
                 return None
         files, digest = contents(path, path.name).files, hashlib.sha256()
         if len(files) > 1:

@@ -38,10 +38,15 @@ def zstandard(content: bytes) -> bytes:
     return bytes(out.getvalue())
 
 
+PASSED_OVER = b"\x5a\x2a\x4d\x18\x05\0\0\0about"
+"""A frame of Zstandard that holds no content, as parallel packers write before each of theirs."""
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
         ("payments.csv.zst", zstandard(ROWS.encode())),
+        ("payments.csv.zst", PASSED_OVER + zstandard(ROWS[:60].encode()) + PASSED_OVER + zstandard(ROWS[60:].encode())),
         ("payments.csv.zip", zipped({"payments.csv": ROWS})),
         ("payments-may.zip", zipped({"__MACOSX/._x.csv": "?", ".hidden": "?", "folder/": "", "folder/x.csv": ROWS})),
         ("payments.csv", zipped({"x.csv": ROWS}, zipfile.ZIP_STORED)),
