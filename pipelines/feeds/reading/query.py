@@ -44,7 +44,7 @@ class Queried:
 
 
 def run_query(feed: Feed, to: Path, mark: Mark | None, now: datetime) -> Queried:
-    """Write the rows of a feed's query: those since a mark, or all. Raises Unreadable."""
+    """Write the rows of a feed's query: those since a mark, or all, also where few are since it. Raises Unreadable."""
     query = feed.file.query
     assert query is not None  # noqa: S101 - asked of a feed with a query
     newest, rows = Newest(now), 0
@@ -68,6 +68,8 @@ def run_query(feed: Feed, to: Path, mark: Mark | None, now: datetime) -> Queried
             f"{feed.name}: no row of {query.database} is as new as its newest was before, so that rows may be missed:"
             f" where the database was restored, or rows were removed: chartferry import --whole {feed.name}"
         )
+    if mark and newest.are_few(mark):
+        return run_query(feed, to, None, now)
     return Queried(rows, newest.mark)
 
 

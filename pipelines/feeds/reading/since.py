@@ -1,6 +1,7 @@
 """Marks of queries: up to where a database was read, and from where it is read the next time."""
 
 import math
+from bisect import insort
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -8,6 +9,8 @@ from typing import Any, NamedTuple
 ONE_DAY = Decimal(1)
 PUT_BACK = timedelta(hours=1)
 """So far do times without a zone go back when clocks are put back: what comes then may be of before the newest."""
+NEWEST = 5
+"""The numbers from which the mark is taken."""
 NOT_ISO = "a text that is no date or time as ISO 8601; let the watermark be a date, a time or a number"
 NO_OVERLAP = "a number: say how far to go back from the last one each time, for rows that come late: overlap = 1000"
 
@@ -24,21 +27,23 @@ class Mark(NamedTuple):
 
 
 class Newest:
-    """The newest watermark of the rows so far. One that lies in the future, or is infinite, is no mark: what comes
-    before it would be missed for good. Nor is NaN, which nothing comes after.
+    """The newest watermarks of the rows so far. One that lies in the future, or is infinite, is no mark: what comes
+    before it would be missed for good. Nor is NaN, which nothing comes after. Numbers have no future that could be
+    told: of them the mark is the fifth newest, so that a few that are mistyped far ahead hide nothing.
     """
 
     def __init__(self, now: datetime) -> None:
         self._tomorrow = now.astimezone(UTC) + timedelta(days=1)
-        self._value: Any = None
+        self._values: list[Any] = []
 
     def note(self, value: Any) -> None:
         """Look at the watermark of a row. Raises NoMark."""
         if value is None or self._is_no_mark(value):
             return
         try:
-            if self._value is None or value > self._value:
-                self._value = value
+            if value not in self._values:
+                insort(self._values, value)
+                del self._values[:-NEWEST]
         except TypeError:
             raise NoMark("values of different types; let the query give one type") from None
 
@@ -54,19 +59,25 @@ class Newest:
 
     @property
     def mark(self) -> Mark | None:
-        if self._value is None:
+        if not self._values:
             return None
-        kind = kind_of(self._value)
-        return Mark(kind, self._value.isoformat() if kind in ("time", "date") else str(self._value))
+        kind = kind_of(self._values[-1])
+        value = self._values[0 if kind == "number" else -1]
+        return Mark(kind, value.isoformat() if kind in ("time", "date") else str(value))
 
     def is_before(self, mark: Mark) -> bool:
         """True if no row is as new as an earlier mark."""
-        if self._value is None or kind_of(self._value) != mark.kind:
+        newest = self._values[-1] if self._values else None
+        if newest is None or kind_of(newest) != mark.kind:
             return True
         oldest = value_of(mark)
         if mark.kind == "time":
             oldest -= _put_back(oldest)
-        return bool(self._value < oldest)
+        return bool(newest < oldest)
+
+    def are_few(self, mark: Mark) -> bool:
+        """True if fewer numbers are known since an earlier mark than lay there: it was far ahead, or rows are gone."""
+        return mark.kind == "number" and len(self._values) < NEWEST
 
 
 def kind_of(value: object) -> str:

@@ -276,6 +276,22 @@ def test_a_watermark_that_is_a_number_needs_an_overlap(till, practice, chartferr
         since(Mark("number", "5000"), None)
 
 
+def test_a_number_mistyped_far_ahead_hides_no_rows(till, practice, chartferry):
+    """Nor does one that an earlier version took for the newest, from which on nothing was read."""
+    till.says('watermark = "amount"\noverlap = 2')
+    till.add(*((f"k{n}", "p1", n, DAYS[5]) for n in range(1, 20)), ("typo", "p1", 5000, DAYS[5]))
+    assert counts(imported(chartferry)[1]) == [("finished", 20, 0)]
+    assert practice.rows("SELECT value FROM query_mark") == [("16",)]
+    till.add(("k20", "p1", 20, DAYS[4]))
+    assert counts(imported(chartferry)[1]) == [("finished", 1, 7)]
+    with closing(sqlite3.connect(practice.home / "ledger.db")) as ledger, ledger:
+        ledger.execute("UPDATE query_mark SET value = 5000")
+    till.add(("k21", "p1", 21, DAYS[4]))
+    assert counts(imported(chartferry)[1]) == [("finished", 1, 21)]
+    with closing(sqlite3.connect(practice.home / "ledger.db")) as ledger:
+        assert ledger.execute("SELECT value FROM query_mark").fetchall() == [("18",)]
+
+
 READ = """
 import sys
 from datetime import UTC, datetime
