@@ -80,12 +80,12 @@ class Chunk:
             for held, one in zip(self._held, row, strict=True):
                 held.insert(place, one)
 
-    def set_aside(self, first: int, fault: Fault) -> None:
-        """Make bad rows of those from a place on, which may have been misread."""
-        rows = list(self.each())[first:]
+    def set_aside(self, first: int, fault: Fault, end: int | None = None) -> None:
+        """Make bad rows of those from a place on, or up to another, which may have been misread."""
+        rows = list(self.each())[first:end]
         self.bad += [BadRow(line, lines, raw, fault, row, is_doubtful=True) for row, line, lines, raw in rows]
         for held in self._held:
-            del held[first:]
+            del held[first:end]
 
     def drop_bad(self, row: BadRow) -> None:
         """Take a row out that could not be read."""

@@ -1,0 +1,77 @@
+"""Rows that a line break without quotes may have cut: the rest of their last text is on the line below them."""
+
+from collections.abc import Iterable, Iterator
+
+from pipelines.feeds.mapping.mapping import Mapper
+from pipelines.feeds.reading.broken import BadRow
+from pipelines.feeds.reading.chunks import Chunk, RowReader
+from pipelines.feeds.reading.headings import is_value
+from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.names import places_of, values_of, walk
+from pipelines.feeds.terms.totals import is_title
+
+CUT = Fault(
+    "FEED-FILE-02",
+    "a line break may have cut the last text of this row: the line below it is no row; put the whole text into quotes, "
+    "or put the row in again as it is where that line is none of it ([skip] in the feed leaves such lines out)",
+)
+
+
+class CutRows:
+    """Rejects rows that have all their fields, the last one a text, and below them a line that may be the rest of it.
+
+    Such a line has fewer fields, does not begin as a row with a key does, and has words that are no total and no foot
+    of a page. Below the last row of a file it is a note more often: nothing is rejected for it there. Nor is anything
+    where the feed takes no text from the last column, and in a file that answers rejects.
+    """
+
+    def __init__(self, mapper: Mapper, reader: RowReader) -> None:
+        self._mapper = mapper
+        is_off = reader.header is None or reader.is_answer
+        self._texts = set() if is_off else set(_places_of_texts(mapper, reader.header or ()))
+
+    def among(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """Yield the chunks, each once the next one is known: the rest of its last text may be there."""
+        held: Chunk | None = None
+        for chunk in chunks:
+            if held is not None:
+                yield self._without_cut(held, chunk)
+            held = chunk
+        if held is not None:
+            yield self._without_cut(held, Chunk())
+
+    def _without_cut(self, chunk: Chunk, below: Chunk) -> Chunk:
+        if not self._texts or not chunk.line:
+            return chunk
+        last = max(chunk.line[-1:] + below.line[-1:])
+        rests = {row.line for row in [*chunk.bad, *below.bad] if row.line < last and self._may_be_a_rest(row)}
+        if rests:
+            for place in reversed(range(len(chunk.rows))):
+                if chunk.line[place] + chunk.lines[place] in rests and self._ends_in_text(chunk.rows[place]):
+                    chunk.set_aside(place, CUT, place + 1)
+        return chunk
+
+    def _may_be_a_rest(self, row: BadRow) -> bool:
+        cells = row.cells or []
+        if not row.is_ragged or len(cells) >= self._mapper.width or (len(cells) > 1 and is_value(cells[0])):
+            return False
+        file, rows = self._mapper.feed.file, self._mapper.rows([row.padded(self._mapper.width)])
+        ends = file.trailer is not None and self._mapper.holds(rows, file.trailer.when)[0]
+        return is_title(cells) and not ends and not self._mapper.left_out(rows)[0]
+
+    def _ends_in_text(self, cells: list[str]) -> bool:
+        """True if a row that the feed takes has a text in its last column."""
+        place = len(cells) - 1
+        is_text = place in self._texts and any(map(str.isalpha, cells[place])) and not is_value(cells[place])
+        return is_text and bool(self._mapper.taken(self._mapper.rows([cells]))[0])
+
+
+def _places_of_texts(mapper: Mapper, header: Iterable[str]) -> Iterator[int]:
+    """Yield the places of the columns that the feed takes texts from, as they are."""
+    places, columns = places_of([*header]), mapper.feed.kind.by_name
+    for key, value in values_of(mapper.feed.file):
+        section, _, name = key.partition(".")
+        is_text = columns[name].shape == "text" if section == "columns" else name.endswith("text")
+        if is_text or section == "questions":
+            named = (part.column for part in walk(value) if part.column and not (part.values or part.crosswalk))
+            yield from (places[column] for column in named if column in places)

@@ -1,0 +1,95 @@
+"""Rows whose last text a line break without quotes may have cut: they are rejected, and good rows are not."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from fhir_service.interface.site import Site
+from pipelines.feeds.drafting.sample import sample_lines
+from pipelines.feeds.files.catalog import load_feed
+from pipelines.feeds.mapping.cut_rows import CUT
+from pipelines.feeds.reading.chunks import CHUNK
+from pipelines.home.batch import Received
+from pipelines.session.questionnaires import Snapshot
+from pipelines.validation.outcome import Validated
+from pipelines.validation.stage import validate
+
+FEED = """
+kind = "tasks"
+files = "*.csv"
+[columns]
+task_id = "id"
+requester_id = "by"
+status = { constant = "requested" }
+description = "TEXT"
+"""
+HEADER = "id,by,what\n"
+
+
+def task(number: int, text: str = "Call") -> str:
+    return f"t{number},dr-1,{text}\n"
+
+
+def validated(folder: Path, text: str, more: str = "", column: str = "what") -> Validated:
+    (folder / "worklist.toml").write_text(more + FEED.replace("TEXT", column))
+    file = folder / "worklist.csv"
+    file.write_text(text)
+    received = Received("b", "0" * 64, file, file.name, 0, datetime(2024, 6, 1, tzinfo=UTC))
+    return validate(received, load_feed(folder / "worklist.toml"), Snapshot(), Site(), folder / "run")
+
+
+def rejects(found: Validated) -> dict[int, str]:
+    rows = pq.read_table(found.folder / "rejects.parquet").to_pylist()
+    return {row["line"]: row["reasons"][0]["message"] for row in rows}
+
+
+FEWER = "1 field where the header has 3"
+
+
+def test_a_row_whose_text_goes_on_below_is_rejected_with_it(tmp_path: Path) -> None:
+    """FEED-FILE-02: the chart would have half a text."""
+    found = validated(tmp_path, HEADER + task(1) + task(2, "Take blood") + "and send it to the lab\n" + task(3))
+    assert rejects(found) == {3: CUT.message, 4: FEWER}
+    assert (found.accepted, found.rows) == (2, 4)
+    shown = [*sample_lines(load_feed(tmp_path / "worklist.toml"), tmp_path / "worklist.csv", 9)]
+    assert f"worklist.csv: line 3: rejected: {CUT.message}" in shown
+
+
+def test_the_rest_of_a_text_may_be_in_the_next_chunk(tmp_path: Path) -> None:
+    rows = [*map(task, range(CHUNK)), "and write\n", *map(task, range(CHUNK, CHUNK + 3))]
+    assert rejects(validated(tmp_path, HEADER + "".join(rows))) == {CHUNK + 1: CUT.message, CHUNK + 2: FEWER}
+
+
+@pytest.mark.parametrize(
+    ("above", "line", "below"),
+    [
+        (task(2), "2 rows in all", ""),
+        (task(2), "Page 1 of 3", task(3)),
+        (task(2), "Total: 2", task(3)),
+        (task(2), "t9,dr-1", task(3)),
+        (task(2, ""), "and send", task(3)),
+        (task(2, "4711"), "and send", task(3)),
+        (task(2) + "\n", "Ward North", task(3)),
+    ],
+)
+def test_no_row_is_rejected_for_another_line_below_it(tmp_path: Path, above: str, line: str, below: str) -> None:
+    """At the end, a foot, a total, a row without all its fields; below no text, or a blank line."""
+    found = rejects(validated(tmp_path, f"{HEADER}{task(1)}{above}{line}\n{below}"))
+    assert CUT.message not in found.values()
+    assert len(found) == 1 + (task(2, "") in above)
+
+
+@pytest.mark.parametrize(
+    ("more", "column"),
+    [
+        ('skip.id = "Ward North"\n', "what"),
+        ('take.id = { not = "t2" }\n', "what"),
+        ("", "id"),
+    ],
+)
+def test_what_the_feed_leaves_out_tells_nothing(tmp_path: Path, more: str, column: str) -> None:
+    """A line that is no record, a row that it does not take, a text that it takes from elsewhere."""
+    found = validated(tmp_path, f"{HEADER}{task(1)}{task(2)}Ward North\n{task(3)}", more, column)
+    assert CUT.message not in rejects(found).values()
