@@ -166,7 +166,7 @@ def test_views_of_every_resource_come_with_it(world: World, monkeypatch: pytest.
     publish_only(monkeypatch, *OURS)
     show(world, TASK, FORM, FILLED, PAID, MEASURED)
     rows = {name: world.rows(f"FROM {name} ORDER BY ALL") for name in OURS}
-    due, day = datetime(2026, 2, 3, 10, tzinfo=UTC), datetime(2026, 1, 31, 10, tzinfo=UTC)
+    due, day = datetime(2026, 2, 3, 10, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)
     at_nine = datetime(2026, 2, 1, 9, tzinfo=UTC)
     assert {name: found for name, found in rows.items() if not name.startswith("diagnostic")} == {
         "task_at_target": [("t1", "p1", "requested", None, "anna", day, due, None, None, None)],
