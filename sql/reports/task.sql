@@ -1,6 +1,6 @@
 -- table task: One row per task that the import has made, adopted or updated at the target of this publication, as
---   last sent. A change of the import shows once the target has it; changes in the chart do not show. Tasks whose
---   source rows were purged are left out.
+--   last sent. A change of the import shows once the target has it; changes in the chart do not show. Tasks that
+--   were taken back, or whose source rows were purged, are left out.
 -- inputs: landed, ledger_former, ledger_batch, sent_task
 -- key: resource_id
 -- references: batch_id import_batch
