@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.mapping.cut_rows import CutRows
 from pipelines.feeds.mapping.mapping import NOBODY, Crosswalks, Mapper
+from pipelines.feeds.reading.cut_rows import CutRows
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.home import spill
 from pipelines.home.batch import Received
@@ -48,7 +48,7 @@ def map_file(
         sifter = Sifter(mapper, reader, received)
         around = (reader.header, received.file_name, mapper.tables, known_as)
         make = partial(ChunkMapper, replace(feed, environ={}), *around)
-        for mapped in work.over(make, CutRows(mapper, reader).among(sifter.sifted(reader.chunks(), found))):
+        for mapped in work.over(make, CutRows(reader, feed.file).among(sifter.sifted(reader.chunks(), found))):
             found.not_taken += mapped.not_taken
             writer.add_batch(aside.put_texts(mapped.rows, TEXTS))
     sifter.count(found)

@@ -14,7 +14,6 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Needs
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.mapping.cut_rows import CutRows
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.mapping.origins import Origins
 from pipelines.feeds.reading.broken import BadRow
@@ -50,7 +49,7 @@ def sample_lines(feed: Feed, path: Path, rows: int, known: Any = None) -> Iterat
         shown: Counter[str] = Counter()
         paid: Paid = {True: [], False: []}
         width, seen = len(reader.header or ()), Seen(paid, known, {}, reader.place)
-        for chunk in CutRows(mapper, reader).among(chunks_apart(reader, feed.file)):
+        for chunk in chunks_apart(reader, feed.file):
             for line, lines in sorted(_chunk(mapper, chunk, rows - shown.total(), width, seen)):
                 yield f"{path.name}: {reader.places.of(line)}: {lines[0]}"
                 yield from (f"  {text}" for text in lines[1:])

@@ -8,8 +8,9 @@ from typing import Any, Self
 
 from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk, Notice, Places, RowReader
+from pipelines.feeds.reading.cut_rows import CutRows
 from pipelines.feeds.reading.partners import Halves, Partners, key_by
-from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, SecondTables, left_out_by
+from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, SecondTables
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
@@ -67,10 +68,8 @@ class JoinedReader(RowReader):
     def __enter__(self) -> Self:
         with self._second as second:
             key_of = key_by(second.header, self._both.key(1), self._both.place(1))
-            left_out = left_out_by(self.feed, second.header, f"{self._both.prefix}.")
-            self._partners.hold(
-                second, key_of, None if self._both.join.one_row_per else self._both.twice_in_second, left_out
-            )
+            alone = None if self._both.join.one_row_per else self._both.twice_in_second
+            self._partners.hold(second, key_of, alone, self.feed, f"{self._both.prefix}.")
             self.noticed += [*self._partners.noticed, *second.noticed]
             counted = second.counted
             self._note_repeats(counted.repeats, 0)
@@ -105,9 +104,8 @@ class JoinedReader(RowReader):
 
     def chunks(self) -> Iterator[Chunk]:
         before, alone = self._second.counted.lines, 0
-        tables = SecondTables(self._first, left_out_by(self.feed, self._first.header))
-        for chunk in self._first.chunks():
-            tables.take(chunk)
+        tables = SecondTables(self._first, self.feed)
+        for chunk in CutRows(self._first, self.feed).among(tables.over()):
             out = Chunk()
             for row, line, lines, raw in chunk.each():
                 alone += self._join_row(out, row, line + before, lines, raw)

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.feeds.reading.chunks import Notice, RowReader
+from pipelines.feeds.reading.cut_rows import CutRows
 from pipelines.feeds.reading.dialect import dialect
 from pipelines.feeds.reading.marks import compact, csv_text
-from pipelines.feeds.reading.second_tables import IsLeftOut, SecondTables
+from pipelines.feeds.reading.second_tables import SecondTables
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.paths import parse_path, walk_path
 from pipelines.feeds.terms.schema import FeedFile
@@ -40,15 +41,13 @@ class Partners:
         self._without_key: list[Partner] = []
         self.noticed: list[Notice] = []
 
-    def hold(self, second: RowReader, key_of: "KeyOf", alone: "Twice | None", is_left_out: IsLeftOut | None) -> None:
-        """Read the rows of the file. alone: where a key has one row, the sentence against a second one. is_left_out:
-        for rows that `[skip]` leaves out once they are joined.
+    def hold(self, second: RowReader, key_of: "KeyOf", alone: "Twice | None", feed: FeedFile, prefix: str) -> None:
+        """Read the rows of the file. alone: where a key has one row, the sentence against a second one.
 
         Raises Unreadable.
         """
-        held, tables = 0, SecondTables(second, is_left_out, self._name)
-        for chunk in second.chunks():
-            tables.take(chunk)
+        held, tables = 0, SecondTables(second, feed, self._name, prefix)
+        for chunk in CutRows(second, feed, prefix).among(tables.over()):
             held += chunk.size
             if held > MOST_HELD:
                 raise Unreadable(

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from pipelines.feeds.files.catalog import Feed, form_by_name
 from pipelines.feeds.reading.chunks import Chunk, RowReader
+from pipelines.feeds.reading.cut_rows import CutRows
 from pipelines.feeds.reading.marks import marked_form
 from pipelines.feeds.reading.packed import contents
 from pipelines.feeds.reading.parquet import ParquetReader
 from pipelines.feeds.reading.queried import QueriedReader
-from pipelines.feeds.reading.second_tables import SecondTables, left_out_by
+from pipelines.feeds.reading.second_tables import SecondTables
 from pipelines.feeds.reading.tables import TableReader
 from pipelines.feeds.reading.text_files import text_reader
 from pipelines.feeds.reading.workbook import WorkbookReader
@@ -33,11 +34,8 @@ def form_of(path: Path, file_name: str, feed: Feed) -> str:
 
 
 def chunks_apart(reader: RowReader, file: FeedFile) -> Iterator[Chunk]:
-    """The chunks of a reader, with rows of second tables rejected."""
-    tables = SecondTables(reader, left_out_by(file, reader.header))
-    for chunk in reader.chunks():
-        tables.take(chunk)
-        yield chunk
+    """The chunks of a reader, with rows rejected that are of second tables, or may be cut."""
+    return CutRows(reader, file).among(SecondTables(reader, file).over())
 
 
 def reader_of(path: Path, file_name: str, feed: Feed) -> RowReader:

@@ -2,25 +2,23 @@
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
 from pipelines.feeds.reading.asides import Aside, BlankAbove, RowsByLine, asides_of, ends_aside, last_line, usual
 from pipelines.feeds.reading.chunks import Chunk, Notice, RowReader
+from pipelines.feeds.reading.conditions import Conditions, IsLeftOut
 from pipelines.feeds.reading.headings import Headings, OfPayments, is_heading_of_rows
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.names import places_of
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.feeds.terms.texts import shows_nothing
 from pipelines.feeds.terms.totals import filled, is_title
 from pipelines.home.counted import counted
 
 REPEATED_HEADER = "LEDGER-25"
 REPEATS = "the row repeats the header, as in a file that was put together; it is no record"
 BETWEEN = "TEXT-BETWEEN"
-IsLeftOut = Callable[[Sequence[str]], bool]
-"""True if `[skip]` leaves a row of these cells out."""
 
 
 @dataclass
@@ -49,11 +47,13 @@ class SecondTables:
     noted. Nothing is looked for with `one_table` in the feed, among objects, and in a file that answers rejects. In an
     archive, each file begins anew.
 
-    joined: the name of a second file, whose rows are joined to payments and are none.
+    file: the feed, where rows that its `[skip]` leaves out are still among the others. joined: the name of a second
+    file, whose rows are joined to payments and are none; prefix: what its columns have before their names.
     """
 
-    def __init__(self, reader: RowReader, is_left_out: IsLeftOut | None = None, joined: str = "") -> None:
-        self._reader, self._is_left_out, self._joined = reader, is_left_out, joined
+    def __init__(self, reader: RowReader, file: FeedFile | None = None, joined: str = "", prefix: str = "") -> None:
+        self._reader, self._joined = reader, joined
+        self._is_left_out = Conditions(file, reader.header, prefix).is_left_out if file and file.skip else None
         answers = reader.is_answer and not joined
         self._is_off = reader.feed.one_table or reader.header is None or answers
         self._files, self._headers = 0, 0
@@ -66,6 +66,12 @@ class SecondTables:
     def _new_file(self) -> _File:
         header = self._reader.header or ()
         return _File(Headings(header, payments=_of_payments(header, self._reader.feed) if self._are_payments else None))
+
+    def over(self) -> Iterator[Chunk]:
+        """Yield the chunks of the reader, with the rows of a second table as bad ones."""
+        for chunk in self._reader.chunks():
+            self.take(chunk)
+            yield chunk
 
     def take(self, chunk: Chunk) -> None:
         """Look at the next rows; those of a second table become bad ones."""
@@ -201,24 +207,3 @@ def between(below: int) -> str:
         f"a text between rows that is no record; the {rows} taken as of the same table: if it is a title of other"
         " records, take it and them out of the file"
     )
-
-
-def left_out_by(feed: FeedFile, header: Sequence[str] | None, prefix: str = "") -> IsLeftOut | None:
-    """The conditions of `[skip]` on the columns of a file; None where there are none.
-
-    prefix: what columns of the second file have before their names. Those of the first may be named by position.
-    """
-    names = header or ()
-    places = {f"{prefix}{name}": place for place, name in enumerate(names)} if prefix else places_of(names)
-    tests = [(places[name], test) for name, test in feed.skip.items() if name in places]
-    empty = frozenset(feed.empty)
-
-    def is_left_out(cells: Sequence[str]) -> bool:
-        return any(test.holds(_cell(cells, place, empty)) for place, test in tests)
-
-    return is_left_out if tests else None
-
-
-def _cell(cells: Sequence[str], place: int, empty: frozenset[str]) -> str | None:
-    text = cells[place] if place < len(cells) else ""
-    return None if shows_nothing(text) or text.strip() in empty else text

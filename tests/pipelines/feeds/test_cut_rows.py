@@ -1,5 +1,6 @@
 """Rows whose last text a line break without quotes may have cut: they are rejected, and good rows are not."""
 
+import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,8 +10,8 @@ import pytest
 from fhir_service.interface.site import Site
 from pipelines.feeds.drafting.sample import sample_lines
 from pipelines.feeds.files.catalog import load_feed
-from pipelines.feeds.mapping.cut_rows import CUT
 from pipelines.feeds.reading.chunks import CHUNK
+from pipelines.feeds.reading.cut_rows import CUT
 from pipelines.home.batch import Received
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.outcome import Validated
@@ -60,6 +61,38 @@ def test_a_row_whose_text_goes_on_below_is_rejected_with_it(tmp_path: Path) -> N
 def test_the_rest_of_a_text_may_be_in_the_next_chunk(tmp_path: Path) -> None:
     rows = [*map(task, range(CHUNK)), "and write\n", *map(task, range(CHUNK, CHUNK + 3))]
     assert rejects(validated(tmp_path, HEADER + "".join(rows))) == {CHUNK + 1: CUT.message, CHUNK + 2: FEWER}
+
+
+JOINED = """
+kind = "tasks"
+files = ["items*.csv", "*.zip"]
+one_row_per = "comment"
+[join.comments]
+files = ["comments*.csv"]
+on = { "id" = "item_id" }
+one_row_per = "comments"
+[columns]
+task_id = "id"
+description = "title"
+status = { constant = "requested" }
+requester_id = "by"
+comment = "comments.body"
+comment_author_id = "comments.author"
+"""
+
+
+def test_each_of_two_joined_files_may_have_cut_rows(tmp_path: Path) -> None:
+    (tmp_path / "tracker.toml").write_text(JOINED)
+    with zipfile.ZipFile(tmp_path / "tracker.zip", "w") as archive:
+        archive.writestr("items.csv", "id,by,title\nA,dr-1,Call\nB,dr-1,Take blood\nand send it\nC,dr-1,Fax\n")
+        archive.writestr(
+            "comments.csv", "item_id,author,body\nA,dr-1,yes\nA,dr-2,one part\nwent on\nB,dr-1,no\nC,dr-1,so\n"
+        )
+    received = Received("b", "0" * 64, tmp_path / "tracker.zip", "tracker.zip", 0, datetime(2024, 6, 1, tzinfo=UTC))
+    found = validate(received, load_feed(tmp_path / "tracker.toml"), Snapshot(), Site(), tmp_path / "run")
+    accepted = pq.read_table(found.folder / "accepted.parquet")["key"].to_pylist()
+    assert accepted == ["C"]
+    assert sum(CUT.message in said for said in rejects(found).values()) == 2
 
 
 @pytest.mark.parametrize(

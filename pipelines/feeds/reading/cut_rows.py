@@ -1,13 +1,15 @@
 """Rows that a line break without quotes may have cut: the rest of their last text is on the line below them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from pipelines.feeds.mapping.mapping import Mapper
+from pipelines.feeds.kinds.registry import kind_of
 from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk, RowReader
+from pipelines.feeds.reading.conditions import Conditions
 from pipelines.feeds.reading.headings import is_value
 from pipelines.feeds.terms.columns import Fault
-from pipelines.feeds.terms.names import places_of, values_of, walk
+from pipelines.feeds.terms.names import values_of, walk
+from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.totals import is_title
 
 CUT = Fault(
@@ -23,12 +25,15 @@ class CutRows:
     Such a line has fewer fields, does not begin as a row with a key does, and has words that are no total and no foot
     of a page. Below the last row of a file it is a note more often: nothing is rejected for it there. Nor is anything
     where the feed takes no text from the last column, and in a file that answers rejects.
+
+    prefix: what columns of the second of two joined files have before their names.
     """
 
-    def __init__(self, mapper: Mapper, reader: RowReader) -> None:
-        self._mapper = mapper
+    def __init__(self, reader: RowReader, file: FeedFile, prefix: str = "") -> None:
+        self._width = len(reader.header or ())
+        self._conditions = Conditions(file, reader.header, prefix)
         is_off = reader.header is None or reader.is_answer
-        self._texts = set() if is_off else set(_places_of_texts(mapper, reader.header or ()))
+        self._texts = set() if is_off else set(_places_of_texts(file, self._conditions))
 
     def among(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """Yield the chunks, each once the next one is known: the rest of its last text may be there."""
@@ -53,25 +58,23 @@ class CutRows:
 
     def _may_be_a_rest(self, row: BadRow) -> bool:
         cells = row.cells or []
-        if not row.is_ragged or len(cells) >= self._mapper.width or (len(cells) > 1 and is_value(cells[0])):
+        if not row.is_ragged or len(cells) >= self._width or (len(cells) > 1 and is_value(cells[0])):
             return False
-        file, rows = self._mapper.feed.file, self._mapper.rows([row.padded(self._mapper.width)])
-        ends = file.trailer is not None and self._mapper.holds(rows, file.trailer.when)[0]
-        return is_title(cells) and not ends and not self._mapper.left_out(rows)[0]
+        return is_title(cells) and not self._conditions.is_left_out(cells) and not self._conditions.is_trailer(cells)
 
-    def _ends_in_text(self, cells: list[str]) -> bool:
+    def _ends_in_text(self, cells: Sequence[str]) -> bool:
         """True if a row that the feed takes has a text in its last column."""
         place = len(cells) - 1
         is_text = place in self._texts and any(map(str.isalpha, cells[place])) and not is_value(cells[place])
-        return is_text and bool(self._mapper.taken(self._mapper.rows([cells]))[0])
+        return is_text and self._conditions.is_taken(cells)
 
 
-def _places_of_texts(mapper: Mapper, header: Iterable[str]) -> Iterator[int]:
+def _places_of_texts(file: FeedFile, conditions: Conditions) -> Iterator[int]:
     """Yield the places of the columns that the feed takes texts from, as they are."""
-    places, columns = places_of([*header]), mapper.feed.kind.by_name
-    for key, value in values_of(mapper.feed.file):
+    columns = kind_of(file).by_name
+    for key, value in values_of(file):
         section, _, name = key.partition(".")
         is_text = columns[name].shape == "text" if section == "columns" else name.endswith("text")
         if is_text or section == "questions":
             named = (part.column for part in walk(value) if part.column and not (part.values or part.crosswalk))
-            yield from (places[column] for column in named if column in places)
+            yield from (conditions.places[column] for column in named if column in conditions.places)
