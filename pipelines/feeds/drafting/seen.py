@@ -17,6 +17,7 @@ from pipelines.feeds.drafting.cells import (
     number_formats,
 )
 from pipelines.feeds.drafting.sniffing import Export
+from pipelines.feeds.mapping.chunk import single
 from pipelines.feeds.terms.numbers import Numbers
 from pipelines.feeds.terms.paths import parse_path, walk_path
 from pipelines.feeds.terms.vocabulary import words_of
@@ -163,7 +164,7 @@ def _first_of(path: str, objects: Sequence[object]) -> str:
 
 
 def _flat(found: object, path: str = "") -> Iterator[tuple[str, str]]:
-    """Single values of an object by their paths, as far as a path can be written."""
+    """Single values of an object by their paths, as far as a path can be written, as the texts that a feed reads."""
     if isinstance(found, dict):
         for name, part in found.items():
             if not re.search(r"[.\[\]]", name):
@@ -172,6 +173,11 @@ def _flat(found: object, path: str = "") -> Iterator[tuple[str, str]]:
         if path and found and isinstance(found[0], dict):
             yield from _flat(found[0], f"{path}[0]")
         elif path and found:
-            yield path, str(found[0])
+            yield path, _text(found[0])
     elif found is not None and path:
-        yield path, str(found)
+        yield path, _text(found)
+
+
+def _text(found: object) -> str:
+    """A value as conditions and `values` of a feed have it: `true`, where Python says True."""
+    return found if isinstance(found, str) else str(single(found))

@@ -11,6 +11,7 @@ import pytest
 
 from pipelines.cli import run
 from pipelines.feeds.drafting.draft import draft
+from pipelines.feeds.drafting.sample import sample_lines
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from tests.support.written import GERMAN, written
 
@@ -329,3 +330,17 @@ def test_the_pattern_of_a_joined_file_takes_that_file_and_not_the_first(
     """FEED-FILE-08: two of an archive that it took would be refused."""
     text = draft(packed(tmp_path, TRACKER, COMMENTS, name=first, second=second), "tasks")
     assert f'\n# files = ["{pattern}"]\n' in text
+
+
+def test_a_flag_of_json_is_shown_as_conditions_have_it(tmp_path: Path) -> None:
+    """FEED-FILE-08: a condition on `True` would leave out every row."""
+    rows = [
+        f'{{"id": "R{day}", "patient": "p1", "day": "2026-01-0{day}", "amount": 1.50, "paid": {flag}}}\n'
+        for day, flag in enumerate(("true", "true", "false", "true"), 1)
+    ]
+    path = written(tmp_path, "till.ndjson", "".join(rows))
+    said = draft(path)
+    assert '"paid" = "..."  # DECIDE: which rows are payments received? It has "false" (1), "true" (3)' in said
+    (tmp_path / "till.toml").write_text(said.replace('"paid" = "..."', '"paid" = "true"'))
+    shown = sample_lines(load_feed(tmp_path / "till.toml"), path, 9)
+    assert "till.ndjson: of the first 4 rows 3 taken, 1 not taken" in shown
