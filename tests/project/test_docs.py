@@ -2,12 +2,14 @@
 
 import re
 import shlex
+from dataclasses import fields
 from pathlib import Path
 
 import click
 import pytest
 
 from fhir_service.__main__ import main as service
+from fhir_service.settings import Settings
 from pipelines.commands.chartferry import cli as chartferry
 from pipelines.dagster import alerts
 from pipelines.definitions import build_definitions
@@ -57,6 +59,21 @@ def test_commands_are_found_in_pages_and_wrong_ones_are_seen() -> None:
     assert unknown("chartferry --home var import --again BATCH") == []
     assert unknown("chartferry doubts accept A:1 --resource R --gone") == ["--gone"]
     assert unknown("fhir-service client remove ID") == ["remove"]
+
+
+def test_the_first_page_lists_all_commands() -> None:
+    text = PAGES[0].read_text(encoding="utf-8")
+    for name, command in COMMANDS.items():
+        [listed] = re.findall(rf"^{name} --help +# (.*)$", text, re.MULTILINE)
+        assert isinstance(command, click.Group)
+        assert sorted(listed.split(", ")) == sorted(command.commands)
+
+
+def test_operators_read_of_every_setting_of_the_service() -> None:
+    options = {param.name for param in service.commands["serve"].params}
+    rows = re.findall(r"^\| `FHIR_SERVICE_.*", OPERATORS, re.MULTILINE)
+    named = {name.lower() for row in rows for name in re.findall(r"FHIR_SERVICE_(\w+)", row)}
+    assert named == {field.name for field in fields(Settings)} - options
 
 
 def test_the_architecture_page_names_what_is_there() -> None:
