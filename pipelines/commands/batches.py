@@ -6,7 +6,7 @@ from functools import partial
 
 import click
 
-from pipelines.commands.common import AtTarget, Name, Options, as_text, no_batch, with_reason, with_target
+from pipelines.commands.common import AtTarget, Name, Options, as_text, check_begun, no_batch, with_reason, with_target
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
 from pipelines.runs.lines import SHOWN_NEXT
 
@@ -18,11 +18,11 @@ from pipelines.runs.lines import SHOWN_NEXT
 def status(options: Options, batch: str | None, as_json: bool) -> int:
     """Batches with their counts, or one with its runs, its rows in doubt and its manifest."""
     from pipelines.importing.status import batch_status, status_lines
+    from pipelines.session.ledger import nothing_in
 
     found = batch_status(options.home, os.environ, batch)
     if found is None:
-        nothing = f"{options.home}: no ledger here, so nothing was imported yet (--home names another folder)"
-        click.echo(f"chartferry: {no_batch(batch) if batch else nothing}", err=True)
+        click.echo(f"chartferry: {no_batch(batch) if batch else nothing_in(options.home)}", err=True)
         return UNREADABLE
     click.echo(json.dumps(found, indent=1) if as_json else as_text(status_lines(found)))
     return ALL_LOADED
@@ -45,6 +45,8 @@ def verify(at: AtTarget, batch: str | None, adopt: bool, whole: bool) -> int:
 
     if adopt and batch:
         raise click.UsageError("--adopt takes no batch: it looks at all of this home")
+    if not batch:
+        check_begun(at.home)
     work = adopt_lost if adopt else partial(verify_and_write, batch_id=batch, whole=whole)
     return at.answer(work, anew=adopt)
 
@@ -61,6 +63,8 @@ def doubts_resolve(at: AtTarget, batch: str | None) -> int:
     """Looks rows in doubt up at the target again, and settles those that can be told. Sends nothing."""
     from pipelines.runs.resolving import resolve
 
+    if not batch:
+        check_begun(at.home)
     return at.answer(lambda session: resolve(session, batch))
 
 

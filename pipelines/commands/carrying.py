@@ -12,6 +12,7 @@ from pipelines.commands.common import (
     AtTarget,
     Name,
     Options,
+    SomePath,
     as_text,
     print_answer,
     showing_progress,
@@ -19,17 +20,6 @@ from pipelines.commands.common import (
     with_target,
 )
 from pipelines.home.exits import UNUSABLE
-
-
-class SomePath(click.Path):
-    """A path that is not empty: of an unset variable of the shell it would be the current folder."""
-
-    name = "path"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "":
-            self.fail("the path is empty: is a variable of the shell not set?", param, ctx)
-        return super().convert(value, param, ctx)
 
 
 class PathOrAddress(SomePath):

@@ -17,7 +17,7 @@ from pipelines.commands import (
     tables,
     target,
 )
-from pipelines.commands.common import Options, as_text
+from pipelines.commands.common import Options, SomePath, as_text
 
 COMMANDS: tuple[click.Command, ...] = (
     carrying.import_,
@@ -46,7 +46,7 @@ COMMANDS: tuple[click.Command, ...] = (
 @click.group(commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--home",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=SomePath(path_type=Path, file_okay=False),
     envvar="CHARTFERRY_HOME",
     default="var",
     help="The folder of all state (default: var, or CHARTFERRY_HOME).",
@@ -54,7 +54,7 @@ COMMANDS: tuple[click.Command, ...] = (
 @click.option(
     "--feeds",
     "feed_folders",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=SomePath(path_type=Path, exists=True, file_okay=False),
     multiple=True,
     help="A folder with further feed files.",
 )

@@ -40,6 +40,15 @@ insecure_option = click.option("--insecure", is_flag=True, help="Allow http:// t
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 
 
+class SomePath(click.Path):
+    """A path that is not empty: of an unset variable of the shell it would be the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the path is empty: is a variable of the shell not set?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class Name(click.types.StringParamType):
     """A text of the command line. Bytes that are not UTF-8 become `?`, and so a name with some matches no batch."""
 
@@ -135,10 +144,25 @@ def no_batch(batch: str) -> str:
     return f"{batch}: no such batch (chartferry status lists them)"
 
 
+def check_begun(home: Path) -> None:
+    """Raise `NotPossible` where no file ever came, as in a wrong folder: what is said of none would sound well.
+
+    A home that lost its ledger has its batches, here or at a store.
+    """
+    from pipelines.home.inbox import BATCHES
+    from pipelines.ledger.tables import NotPossible
+    from pipelines.session.ledger import has_ledger, nothing_in
+
+    if not (has_ledger(home, os.environ) or os.environ.get(BATCHES) or any((home / "batches").glob("*/sha256"))):
+        raise NotPossible(nothing_in(home))
+
+
 def check_batch(home: Path, batch: str | None) -> None:
-    """Raise `NotPossible` if a batch is named that this home does not know."""
+    """Raise `NotPossible` if a batch is named that this home does not know, or none where there is none."""
     from pipelines.importing.status import batch_status
     from pipelines.ledger.tables import NotPossible
 
-    if batch is not None and batch_status(home, os.environ, batch) is None:
+    if batch is None:
+        check_begun(home)
+    elif batch_status(home, os.environ, batch) is None:
         raise NotPossible(no_batch(batch))

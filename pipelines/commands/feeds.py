@@ -105,13 +105,13 @@ def feeds_expect(options: Options, feed: str) -> int:
     """Drafts what to expect of a feed's files, from those that have come."""
     from pipelines.feeds.files.catalog import home_catalog
     from pipelines.importing.expected import draft_expectations
-    from pipelines.session.ledger import ledger_of
+    from pipelines.session.ledger import ledger_of, nothing_in
 
     found = home_catalog(options.home, os.environ, options.feeds).named(feed)
     with ledger_of(options.home, os.environ) as ledger:
         if found is None or ledger is None:
-            what = "there is no feed of this name" if found is None else "nothing was imported yet"
-            click.echo(f"chartferry: {feed}: {what}", err=True)
+            what = f"{feed}: there is no feed of this name" if found is None else nothing_in(options.home)
+            click.echo(f"chartferry: {what}", err=True)
             return UNREADABLE
         click.echo(as_text(draft_expectations(ledger, found)))
     return ALL_LOADED

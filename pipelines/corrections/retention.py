@@ -14,7 +14,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import reject_places
 from pipelines.ledger.tables import NotPossible
 from pipelines.ledger.unanswered import is_unanswered
-from pipelines.session.ledger import ledger_of
+from pipelines.session.ledger import ledger_of, nothing_in
 from pipelines.session.session import Session
 
 MOST_APART = timedelta(hours=1)
@@ -41,11 +41,11 @@ def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | N
     """Purge a home without its target: at each target that has the batch."""
     with ledger_of(home, environ) as ledger:
         if ledger is None:
-            raise NotPossible(f"{home}: no ledger here")
+            raise NotPossible(nothing_in(home))
         ledger.take_up_journal(home)
         targets = [row["target"] for row in ledger.batches() if row["batch_id"] == batch_id]
         if not targets:
-            raise NotPossible(f"{batch_id}: no such batch")
+            raise NotPossible(f"{batch_id}: no such batch (chartferry status lists them)")
         batches = ledger.batches_in(home)
         if not batches.has_source(batch_id):
             batches.remove(batch_id)  # what another machine was just putting to the store

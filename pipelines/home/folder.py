@@ -23,6 +23,8 @@ def make_private(home: Path) -> None:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except FileExistsError:
         raise BadHome(f"{home}: is a file, or a link that leads nowhere: name a folder (--home)") from None
+    except OSError as error:
+        raise BadHome(f"{home}: cannot be made ({error.strerror}): name another folder (--home)") from None
     about = home.stat()
     if os.geteuid() not in (0, about.st_uid):
         raise BadHome(f"{home}: belongs to another user: a home is one user's; name a folder of your own (--home)")

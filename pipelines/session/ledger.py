@@ -59,10 +59,20 @@ def _not_apart(environ: Mapping[str, str]) -> str | None:
     return None
 
 
+def has_ledger(home: Path, environ: Mapping[str, str]) -> bool:
+    """True if the ledger is named by the environment, or is in the home, whole or as its journal alone."""
+    return bool(environ.get("CHARTFERRY_LEDGER")) or any((home / name).exists() for name in ("ledger.db", JOURNAL))
+
+
+def nothing_in(home: Path) -> str:
+    """Return the sentence for a home without a ledger, which mostly is a wrong folder."""
+    return f"{home}: no ledger here, so nothing was imported yet (--home names another folder)"
+
+
 @contextmanager
 def ledger_of(home: Path, environ: Mapping[str, str]) -> Iterator[Ledger | None]:
     """Open the ledger, without making one; yield None if there is none yet."""
-    if not (environ.get("CHARTFERRY_LEDGER") or any((home / name).exists() for name in ("ledger.db", JOURNAL))):
+    if not has_ledger(home, environ):
         yield None
         return
     with closing(open_ledger(home, environ)) as ledger:

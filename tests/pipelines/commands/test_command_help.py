@@ -52,10 +52,32 @@ def test_an_empty_path_is_not_the_current_folder(command, chartferry):
     assert (code, "the path is empty: is a variable of the shell not set?" in err) == (2, True)
 
 
-def test_a_home_without_a_ledger_says_how_to_name_another(chartferry, home):
-    """CLI-CMD-03"""
+@pytest.mark.parametrize("command", ["--home", "--feeds"])
+def test_nor_is_an_empty_home_or_folder_of_feeds(command):
+    """CLI-IMPORT-01: it would be closed to others, and filled."""
+    with pytest.raises(click.BadParameter, match="the path is empty: is a variable of the shell not set"):
+        cli.main([command, "", "status"], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "status",
+        "verify",
+        "verify --adopt",
+        "doubts resolve",
+        "rejects export",
+        "rejects retry",
+        "rejects discard 1 --why twice",
+        "purge nope",
+        "feeds expect payments",
+    ],
+)
+def test_a_home_without_a_ledger_says_how_to_name_another(chartferry, home, command):
+    """CLI-CMD-03: in a wrong folder nothing is in doubt or open, and all agrees."""
     said = f"chartferry: {home}: no ledger here, so nothing was imported yet (--home names another folder)\n"
-    assert chartferry("status") == (4, "", said)
+    assert chartferry(*command.split()) == (4, "", said)
+    assert not (home / "ledger.db").exists()
 
 
 def test_a_feeds_folder_that_is_not_there_stops_before_a_file_is_touched(chartferry, home, monkeypatch):

@@ -76,6 +76,14 @@ def test_a_link_that_leads_nowhere_is_no_home(tmp_path, capsys):
     ]
 
 
+def test_a_home_that_cannot_be_made_is_one_line_that_says_what_to_do(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert run(["--home", str(tmp_path / "file" / "home"), "import"]) == 6
+    assert capsys.readouterr().err.splitlines() == [
+        f"chartferry: {tmp_path / 'file' / 'home'}: cannot be made (Not a directory): name another folder (--home)"
+    ]
+
+
 def test_a_home_whose_files_duckdb_would_put_elsewhere_is_one_line_and_not_made(tmp_path, capsys):
     """STATE-HOME-01: what stands before the `?` would be made a store, outside of the home."""
     home = tmp_path / "what?" / "home"
