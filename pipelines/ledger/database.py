@@ -293,7 +293,8 @@ def _create(engine: Engine) -> None:
                 connection.exec_driver_sql(statement)
             connection.execute(schema_version.insert().values(version=SCHEMA_VERSION))
         elif version > SCHEMA_VERSION:
-            raise LedgerError(f"the ledger is from a newer version (schema {version}, this one knows {SCHEMA_VERSION})")
+            known = f"schema {version}, this one knows {SCHEMA_VERSION}"
+            raise LedgerError(f"the ledger is from a newer version ({known}): use that version of Chartferry")
         elif version < SCHEMA_VERSION:
             bring_to_today(connection)
             connection.execute(schema_version.insert().values(version=SCHEMA_VERSION))

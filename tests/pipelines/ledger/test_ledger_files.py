@@ -23,7 +23,7 @@ from tests.support.earlier import make_earlier
 def test_a_ledger_from_a_newer_version_is_refused(ledger: Ledger, address: str | Path) -> None:
     with ledger.engine.begin() as connection:
         connection.execute(t.schema_version.update().values(version=99))
-    with pytest.raises(LedgerError, match="newer version"):
+    with pytest.raises(LedgerError, match=r"newer version \(.*\): use that version of Chartferry"):
         Ledger.open(address)
 
 
