@@ -69,6 +69,12 @@ def has_names_of(sent: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
     return all(each.get("value") in values_of(str(each["system"]), body) for each in _of_importers(sent))
 
 
+def has_names_of_another(sent: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
+    """True if importers name a resource otherwise than what was sent: one without such a name may be of any row."""
+    others = any(values_of(str(each["system"]), body) for each in _of_importers(sent))
+    return others and not has_names_of(sent, body)
+
+
 def identifier_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """The identifier that an importer gave a resource, which need not be its only one; else its first."""
     return next(iter([*_of_importers(body), *identifiers_in(body)]), {})

@@ -99,6 +99,7 @@ class Reply:
     """The target's answer to one request or batch entry. `outcome` is the first issue of its OperationOutcome.
 
     not_done: statuses after which this target surely did nothing, if it says so itself.
+    body: the resource, where an entry brings it.
     resource_id: of the location, `<base>/<Type>/<id>` with or without `/_history/<n>`, or a UUID alone.
     resource_type: of the location; None where it has none.
     kind: the state of the write: `created`, `existed`, `refused`, `not done` or `unknown`.
@@ -109,6 +110,7 @@ class Reply:
     outcome: dict[str, Any] | None = None
     retry_after: float | None = None
     not_done: Statuses = ()
+    body: dict[str, Any] | None = None
     resource_id: str | None = field(init=False)
     resource_type: str | None = field(init=False)
     kind: str = field(init=False)
@@ -290,7 +292,14 @@ def _entry(answer: Any, not_done: Statuses) -> Reply:
     said, location = str(response.get("status", ""))[:3], response.get("location")
     status = int(said) if said.isascii() and said.isdigit() else 0
     outcome = first_issue(response.get("outcome")) or ({} if status in REFUSED else None)
-    return Reply(status, location if isinstance(location, str) else None, outcome, not_done=not_done)
+    body = answer.get("resource")
+    return Reply(
+        status,
+        location if isinstance(location, str) else None,
+        outcome,
+        not_done=not_done,
+        body=body if isinstance(body, dict) else None,
+    )
 
 
 def retry_after(answer: httpx.Response) -> float | None:

@@ -1,8 +1,9 @@
 """Find out, by the first rows of a load, whether a target does what its statement says of conditional creates.
 
-The first row shows whether bundles are taken. A later row is sent under the condition of one that is there. A target
-that keeps the condition makes nothing, and answers with the one that is there. One that ignores it makes that row,
-which is to be made anyway. So nothing is made twice to find out. The bundled service is not asked.
+The first row shows whether bundles are taken, and the first bundle of several whether its answers are in order. A
+later row is sent under the condition of one that is there. A target that keeps the condition makes nothing, and answers
+with the one that is there. One that ignores it makes that row, which is to be made anyway. So nothing is made twice to
+find out. The bundled service is not asked.
 """
 
 import json
@@ -16,18 +17,28 @@ from pipelines.loading.answered import Result, made, read_existing
 from pipelines.loading.book import Book
 from pipelines.loading.identity import Identity
 from pipelines.loading.interrupts import undivided
+from pipelines.loading.misplaced import are_of_others
 from pipelines.loading.posting import sender
 from pipelines.loading.row import Row
 from pipelines.loading.sending import Sent
 from pipelines.loading.why import Why
 
 MOST_TRIED = 10
+MOST_TOGETHER = 25
 NO_BUNDLES = "the target says {} and takes none: rows go one by one"
+OTHER_ORDER = "the target answers the entries of a {} in another order than they were sent: rows go one by one"
 IGNORED = "the target says conditional create and ignores the condition: rows are looked up before they are repeated"
 
 
 def proven(book: Book, rows: Iterator[Row], why: Why) -> None:
-    """Send the first rows one after another, until it is known what the target keeps; lower the book's step by that."""
+    """Send the first rows, until it is known what the target keeps; lower the book's step by that."""
+    _condition(book, rows, why)
+    if book.step.bundle and not book.loaded.unusable:
+        _order(book, rows, why)
+
+
+def _condition(book: Book, rows: Iterator[Row], why: Why) -> None:
+    """Send rows one after another, until it is known if the target takes bundles and keeps conditions."""
     client, identity = book.load.client, book.load.identity
     condition = there = ""
     free = (row for row in islice(rows, MOST_TRIED) if row.lane not in book.stopped)
@@ -47,6 +58,28 @@ def proven(book: Book, rows: Iterator[Row], why: Why) -> None:
             if other == "kept":
                 return
             condition, there = identity.entry(row)[1], result.resource_id or ""
+
+
+def _order(book: Book, rows: Iterator[Row], why: Why) -> None:
+    """Send rows in one bundle, and read what they made. No result of it counts if one row has that of another."""
+    client, identity = book.load.client, book.load.identity
+    unit = [row for row in islice(rows, MOST_TOGETHER) if row.lane not in book.stopped]
+    if not unit:
+        return
+    with undivided(client.patience):
+        book.write_down(unit, [])
+        sent = sender(book, why)(unit)
+        made = [
+            (identity.entry(row), sent.results[at].resource_id or "")
+            for at, row in enumerate(unit)
+            if sent.results[at].state == "created"
+        ]
+        if sent.misplaced or are_of_others(client, identity.resource_type, made):
+            asked = [at for at, result in sent.results.items() if result.state != "planned"]
+            sent.results |= dict.fromkeys(asked, Result("in_doubt"))
+            _lower(book, OTHER_ORDER.format(book.step.bundle), book.step.below)
+        book.write_down([], [(row, sent.results[at]) for at, row in enumerate(unit)])
+    book.loaded.unusable = book.loaded.unusable or sent.unusable
 
 
 def _sent(book: Book, row: Row, why: Why) -> Sent:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pipelines.client.client import FhirClient
+from pipelines.client.client import CONFLICT, FhirClient
 from pipelines.client.pace import Attempts
 from pipelines.client.replies import (
     NOT_OFFERED,
@@ -27,6 +27,7 @@ from pipelines.home.counted import counted
 from pipelines.loading.answered import TOO_LARGE, Bodies, Result, existing, of_its_row, read_back, settled
 from pipelines.loading.identity import Identity
 from pipelines.loading.limits import Sizes, Trouble
+from pipelines.loading.misplaced import are_there, tell_of_others
 from pipelines.loading.row import Row
 
 NO_ANSWER = "no clear answer ({})"
@@ -46,12 +47,14 @@ OF_AN_ENTRY = (400, 404, 412, 413, 422)
 class Sent:
     """Results by the rows' places. `unusable` is the sentence that ends the load.
 
-    not_offered: a bundle was answered as by a server that takes none.
+    not_offered: a bundle was answered as by a server that takes none. misplaced: answers were in another order than
+    their rows.
     """
 
     results: dict[int, Result] = field(default_factory=dict)
     unusable: str | None = None
     not_offered: bool = False
+    misplaced: bool = False
 
 
 Send = Callable[[Sequence[Row]], Sent]
@@ -76,7 +79,7 @@ class BundleSender:
     ) -> None:
         self.client, self.resource_type, self.step, self.read_all = client, identity.resource_type, step, read_all
         self.sizes, self.trouble = Sizes(client.timeout), Trouble(client, identity.resource_type)
-        self._identity, self._whole = identity, whole
+        self.identity, self._whole = identity, whole
 
     @property
     def kind(self) -> str:
@@ -85,7 +88,7 @@ class BundleSender:
 
     def send(self, rows: Sequence[Row]) -> Sent:
         """Send the rows, again and again within bounds until each is known. Raises nothing of the target's doing."""
-        entries = [self._identity.entry(row) for row in rows]
+        entries = [self.identity.entry(row) for row in rows]
         sent = _Sending(self, rows, entries).run()
         refused = [at for at, result in sent.results.items() if result.state == "refused" and not sent.unusable]
         whole = self.read_all(lambda at: self._whole(sent.results[at], entries[at][0]), refused)
@@ -237,8 +240,22 @@ class _Sending:
                 left.append(at)
             else:
                 self._sent.results[at] = result
+        if self._are_misplaced(places, replies):
+            self._sent.misplaced = True
+            return self._doubt(places)
         left = [at for at in left if self._rows[at].lane not in self._stopped]
         return Left(left, f"{counted(len(left), 'entry', 'entries')} without an outcome")
+
+    def _are_misplaced(self, places: list[int], replies: list[Reply]) -> bool:
+        """True if the answers are in another order than the rows. Several that match are refused where they are."""
+        way, results = self._way, self._sent.results
+        if tell_of_others([self._entries[at] for at in places], replies):
+            return True
+        if len(places) == 1 or way.kind == "transaction" or way.step.repeats:
+            return False
+        refused = [at for at in places if at in results and results[at].state == "refused"]
+        doubtful = [self._rows[at] for at in refused if results[at].status != CONFLICT]
+        return are_there(way.client, way.identity, doubtful)
 
     def _existing(self, at: int, reply: Reply, bodies: Bodies) -> Result | None:
         """A 200 answer, compared with what was read back; None when it could not be read, which is unknown."""

@@ -103,7 +103,10 @@ class Answering(BaseHTTPRequestHandler):
                 continue
             status, location, problem = target.create(entry["resource"], entry["request"]["ifNoneExist"])
             response = {"status": str(status)} | ({"location": location} if location and not unplaced else {})
-            answers.append({"response": response | ({"outcome": problem} if problem else {})})
+            found = target.stored.get(str(location).rpartition("/")[2]) if target.brings else None
+            brought = {"resource": found} if found else {}
+            answers.append(brought | {"response": response | ({"outcome": problem} if problem else {})})
+        answers = target.order(answers)
         if silent:
             return self.hang_up()
         shown = answers[: len(answers) - missing]

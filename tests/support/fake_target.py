@@ -30,7 +30,7 @@ def identifiers(body):
     """The identifiers of a body, as a search names them."""
     shown = body.get("identifier", [])
     for each in shown if isinstance(shown, list) else [shown]:
-        yield f"{each['system']}|" + SPECIAL.sub(r"\\\1", each["value"])
+        yield f"{each.get('system', '')}|" + SPECIAL.sub(r"\\\1", each["value"])
 
 
 class FakeTarget:
@@ -53,6 +53,9 @@ class FakeTarget:
     drops: elements of resources that it takes and does not keep. renames: whether a PUT creates under another id.
     counts: whether searches have a total. links: what stands before the path in a `next` link. most_a_page: resources
     on a page, whatever is asked for. heaviest_alone: characters of a single create that are too many.
+
+    order: the order of a batch's answers, by a function of these. brings: whether an answer brings
+    the resource.
 
     seconds_a_row: what a bundle takes by a clock of its own, `seconds`. A gateway waits for 60 of them, and answers 504
     then; `late` has the sizes of such bundles, and late_is_done says whether they are stored.
@@ -83,6 +86,8 @@ class FakeTarget:
         self.refused_parameters = set[str]()
         self.software: str | None = None
         self.conflict: int | None = None
+        self.order: Callable[[list[Any]], list[Any]] = list
+        self.brings = False
         self.drops, self.counts, self.links, self.renames = set[str](), True, "", False
         self.most_a_page, self.heaviest_alone = 10_000, 10**9
         self.seconds, self.seconds_a_row, self.late, self.late_is_done = 0.0, 0.0, list[int](), True

@@ -85,7 +85,7 @@ def test_bundles_grow_again_once_answers_come_quickly(at):
     at.target.sizes = Growing(at.target)
     assert not at.run(rows(1000)).counts["in_doubt"]
     assert at.target.late == [100]
-    assert at.target.sizes[-2] == 100
+    assert max(at.target.sizes) == 100
     at.agree()
 
 
@@ -97,7 +97,7 @@ def test_what_a_pace_waits_before_a_request_keeps_no_bundle_small(at, monkeypatc
     at.target.sizes = Growing(at.target)
     monkeypatch.setattr(at.client, "_before_each", wait)
     assert not at.run(rows(1000)).counts["in_doubt"]
-    assert at.target.sizes[-2] == 100
+    assert max(at.target.sizes) == 100
     at.agree()
 
 
@@ -144,7 +144,7 @@ def test_a_row_counts_once_whatever_comes_of_it_in_one_load(at):
     some = [payment(number, patient="p0") for number in range(40)]
     at.target.seconds_a_row = 0
     at.target.faults = ["", "", "", Said(504, HTML)]
-    assert at.run(some).counts == {"created": 2, "in_doubt": 38}
+    assert at.run(some).counts == {"created": 2, "in_doubt": 25}
     at.target.faulty, at.target.faults = (lambda body: len(body.get("entry", ())) > 1), [Said(504, HTML, done=True)]
     assert at.run(some, settling=0).counts == {"unchanged": 2, "created": 36, "adopted": 2}
     at.agree()
@@ -156,7 +156,7 @@ def test_what_is_said_to_be_late_at_once_makes_no_bundle_smaller(at):
     at.target.seconds_a_row = 0
     at.target.faulty, at.target.faults = (lambda body: len(body.get("entry", ())) > 1), [Said(504, HTML)]
     first = at.run(rows(160))
-    assert (first.unusable, first.counts) == (None, {"created": 60, "in_doubt": 100})
-    assert [size for size in at.target.sizes if size > 1] == [58]
-    assert at.run(rows(160), settling=0).counts == {"unchanged": 60, "created": 100}
+    assert (first.unusable, first.counts) == (None, {"created": 135, "in_doubt": 25})
+    assert [size for size in at.target.sizes if size > 1] == [100, 33]
+    assert at.run(rows(160), settling=0).counts == {"unchanged": 135, "created": 25}
     at.agree()
