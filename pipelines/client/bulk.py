@@ -3,6 +3,7 @@
 Nothing of the manifest is trusted: files are fetched from its own host alone, no redirect is followed, and the token
 goes nowhere else. A file that was fetched in part is gone on with, if its entity tag says that it is still the same.
 A file is taken if something says that it is whole: its length, its number of lines, or the end of a chunked answer.
+A host that is busy or away is asked again, after the pause that it asks for.
 """
 
 import hashlib
@@ -10,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,10 @@ import httpx
 import orjson
 
 from pipelines.client.addresses import is_loopback
+from pipelines.client.client import TRY_AGAIN
 from pipelines.client.connections import begin, client_for
-from pipelines.client.replies import Late
+from pipelines.client.pace import PATIENT, Attempts, Patience
+from pipelines.client.replies import Late, retry_after
 from pipelines.home.batch import Unreadable
 from pipelines.home.counted import counted
 from pipelines.home.files import replace_whole, to_disk, write_whole
@@ -56,6 +60,7 @@ def fetch_published(
     environ: Mapping[str, str],
     insecure: bool = False,
     transport: httpx.BaseTransport | None = None,
+    patience: Patience = PATIENT,
 ) -> list[Path]:
     """Fetch the files of a manifest that can be imported, into a folder; return them in the manifest's order.
 
@@ -66,13 +71,14 @@ def fetch_published(
     token = environ.get(TOKEN)
     headers = PLAIN | ({"authorization": f"Bearer {token}"} if token else {})
     with client_for(url, transport, headers=headers, timeout=60.0) as http:
-        content = _manifest(http, url)
+        host = _Host(http, patience)
+        content = _manifest(host, url)
         files = list(_files(content, url, has_token=bool(token)))
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _remove_others(folder, files)
         room = MOST_BYTES
         for file in files:
-            _fetch(http, file, folder, room)
+            _fetch(host, file, folder, room)
             room -= (folder / file.name).stat().st_size
     return [folder / file.name for file in files]
 
@@ -93,13 +99,37 @@ def check_address(url: str, insecure: bool) -> None:
         raise Unreadable("the manifest's address is http:// beyond this machine: use https://, or --insecure")
 
 
-def _manifest(http: httpx.Client, url: str) -> bytes:
+@dataclass(frozen=True)
+class _Host:
+    """The host that publishes."""
+
+    http: httpx.Client
+    patience: Patience
+
+    @contextmanager
+    def answer(self, url: str, headers: Mapping[str, str], seconds: float) -> Iterator[httpx.Response]:
+        """Give the answer to a GET. The last one, of a host that stays busy or away, is closed.
+
+        seconds: for what comes until the next `begin`.
+        """
+        attempts = Attempts(self.patience)
+        while True:
+            begin(seconds)
+            with self.http.stream("GET", url, headers=dict(headers)) as answer:
+                if answer.status_code not in TRY_AGAIN:
+                    yield answer
+                    return
+            if not attempts.next(retry_after(answer)):
+                yield answer
+                return
+
+
+def _manifest(host: _Host, url: str) -> bytes:
     """Return the text of the manifest, which is small."""
     parts = []
     size = 0
-    begin(SECONDS_OF_A_MANIFEST)
     try:
-        with http.stream("GET", url, headers={"accept": "application/json"}) as answer:
+        with host.answer(url, {"accept": "application/json"}, SECONDS_OF_A_MANIFEST) as answer:
             if answer.status_code != 200:
                 raise Unreadable(f"the manifest cannot be had: HTTP {answer.status_code}{_hint(answer)}")
             for part in answer.iter_bytes():
@@ -188,7 +218,7 @@ def _remove_others(folder: Path, files: Sequence[Published]) -> None:
             path.unlink()
 
 
-def _fetch(http: httpx.Client, file: Published, folder: Path, room: int) -> None:
+def _fetch(host: _Host, file: Published, folder: Path, room: int) -> None:
     """Fetch a file, in several goes where a connection ends early. room: the most bytes that it may have."""
     final = folder / file.name
     part, note = final.with_suffix(".part"), final.with_suffix(".etag")
@@ -197,7 +227,7 @@ def _fetch(http: httpx.Client, file: Published, folder: Path, room: int) -> None
     why = ""
     for _ in range(TRIES):
         try:
-            why = _missing(http, file, part, note, room)
+            why = _missing(host, file, part, note, room)
         except (httpx.HTTPError, httpx.InvalidURL, Late) as error:
             why = _why(error)
         if not why:
@@ -207,13 +237,13 @@ def _fetch(http: httpx.Client, file: Published, folder: Path, room: int) -> None
     raise Unreadable(f"{file.name} cannot be had whole ({why}): import it again to go on")
 
 
-def _missing(http: httpx.Client, file: Published, part: Path, note: Path, room: int) -> str:
+def _missing(host: _Host, file: Published, part: Path, note: Path, room: int) -> str:
     """Fetch what is missing of a file. Return why it is not whole, or nothing if it is."""
     etag: str = json.loads(note.read_text()) if note.exists() and part.exists() else ""
     at = part.stat().st_size if etag else 0
     wanted = {"range": f"bytes={at}-", "if-range": etag} if at else {}
-    begin(SECONDS_OF_A_BLOCK)
-    with http.stream("GET", file.url, headers={"accept": "application/fhir+ndjson", **wanted}) as answer:
+    headers = {"accept": "application/fhir+ndjson", **wanted}
+    with host.answer(file.url, headers, SECONDS_OF_A_BLOCK) as answer:
         if at and (answer.status_code == 416 or not _fits(answer, at, etag)):
             note.unlink()
             return "the host answers with another part than was asked for"

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 
 from pipelines.client import bulk
 from pipelines.client.bulk import TOKEN, fetch_published
+from pipelines.client.pace import LONGEST_WAIT_SECONDS, Patience
 from pipelines.home.batch import Unreadable
 from pipelines.importing.bulk import alone
 from tests.support.serving import serving_in_a_thread
@@ -157,6 +160,45 @@ def test_no_redirect_is_followed(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="HTTP 302, which leads elsewhere: name the address that it leads to"):
         fetched(leads_away, tmp_path, **{TOKEN: "t-1"})
     assert asked == ["there.example"]
+
+
+class Busy(Host):
+    """A host that asks to be left alone, so many times for each of its files."""
+
+    def __init__(self, times: int, status: int = 429, after: str = "7") -> None:
+        super().__init__(manifest("a.ndjson"), {"a.ndjson": LINES})
+        self.status, self.after = status, after
+        self.left = {"manifest.json": times, "a.ndjson": times}
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        name = request.url.path.rpartition("/")[2]
+        if not self.left[name]:
+            return super().__call__(request)
+        self.left[name] -= 1
+        return httpx.Response(self.status, headers={"retry-after": self.after})
+
+
+@pytest.mark.parametrize(("status", "after", "least"), [(429, "7", 7), (503, "", 0.1), (429, "a date", 3_000)])
+def test_a_busy_host_is_asked_again_after_the_pause_that_it_asks_for(
+    tmp_path: Path, status: int, after: str, least: float
+) -> None:
+    """CLI-IMPORT-13: an import of many files began anew after each."""
+    pauses: list[float] = []
+    soon = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+    host = Busy(3, status, soon if after == "a date" else after)
+    [path] = fetch_published(MANIFEST, tmp_path, {}, False, httpx.MockTransport(host), Patience(sleep=pauses.append))
+    assert path.read_bytes() == LINES
+    assert len(pauses) == 6
+    assert all(pause >= min(least, LONGEST_WAIT_SECONDS) for pause in pauses)
+
+
+def test_a_host_that_stays_busy_is_given_up_in_one_sentence(tmp_path: Path) -> None:
+    """CLI-IMPORT-13"""
+    pauses: list[float] = []
+    host = Busy(50)
+    with pytest.raises(Unreadable, match="the manifest cannot be had: HTTP 429"):
+        fetch_published(MANIFEST, tmp_path, {}, False, httpx.MockTransport(host), Patience(sleep=pauses.append))
+    assert len(pauses) == 6
 
 
 def test_a_file_without_end_and_a_host_that_falls_silent_are_given_up(
