@@ -22,12 +22,13 @@ from typing import Any, NamedTuple
 import orjson
 
 from pipelines.client.client import PAGE
-from pipelines.client.identifiers import identifiers_in, search_token, search_value
+from pipelines.client.identifiers import identifiers_in
 from pipelines.client.pace import Attempts, Patience
 from pipelines.client.replies import Failed, NoResult, NotDone, Refused, Reply, TargetUnusable
 from pipelines.client.threads import threads
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE
 from pipelines.home.files import write_whole
+from pipelines.importing.naming import There, condition_of
 from pipelines.loading.answered import TOO_LARGE
 from pipelines.session.bundled import STORE
 from pipelines.session.connections import Connection
@@ -51,6 +52,7 @@ NAMELESS = "there is no identifier, by which the target could know it; --ids-are
 ANOTHER = "the target has another {} under this id: it has another identifier of the same system"
 NAMES_ANOTHER = "it names {}, under which the target has another"
 NAMES_REFUSED = "it names {}, which was refused"
+SEVERAL = "the target has several {} under its name"
 FAILS = "the target fails at it ({})"
 HEAVY = f"it is too large for the target (HTTP {TOO_LARGE})"
 NEITHER = "the target takes no {} under a given id, and creates none by a condition on its identifier"
@@ -148,6 +150,7 @@ class Putting:
     def __init__(self, connection: Connection, put: Put, ids_are: str | None = None) -> None:
         self._client, self._found, self._put = connection.client, connection.capabilities, put
         self._ids_are = ids_are
+        self._there = There(self._client, self._found.identified)
         self._names: dict[str, str] = {}
         self._others: dict[str, str] = {}
         self._failed = 0
@@ -178,9 +181,11 @@ class Putting:
                 there = self._client.read_many(kind, ids)
             return self._each(pool, lines, partial(self._under_its_id, kind, there), lambda body: body.get("id"))
         if kind in self._found.conditional:
-            return self._each(
-                pool, lines, partial(self._by_identifier, kind), lambda body: condition_of(self._named(body))
-            )
+            bodies = [self._named(line.body or {}) for line in lines]
+            with reading(kind):
+                known = self._there.ids(kind, bodies)
+            put = partial(self._by_identifier, kind, known)
+            return self._each(pool, lines, put, lambda body: condition_of(self._named(body)))
         return [NEITHER.format(kind)] * len(lines)
 
     def _each(
@@ -255,11 +260,17 @@ class Putting:
         self._others[f"{kind}/{found['id']}"] = NAMES_ANOTHER
         return ANOTHER.format(kind)
 
-    def _by_identifier(self, kind: str, line: Line) -> Outcome:
+    def _by_identifier(self, kind: str, known: dict[str, list[str]], line: Line) -> Outcome:
+        """Put a resource under the condition of its name, unless something is known to have it."""
         body = self._named(line.body or {})
         if (condition := condition_of(body)) is None:
             return NAMELESS
-        return _tried(lambda: self._client.create(kind, self._text(body), condition), self._client.patience)
+        if ids := known.get(condition):
+            return Reply(200, f"{kind}/{ids[0]}") if len(ids) == 1 else SEVERAL.format(kind)
+        outcome = _tried(lambda: self._client.create(kind, self._text(body), condition), self._client.patience)
+        if isinstance(outcome, Reply) and outcome.resource_id:
+            known[condition] = [outcome.resource_id]
+        return outcome
 
     def _named(self, body: Body) -> Body:
         """The body, with its id as an identifier where it has no name that another target could find it by."""
@@ -273,20 +284,6 @@ class Putting:
         if self._names:
             text = REFERENCE.sub(lambda found: f'"reference":"{self._names.get(found[1], found[1])}"', text)
         return text.encode()
-
-
-def condition_of(body: Body) -> str | None:
-    """Return the search that finds a resource again: by its first identifier that has a value, or by its canonical
-    address and version.
-
-    None where it has neither. An identifier without a system is no other system's.
-    """
-    if first := next((each for each in identifiers_in(body) if each.get("value")), None):
-        return f"identifier={search_token(str(first.get('system') or ''), str(first['value']))}"
-    if isinstance(body.get("url"), str):
-        named = {name: body[name] for name in ("url", "version") if isinstance(body.get(name), str)}
-        return "&".join(f"{name}={search_value(value)}" for name, value in named.items())
-    return None
 
 
 REFERENCE = re.compile(r'"reference":"([^"\\]+)"')

@@ -66,6 +66,44 @@ def test_what_is_twice_in_a_file_is_put_once_and_as_it_came_first(tmp_path, targ
     assert [each["gender"] for each in target.of("Patient")] == ["male"]
 
 
+def test_a_server_that_ignores_conditions_gets_nothing_a_second_time(folder, target, asked):
+    """TARGET-06: each load made all of them anew, and the claims were those of the new patients."""
+    target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
+    target.does_not = {"conditional"}
+    form = {"resourceType": "Questionnaire", "id": "q1", "url": "http://example.org/q|1", "version": "2", "item": []}
+    people = [{"resourceType": "Patient", "id": f"t{n}", "identifier": [{"value": f"t,{n % 40}"}]} for n in range(60)]
+    lines(folder / "c-others.ndjson", form, *people)
+    first = counts(asked("reference", "load", folder))
+    assert (first["Patient"], len(target.stored)) == ({"created": 43, "there": 20}, 45)
+    again = counts(asked("reference", "load", folder))
+    assert (again["Patient"], again["Claim"], again["Questionnaire"]) == ({"there": 63}, {"there": 1}, {"there": 1})
+    assert len(target.stored) == 45
+
+
+def test_what_is_there_several_times_is_refused_with_what_names_it(folder, target, asked):
+    """TARGET-06: as by a server that keeps conditions."""
+    target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
+    for name in ("x1", "x2"):
+        known = [{"system": MRN, "value": "m|1"}]
+        target.stored[name] = {"resourceType": "Patient", "id": name, "identifier": known}
+    found = asked("reference", "load", folder)
+    assert (counts(found)["Patient"], len(target.stored)) == ({"created": 2, "refused": 1}, 4)
+    said = {each["id"]: each["problems"][0]["text"] for each in found["refused"]}
+    assert said["p1"] == "the target has several Patient under its name"
+    assert said["c1"] == "it names Patient/p1, which was refused"
+
+
+@pytest.mark.parametrize("how", ["refused", "ignored"])
+def test_a_search_that_tells_nothing_leaves_it_to_the_conditions(folder, target, asked, how):
+    """TARGET-06"""
+    target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
+    target.refused_parameters, target.does_not = (
+        ({"identifier"}, set()) if how == "refused" else (set(), {"identifier"})
+    )
+    for outcome in ("created", "there"):
+        assert counts(asked("reference", "load", folder))["Patient"] == {outcome: 3}
+
+
 def test_another_under_a_given_id_is_not_taken_for_the_one_of_the_file(folder, target, asked, chartferry):
     """TARGET-06: nor are the claims of one put to the other."""
     target.additions, target.promised = False, PUTS

@@ -1,0 +1,86 @@
+"""Names of reference data, and the search for what a target has under them.
+
+A condition of a create asks for the same. A server that ignores it would make everything anew at each load.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pipelines.client.client import PAGE, FhirClient
+from pipelines.client.identifiers import VALUES_A_SEARCH, identifiers_in, search_token, search_value
+from pipelines.client.replies import Refused, resources_of
+
+Body = dict[str, Any]
+
+
+def _name(body: Body) -> tuple[str, str] | None:
+    """The system and value of the first identifier that has a value. One without a system is no other system's."""
+    first = next((each for each in identifiers_in(body) if each.get("value")), None)
+    return (str(first.get("system") or ""), str(first["value"])) if first else None
+
+
+def condition_of(body: Body) -> str | None:
+    """Return the search that finds a resource again: by its first identifier that has a value, or by its canonical
+    address and version; None where it has neither.
+    """
+    if name := _name(body):
+        return f"identifier={search_token(*name)}"
+    return "&".join(f"{name}={search_value(value)}" for name, value in _address(body)) or None
+
+
+def _address(body: Body) -> list[tuple[str, str]]:
+    named = [(name, body[name]) for name in ("url", "version") if isinstance(body.get(name), str)]
+    return named if isinstance(body.get("url"), str) else []
+
+
+class There:
+    """What a target has under names. identified: the types that its statement says are searched by identifier."""
+
+    def __init__(self, client: FhirClient, identified: Iterable[str]) -> None:
+        self._client, self._identified = client, set(identified)
+
+    def ids(self, kind: str, bodies: Iterable[Body]) -> dict[str, list[str]]:
+        """By condition, the ids of resources that have a name of these. Raises as a search does, but for `Refused`.
+
+        None of a target that refuses the search, or shows what it was not asked for.
+        """
+        values: dict[str, set[str]] = defaultdict(set)
+        addresses = set[str]()
+        for body in bodies:
+            if name := _name(body):
+                values[name[0]].add(name[1])
+            elif condition := condition_of(body):
+                addresses.add(condition)
+        found: dict[str, dict[str, None]] = defaultdict(dict)
+        for each in self._found(kind, values, addresses):
+            for condition in _conditions(each):
+                found[condition][str(each["id"])] = None
+        return {condition: list(ids) for condition, ids in found.items()}
+
+    def _found(self, kind: str, values: dict[str, set[str]], addresses: set[str]) -> Iterator[Body]:
+        try:
+            if values and self._searches(kind):
+                for system, some in values.items():
+                    asked = sorted(some)
+                    for at in range(0, len(asked), VALUES_A_SEARCH):
+                        for page in self._client.named(kind, system, asked[at : at + VALUES_A_SEARCH]):
+                            yield from resources_of(page, kind)
+            for condition in sorted(addresses):
+                yield from resources_of(self._client.get(f"/{kind}?_count={PAGE}&{condition}"), kind)
+        except Refused:
+            self._identified.discard(kind)
+
+    def _searches(self, kind: str) -> bool:
+        if kind in self._identified and not self._client.finds_nobody(kind):
+            self._identified.discard(kind)
+        return kind in self._identified
+
+
+def _conditions(body: Body) -> Iterator[str]:
+    """All conditions that find a resource."""
+    for each in identifiers_in(body):
+        if each.get("value"):
+            yield f"identifier={search_token(str(each.get('system') or ''), str(each['value']))}"
+    if (condition := condition_of({name: body.get(name) for name in ("url", "version")})) is not None:
+        yield condition
