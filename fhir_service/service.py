@@ -12,6 +12,7 @@ from fhir_service.interactions.documents import Documents
 from fhir_service.interactions.read import Reader
 from fhir_service.interface.site import Site
 from fhir_service.metrics import Metrics
+from fhir_service.room import BUNDLES, Room
 from fhir_service.settings import TOKEN_PATH, Settings
 from fhir_service.store.bodies import Bodies
 from fhir_service.store.load_label import say_label
@@ -38,6 +39,7 @@ class Service:
     documents: Documents
     audit: Audit
     metrics: Metrics
+    room: Room
     clock: Callable[[], datetime]
     new_id: Callable[[], str]
 
@@ -60,8 +62,8 @@ class Service:
         writer = Writer(store, site, clock, new_id, bodies, metrics.committed, metrics.collided, audit.witness)
         reader = Reader(store, bodies)
         auth = Auth(store, writer, clock, new_id, audience=site.base_url + TOKEN_PATH)
-        documents = Documents(store, site, clock)
-        return cls(settings, site, store, writer, reader, auth, documents, audit, metrics, clock, new_id)
+        documents, room = Documents(store, site, clock), Room(BUNDLES * settings.max_batch)
+        return cls(settings, site, store, writer, reader, auth, documents, audit, metrics, room, clock, new_id)
 
     def close(self) -> None:
         """Finishes the writes that wait and closes the store."""

@@ -27,6 +27,7 @@ PROMPT = 0.1
 _NOT_WANTED = re.compile(r"q=0(?:\.0{0,3})?")
 
 Handler = Callable[[Request], Awaitable[Response]]
+Hold = Callable[[int], None]
 
 
 class Right(NamedTuple):
@@ -113,23 +114,26 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The body of a request with a JSON content type. Raises a bad request, or the 413 of one above the limit."""
+async def read_body(request: Request, limit: int, hold: Hold = lambda _: None) -> bytes:
+    """The body of a request with a JSON content type. Raises a bad request, or the 413 of one above the limit.
+
+    hold: called with the size of each part that comes.
+    """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in (JSON, FHIR_JSON):
         raise FhirError(INVALID, "the body is sent as application/json or application/fhir+json")
     if request.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
         raise FhirError(INVALID, "the body is compressed: send it as it is, without content-encoding")
-    return await _limited(request, limit)
+    return await _limited(request, limit, hold)
 
 
-async def _limited(request: Request, limit: int) -> bytes:
+async def _limited(request: Request, limit: int, hold: Hold = lambda _: None) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced[:20]) > limit:
         raise FhirError(TOO_LARGE, headers={"connection": "close"})
     began = time.monotonic()
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            raw = await _read(request, limit)
+            raw = await _read(request, limit, hold)
     except TimeoutError:
         why = f"the body did not arrive within {BODY_SECONDS:.0f} seconds"
         raise FhirError(INVALID, why, headers={"connection": "close"}) from None
@@ -138,12 +142,13 @@ async def _limited(request: Request, limit: int) -> bytes:
     return raw
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def _read(request: Request, limit: int, hold: Hold) -> bytes:
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
         if size > limit:
             raise FhirError(TOO_LARGE, headers={"connection": "close"})
+        hold(len(chunk))
         chunks.append(chunk)
     return b"".join(chunks)
 

@@ -1,7 +1,9 @@
 """Bundles: how many entries they may have, what empty ones cost, what the audit keeps of them."""
 
+import http.client
 import json
 import tracemalloc
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from fhir_service.batches.requests import understood
 from fhir_service.interactions import batch
 from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.scopes import EVERYTHING, Caller
+from fhir_service.room import Room
 from fhir_service.writing import commits
 from fhir_service.writing.contending import Contender, InDoubt
 from tests.conftest import BOTH, Running
@@ -46,6 +49,31 @@ def test_a_bundle_may_have_as_many_entries_as_that(service: Running) -> None:
     """EXTRA-BATCH-09"""
     answer = sent(service, bundle([{"request": {"method": "GET", "url": "Nothing/x"}}] * batch.MOST_ENTRIES))
     assert {each["response"]["status"] for each in answer.json()["entry"]} == {"404"}
+
+
+def test_large_bundles_beyond_what_a_process_has_room_for_are_refused_until_others_are_answered(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LIMIT-14: each connection had one of 64 MiB in memory, of as many as a client opens."""
+    room = Room(3_000)
+    monkeypatch.setattr(service.service.room, "held", room.held)
+    small = bundle([entry(1)])
+    head = {"content-type": "application/json", "authorization": service.client.headers["authorization"]}
+    with closing(http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=30)) as slow:
+        slow.putrequest("POST", "/")
+        for name, value in {**head, "content-length": "2500"}.items():
+            slow.putheader(name, value)
+        slow.endheaders(small + b" " * (2499 - len(small)))
+        answers = [sent(service, small + b" " * 900)]
+        while answers[-1].status_code == 200:  # until the other one is here
+            answers.append(sent(service, small + b" " * 900))
+        slow.send(b" ")
+        assert slow.getresponse().status == 200
+    refused = answers[-1]
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+    assert refused.json()["issue"][0]["diagnostics"] == "too many large bundles are under way"
+    assert sent(service, small + b" " * 900).status_code == 200
+    assert sent(service, bundle([]) + b" " * 3_000).status_code == 503
 
 
 def test_empty_entries_without_end_are_refused_before_they_are_read() -> None:

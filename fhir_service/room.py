@@ -1,0 +1,34 @@
+"""Room for bundles: a bound on the bytes of those that a process has in hand, from their first byte to their answer."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
+
+BUNDLES = 4
+"""So many of the largest bundles may be in hand."""
+
+
+class Room:
+    """The bytes that may be held yet. Used by the thread that serves alone."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    @contextmanager
+    def held(self) -> Iterator[Callable[[int], None]]:
+        """Yield the function that holds more bytes, until the block ends. It raises FhirError(UNAVAILABLE)."""
+        held = 0
+
+        def hold(size: int) -> None:
+            nonlocal held
+            if size > self._left:
+                headers = {"retry-after": "5", "connection": "close"}
+                raise FhirError(UNAVAILABLE, "too many large bundles are under way", headers=headers)
+            self._left -= size
+            held += size
+
+        try:
+            yield hold
+        finally:
+            self._left += held
