@@ -63,15 +63,17 @@ class Changes:
 
         Returns:
             What surely was done, by id. Anything else (changed meanwhile, gone, another's, without a clear answer) is
-            left out: it is for `take_back`, one by one. So is all of a transaction of which one was refused.
+            left out: it is for `take_back`, one by one. So is all of a bundle of which one was refused: an answer is
+            known by the resource that it brings, and no place among the others tells which.
         """
         status, urls = TAKEN_BACK[self._type], [f"{self._type}/{made.resource_id}" for made in some]
         try:
             read = self._client.exchange([{"request": {"method": "GET", "url": url}} for url in urls], kind)
+            found = {str(as_object(each.get("resource")).get("id")): each for each in read if _etag(each)}
             known = {
-                made.resource_id: each
-                for made, each in zip(some, read, strict=True)
-                if _etag(each) and "resource" in each and not self._owner.why_not(made, each["resource"])
+                made.resource_id: found[made.resource_id]
+                for made in some
+                if made.resource_id in found and not self._owner.why_not(made, found[made.resource_id]["resource"])
             }
             done = [name for name, each in known.items() if each["resource"].get("status") == status]
             going = [name for name in known if name not in set(done)]
@@ -80,7 +82,7 @@ class Changes:
             written = self._client.exchange(entries, kind) if entries else []
         except (NoResult, LeaseLost):
             return {}  # one by one it is told what is wrong
-        done += [name for name, each in zip(going, written, strict=True) if _status(each) == "200"]
+        done += going if all(_status(each) == "200" for each in written) else []
         return {name: Posted(Result("undone", name, 200)) for name in done}
 
     def _write(self, made: Made, wanted: Wanted, state: str) -> Posted:

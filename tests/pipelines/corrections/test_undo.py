@@ -19,6 +19,7 @@ from pipelines.loading.changes import Changes
 from pipelines.runs.lines import SHOWN_NEXT
 from tests.support.commands import totals_close
 from tests.support.exports import QUESTIONS, TASKS, payments, put, tasks
+from tests.support.fake_target import Handler
 from tests.support.ledgers import decisions
 from tests.support.publishing import PAGED
 
@@ -77,6 +78,39 @@ def test_undo_goes_in_bundles_where_the_target_takes_them(home, target, asked, f
     assert {body["status"] for body in target.of("Task")} == {"cancelled"}
     assert (target.writes - before, target.sizes[sizes:]) == (6, [50, 48, 50, 50, 10, 10])
     assert asked("verify")["exit_code"] == 0
+
+
+def backwards(answers):
+    return answers[::-1]
+
+
+def writes_backwards(answers):
+    return answers if "resource" in answers[0] else answers[::-1]
+
+
+@pytest.mark.parametrize("order", [backwards, writes_backwards])
+def test_no_answer_of_a_bundle_is_taken_for_that_of_another_resource(home, target, asked, few_a_bundle, order):
+    """CLI-CMD-10: of a server that answers in another order: one task's text was put in the place of another's."""
+    target.additions, target.promised = False, ["batch", "conditional"]
+    tasks(home, *(f"k{number}" for number in range(60)))
+    batch = asked("import")["batches"][0]["batch_id"]
+    target.order = order
+    first, texts = next(iter(target.stored)), {name: body["description"] for name, body in target.stored.items()}
+    entry = Handler.entry
+
+    def numbered(self, request, resource=None):
+        """Show versions by their number, which are the same for all; the first one was changed meanwhile."""
+        name = request["url"].rpartition("/")[2]
+        current = "of before" if name == first else target.etag(name)
+        found = entry(self, request | {"ifMatch": current}, resource)
+        return found | {"response": found["response"] | {"etag": 'W/"1"'}}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Handler, "entry", numbered)
+        found = asked("undo", batch)
+    assert (found["exit_code"], found["taken"], found["not_taken"]) == (0, 60, 0)
+    assert {body["status"] for body in target.of("Task")} == {"cancelled"}
+    assert {name: body["description"] for name, body in target.stored.items()} == texts
 
 
 def test_undo_goes_in_transactions_where_the_target_takes_no_others(home, target, asked, few_a_bundle):
