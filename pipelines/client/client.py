@@ -158,7 +158,7 @@ class FhirClient:
         One small read, before anything of a patient goes there.
         """
         try:
-            self._tokens.bearer()
+            self._tokens.get_first(self.patience)
         except NotSent as error:
             raise TargetUnusable(f"{self.base_url}: {error}") from None
         try:

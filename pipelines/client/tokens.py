@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from pipelines.client.answers import ask
+from pipelines.client.pace import Attempts, Patience
 from pipelines.client.replies import NotSent, Unknown, object_of, retry_after
 from pipelines.client.signing import SigningKey
 
@@ -16,6 +17,7 @@ RENEW_BEFORE_SECONDS = 60.0
 USUAL_SECONDS = 300.0
 """Seconds that a token lasts which gives no lifetime."""
 REFUSALS = (400, 401, 403)
+BUSY = (429, 503)
 CODE = re.compile(r"[a-z_]{1,40}")
 JSON = "application/json"
 SENDABLE = re.compile(r"[!-~]+")
@@ -68,6 +70,18 @@ class Tokens:
                 self._token_ends = self._clock() + max(seconds - RENEW_BEFORE_SECONDS, seconds / 2)
             return self._token
 
+    def get_first(self, patience: Patience) -> None:
+        """Have a token, asked for again after a pause while the target is busy. Raises `NotSent`."""
+        attempts = Attempts(patience)
+        while True:
+            try:
+                self.bearer()
+            except NotSent as error:
+                if error.retry_after is None or not attempts.next(error.retry_after):
+                    raise
+            else:
+                return
+
     def _renewed(self) -> tuple[str, float]:
         try:
             return self._new_token()
@@ -98,7 +112,8 @@ class Tokens:
                 final=True,
             )
         if answer.status_code != 200 or not isinstance(token, str) or not SENDABLE.fullmatch(token):
-            raise NotSent(f"no access token: HTTP {answer.status_code}", retry_after(answer))
+            asked = (retry_after(answer) or 0.0) if answer.status_code in BUSY else None
+            raise NotSent(f"no access token: HTTP {answer.status_code}", asked)
         return token, float(seconds) if isinstance(seconds, int | float) else USUAL_SECONDS
 
     def _named_address(self) -> str | None:

@@ -422,3 +422,19 @@ def test_a_page_that_comes_twice_gives_each_resource_once():
 
 def _task(number: int):
     return {"resource": {"resourceType": "Task", "id": f"t{number}"}}
+
+
+@pytest.mark.parametrize(("status", "asks"), [(429, [("retry-after", "7")]), (503, [])], ids=["429", "503"])
+def test_a_token_is_asked_for_again_where_the_target_is_busy_at_the_beginning(target, client, status, asks):
+    """LEDGER-11: the import ended at once, with nothing sent."""
+    target.token_faults = [Said(status, None, asks)] * 2
+    client.check_access()
+    assert not target.token_faults
+
+
+def test_a_token_address_that_is_none_is_said_at_once(target, client):
+    """LEDGER-11"""
+    target.token_faults = [Said(404)] * 2
+    with pytest.raises(TargetUnusable, match="no access token: HTTP 404"):
+        client.check_access()
+    assert len(target.token_faults) == 1
