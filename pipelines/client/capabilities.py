@@ -44,7 +44,8 @@ class Capabilities(NamedTuple):
 
 def capabilities_of(statement: dict[str, Any]) -> Capabilities:
     """Return the capabilities that a CapabilityStatement shows."""
-    rest = next(iter(objects_in(statement.get("rest"))), {})
+    # Some also say what they ask of others.
+    rest = next((each for each in objects_in(statement.get("rest")) if each.get("mode") != "client"), {})
     about, software = as_object(statement.get("implementation")), as_object(statement.get("software"))
     named = as_text(about.get("description")) or ""
     offered = _codes(rest)

@@ -57,6 +57,14 @@ def test_the_statement_decides_how_rows_are_sent():
     assert step_for(statement("batch", conditional=True), "PaymentNotice") == BARE
 
 
+def test_what_a_target_asks_of_others_as_a_client_is_none_of_what_it_offers():
+    """TARGET-01: it counted as the bare interface, where rows are told by their content alone."""
+    offers = {"mode": "server", "resource": [{"type": "Task", "conditionalCreate": True}]}
+    statement = {"rest": [{"mode": "client", "resource": [{"type": "Task"}]}, offers]}
+    assert step_for(capabilities_of(statement), "Task") == SINGLE
+    assert step_for(capabilities_of({"rest": [offers | {"mode": None}]}), "Task") == SINGLE
+
+
 @pytest.mark.alike
 @CONDITIONAL
 def test_every_way_makes_each_row_once_in_the_order_of_its_lane(at, monkeypatch):
