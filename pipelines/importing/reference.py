@@ -265,12 +265,19 @@ class Putting:
         body = self._named(line.body or {})
         if (condition := condition_of(body)) is None:
             return NAMELESS
-        if ids := known.get(condition):
-            return Reply(200, f"{kind}/{ids[0]}") if len(ids) == 1 else SEVERAL.format(kind)
-        outcome = _tried(lambda: self._client.create(kind, self._text(body), condition), self._client.patience)
+        outcome = _tried(lambda: self._unless_there(kind, known, condition, body), self._client.patience)
         if isinstance(outcome, Reply) and outcome.resource_id:
             known[condition] = [outcome.resource_id]
         return outcome
+
+    def _unless_there(self, kind: str, known: dict[str, list[str]], condition: str, body: Body) -> str | Reply:
+        """Create a resource where nothing is known to have its name. After an unclear answer that is asked again."""
+        if condition in known and not known[condition]:
+            known |= self._there.ids(kind, [body])
+        if ids := known.get(condition):
+            return Reply(200, f"{kind}/{ids[0]}") if len(ids) == 1 else SEVERAL.format(kind)
+        known[condition] = []
+        return self._client.create(kind, self._text(body), condition)
 
     def _named(self, body: Body) -> Body:
         """The body, with its id as an identifier where it has no name that another target could find it by."""

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.support.commands import forget_settings
+from tests.support.fake_answers import Said
 
 PUTS = ["transaction", "conditional", "identifier", "reference", "puts"]
 MRN = "http://example.org/mrn"
@@ -221,6 +222,16 @@ def test_a_lost_answer_is_asked_for_again_and_makes_no_second_one(folder, target
     found = counts(asked("reference", "load", folder))
     assert sum(found["Patient"].values()) == 3
     assert len(target.of("Patient")) == 3
+
+
+@pytest.mark.parametrize("fault", ["lost_after", Said(201, None, done=True)], ids=["lost", "nameless"])
+def test_an_unclear_answer_is_looked_for_where_conditions_are_ignored(folder, target, asked, fault):
+    """TARGET-06: it made a second patient, and a third one."""
+    target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
+    target.does_not, target.faults = {"conditional"}, [fault] * 3
+    found = counts(asked("reference", "load", folder))
+    assert sum(found["Patient"].values()) == 3
+    assert sorted(each["identifier"][0]["value"] for each in target.of("Patient")) == ["m|0", "m|1", "m|2"]
 
 
 def test_an_identifier_without_a_value_hides_none_that_has_one(folder, target, asked):
