@@ -8,14 +8,13 @@ from importlib.metadata import version
 from fhir_service import ids
 from fhir_service.audit.records import Audit
 from fhir_service.auth.clients import Auth
+from fhir_service.in_hand import BUNDLES, InHand
 from fhir_service.interactions.documents import Documents
 from fhir_service.interactions.read import Reader
 from fhir_service.interface.site import Site
 from fhir_service.metrics import Metrics
-from fhir_service.room import BUNDLES, Room
 from fhir_service.settings import TOKEN_PATH, Settings
 from fhir_service.store.bodies import Bodies
-from fhir_service.store.load_label import say_label
 from fhir_service.store.store import Store
 from fhir_service.writing.writer import Writer
 
@@ -39,7 +38,7 @@ class Service:
     documents: Documents
     audit: Audit
     metrics: Metrics
-    room: Room
+    in_hand: InHand
     clock: Callable[[], datetime]
     new_id: Callable[[], str]
 
@@ -53,7 +52,7 @@ class Service:
     ) -> "Service":
         """Open the store of the settings. Raises what `Store.open` raises."""
         store = Store.open(settings.store, settings.memory_limit, create, settings.read_seconds)
-        say_label(settings.store_path, store.load_label)
+        store.say_label(settings.store_path)
         site = settings.site
         # Another process that writes to the store would change what is kept here.
         bodies = Bodies(0 if store.dialect.shared else settings.cache)
@@ -62,8 +61,8 @@ class Service:
         writer = Writer(store, site, clock, new_id, bodies, metrics.committed, metrics.collided, audit.witness)
         reader = Reader(store, bodies)
         auth = Auth(store, writer, clock, new_id, audience=site.base_url + TOKEN_PATH)
-        documents, room = Documents(store, site, clock), Room(BUNDLES * settings.max_batch)
-        return cls(settings, site, store, writer, reader, auth, documents, audit, metrics, room, clock, new_id)
+        documents, in_hand = Documents(store, site, clock), InHand(BUNDLES * settings.max_batch)
+        return cls(settings, site, store, writer, reader, auth, documents, audit, metrics, in_hand, clock, new_id)
 
     def close(self) -> None:
         """Finishes the writes that wait and closes the store."""

@@ -42,7 +42,7 @@ async def answered(service: Service, request: Request, rendering: Rendering) -> 
     require_audit(request)
     # Reads and searches of who may write nothing are short.
     limit = service.settings.max_batch if caller.writes else service.settings.max_body
-    with service.room.held() as hold:
+    with service.in_hand.held() as hold:
         raw = await read_body(request, limit, hold)
         return await _answered(service, request, rendering, raw)
 

@@ -4,6 +4,7 @@ import secrets
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import duckdb
@@ -16,6 +17,7 @@ from fhir_service.store.ahead import Ahead, file_of
 from fhir_service.store.dialect import Dialect
 from fhir_service.store.dialects import DuckDb, dialect_of
 from fhir_service.store.load_label import NAME as LABEL
+from fhir_service.store.load_label import say_label
 from fhir_service.store.migrations import migrate
 from fhir_service.store.patience import Patience
 from fhir_service.store.room import unavailable
@@ -146,6 +148,10 @@ class Store:
         with self.read() as connection:
             found = [connection.execute(select(func.max(table.c.seq))).scalar() for table in BODIES.values()]
         return max((seq for seq in found if seq is not None), default=0)
+
+    def say_label(self, path: Path | None) -> None:
+        """Write the label of the newest load beside a store that is a file."""
+        say_label(path, self.load_label)
 
     def close(self) -> None:
         """End what requests still read, and let the database go."""

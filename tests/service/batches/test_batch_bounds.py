@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fhir_service.batches.requests import understood
+from fhir_service.in_hand import InHand
 from fhir_service.interactions import batch
 from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.scopes import EVERYTHING, Caller
-from fhir_service.room import Room
 from fhir_service.writing import commits
 from fhir_service.writing.contending import Contender, InDoubt
 from tests.conftest import BOTH, Running
@@ -55,8 +55,8 @@ def test_large_bundles_beyond_what_a_process_has_room_for_are_refused_until_othe
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LIMIT-14: each connection had one of 64 MiB in memory, of as many as a client opens."""
-    room = Room(3_000)
-    monkeypatch.setattr(service.service.room, "held", room.held)
+    in_hand = InHand(3_000)
+    monkeypatch.setattr(service.service.in_hand, "held", in_hand.held)
     small = bundle([entry(1)])
     head = {"content-type": "application/json", "authorization": service.client.headers["authorization"]}
     with closing(http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=30)) as slow:

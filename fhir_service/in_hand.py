@@ -1,4 +1,4 @@
-"""Room for bundles: a bound on the bytes of those that a process has in hand, from their first byte to their answer."""
+"""A bound on the bytes of the bundles that a process has in hand, from their first byte to their answer."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ BUNDLES = 4
 """So many of the largest bundles may be in hand."""
 
 
-class Room:
+class InHand:
     """The bytes that may be held yet. Used by the thread that serves alone."""
 
     def __init__(self, most: int) -> None:
