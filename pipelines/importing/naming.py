@@ -34,6 +34,26 @@ def _address(body: Body) -> list[tuple[str, str]]:
     return named if isinstance(body.get("url"), str) else []
 
 
+def id_as_name(body: Body, system: str) -> Body:
+    """A body with its id, if it has one, as a further identifier, of a system."""
+    if not isinstance(body.get("id"), str):
+        return body
+    return body | {"identifier": [*identifiers_in(body), {"system": system, "value": body["id"]}]}
+
+
+def is_another(found: Body, body: Body) -> bool:
+    """True if two resources share no identifier, and have different ones of a system."""
+    here, there = (
+        {
+            (str(each["system"]), str(each["value"]))
+            for each in identifiers_in(of)
+            if each.get("system") and each.get("value")
+        }
+        for of in (body, found)
+    )
+    return here.isdisjoint(there) and not {system for system, _ in here}.isdisjoint(system for system, _ in there)
+
+
 class There:
     """What a target has under names. identified: the types that its statement says are searched by identifier."""
 

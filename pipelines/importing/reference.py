@@ -22,13 +22,12 @@ from typing import Any, NamedTuple
 import orjson
 
 from pipelines.client.client import PAGE
-from pipelines.client.identifiers import identifiers_in
 from pipelines.client.pace import Attempts, Patience
 from pipelines.client.replies import Failed, NoResult, NotDone, Refused, Reply, TargetUnusable
 from pipelines.client.threads import threads
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE
 from pipelines.home.files import write_whole
-from pipelines.importing.naming import There, condition_of
+from pipelines.importing.naming import There, condition_of, id_as_name, is_another
 from pipelines.loading.answered import TOO_LARGE
 from pipelines.session.bundled import STORE
 from pipelines.session.connections import Connection
@@ -255,7 +254,7 @@ class Putting:
 
     def _as_it_is(self, kind: str, found: Body, line: Line) -> str | Reply:
         """Leave what the target has; say so if it is another than the file's."""
-        if not _is_another(found, line.body or {}):
+        if not is_another(found, line.body or {}):
             return Reply(200)
         self._others[f"{kind}/{found['id']}"] = NAMES_ANOTHER
         return ANOTHER.format(kind)
@@ -281,9 +280,7 @@ class Putting:
 
     def _named(self, body: Body) -> Body:
         """The body, with its id as an identifier where it has no name that another target could find it by."""
-        if self._ids_are and isinstance(body.get("id"), str) and condition_of(body) is None:
-            return body | {"identifier": [*identifiers_in(body), {"system": self._ids_are, "value": body["id"]}]}
-        return body
+        return id_as_name(body, self._ids_are) if self._ids_are and condition_of(body) is None else body
 
     def _text(self, body: Body | None) -> bytes:
         """The body with references as the target has them."""
@@ -298,19 +295,6 @@ REFERENCE = re.compile(r'"reference":"([^"\\]+)"')
 
 def _json(body: Body | None) -> str:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-
-
-def _is_another(found: Body, body: Body) -> bool:
-    """True if two resources share no identifier, and have different ones of a system."""
-    here, there = (
-        {
-            (str(each["system"]), str(each["value"]))
-            for each in identifiers_in(of)
-            if each.get("system") and each.get("value")
-        }
-        for of in (body, found)
-    )
-    return here.isdisjoint(there) and not {system for system, _ in here}.isdisjoint(system for system, _ in there)
 
 
 def _why_refused(error: Exception) -> tuple[str, str | None] | None:
