@@ -63,7 +63,8 @@ def _condition(book: Book, rows: Iterator[Row], why: Why) -> None:
 def _order(book: Book, rows: Iterator[Row], why: Why) -> None:
     """Send rows in one bundle, and read what they made. No result of it counts if one row has that of another."""
     client, identity = book.load.client, book.load.identity
-    unit = [row for row in islice(rows, MOST_TOGETHER) if row.lane not in book.stopped]
+    most = min(MOST_TOGETHER, client.profile.most_rows)
+    unit = [row for row in islice(rows, most) if row.lane not in book.stopped]
     if not unit:
         return
     with undivided(client.patience):
