@@ -19,6 +19,7 @@ from fhir_service.settings import Settings
 from fhir_service.store.copying import copy_out
 from fhir_service.store.dialects import DuckDb
 from fhir_service.store.load_label import say_label, set_label
+from fhir_service.store.room import is_full
 from fhir_service.store.tables import RECORD
 
 NAMED = ("Practitioner", "Group")
@@ -77,21 +78,39 @@ def _check(service: Service, _: Arguments) -> Result:
 
 
 def _copy(service: Service, arguments: Arguments) -> Result:
-    """A consistent copy of the store in one DuckDB file, also while services write."""
+    """A consistent copy of the store in one DuckDB file, also while services write.
+
+    It has its name once it is whole: one that was cut short may open as a store, without the newest of what is stored.
+    """
     target, dialect = Path(arguments["to"]), service.store.dialect
     if target.exists():
         raise CommandError(f"{target} exists: name a file that does not")
+    part = target.with_name(f"{target.name}.part")
+    _remove(part)
     try:
         if isinstance(dialect, DuckDb):
-            service.writer.transact(lambda _: dialect.copy(target), resources=False)
-            dialect.fold(target)
+            service.writer.transact(lambda _: dialect.copy(part), resources=False)
+            dialect.fold(part)
         else:
-            copy_out(service.store, target)
-    except OSError as error:
-        raise CommandError(f"{target} cannot be written: {error.strerror}") from None
-    except duckdb.Error as error:
-        raise CommandError(f"{target} cannot be written ({type(error).__name__})") from None
+            copy_out(service.store, part)
+        part.rename(target)
+    except Exception as error:
+        if is_full(error):
+            raise CommandError(f"{target} cannot be written: there is no space left on its disk") from None
+        if isinstance(error, OSError):
+            raise CommandError(f"{target} cannot be written: {error.strerror or error}") from None
+        if isinstance(error, duckdb.Error):
+            raise CommandError(f"{target} cannot be written ({type(error).__name__})") from None
+        raise
+    finally:
+        _remove(part)
     return {"copy": str(target)}
+
+
+def _remove(store: Path) -> None:
+    """Remove a DuckDB file and its log."""
+    for path in (store, store.with_name(f"{store.name}.wal")):
+        path.unlink(missing_ok=True)
 
 
 def _names(service: Service, _: Arguments) -> Result:

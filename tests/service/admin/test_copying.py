@@ -1,5 +1,7 @@
 """A store in a database server is copied into one DuckDB file: a whole store of the same id."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,9 @@ from fhir_service.admin.checks import check_store
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store.copying import copy_out
+from fhir_service.store.dialects import DuckDb
 from fhir_service.store.tables import metadata
+from tests.conftest import Running
 from tests.support.postgres import Postgres
 
 WORLD = Path(__file__).parents[2] / "spec" / "world"
@@ -48,6 +52,31 @@ def test_a_copy_of_a_database_has_its_rows_its_id_and_its_clients(
         assert [finding for finding in check_store(copy.store, copy.site) if not finding.notice] == []
     finally:
         copy.close()
+
+
+@pytest.mark.on_both
+def test_a_copy_that_was_cut_short_has_not_the_name_of_a_copy(
+    fresh_service: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut behind the file and before its log, it would open as a store without the newest writes."""
+    service, target = fresh_service.service, tmp_path / "copies" / "copy.duckdb"
+    target.parent.mkdir()
+    names: list[str] = []
+
+    def full(path: Path) -> None:
+        names.extend(sorted(found.name for found in path.parent.iterdir()))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DuckDb, "fold", staticmethod(full))
+        with pytest.raises(CommandError, match=r"copy\.duckdb cannot be written: there is no space left on its disk$"):
+            OPERATIONS["copy"](service, {"to": str(target)})
+    assert names[:1] == ["copy.duckdb.part"]
+    assert target.name not in names
+    assert list(target.parent.iterdir()) == []
+    (target.parent / "copy.duckdb.part").write_bytes(b"of a copy that was killed")
+    OPERATIONS["copy"](service, {"to": str(target)})
+    assert [path.name for path in target.parent.iterdir()] == ["copy.duckdb"]
 
 
 def test_a_copy_that_cannot_be_made_is_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
