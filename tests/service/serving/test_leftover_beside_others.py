@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,18 @@ def test_the_latest_witnesses_are_kept_in_little_room(tmp_path: Path) -> None:
     (left,) = [left.versions() for left in left_beside(tmp_path / "audit")]
     assert {version(number) for number in range(160 * size, 200 * size)} <= set(left)
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 2 * MOST + 200 * size
+
+
+def test_the_latest_come_last_whatever_the_clock_says(tmp_path: Path) -> None:
+    """EXTRA-OPS-03: where it was set back, the last writes are not taken for older ones."""
+    witnesses = Witnesses(tmp_path / "audit")
+    later, earlier = [[version(n)._replace(updated_at=FROZEN - n * timedelta(hours=1))] for n in (0, 1)]
+    witnesses.note(later)
+    witnesses._files[0].size = MOST + 1
+    witnesses.note(earlier)
+    for half in witnesses._files:
+        os.close(half.file)
+    assert [left.versions() for left in left_beside(tmp_path / "audit")] == [[*later, *earlier]]
 
 
 def test_witnesses_of_a_process_that_lives_are_not_left(tmp_path: Path) -> None:
