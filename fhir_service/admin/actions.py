@@ -16,10 +16,9 @@ from fhir_service.reference import loading as reference
 from fhir_service.reference.reading import ForeignFile, files, first_of_foreign, refuse_foreign
 from fhir_service.service import Service
 from fhir_service.settings import Settings
-from fhir_service.store.copying import copy_out
+from fhir_service.store.copying import copy_out, has_no_room
 from fhir_service.store.dialects import DuckDb
 from fhir_service.store.load_label import say_label, set_label
-from fhir_service.store.room import is_full
 from fhir_service.store.tables import RECORD
 
 NAMED = ("Practitioner", "Group")
@@ -95,7 +94,7 @@ def _copy(service: Service, arguments: Arguments) -> Result:
             copy_out(service.store, part)
         part.rename(target)
     except Exception as error:
-        if is_full(error):
+        if has_no_room(error):
             raise CommandError(f"{target} cannot be written: there is no space left on its disk") from None
         if isinstance(error, OSError):
             raise CommandError(f"{target} cannot be written: {error.strerror or error}") from None
