@@ -18,7 +18,7 @@ FATES = {
     "replaced": "an earlier version, which a later one has replaced",
     "taken back": "was at the target, and was taken back",
     "set aside": "a reject that is open",
-    "corrected": "a reject that its correction has settled; the correction counts for itself",
+    "corrected": "a row that was put in again, corrected; the correction counts for itself",
     "discarded": "a reject that a person discarded",
     "kept": "other content of a record that is there; by its feed the earlier content stays",
     "under way": "not sent yet, or its outcome is not known",
@@ -87,10 +87,16 @@ of_line AS (
     QUALIFY row_number() OVER (
         PARTITION BY batch_id, line, key ORDER BY fate = 'there' DESC, is_reject, run DESC) = 1
 ),
+told AS (
+    SELECT * EXCLUDE (latest)
+        REPLACE (CASE WHEN fate IN ('set aside', 'discarded') AND batch_id <> latest THEN 'corrected' ELSE fate END
+            AS fate)
+    FROM (SELECT *, arg_max(batch_id, received_at) OVER (PARTITION BY reject_id, fate) AS latest FROM of_line)
+),
 counted AS (
     SELECT *, row_number() OVER (
         PARTITION BY batch_id, is_reject, key, content_hash, patient_id, amount_cents ORDER BY line) AS nth
-    FROM of_line
+    FROM told
 )
 SELECT * EXCLUDE (text_hash, own_id, is_now, batch_state, reject_at, nth), source_at::DATE AS day FROM counted
 QUALIFY row_number() OVER (
@@ -100,7 +106,7 @@ QUALIFY row_number() OVER (
 """Every version of a record that the exports hold, with its fate.
 
 A version is known by key and content. A rejected row counts once, too, however many files it comes in alike. Two rows
-of one file are two.
+of one file are two. Of the rows that were put in for a reject, those of the last file say whether it is open.
 """
 
 _SIDES = {

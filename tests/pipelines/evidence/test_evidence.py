@@ -115,6 +115,20 @@ def test_every_other_record_of_the_export_has_its_fate(home, target, asked):
     assert discarded["stage"] == "map"
 
 
+def test_a_correction_that_is_still_wrong_counts_for_its_reject(home, target, asked, chartferry):
+    """EVID-01: as many are set aside as rejects are open."""
+    rows(home, "payments-1.csv", "k1,p1,5.00,never", "k2,p1,7.00,2026-03-01")
+    asked("import")
+    [reject] = asked("evidence")["set_aside"]["listed"]
+    put(home, "payments-2.csv", f"_reject_id,{PAYMENTS}{reject['reject_id']},k1,p1,6.00,never,\n")
+    asked("import")
+    found = asked("evidence")
+    assert apart(found) == {"corrected": (1, 500), "set aside": (1, 600)}
+    assert [each["state"] for each in found["set_aside"]["listed"]] == ["open"]
+    assert chartferry("rejects", "discard", reject["reject_id"], "--why", "a test row")[0] == 0
+    assert apart(asked("evidence")) == {"corrected": (1, 500), "discarded": (1, 600)}
+
+
 @pytest.mark.long
 def test_a_discard_and_its_reason_are_told(imported, asked, chartferry):
     """EVID-01"""
