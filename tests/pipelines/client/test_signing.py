@@ -50,9 +50,9 @@ def test_the_service_takes_what_the_importer_signs(
         monkeypatch.setenv("FHIR_CLIENT_ID", client)
         monkeypatch.setenv("FHIR_CLIENT_KEY_FILE", str(pem(tmp_path, kind)))
         home = ["--home", str(tmp_path / "home")]
-        assert chartferry([*home, "verify"]) == 0
+        assert chartferry([*home, "target"]) == 0
         service.service.auth.change_keys(client, public("EC" if kind == "RSA" else "RSA"))
-        assert chartferry([*home, "verify"]) == 6
+        assert chartferry([*home, "target"]) == 6
     assert "is its id or key wrong, or was it revoked?" in capsys.readouterr().err
 
 
