@@ -5,19 +5,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-import duckdb
 from sqlalchemy import select
 
 from fhir_service.admin import checks
 from fhir_service.admin import clients as admin_clients
 from fhir_service.admin.asking import Arguments, CommandError, Result
+from fhir_service.admin.copying import copy_store
 from fhir_service.admin.telling import tell
 from fhir_service.reference import loading as reference
 from fhir_service.reference.reading import ForeignFile, files, first_of_foreign, refuse_foreign
 from fhir_service.service import Service
 from fhir_service.settings import Settings
-from fhir_service.store.copying import copy_out, has_no_room
-from fhir_service.store.dialects import DuckDb
 from fhir_service.store.load_label import say_label, set_label
 from fhir_service.store.tables import RECORD
 
@@ -77,39 +75,8 @@ def _check(service: Service, _: Arguments) -> Result:
 
 
 def _copy(service: Service, arguments: Arguments) -> Result:
-    """A consistent copy of the store in one DuckDB file, also while services write.
-
-    It has its name once it is whole: one that was cut short may open as a store, without the newest of what is stored.
-    """
-    target, dialect = Path(arguments["to"]), service.store.dialect
-    if target.exists():
-        raise CommandError(f"{target} exists: name a file that does not")
-    part = target.with_name(f"{target.name}.part")
-    _remove(part)
-    try:
-        if isinstance(dialect, DuckDb):
-            service.writer.transact(lambda _: dialect.copy(part), resources=False)
-            dialect.fold(part)
-        else:
-            copy_out(service.store, part)
-        part.rename(target)
-    except Exception as error:
-        if has_no_room(error):
-            raise CommandError(f"{target} cannot be written: there is no space left on its disk") from None
-        if isinstance(error, OSError):
-            raise CommandError(f"{target} cannot be written: {error.strerror or error}") from None
-        if isinstance(error, duckdb.Error):
-            raise CommandError(f"{target} cannot be written ({type(error).__name__})") from None
-        raise
-    finally:
-        _remove(part)
-    return {"copy": str(target)}
-
-
-def _remove(store: Path) -> None:
-    """Remove a DuckDB file and its log."""
-    for path in (store, store.with_name(f"{store.name}.wal")):
-        path.unlink(missing_ok=True)
+    copy_store(service, Path(arguments["to"]))
+    return {"copy": arguments["to"]}
 
 
 def _names(service: Service, _: Arguments) -> Result:

@@ -5,16 +5,10 @@ from pathlib import Path
 from sqlalchemy import select
 
 from fhir_service.store.dialects import DuckDb, dialect_of
-from fhir_service.store.room import is_full
 from fhir_service.store.store import Store
 from fhir_service.store.tables import metadata
 
 ROWS = 5_000
-
-
-def has_no_room(error: Exception) -> bool:
-    """True if a copy failed as its disk is full."""
-    return is_full(error)
 
 
 def copy_out(store: Store, target: Path, memory_limit: str = "1GB") -> None:

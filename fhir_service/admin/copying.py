@@ -1,0 +1,55 @@
+"""A consistent copy of the store in one DuckDB file, also while services write."""
+
+from pathlib import Path
+
+import duckdb
+
+from fhir_service.admin.asking import CommandError
+from fhir_service.service import Service
+from fhir_service.store.copying import copy_out
+from fhir_service.store.dialects import DuckDb
+from fhir_service.store.room import is_full
+
+
+def copy_store(service: Service, target: Path) -> None:
+    """Write the copy. Raises CommandError.
+
+    It has its name once it is whole: one that was cut short may open as a store, without the newest of what is stored.
+    """
+    if target.exists():
+        raise CommandError(f"{target} exists: name a file that does not")
+    part = target.with_name(f"{target.name}.part")
+    _remove(part)
+    try:
+        _copy_to(service, part)
+        part.rename(target)
+    except Exception as error:
+        if why := _why(error):
+            raise CommandError(f"{target} cannot be written: {why}") from None
+        raise
+    finally:
+        _remove(part)
+
+
+def _copy_to(service: Service, part: Path) -> None:
+    dialect = service.store.dialect
+    if isinstance(dialect, DuckDb):
+        service.writer.transact(lambda _: dialect.copy(part), resources=False)
+        dialect.fold(part)
+    else:
+        copy_out(service.store, part)
+
+
+def _why(error: Exception) -> str | None:
+    """Return why the copy cannot be written; None for a failure of another kind."""
+    if is_full(error):
+        return "there is no space left on its disk"
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return type(error).__name__ if isinstance(error, duckdb.Error) else None
+
+
+def _remove(store: Path) -> None:
+    """Remove a DuckDB file and its log."""
+    for path in (store, store.with_name(f"{store.name}.wal")):
+        path.unlink(missing_ok=True)
