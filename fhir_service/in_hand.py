@@ -10,10 +10,10 @@ BUNDLES = 4
 
 
 class InHand:
-    """The bytes that may be held yet. Used by the thread that serves alone."""
+    """The bytes that may be held yet (`left`). Used by the thread that serves alone."""
 
     def __init__(self, most: int) -> None:
-        self._left = most
+        self.left = most
 
     @contextmanager
     def held(self) -> Iterator[Callable[[int], None]]:
@@ -22,13 +22,13 @@ class InHand:
 
         def hold(size: int) -> None:
             nonlocal held
-            if size > self._left:
+            if size > self.left:
                 headers = {"retry-after": "5", "connection": "close"}
                 raise FhirError(UNAVAILABLE, "too many large bundles are under way", headers=headers)
-            self._left -= size
+            self.left -= size
             held += size
 
         try:
             yield hold
         finally:
-            self._left += held
+            self.left += held
