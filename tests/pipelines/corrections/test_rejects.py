@@ -141,7 +141,6 @@ def test_a_quote_left_open_in_one_correction_takes_nothing_of_the_next(text, pra
 
 
 def test_an_export_of_nothing_says_so(practice):
-    assert practice.run("rejects", "export") == (0, "no open rejects\n", "")
     practice.take(HEADER + "k1,p1,1.00,2026-01-01,\n")
     assert practice.run("rejects", "export") == (0, "no open rejects\n", "")
     assert not (practice.home / "rejects").exists()
