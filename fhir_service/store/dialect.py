@@ -34,11 +34,12 @@ class Dialect(Protocol):
 
     shared: bool
     """True if other processes may write to the same store."""
-    epoch: str
-    """Names the run of numbers in which transactions are counted: another one once the database was restored."""
-
     broken: bool
     """True once the database has ended for this process: it must be opened anew, by another one."""
+
+    @property
+    def epoch(self) -> str:
+        """The name of the run of numbers in which transactions are counted: another one after a restore."""
 
     def open(self, create: bool) -> Engine:
         """An engine on the database, made when missing. Raises StoreBusy, FileNotFoundError or OSError."""

@@ -9,24 +9,24 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
-from sqlalchemy import URL, Connection, Engine, Table, Text, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy import Connection, Engine, Table, Text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateColumn
 
-from fhir_service.store.arrays import Array, array, register
+from fhir_service.store.arrays import Array, array
 from fhir_service.store.dialect import Added, Ask, Row, Way
 from fhir_service.store.expressions import HEAD
 from fhir_service.store.postgresql_ddl import (
     NUMBERS,
     RECOGNISE,
-    WHERE,
     let_processes_contend,
     make_collation,
     make_indexes,
     make_indexes_of,
 )
+from fhir_service.store.postgresql_sessions import SESSION, Sessions
 from fhir_service.store.tables import ALLOCATION, BODIES, GUARD, HISTORY, SIDES, metadata
 
 POOL = 20
@@ -35,34 +35,11 @@ _LOOKERS, _ANSWERING = 4, 10
 """So many of them are for look-ups, and for what requests read: searches that take long keep nobody from writing."""
 _FEW = 3
 """The most rows that are inserted as values of their own: arrays take longer for so few."""
-_PREPARED = 500
-"""The most statements that a session keeps prepared. A few rows of some tables come in some 250 shapes, with the sizes
-of their numbers and what is missing; psycopg's 100 would forget them, and have them planned again."""
 _FREE = frozenset((*BODIES.values(), *SIDES.values(), ALLOCATION, HISTORY))
 """Tables whose unique keys, guards aside, begin with a fresh id, or with the id of a row that the batch has locked."""
 # First numbers of advisory locks: while a store is made, while resources are written, and while clients are.
 _MAKING, _WRITING, _CLIENTS = 1_128_353_602, 1_128_353_603, 1_128_353_604
 
-LOST_LINE = {
-    "connect_timeout": 10,
-    "keepalives_idle": 15,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
-}
-"""Settings of libpq, in seconds, and the last in milliseconds: a database that is cut off, or another's by now, is
-noticed within half a minute. The system alone would give up its connection after a quarter of an hour or more."""
-
-# A process that is stopped in the middle loses its lock, as does one that is cut off in the middle of a statement: the
-# server would wait for the rest of that for two hours. A store whose log is not flushed loses what it acknowledged.
-_SESSION = """\
-SET TIME ZONE 'UTC';
-SET lock_timeout = '10s';
-SET idle_in_transaction_session_timeout = '60s';
-SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;
-SET tcp_user_timeout = '30s';
-SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') IN ('off', 'local')
-"""
 # From version 14 on, the server notices within seconds that the process that asked is gone.
 _ENDED_WITH_CLIENT = """\
 SELECT set_config('client_connection_check_interval', '5s', false)
@@ -79,63 +56,34 @@ class PostgreSql:
     shared, broken = True, False
 
     def __init__(self, url: str) -> None:
-        self._url = _parsed(url)
-        self._cluster = self.epoch = ""
+        self._sessions = Sessions(url)
+
+    @property
+    def epoch(self) -> str:
+        return self._sessions.epoch
 
     # --- opening ---
 
     def open(self, create: bool) -> Engine:  # noqa: ARG002 - the database is there; whether the store is, comes later
-        engine = self._engine(POOL - _LOOKERS - _ANSWERING, _SESSION, pool_pre_ping=True)
+        engine = self._sessions.engine(POOL - _LOOKERS - _ANSWERING, SESSION, pool_pre_ping=True)
         try:
             with engine.connect() as connection:
                 encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
         except DBAPIError as error:
             engine.dispose()
-            raise OSError(f"{self._place} cannot be opened: {self._reason(error)}") from None
+            raise OSError(f"{self._sessions.place} cannot be opened: {self._sessions.reason(error)}") from None
         if encoding != "UTF8":
             engine.dispose()
-            raise OSError(f"{self._place} is encoded in {encoding}: a store needs UTF8")
+            raise OSError(f"{self._sessions.place} is encoded in {encoding}: a store needs UTF8")
         return engine
 
     def answering(self, engine: Engine, seconds: int) -> Engine:  # noqa: ARG002 - these have connections of their own
-        session = f"{_SESSION};\nSET statement_timeout = '{seconds}s';\n{_ENDED_WITH_CLIENT}"
-        return self._engine(_ANSWERING, session, pool_pre_ping=True)
+        session = f"{SESSION};\nSET statement_timeout = '{seconds}s';\n{_ENDED_WITH_CLIENT}"
+        return self._sessions.engine(_ANSWERING, session, pool_pre_ping=True)
 
     def looker(self) -> Engine:
         kept_plans = "".join(f";\nSET {name} = {value}" for name, value in _KEPT_PLANS.items())
-        return self._engine(_LOOKERS, _SESSION + kept_plans, isolation_level="AUTOCOMMIT")
-
-    def _engine(self, most: int, session: str, **options: Any) -> Engine:
-        waits = {name: value for name, value in LOST_LINE.items() if name not in self._url.query}
-        engine = create_engine(
-            self._url, connect_args=waits, pool_size=most, max_overflow=0, hide_parameters=True, **options
-        )
-        event.listen(engine, "connect", lambda raw, _record: self._begin_session(raw, session))
-        return engine
-
-    def _begin_session(self, raw: psycopg.Connection[Any], session: str) -> None:
-        register(raw.adapters)
-        raw.prepared_max = _PREPARED
-        autocommit, raw.autocommit = raw.autocommit, True
-        raw.execute(session.encode())
-        cluster, self.epoch = _fetched(raw.execute(WHERE.encode()))[0]
-        if self._cluster not in ("", cluster):
-            # A database that was restored elsewhere has taken the place of the one that this process knew.
-            raw.execute(RECOGNISE.encode())
-        self._cluster = cluster
-        raw.autocommit = autocommit
-
-    @property
-    def _place(self) -> str:
-        """The database as messages name it: without user and password."""
-        named = self._url.normalized_query.get("host", ())  # several, of which one takes writes
-        host = self._url.host or ", ".join(each for each in named if not each.startswith("/")) or "this machine"
-        return f"the database {self._url.database or ''} on {host}".replace("  ", " ")
-
-    def _reason(self, error: DBAPIError) -> str:
-        lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
-        password = str(self._url.password or "")
-        return lines[0].replace(password, "***") if password else lines[0]
+        return self._sessions.engine(_LOOKERS, SESSION + kept_plans, isolation_level="AUTOCOMMIT")
 
     def reader(self, engine: Engine, several: bool) -> Engine:
         level = "REPEATABLE READ" if several else "AUTOCOMMIT"
@@ -385,14 +333,6 @@ def _column(element: CreateColumn, compiler: Any, **options: Any) -> str:
 
 _TYPES = {"Text": "text", "BigInteger": "int8", "Integer": "int8", "DateTime": "timestamptz"}
 _NUMBER = b"SELECT nextval('resource_seq')"
-
-
-def _parsed(text: str) -> URL:
-    try:
-        return make_url(text).set(drivername="postgresql+psycopg")
-    except (ArgumentError, ValueError):
-        # The causes hold parts of the text, and so perhaps of the password.
-        raise ValueError("the database URL cannot be read: is everything in the password percent-encoded?") from None
 
 
 def _raw(connection: Connection) -> psycopg.Connection[Any]:

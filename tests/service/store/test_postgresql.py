@@ -20,6 +20,7 @@ from sqlalchemy import create_engine, make_url, text
 
 from fhir_service.__main__ import main
 from fhir_service.store import postgresql
+from fhir_service.store.postgresql_sessions import Sessions
 from fhir_service.store.store import Store
 from fhir_service.writing import commits
 from tests.conftest import BOTH, WORLD, Database, Running, running
@@ -241,8 +242,10 @@ def test_lost_connections_are_made_anew(shared: Running, postgres: Postgres, url
     assert total(shared.client, "/Task?_count=0") == 2
 
 
-def test_a_database_that_is_gone_is_503_until_it_is_back(shared: Running, postgres: Postgres, url: str) -> None:
-    """Nothing is stored after a refusal."""
+def test_a_database_that_is_gone_is_503_until_it_is_back(
+    shared: Running, postgres: Postgres, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is stored after a refusal. The log says the reason, once."""
     name = make_url(url).database
     postgres.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
     end_sessions(postgres, url)
@@ -250,10 +253,19 @@ def test_a_database_that_is_gone_is_503_until_it_is_back(shared: Running, postgr
     assert (refused.status_code, refused.json()["issue"][0]["code"]) == (503, "transient")
     assert shared.client.get("/Task").status_code == 503
     assert shared.client.get("/health").status_code == 503
+    said = [line for line in caplog.messages if line.startswith(f"the database {name} on ")]
+    assert len(said) == 1
+    assert f'database "{name}" is not currently accepting connections' in said[0]
     postgres.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
     assert shared.client.get("/health").status_code == 200
     assert create(shared, 2) == 201
     assert total(shared.client, "/Task?_count=0") == 1
+
+
+def test_the_reason_of_a_lost_database_is_told_without_its_password() -> None:
+    sessions = Sessions("postgresql://chart:s3cret@db/chart")
+    said = sessions.reason(psycopg.OperationalError('connection failed: "s3cret" is no password\nHINT: s3cret'))
+    assert said == 'connection failed: "***" is no password'
 
 
 def test_a_connection_lost_before_the_commit_is_tried_again(
@@ -277,7 +289,7 @@ def test_a_connection_lost_before_the_commit_is_tried_again(
 def test_who_waits_too_long_for_another_process_is_refused(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgresql, "_SESSION", postgresql._SESSION.replace("10s", "200ms"))
+    monkeypatch.setattr(postgresql, "SESSION", postgresql.SESSION.replace("10s", "200ms"))
     monkeypatch.setattr(commits, "PAUSES", (0.01,))
     with running(tmp_path, store=url) as found:
         other = Store.open(url)
