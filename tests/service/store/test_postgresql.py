@@ -20,7 +20,7 @@ from sqlalchemy import create_engine, make_url, text
 
 from fhir_service.__main__ import main
 from fhir_service.store import postgresql
-from fhir_service.store.postgresql_sessions import Sessions
+from fhir_service.store.postgresql_sessions import SESSION, Sessions
 from fhir_service.store.store import Store
 from fhir_service.writing import commits
 from tests.conftest import BOTH, WORLD, Database, Running, running
@@ -289,7 +289,7 @@ def test_a_connection_lost_before_the_commit_is_tried_again(
 def test_who_waits_too_long_for_another_process_is_refused(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgresql, "SESSION", postgresql.SESSION.replace("10s", "200ms"))
+    monkeypatch.setattr(postgresql, "SESSION", SESSION.replace("10s", "200ms"))
     monkeypatch.setattr(commits, "PAUSES", (0.01,))
     with running(tmp_path, store=url) as found:
         other = Store.open(url)
