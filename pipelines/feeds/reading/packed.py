@@ -121,6 +121,8 @@ def _of_zip(path: Path, name: str, patterns: Sequence[str], most: int) -> Conten
                     f"{name}: the file is a workbook (.xlsx, .ods) or another document; export the sheet "
                     'as CSV, or describe an .xlsx by a feed file with format = "xlsx"'
                 )
+            if _has_more_than_one(archive, path):
+                raise Unreadable(f"{name}: several archives stand in the file, one behind another; put them in apart")
     except (zipfile.BadZipFile, NotImplementedError, ValueError):
         raise Unreadable(
             f"{name}: the file is a workbook (.xlsx, .ods) or a zip archive, and is cut off or damaged; export it again"
@@ -140,6 +142,17 @@ def _of_zip(path: Path, name: str, patterns: Sequence[str], most: int) -> Conten
     names = Counter(PurePosixPath(each.filename).name for each in taken)
     alike = {each.filename for each in taken if names[PurePosixPath(each.filename).name] > 1}
     return Contents(tuple(_member(path, name, each, most, alike) for each in taken), tuple(untaken))
+
+
+def _has_more_than_one(archive: zipfile.ZipFile, path: Path) -> bool:
+    """True if files of another archive are before those of this one or behind its directory, which names none of them.
+
+    The second of two archives that were copied together is read, or the first if the second is cut off.
+    """
+    with path.open("rb") as file:
+        file.seek(archive.start_dir)
+        behind = file.read()
+    return ZIP in behind or min((each.header_offset for each in archive.infolist()), default=0) > 0
 
 
 def _is_file(inner: str) -> bool:

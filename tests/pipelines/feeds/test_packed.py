@@ -128,6 +128,8 @@ ODD = {
     "a password": (encrypted(), "payments.csv needs a password; put in an archive without one"),
     "an odd method": (zipped({"payments.csv": ROWS}, zipfile.ZIP_LZMA), "packed by a method that is not taken"),
     "cut off": (inner_zip()[:-30], "a zip archive, and is cut off or damaged"),
+    "two archives": (inner_zip() + inner_zip(), "several archives stand in the file"),
+    "two archives, one of them cut off": (inner_zip() + inner_zip()[:-30], "several archives stand in the file"),
     "a wrong size": (lying(), "the zip data is cut off or damaged"),
     "other columns": (
         zipped({"payments-1.csv": ROWS, "payments-2.csv": ROWS.replace("claim_id", "claim")}),
