@@ -32,6 +32,8 @@ MOST_ALIKE = 5_000
 """Rows that no column of the order tells apart are put in order by their texts, so many at a time."""
 STOPS = ("cancel", "interrupt")
 """Names under which drivers let another thread end a query."""
+DATES = ("____-%", "____0___", "____1___")
+"""Texts that are dates of ISO 8601, as SQL tells them: `2026-03-01` with what follows, and `20260301`."""
 Row = Sequence[object]
 
 
@@ -122,7 +124,7 @@ def _asked(feed: Feed, query: Query, mark: Mark | None, connection: "Connection"
 
 def _statement(query: Query, order: Sequence[str], bound: object, nothing: bool = False) -> "Select[Any]":
     """Select from the query. Its text is taken as it is: a colon in it names no parameter."""
-    from sqlalchemy import column, false, literal_column, or_, select, text
+    from sqlalchemy import and_, column, false, literal_column, or_, select, text
 
     given = query.sql.strip().removesuffix(";").replace(":", r"\:")
     columns: list[ColumnElement[Any]] = [
@@ -134,7 +136,10 @@ def _statement(query: Query, order: Sequence[str], bound: object, nothing: bool 
         return found.where(false())
     if bound is not None:
         watermark = asked.c[query.watermark]
-        found = found.where(or_(watermark >= bound, watermark.is_(None)))
+        wanted = [watermark >= bound, watermark.is_(None)]
+        if isinstance(bound, str):  # other texts, an empty one among them, may be less than any date
+            wanted.append(and_(*(watermark.not_like(form) for form in DATES)))
+        found = found.where(or_(*wanted))
     return found.order_by(*(asked.c[name] for name in order))
 
 

@@ -37,8 +37,8 @@ class Newest:
         self._values: list[Any] = []
 
     def note(self, value: Any) -> None:
-        """Look at the watermark of a row. Raises NoMark."""
-        if value is None or self._is_no_mark(value):
+        """Look at the watermark of a row. An empty text is none. Raises NoMark."""
+        if value is None or (isinstance(value, str) and not value.strip()) or self._is_no_mark(value):
             return
         try:
             if value not in self._values:
@@ -72,6 +72,8 @@ class Newest:
             return True
         oldest = value_of(mark)
         if mark.kind == "time":
+            if bool(newest.tzinfo) != bool(oldest.tzinfo):
+                return True
             oldest -= _put_back(oldest)
         return bool(newest < oldest)
 

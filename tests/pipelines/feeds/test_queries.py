@@ -109,6 +109,19 @@ def test_what_is_new_comes_with_a_days_overlap_and_the_mark_is_a_fact(till, prac
     assert (code, counts(found)) == (0, [("finished", 1, 4)])
 
 
+def test_no_row_is_missed_for_an_empty_watermark_or_one_in_another_form(till, practice, chartferry):
+    """FEED-FILE-01: each is less than any date, as texts go."""
+    till.feed.write_text(till.feed.read_text().replace('paid_on = "changed"', 'paid_on = { constant = "2026-03-01" }'))
+    till.add(("a", "p1", 12.5, DAYS[9]))
+    assert imported(chartferry)[0] == 0
+    till.add(("b", "p1", 1, ""), ("c", "p1", 1, None), ("d", "p1", 1, DAYS[2]))
+    code, found = imported(chartferry)
+    assert (code, counts(found)) == (0, [("finished", 3, 1)])
+    till.add(("e", "p1", 1, "03/04/2026"))
+    code, found = imported(chartferry)
+    assert (code, NOT_ISO in json.dumps(found)) == (4, True)
+
+
 def test_the_same_rows_are_the_same_batch_in_whatever_order_they_come(till, practice, chartferry):
     """A batch is known by the hash of its rows, and one that has ended is not run through again."""
     till.says("")
@@ -238,6 +251,12 @@ def test_a_row_of_the_future_is_no_mark():
     texts.note(DAYS[3])
     texts.note("2999-12-31")
     assert texts.mark == Mark("text", DAYS[3])
+
+
+def test_times_that_have_a_zone_since_are_not_compared_with_a_mark_without():
+    newest = Newest(NOW)
+    newest.note(NOW)
+    assert newest.is_before(Mark("time", "2026-03-01T10:00:00"))
 
 
 @pytest.mark.parametrize("number", [float, Decimal])
