@@ -47,7 +47,7 @@ class Door:
             door = cls(int(found["pid"]), str(found["url"]), str(found["door"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return door if _runs(door.pid) else None
+        return door if runs(door.pid) else None
 
     @classmethod
     def open(cls, store: Path, url: str, secret: str) -> "Door":
@@ -89,7 +89,8 @@ class Door:
         raise CommandError(body["error"], body["exit"])
 
 
-def _runs(pid: int) -> bool:
+def runs(pid: int) -> bool:
+    """True if there is a process of this number, whoever's."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,10 +1,14 @@
 """A consistent copy of the store in one DuckDB file, also while services write."""
 
+import glob
+import os
+import re
+import secrets
 from pathlib import Path
 
 import duckdb
 
-from fhir_service.admin.asking import CommandError
+from fhir_service.admin.asking import CommandError, runs
 from fhir_service.service import Service
 from fhir_service.store.copying import copy_out
 from fhir_service.store.dialects import DuckDb
@@ -15,13 +19,14 @@ def copy_store(service: Service, target: Path) -> None:
     """Write the copy. Raises CommandError.
 
     It has its name once it is whole: one that was cut short may open as a store, without the newest of what is stored.
+    Two copies to one name at once have a file each, and the one that is whole first gets the name.
     """
-    if target.exists():
-        raise CommandError(f"{target} exists: name a file that does not")
-    part = target.with_name(f"{target.name}.part")
-    _remove(part)
+    _refuse(target)
+    _remove_left(target)
+    part = target.with_name(f"{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
     try:
         _copy_to(service, part)
+        _refuse(target)
         part.rename(target)
     except Exception as error:
         if why := _why(error):
@@ -29,6 +34,19 @@ def copy_store(service: Service, target: Path) -> None:
         raise
     finally:
         _remove(part)
+
+
+def _refuse(target: Path) -> None:
+    if target.exists():
+        raise CommandError(f"{target} exists: name a file that does not")
+
+
+def _remove_left(target: Path) -> None:
+    """Remove what copies to this name have left whose process was killed."""
+    for part in target.parent.glob(f"{glob.escape(target.name)}.*.part"):
+        made_by = re.fullmatch(r"(\d+)-[0-9a-f]{8}", part.name.removeprefix(f"{target.name}.").removesuffix(".part"))
+        if made_by and not runs(int(made_by[1])):
+            _remove(part)
 
 
 def _copy_to(service: Service, part: Path) -> None:

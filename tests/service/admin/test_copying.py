@@ -2,6 +2,7 @@
 
 import errno
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,13 @@ def counted(service: Service) -> dict[str, int]:
     with service.store.read() as connection:
         tables = metadata.sorted_tables
         return {t.name: connection.execute(select(func.count()).select_from(t)).scalar_one() for t in tables}
+
+
+def killed() -> int:
+    """The number of a process that has ended."""
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    return process.pid
 
 
 def test_a_copy_of_a_database_has_its_rows_its_id_and_its_clients(
@@ -71,12 +79,37 @@ def test_a_copy_that_was_cut_short_has_not_the_name_of_a_copy(
         patched.setattr(DuckDb, "fold", staticmethod(full))
         with pytest.raises(CommandError, match=r"copy\.duckdb cannot be written: there is no space left on its disk$"):
             OPERATIONS["copy"](service, {"to": str(target)})
-    assert names[:1] == ["copy.duckdb.part"]
+    assert names[0].startswith(f"copy.duckdb.{os.getpid()}-")
     assert target.name not in names
     assert list(target.parent.iterdir()) == []
-    (target.parent / "copy.duckdb.part").write_bytes(b"of a copy that was killed")
+    for name in (f"copy.duckdb.{killed()}-0badcafe.part", f"copy.duckdb.{os.getpid()}-0badcafe.part"):
+        (target.parent / name).write_bytes(b"of a copy")
     OPERATIONS["copy"](service, {"to": str(target)})
-    assert [path.name for path in target.parent.iterdir()] == ["copy.duckdb"]
+    assert sorted(path.name for path in target.parent.iterdir()) == ["copy.duckdb", name]
+
+
+@pytest.mark.on_both
+def test_of_two_copies_to_one_name_at_once_one_has_it_and_is_whole(
+    fresh_service: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one begins when the first one is not whole yet."""
+    service, target = fresh_service.service, tmp_path / "copy.duckdb"
+    fold = DuckDb.fold
+
+    def after_another(path: Path) -> None:
+        monkeypatch.setattr(DuckDb, "fold", staticmethod(fold))
+        OPERATIONS["copy"](service, {"to": str(target)})
+        fold(path)
+
+    monkeypatch.setattr(DuckDb, "fold", staticmethod(after_another))
+    with pytest.raises(CommandError, match=r"copy\.duckdb exists: name a file that does not$"):
+        OPERATIONS["copy"](service, {"to": str(target)})
+    assert list(tmp_path.glob("copy*")) == [target]
+    copy = Service.open(Settings(str(target)), create=False)
+    try:
+        assert copy.store.id == service.store.id
+    finally:
+        copy.close()
 
 
 def test_a_copy_that_cannot_be_made_is_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

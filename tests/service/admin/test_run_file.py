@@ -77,4 +77,4 @@ def test_a_process_of_another_user_counts_as_running(monkeypatch):
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", refuse)
-    assert doors._runs(1)
+    assert doors.runs(1)
