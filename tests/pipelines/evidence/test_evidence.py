@@ -129,6 +129,23 @@ def test_a_correction_that_is_still_wrong_counts_for_its_reject(home, target, as
     assert apart(asked("evidence")) == {"corrected": (1, 500), "discarded": (1, 600)}
 
 
+def test_a_reject_stays_open_where_the_original_comes_again_after_its_correction(home, target, asked):
+    """EVID-01: of two equal rows, the one that is open counts."""
+    target.refuse = lambda body: True
+    original = "payments-1.csv", "k1,p1,5.00,2026-03-01", "k2,p2,7.00,2026-03-01"
+    rows(home, *original)
+    asked("import")
+    k1, k2 = asked("evidence")["set_aside"]["listed"]
+    corrected = f"{k1['reject_id']},k1,p1,5.00,2026-03-01,\n{k2['reject_id']},k2,p2,6.00,2026-03-01,\n"
+    put(home, "payments-2.csv", f"_reject_id,{PAYMENTS}{corrected}")
+    asked("import")
+    rows(home, *original)
+    asked("import")
+    found = asked("evidence")
+    assert apart(found) == {"set aside": (2, 1_100), "corrected": (1, 700)}
+    assert [each["state"] for each in found["set_aside"]["listed"]] == ["open", "open"]
+
+
 @pytest.mark.long
 def test_a_discard_and_its_reason_are_told(imported, asked, chartferry):
     """EVID-01"""
