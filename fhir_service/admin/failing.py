@@ -49,6 +49,8 @@ def sentence_of(error: Exception, store: Path | None) -> str | None:
         return f"there is no space left on the disk of {store or 'the store'}: make room there, and try again"
     if isinstance(error, FhirError) and error.outcome is UNAVAILABLE:
         return "the database does not answer; the change is not stored"
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
     return str(error) if isinstance(error, StoreBusy | StoreVersion | OSError | ValueError) else None
 
 

@@ -4,6 +4,7 @@ NDJSON (also gzipped), or a single resource in a `.json` file. What cannot be re
 """
 
 import gzip
+import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator
@@ -66,17 +67,22 @@ class Record:
 def files(paths: Iterable[Path]) -> list[Path]:
     """The files that a load takes: those named, and those of a folder that look like reference data, by name.
 
-    Raises FileNotFoundError for a path that is not there.
+    Raises FileNotFoundError for a path that is not there, and ForeignFile for a folder that cannot be read.
     """
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += sorted(file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
+            within = (Path(folder) / name for folder, _, names in os.walk(path, onerror=_unreadable) for name in names)
+            found += sorted(file for file in within if file.name.endswith(SUFFIXES) and file.is_file())
         elif path.exists():
             found.append(path)
         else:
             raise FileNotFoundError(f"there is no file or folder {path}")
     return found
+
+
+def _unreadable(error: OSError) -> None:
+    raise ForeignFile(f"{error.filename} cannot be read; nothing is loaded") from None
 
 
 def refuse_foreign(paths: Iterable[Path]) -> None:

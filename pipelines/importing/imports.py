@@ -24,7 +24,7 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False,
     it, goes on with the batches that have no end. An import of other paths names them.
     """
     summary, inbox = summary_of(session), session.home / "inbox"
-    paths = paths or [inbox]
+    summary.looked_in = paths = paths or [inbox]
     of_inbox = any(path.resolve() == inbox.resolve() for path in paths)
     beyond = take_objects(session, dry_run) if of_inbox else TakenIn()
     left = [] if dry_run else unfinished(session)

@@ -35,7 +35,8 @@ def try_import(
     with closing(ledger), connect(folder, ours, say=progress.say) as connection:
         session = session_at(connection, folder, catalog, ledger, inbox, progress=progress, strict=True)
         summary = Summary(f"{label} ({session.target}), thrown away", session.target)
-        found, summary.unmatched = find_files(wanted.paths or [inbox.folder], catalog, ledger, inbox)
+        summary.looked_in = wanted.paths or [inbox.folder]
+        found, summary.unmatched = find_files(summary.looked_in, catalog, ledger, inbox)
         if wanted.paths:
             return summary, try_out(session, summary, found, (), ledger)
         bring_unfinished(wanted.home, environ, session)

@@ -42,11 +42,13 @@ class Summary:
     that have none here, by name, with the names of their files. nothing_new: feeds whose
     databases have no rows to import. open_elsewhere: rejects of other batches that are not done with. undo_left: by
     batch, the records that an undo may have taken back. remarks: what readers of the tables must know, a sentence each.
+    looked_in: the files and folders that were asked for.
     """
 
     target: str
     target_id: str
     other_targets: Sequence[str] = ()
+    looked_in: Sequence[Path] = ()
     results: list[Result] = field(default_factory=list)
     unmatched: Sequence[Left] = field(default_factory=list)
     published: Path | None = None
@@ -160,7 +162,8 @@ class Summary:
     def _table(self) -> Iterable[str]:
         if not self.results:
             if not self.error:
-                yield "nothing to import"
+                where = f" in {listed([*map(str, self.looked_in)], 3)}" if self.looked_in else ""
+                yield f"nothing to import{where}"
             return
         totals = _totals(self.results)
         shown = [name for name in (*COUNTED, "waiting") if totals[name] or name in ALWAYS]

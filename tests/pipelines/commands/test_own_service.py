@@ -43,16 +43,17 @@ def test_without_a_target_the_bundled_service_is_started_and_ends_with_the_comma
 def test_a_payment_above_the_balance_is_given_back_with_the_balance(own, chartferry, tmp_path):
     """CLI-CMD-04, LEDGER-23: for whoever corrects it; neither the summary nor the ledger says it."""
     shutil.copy(small_world(), own / "service.duckdb")
-    rows = "1,p1,90000.00,2026-03-01\n2,p1,1.00,2026-03-01\n"
+    rows = "1,p1,90000.00,2026-03-01\n2,p1,1.00,2026-03-01\n3,P.4-Upper,2.00,2026-03-01\n"
     (own / "inbox" / "payments.csv").write_text(f"payment_id,patient_id,amount,paid_on\n{rows}")
     code, out, err = chartferry("import")
     assert code == 3
     assert chartferry("rejects", "export", "--out", tmp_path / "out")[0] == 0
     [given_back] = (tmp_path / "out").iterdir()
     assert "the payment is above the balance owed, which is 149.25 now" in given_back.read_text()
+    assert "the payment is above the balance owed, which is 0.00 now" in given_back.read_text()
     with read_ledger(own) as ledger:
         said = ledger.execute("SELECT message FROM reject_reason").fetchall()
-    assert len(said) == 1
+    assert len(said) == 2
     assert "149.25" not in f"{out}{err}{said}"
 
 

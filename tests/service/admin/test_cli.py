@@ -1,8 +1,10 @@
 """`fhir-service` as its users start it: processes, files, exit codes, and the door of a running service."""
 
 import contextlib
+import errno
 import http.client
 import json
+import os
 import signal
 import socket
 import stat
@@ -323,6 +325,33 @@ def test_a_file_that_is_no_reference_data_is_one_line_and_loads_nothing(store, t
     assert "nothing is loaded" in result.stderr
     assert "Quill" not in result.stderr
     assert refused_file.read_text() == "earlier\n"
+
+
+def test_a_folder_within_the_reference_data_that_cannot_be_read_is_one_line_and_nothing_is_loaded(
+    store, tmp_path, monkeypatch
+):
+    """CLI-SVC-05: else its records would be missing, and nobody would know."""
+    closed, look = tmp_path / "in" / "closed", os.scandir
+    closed.mkdir(parents=True)
+    (tmp_path / "in" / "p.ndjson").write_text('{"resourceType": "Patient", "id": "p1"}\n')
+
+    def scandir(path):
+        if str(path) == str(closed):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return look(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    result = called("load", "--store", store, tmp_path / "in")
+    assert (result.exit_code, result.stderr) == (2, f"Error: {closed} cannot be read; nothing is loaded\n")
+
+
+def test_a_store_that_cannot_be_looked_at_is_named(store, monkeypatch):
+    def denied(*_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(store))
+
+    monkeypatch.setattr("fhir_service.admin.actions.files", denied)
+    result = called("load", "--store", store, WORLD)
+    assert (result.exit_code, result.stderr) == (1, f"Error: {store}: Permission denied\n")
 
 
 def test_a_program_reads_the_counts_of_a_load_as_json_whatever_a_type_looks_like(store, tmp_path):
