@@ -1,6 +1,9 @@
 """The repository's own promises: the lock, the packaging and Dagster's workspace."""
 
 import re
+import stat
+import subprocess
+import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -85,3 +88,15 @@ def test_no_file_has_a_name_that_a_shell_would_read():
     folders = [ROOT, *(ROOT / name for name in ("bench", "docs", "fhir_service", "pipelines", "sql", "tests"))]
     named = [path.name for folder in folders for path in folder.iterdir()]
     assert [name for name in named if not re.fullmatch(r"[\w.+-]+", name)] == []
+
+
+def test_make_import_leaves_a_folder_alone_that_holds_other_things(tmp_path):
+    """STATE-HOME-01: its mode, too: others may have to read it."""
+    tmp_path.chmod(0o755)
+    (tmp_path / "letter.txt").touch()
+    asked = ["make", "-o", ".venv/.installed", "import", f"BIN={Path(sys.executable).parent}"]
+    for home, said in ((tmp_path, "holds other things"), ("", "HOME_DIR is empty")):
+        found = subprocess.run([*asked, f"HOME_DIR={home}"], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert found.returncode == 2
+        assert said in found.stdout + found.stderr
+    assert (stat.S_IMODE(tmp_path.stat().st_mode), [path.name for path in tmp_path.iterdir()]) == (0o755, ["letter.txt"])
