@@ -45,7 +45,9 @@ def _patients(ledger: Ledger, rejects: Iterable[str]) -> dict[str, str]:
 
 
 def _owed(store: Path, target: str, patients: set[str]) -> dict[str, int]:
-    """Cents owed by patient, 0 of one without an account; nothing where the store is another target's, a process has it open, or one was killed."""
+    """Cents owed by patient, 0 of one without an account; nothing where the store is another target's, a process has it
+    open, or one was killed.
+    """
     # The service brings what this file holds into the tables when it opens the store.
     if not store.exists() or store.with_name(f"{store.name}.ahead").exists():
         return {}

@@ -102,7 +102,8 @@ SELECT * EXCLUDE (text_hash, own_id, is_now, batch_state, reject_at, nth), sourc
 QUALIFY row_number() OVER (
     PARTITION BY source, kind, is_reject, coalesce(key, concat(batch_id, ' ', line)), content_hash, patient_id,
         amount_cents, nth
-    ORDER BY fate = 'there' DESC, fate = 'corrected', is_its_line DESC NULLS LAST, received_at DESC, batch_id, line) = 1"""
+    ORDER BY fate = 'there' DESC, fate = 'corrected', is_its_line DESC NULLS LAST, received_at DESC, batch_id, line
+) = 1"""
 """Every version of a record that the exports hold, with its fate.
 
 A version is known by key and content. A rejected row counts once, too, however many files it comes in alike. Two rows

@@ -99,4 +99,5 @@ def test_make_import_leaves_a_folder_alone_that_holds_other_things(tmp_path):
         found = subprocess.run([*asked, f"HOME_DIR={home}"], cwd=ROOT, capture_output=True, text=True, check=False)
         assert found.returncode == 2
         assert said in found.stdout + found.stderr
-    assert (stat.S_IMODE(tmp_path.stat().st_mode), [path.name for path in tmp_path.iterdir()]) == (0o755, ["letter.txt"])
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]

@@ -93,5 +93,8 @@ def test_the_next_import_tells_of_rejects_that_a_command_left_that_was_stopped_b
     code, said, _ = chartferry("import")
     assert (code, said.splitlines()[1:]) == (
         0,
-        [f"nothing to import in {home / 'inbox'}", "note: open rejects of other batches: 1; chartferry rejects export has them"],
+        [
+            f"nothing to import in {home / 'inbox'}",
+            "note: open rejects of other batches: 1; chartferry rejects export has them",
+        ],
     )
