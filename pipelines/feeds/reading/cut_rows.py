@@ -1,6 +1,9 @@
 """Rows that a line break without quotes may have cut: the rest of their last text is on the line below them."""
 
+import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 
 from pipelines.feeds.kinds.registry import kind_of
 from pipelines.feeds.reading.broken import BadRow
@@ -23,14 +26,15 @@ class CutRows:
     """Rejects rows that have all their fields, the last one a text, and below them a line that may be the rest of it.
 
     Such a line has fewer fields, does not begin as a row with a key does, and has words that are no total and no foot
-    of a page. Below the last row of a file it is a note more often: nothing is rejected for it there. Nor is anything
-    where the feed takes no text from the last column, and in a file that answers rejects.
+    of a page. Below a blank line, or the last row of a file, it is a note more often: there it is a rest if it begins
+    with a word in small letters, and has no figures. Nothing is rejected where the feed takes no text from the last
+    column, and in a file that answers rejects.
 
     prefix: what columns of the second of two joined files have before their names.
     """
 
     def __init__(self, reader: RowReader, file: FeedFile, prefix: str = "") -> None:
-        self._width = len(reader.header or ())
+        self._reader, self._width = reader, len(reader.header or ())
         self._conditions = Conditions(file, reader.header, prefix)
         is_off = reader.header is None or reader.is_answer
         self._texts = set() if is_off else set(_places_of_texts(file, self._conditions))
@@ -48,12 +52,21 @@ class CutRows:
     def _without_cut(self, chunk: Chunk, below: Chunk) -> Chunk:
         if not self._texts or not chunk.line:
             return chunk
-        last = max(chunk.line[-1:] + below.line[-1:])
-        rests = {row.line for row in [*chunk.bad, *below.bad] if row.line < last and self._may_be_a_rest(row)}
-        if rests:
-            for place in reversed(range(len(chunk.rows))):
-                if chunk.line[place] + chunk.lines[place] in rests and self._ends_in_text(chunk.rows[place]):
-                    chunk.set_aside(place, CUT, place + 1)
+        rows = [*chunk.line, *below.line]
+        bad = sorted([*chunk.bad, *below.bad], key=attrgetter("line"))
+        taken_out = [*chunk.dropped, *below.dropped, *self._reader.counted.repeats]
+        cut, between = set[int](), 0
+        for row in bad:
+            place = bisect_left(rows, row.line) - 1
+            if 0 <= place < len(chunk.line) and self._may_be_a_rest(row):
+                end = chunk.line[place] + chunk.lines[place]
+                is_next = between < end and not any(end <= line < row.line for line in taken_out)
+                is_in_doubt = end < row.line or place + 1 == len(rows)
+                if is_next and self._ends_in_text(chunk.rows[place]) and (not is_in_doubt or _goes_on(row.cells or [])):
+                    cut.add(place)
+            between = row.line
+        for place in sorted(cut, reverse=True):
+            chunk.set_aside(place, CUT, place + 1)
         return chunk
 
     def _may_be_a_rest(self, row: BadRow) -> bool:
@@ -67,6 +80,16 @@ class CutRows:
         place = len(cells) - 1
         is_text = place in self._texts and any(map(str.isalpha, cells[place])) and not is_value(cells[place])
         return is_text and self._conditions.is_taken(cells)
+
+
+def _goes_on(cells: Sequence[str]) -> bool:
+    """True if a text begins with a word in small letters, more follow, and it has no figures."""
+    text = " ".join(cells)
+    first = _FIRST_WORD.match(text)
+    return first is not None and first[1].islower() and not any(map(str.isdigit, text))
+
+
+_FIRST_WORD = re.compile(r"\s*([^\W\d_]+)[,;]?\s+\w")
 
 
 def _places_of_texts(file: FeedFile, conditions: Conditions) -> Iterator[int]:

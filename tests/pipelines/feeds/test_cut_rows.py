@@ -63,6 +63,30 @@ def test_the_rest_of_a_text_may_be_in_the_next_chunk(tmp_path: Path) -> None:
     assert rejects(validated(tmp_path, HEADER + "".join(rows))) == {CHUNK + 1: CUT.message, CHUNK + 2: FEWER}
 
 
+@pytest.mark.parametrize(
+    ("between", "rest", "below"),
+    [
+        ("\n", "and send it", task(3)),
+        (",,\n\n", "and send it, by post", task(3)),
+        ("", "and send it", ""),
+        ("\n", "und schicken", ""),
+        ("", "and send it\nto the lab", ""),
+    ],
+)
+def test_a_text_that_goes_on_in_small_letters_is_one_below_a_blank_line_and_at_the_end(
+    between: str, rest: str, below: str, tmp_path: Path
+) -> None:
+    """FEED-FILE-02: a note there begins otherwise."""
+    found = rejects(validated(tmp_path, f"{HEADER}{task(1)}{task(2, 'Take blood')}{between}{rest}\n{below}"))
+    assert found[3] == CUT.message
+    assert len(found) == 2 + rest.count("\n")
+
+
+def test_the_last_row_of_a_chunk_may_go_on_below_a_blank_line(tmp_path: Path) -> None:
+    rows = [*map(task, range(CHUNK)), "\nand write\n", *map(task, range(CHUNK, CHUNK + 3))]
+    assert rejects(validated(tmp_path, HEADER + "".join(rows))) == {CHUNK + 1: CUT.message, CHUNK + 3: FEWER}
+
+
 JOINED = """
 kind = "tasks"
 files = ["items*.csv", "*.zip"]
@@ -105,6 +129,13 @@ def test_each_of_two_joined_files_may_have_cut_rows(tmp_path: Path) -> None:
         (task(2, ""), "and send", task(3)),
         (task(2, "4711"), "and send", task(3)),
         (task(2) + "\n", "Ward North", task(3)),
+        (task(2), "Ward North", ""),
+        (task(2), "exported on 2026-03-01", ""),
+        (task(2), "www.clinic.example", ""),
+        (task(2), "user: anna", ""),
+        (task(2), "confidential", ""),
+        (task(2) + HEADER, "and send it", ""),
+        (task(2, "4711") + "\n", "and send it", ""),
     ],
 )
 def test_no_row_is_rejected_for_another_line_below_it(tmp_path: Path, above: str, line: str, below: str) -> None:
