@@ -8,7 +8,7 @@ from importlib.metadata import version
 from fhir_service import ids
 from fhir_service.audit.records import Audit
 from fhir_service.auth.clients import Auth
-from fhir_service.in_hand import BUNDLES, InHand
+from fhir_service.in_hand import InHand
 from fhir_service.interactions.documents import Documents
 from fhir_service.interactions.read import Reader
 from fhir_service.interface.site import Site
@@ -61,7 +61,7 @@ class Service:
         writer = Writer(store, site, clock, new_id, bodies, metrics.committed, metrics.collided, audit.witness)
         reader = Reader(store, bodies)
         auth = Auth(store, writer, clock, new_id, audience=site.base_url + TOKEN_PATH)
-        documents, in_hand = Documents(store, site, clock), InHand(BUNDLES * settings.max_batch)
+        documents, in_hand = Documents(store, site, clock), InHand(max(settings.max_batch, settings.max_body))
         return cls(settings, site, store, writer, reader, auth, documents, audit, metrics, in_hand, clock, new_id)
 
     def close(self) -> None:

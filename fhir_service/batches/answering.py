@@ -42,12 +42,7 @@ async def answered(service: Service, request: Request, rendering: Rendering) -> 
     require_audit(request)
     # Reads and searches of who may write nothing are short.
     limit = service.settings.max_batch if caller.writes else service.settings.max_body
-    with service.in_hand.held() as hold:
-        raw = await read_body(request, limit, hold)
-        return await _answered(service, request, rendering, raw)
-
-
-async def _answered(service: Service, request: Request, rendering: Rendering, raw: bytes) -> bytes:
+    raw = await read_body(request, limit)
     bundle = await run_in_threadpool(understood, service, raw, caller_of(request))
     results: list[Any] = []
     try:

@@ -8,10 +8,10 @@ from fhir_service.face.asked import Asked
 from fhir_service.face.rendering import resource_of
 from fhir_service.interactions.update import etag
 from fhir_service.interface.json_text import dump_json
-from fhir_service.requests import acts, showing
+from fhir_service.requests import showing
 from fhir_service.service import Service
 from fhir_service.store.bodies import Found
-from fhir_service.web.http import media_type
+from fhir_service.web.http import LARGE_BODY, media_type
 
 
 def shown(
@@ -28,7 +28,7 @@ async def body_of(service: Service, found: Found, form: Asked) -> bytes:
         return showing.rendered(service, dump_json(resource_of(found, form), form.pretty))
 
     # Facts about elements are slow to import, once.
-    slow = form.is_part or len(found.body) > acts.LARGE_BODY
+    slow = form.is_part or len(found.body) > LARGE_BODY
     return await run_in_threadpool(made) if slow else made()
 
 

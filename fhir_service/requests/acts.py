@@ -19,10 +19,8 @@ from fhir_service.interface.vocabulary import Problem, Resource
 from fhir_service.requests.submitting import written
 from fhir_service.service import Service
 from fhir_service.web.admission import confirm, unconfirmed
-from fhir_service.web.http import caller_of, parse_body, read_body
+from fhir_service.web.http import LARGE_BODY, caller_of, parse_body, read_body
 
-LARGE_BODY = 32 << 10
-"""Bytes from which on a body is parsed and checked in a thread: some milliseconds."""
 T = TypeVar("T")
 
 

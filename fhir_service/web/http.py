@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fhir_service.in_hand import Share, weight
 from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.outcomes import INVALID, NOT_FOUND, NOT_SUPPORTED, TOO_LARGE, FhirError
 from fhir_service.interface.scopes import Caller, letter_of
@@ -21,13 +23,14 @@ FACE = "/fhir"
 """The path below which the R4 face is."""
 BODY_SECONDS = 60.0
 """Seconds that a body may take to arrive."""
+LARGE_BODY = 32 << 10
+"""Bytes from which on a body is looked at in a thread: some milliseconds."""
 PROMPT = 0.1
 """Seconds after which a body that arrives is late: its caller's token may have ended meanwhile."""
 
 _NOT_WANTED = re.compile(r"q=0(?:\.0{0,3})?")
 
 Handler = Callable[[Request], Awaitable[Response]]
-Hold = Callable[[int], None]
 
 
 class Right(NamedTuple):
@@ -114,26 +117,28 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-async def read_body(request: Request, limit: int, hold: Hold = lambda _: None) -> bytes:
-    """The body of a request with a JSON content type. Raises a bad request, or the 413 of one above the limit.
-
-    hold: called with the size of each part that comes.
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body of a request with a JSON content type. Raises a bad request, the 413 of one above the limit, or the 503
+    of one for which there is no room beside others.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in (JSON, FHIR_JSON):
         raise FhirError(INVALID, "the body is sent as application/json or application/fhir+json")
     if request.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
         raise FhirError(INVALID, "the body is compressed: send it as it is, without content-encoding")
-    return await _limited(request, limit, hold)
+    raw = await _limited(request, limit)
+    of_value = weight(raw) if len(raw) <= LARGE_BODY else await run_in_threadpool(weight, raw)
+    _share(request).hold(of_value)
+    return raw
 
 
-async def _limited(request: Request, limit: int, hold: Hold = lambda _: None) -> bytes:
+async def _limited(request: Request, limit: int) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced[:20]) > limit:
         raise FhirError(TOO_LARGE, headers={"connection": "close"})
     began = time.monotonic()
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            raw = await _read(request, limit, hold)
+            raw = await _read(request, limit)
     except TimeoutError:
         why = f"the body did not arrive within {BODY_SECONDS:.0f} seconds"
         raise FhirError(INVALID, why, headers={"connection": "close"}) from None
@@ -142,13 +147,18 @@ async def _limited(request: Request, limit: int, hold: Hold = lambda _: None) ->
     return raw
 
 
-async def _read(request: Request, limit: int, hold: Hold) -> bytes:
-    chunks, size = [], 0
+def _share(request: Request) -> Share:
+    share: Share = request.scope["share"]
+    return share
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    chunks, size, share = [], 0, _share(request)
     async for chunk in request.stream():
         size += len(chunk)
         if size > limit:
             raise FhirError(TOO_LARGE, headers={"connection": "close"})
-        hold(len(chunk))
+        share.hold(size)
         chunks.append(chunk)
     return b"".join(chunks)
 

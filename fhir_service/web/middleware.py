@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fhir_service.audit.records import unwritten
+from fhir_service.in_hand import Share
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import EXCEPTION, THROTTLED, FhirError, outcome_of
 from fhir_service.service import Service
@@ -59,6 +60,7 @@ class Surroundings:
             await self._app(scope, receive, send)
             return
         scope["audit"] = self._service.audit
+        scope["share"] = share = Share(self._service.in_hand)
         request = Request(scope)
         span = traces.began(request.headers.get("traceparent"))
         answer = _Answer(self._correlation(request), time.perf_counter(), span)
@@ -71,12 +73,14 @@ class Surroundings:
                     await run_in_threadpool(self._audit, scope, answer)
                 else:
                     self._audit(scope, answer)
+                share.release()
                 message["headers"].append((b"x-correlation-id", answer.correlation.encode()))
             await send(message)
 
         try:
             await self._answered(request, answer, receive, sending)
         finally:
+            share.release()
             # Left over where no answer began, as of a request that was cancelled: it may be stored all the same.
             self._record(scope, answer)
             self._note(scope, answer)

@@ -1,15 +1,12 @@
 """Bundles: how many entries they may have, what empty ones cost, what the audit keeps of them."""
 
-import http.client
 import json
 import tracemalloc
-from contextlib import closing
 from typing import Any
 
 import pytest
 
 from fhir_service.batches.requests import understood
-from fhir_service.in_hand import InHand
 from fhir_service.interactions import batch
 from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.scopes import EVERYTHING, Caller
@@ -18,7 +15,6 @@ from fhir_service.writing.contending import Contender, InDoubt
 from tests.conftest import BOTH, Running
 from tests.support import loopback
 from tests.support.bodies import task, total
-from tests.support.standing import until
 
 STORES = BOTH
 
@@ -50,29 +46,6 @@ def test_a_bundle_may_have_as_many_entries_as_that(service: Running) -> None:
     """EXTRA-BATCH-09"""
     answer = sent(service, bundle([{"request": {"method": "GET", "url": "Nothing/x"}}] * batch.MOST_ENTRIES))
     assert {each["response"]["status"] for each in answer.json()["entry"]} == {"404"}
-
-
-def test_large_bundles_beyond_what_a_process_has_room_for_are_refused_until_others_are_answered(
-    service: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """LIMIT-14: each connection had one of 64 MiB in memory, of as many as a client opens."""
-    in_hand = InHand(3_000)
-    monkeypatch.setattr(service.service.in_hand, "held", in_hand.held)
-    small = bundle([entry(1)])
-    head = {"content-type": "application/json", "authorization": service.client.headers["authorization"]}
-    with closing(http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=30)) as slow:
-        slow.putrequest("POST", "/")
-        for name, value in {**head, "content-length": "2500"}.items():
-            slow.putheader(name, value)
-        slow.endheaders(small + b" " * (2499 - len(small)))
-        until(lambda: in_hand.left == 501, "the part of the bundle that was sent", pause=0.01)
-        refused = sent(service, small + b" " * 900)
-        slow.send(b" ")
-        assert slow.getresponse().status == 200
-    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
-    assert refused.json()["issue"][0]["diagnostics"] == "too many large bundles are under way"
-    assert sent(service, small + b" " * 900).status_code == 200
-    assert sent(service, bundle([]) + b" " * 3_000).status_code == 503
 
 
 def test_empty_entries_without_end_are_refused_before_they_are_read() -> None:
