@@ -25,6 +25,7 @@ from fhir_service.interface.outcomes import (
 )
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.scopes import Caller, letter_of
+from fhir_service.interface.shape import printable
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.writing.entry import Entry
@@ -35,9 +36,16 @@ MOST_PARTS = 1_000_000
 MOST_COMMAS = 3_000_000
 """Commas in a bundle, which separate its values: a number takes seventy times its size. It is 600 for each entry, and
 more than any of 64 MB has that holds resources."""
-_ELEMENTS = frozenset(("method", "url", "ifMatch", "ifNoneExist", "ifNoneMatch", "ifModifiedSince", "id", "extension"))
-"""Elements of an entry's request that FHIR knows."""
-_RESPONSE = b'{"resourceType":"Bundle","type":"%b-response","entry":['
+_OF_BUNDLE = frozenset(
+    "resourceType id meta implicitRules language identifier type timestamp total link entry signature".split()
+)
+_OF_ENTRY = frozenset("fullUrl link resource search request response id extension modifierExtension".split())
+_OF_REQUEST = frozenset(
+    ("method", "url", "ifMatch", "ifNoneExist", "ifNoneMatch", "ifModifiedSince", "id", "extension")
+)
+"""Elements that FHIR knows. A condition that is misspelt or misplaced must not be passed over: a change could be lost,
+or a record made twice.
+"""
 
 
 class Fetch(NamedTuple):
@@ -78,6 +86,7 @@ def entries(body: Any) -> tuple[BundleType, list[dict[str, Any]]]:
         raise FhirError(INVALID, "a Bundle is expected", "Bundle")
     if not isinstance(body.get("type"), str):
         raise FhirError(INVALID, "a required element is missing", "Bundle.type")
+    _require_known(body, _OF_BUNDLE, "Bundle")
     found = body.get("entry", [])
     if isinstance(found, list) and len(found) > MOST_ENTRIES:
         raise too_many()
@@ -95,9 +104,20 @@ def checked(entry: Any, index: int) -> dict[str, Any]:
     """Return an entry that holds a request. Raises the bad request of the whole."""
     if not isinstance(entry, dict):
         raise _no_objects()
+    at = f"Bundle.entry[{index}]"
     if not isinstance(entry.get("request"), dict):
-        raise FhirError(INVALID, "a required element is missing", f"Bundle.entry[{index}].request")
+        raise FhirError(INVALID, "a required element is missing", f"{at}.request")
+    _require_known(entry, _OF_ENTRY, at)
+    name = entry.get("fullUrl", "x")
+    if not isinstance(name, str) or not name:
+        raise FhirError(INVALID, "a string that is not empty is expected", f"{at}.fullUrl")
     return entry
+
+
+def _require_known(element: dict[str, Any], names: frozenset[str], at: str) -> None:
+    for name in element:
+        if name not in names:
+            raise FhirError(INVALID, "the element is not known here", f"{at}.{printable(name)}")
 
 
 def _no_objects() -> FhirError:
@@ -155,26 +175,27 @@ def understand(entry: dict[str, Any], caller: Caller, site: Site, size: int) -> 
 
 def _understand(entry: dict[str, Any], caller: Caller, site: Site, size: int) -> Entry | Fetch:
     request, body = entry["request"], entry.get("resource")
-    method = request.get("method")
-    name, resource_id, query = _target(request.get("url"))
+    method = _required(request, "method")
+    name, resource_id, query = _target(_required(request, "url"))
     if name not in RESOURCES or (query and method != "GET"):
         raise FhirError(NOT_FOUND, "the url of the request names no resource of this service")
-    interaction, maker = _METHODS.get((str(method), bool(resource_id)), ("", None))
-    if letter := letter_of(str(method), "r" if resource_id else "s"):
+    interaction, maker = _METHODS.get((method, bool(resource_id)), ("", None))
+    if letter := letter_of(method, "r" if resource_id else "s"):
         caller.require(name, letter)
     if interaction not in RESOURCES[name].interactions:
         raise FhirError(NOT_SUPPORTED)
-    # A condition that is misspelt must not be passed over: a change could be lost, or a record made twice.
-    if not _ELEMENTS.issuperset(request):
+    if not _OF_REQUEST.issuperset(request):
         raise FhirError(INVALID, "the request has an element that is not known here")
     if maker is None:
         return Fetch(RESOURCES[name], resource_id, query)
+    if "resource" not in entry:
+        raise FhirError(INVALID, "a required element is missing", name)
     return maker(name, resource_id, request, body, caller, site, size)
 
 
-def _target(url: Any) -> tuple[str, str | None, str]:
+def _target(url: str) -> tuple[str, str | None, str]:
     """Return type, id and query of an entry's url, relative to the base URL; an empty type for anything else."""
-    path, _, query = url.partition("?") if isinstance(url, str) else ("", "", "")
+    path, _, query = url.partition("?")
     name, slash, resource_id = path.removeprefix("/").partition("/")
     # An address is ASCII. Half a character could be written neither into an outcome nor into the audit.
     if "/" in resource_id or (slash and not resource_id) or not path.isascii():
@@ -196,11 +217,18 @@ def _update(name: str, resource_id: str, request: Any, body: Any, caller: Caller
     return update.Update(resource, resource_id, model, caller.client, site, size, preconditions)
 
 
+def _required(request: dict[str, Any], name: str) -> str:
+    found = _text(request, name)
+    if found is None:
+        raise FhirError(INVALID, f"the request has no {name}")
+    return found
+
+
 def _text(request: dict[str, Any], name: str) -> str | None:
-    """Return a condition of an entry as sent, None where there is none.
+    """Return an element of an entry's request as sent, None where there is none.
 
     Raises:
-        FhirError: it is no string. Without it a change could be lost, or a record made twice.
+        FhirError: it is no string.
     """
     found = request.get(name)
     if name in request and not isinstance(found, str):
@@ -219,7 +247,8 @@ _METHODS: dict[tuple[str, bool], tuple[str, Callable[..., Entry] | None]] = {
 def answer(bundle: Bundle, results: list[Any], dump: Callable[[Any], bytes], site: Site) -> bytes:
     """The Bundle of responses: one entry for each request, in order. results: of each."""
     shown = [_shown(request, result, dump, site) for request, result in zip(bundle.requests, results, strict=True)]
-    return _RESPONSE % bundle.type.encode() + b",".join(shown) + b"]}"
+    head = b'{"resourceType":"Bundle","type":"%b-response"' % bundle.type.encode()
+    return head + b',"entry":[' + b",".join(shown) + b"]}" if shown else head + b"}"
 
 
 def status(result: Any) -> int:

@@ -4,7 +4,7 @@ Any other body is read by `create.py`, any other batch by `batch.py`, entry by e
 which says what is wrong.
 """
 
-from typing import Any, Literal, Union
+from typing import Annotated, Any, Literal, Union
 
 import msgspec
 
@@ -38,7 +38,7 @@ class PlainEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True,
 
     resource: Union[tuple(_BODIES_OF_BATCHES.values())]  # type: ignore[valid-type] # noqa: UP007 - of the resources that there are
     request: _Request
-    fullUrl: str | None = None
+    fullUrl: Annotated[str, msgspec.Meta(min_length=1)] | None = None
 
 
 class PlainBundle(msgspec.Struct, forbid_unknown_fields=True, gc=False):

@@ -47,7 +47,7 @@ def linked(entries: Iterable[Shown | FhirError], new_id: Callable[[], str]) -> L
             continue
         request, name = entry["request"], entry.get("fullUrl")
         links.ids.append(new_id() if request.get("method") == "POST" else "")
-        if not isinstance(name, str) or not name:
+        if name is None:
             continue
         if name in links.places:
             why = "another entry has the same fullUrl"

@@ -134,5 +134,5 @@ def test_a_batch_whose_first_commit_was_not_answered_is_on_record(
     assert acts_on_record(fresh_service, 3) == [
         ("create", "Task", 500),
         ("create", "Task", 500),
-        ("batch", "Bundle", 404),
+        ("batch", "Bundle", 400),
     ]

@@ -143,6 +143,51 @@ def test_a_condition_that_is_misspelt_is_refused(fresh_service: Running, name: s
     assert fresh_service.client.get("/Task?_count=0").json()["total"] == 2
 
 
+@pytest.mark.parametrize(
+    ("more", "within", "at"),
+    [
+        ({"entries": []}, {}, "Bundle.entries"),
+        ({}, {"ifNoneExist": "identifier=urn:test|1"}, "Bundle.entry[1].ifNoneExist"),
+        ({}, {"full url": "urn:uuid:1"}, "Bundle.entry[1].?"),
+        ({}, {"fullUrl": 5}, "Bundle.entry[1].fullUrl"),
+        ({}, {"fullUrl": ""}, "Bundle.entry[1].fullUrl"),
+    ],
+)
+@pytest.mark.parametrize("blanks", [0, 2 << 20], ids=["small", "large"])
+def test_a_bundle_with_an_element_that_is_none_of_its_own_is_refused_as_a_whole(
+    service: Running, more: dict[str, Any], within: dict[str, Any], at: str, blanks: int
+) -> None:
+    """COMMON-37, EXTRA-BATCH-06, EXTRA-COND-10: a condition beside the request made a second record."""
+    before = service.client.get("/Task?_count=0").json()["total"]
+    bundle = {"resourceType": "Bundle", "type": "batch", "entry": [entry(task(1)), entry(task(1)) | within]} | more
+    raw = json.dumps(bundle).encode() + b" " * blanks
+    answer = service.client.post("/", content=raw, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["issue"][0]["expression"]) == (400, [at])
+    assert service.client.get("/Task?_count=0").json()["total"] == before
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"url": "Task"}, "the request has no method"),
+        ({"method": 5, "url": "Task"}, "method is a string"),
+        ({"method": "POST"}, "the request has no url"),
+        ({"method": "POST", "url": None}, "url is a string"),
+    ],
+)
+def test_a_request_without_method_or_url_is_a_bad_request(service: Running, asked: dict[str, Any], why: str) -> None:
+    """COMMON-35, COMMON-38: of that entry alone."""
+    first, second = sent(service, {"resource": task(1), "request": asked}, entry(task(2)))
+    assert (first["response"]["status"], first["response"]["outcome"]["issue"][0]["diagnostics"]) == ("400", why)
+    assert second["response"]["status"] == "201"
+
+
+def test_the_answer_to_an_empty_batch_has_no_entries(service: Running) -> None:
+    """COMMON-42: no array of FHIR is empty."""
+    answer = service.client.post("/", json={"resourceType": "Bundle", "type": "batch"})
+    assert answer.json() == {"resourceType": "Bundle", "type": "batch-response"}
+
+
 @pytest.mark.parametrize("below", ["", "/fhir"])
 def test_a_fault_of_the_store_is_the_outcome_of_what_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str

@@ -32,7 +32,7 @@ def stored(service: Running, *entries: dict[str, Any]) -> list[dict[str, Any]]:
     answer = transact(service, *entries)
     assert answer.status_code == 200, answer.text
     assert answer.json()["type"] == "transaction-response"
-    return [one["response"] for one in answer.json()["entry"]]
+    return [one["response"] for one in answer.json().get("entry", [])]
 
 
 def refusal(answer: httpx.Response) -> tuple[int, list[str]]:
@@ -73,7 +73,11 @@ def test_creates_and_updates_are_stored_and_answered_in_the_order_sent(fresh_ser
         (entry(task(3), "colour=red"), (400, ["Bundle.entry[2]"])),
         ({"request": {"method": "GET", "url": "Task"}}, (422, ["Bundle.entry[2]"])),
         ({"request": {"method": "DELETE", "url": "Task/t"}}, (405, ["Bundle.entry[2]"])),
+        ({"request": {"method": "POST"}}, (400, ["Bundle.entry[2]"])),
+        ({"request": {"method": "POST", "url": "Task"}}, (400, ["Bundle.entry[2].resource"])),
         (entry(task(3)) | {"fullUrl": "urn:uuid:1"}, (400, ["Bundle.entry[2].fullUrl"])),
+        *((entry(task(3)) | {"fullUrl": name}, (400, ["Bundle.entry[2].fullUrl"])) for name in (5, None, "", ["a"])),
+        (entry(task(3)) | {"ifNoneExist": "identifier=a|b"}, (400, ["Bundle.entry[2].ifNoneExist"])),
     ],
 )
 def test_a_refusal_stores_nothing_and_names_the_entry(
