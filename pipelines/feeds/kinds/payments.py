@@ -57,7 +57,7 @@ def _whole(key: str | None, row: Values) -> Built:
     body = row["resource"]
     amount = body.get("amount")
     value = amount.get("value") if isinstance(amount, dict) else None
-    if "created" in body:
+    if row.get("at") is not None:  # what is no time stays, and is a reject
         body = {"created": None} | body | {"created": UNTIL_SENT}  # before all others
     patient = id_of(body.get("request"))
     lane = f"Patient/{patient}" if patient else f"payment/{key}"

@@ -122,3 +122,12 @@ def test_a_body_with_identifiers_is_json_whatever_its_source_is_called(resource_
     sent = json.loads(Identity("till [1]", resource_type).entry(row)[0])
     ours = {"system": f"urn:chartferry:till [1]:{resource_type}", "value": "k1"}
     assert sent["identifier"] == ([{"system": "urn:x", "value": "1"}, ours] if resource_type == "Task" else ours)
+
+
+@pytest.mark.parametrize("created", ['"x"', "5", "null", '""', '"2026-03"', '"2026-03-01T10:00:00"'])
+def test_a_payment_whose_time_is_none_is_rejected(home, drop, asked, target, created):
+    """FEED-FILE-05, FEED-PAY-04: its own time was lost unseen, and the order of the payments with it."""
+    text = NOTICE.format(amount=SAID).replace('"2026-03-01"', created)
+    (home / "inbox" / "notices-1.ndjson").write_text(text)
+    assert asked("import")["totals"]["rejected"] == 1
+    assert target.of("PaymentNotice") == []
