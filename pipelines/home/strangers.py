@@ -2,7 +2,8 @@
 
 Such an id may be somebody's number in another system, as where a feed reads the wrong column. The target is known to
 have a patient for whom it took a record, whom a report or a response of it names, or whose balance a payment was above.
-No other refusal proves it: what a target of another make says of an unknown patient is not known.
+No other refusal proves it: what a target of another make says of an unknown patient is not known. A refusal may name
+others than the record's patient, as who is said to have answered.
 """
 
 from pathlib import Path
@@ -29,6 +30,20 @@ SELECT ledger_reject.target, ledger_reject.patient_id FROM ledger_reject
 JOIN ledger_reject_reason AS reason USING (reject_id)
 WHERE ledger_reject.patient_id IS NOT NULL AND ledger_reject.stage = 'load'
     AND contains(reason.message, 'the payment is above the balance owed')"""
+NAMED = """
+CREATE TEMP TABLE named_patient AS
+WITH named AS (
+    SELECT reason.reject_id, ledger_reject.target, ledger_reject.patient_id FROM ledger_reject
+    JOIN ledger_reject_reason AS reason USING (reject_id)
+    WHERE ledger_reject.patient_id IS NOT NULL
+    UNION
+    SELECT reason.reject_id, ledger_reject.target,
+        unnest(regexp_extract_all(reason.message, 'Patient/([A-Za-z0-9.-]{0,63}[A-Za-z0-9-])', 1))
+    FROM ledger_reject JOIN ledger_reject_reason AS reason USING (reject_id)
+    WHERE contains(reason.message, 'Patient/')
+)
+SELECT *, row_number() OVER (PARTITION BY reject_id ORDER BY length(patient_id) DESC, patient_id) AS number
+FROM named ANTI JOIN known_patient USING (target, patient_id)"""
 STRANGER = """
 CREATE TEMP MACRO stranger(id) AS
     'unknown-' || left(sha256((SELECT value FROM hash_key) || sha256((SELECT value FROM hash_key) || id)), 16)"""
@@ -36,7 +51,7 @@ ARE_STRANGERS = f"""
 SELECT EXISTS (
     FROM ({" UNION ALL ".join(f"SELECT target, patient_id FROM {table}" for table in TABLES)}) AS each
     ANTI JOIN known_patient USING (target, patient_id)
-    WHERE patient_id IS NOT NULL)"""
+    WHERE patient_id IS NOT NULL), (SELECT coalesce(max(number), 0) FROM named_patient)"""
 HIDE = """
 UPDATE {table} SET patient_id = stranger(patient_id)
 WHERE patient_id IS NOT NULL AND NOT EXISTS (
@@ -46,21 +61,21 @@ HIDE_IN_MESSAGES = """
 UPDATE ledger_reject_reason SET message = regexp_replace(
     message, '(^|[^A-Za-z0-9])' || regexp_escape(patient_id) || '($|[^A-Za-z0-9])',
     '\\1' || stranger(patient_id) || '\\2', 'g')
-FROM ledger_reject
-WHERE ledger_reject.reject_id = ledger_reject_reason.reject_id AND patient_id IS NOT NULL AND NOT EXISTS (
-    SELECT 1 FROM known_patient
-    WHERE known_patient.target = ledger_reject.target AND known_patient.patient_id = ledger_reject.patient_id)"""
+FROM named_patient
+WHERE named_patient.reject_id = ledger_reject_reason.reject_id AND number = ?"""
 
 
 def hide_strangers(db: duckdb.DuckDBPyConnection, home: Path) -> None:
     """Put keyed hashes in the place of such ids in the tables that a publication is made of."""
     db.execute("CREATE TEMP TABLE hash_key AS SELECT ?::VARCHAR AS value", [_key(home)])
     db.execute(KNOWN)
-    [(are_there,)] = db.execute(ARE_STRANGERS).fetchall()
-    if not are_there:
+    db.execute(NAMED)
+    [(are_there, most_of_a_reject)] = db.execute(ARE_STRANGERS).fetchall()
+    if not (are_there or most_of_a_reject):
         return  # mostly: five statements that change nothing take as long to plan as others
     db.execute(STRANGER)
-    db.execute(HIDE_IN_MESSAGES)
+    for number in range(1, most_of_a_reject + 1):
+        db.execute(HIDE_IN_MESSAGES, [number])
     for table in TABLES:
         db.execute(HIDE.format(table=table))
 

@@ -56,3 +56,21 @@ def test_a_refusal_that_names_an_unknown_patient_is_published_with_the_hash(home
     [(patient, message)] = rows(home, "SELECT patient_id, message FROM payment, reject_reason")
     assert message.endswith(f"no chart {patient} ({patient})")
     assert patient.startswith("unknown-")
+
+
+@pytest.mark.publishes("answer", "reject_reason")
+def test_a_refusal_that_names_another_unknown_patient_is_published_with_a_hash_too(home, asked, target):
+    """REPORT-27: the one who is said to have answered, whatever column that was read from."""
+    words = "Patient/90817263 is not known, nor is Patient/90817264; Patient/p1 is"
+    refused = {
+        "resourceType": "OperationOutcome",
+        "issue": [{"severity": "error", "code": "value", "diagnostics": words}],
+    }
+    target.additions, target.faults = False, [Said(422, refused)]
+    (home / "inbox/payments.csv").write_text(HEADER + "1,p1,10.00,2026-03-01\n")
+    (home / "inbox/payments-2.csv").write_text(HEADER + "2,p1,10.00,2026-03-01\n")
+    asked("import")
+    [(message,)] = rows(home, "SELECT message FROM reject_reason")
+    assert re.search(
+        r"Patient/unknown-[0-9a-f]{16} is not known, nor is Patient/unknown-[0-9a-f]{16}; Patient/p1 is$", message
+    )
