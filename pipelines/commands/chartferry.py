@@ -76,7 +76,7 @@ def run_command(arguments: Sequence[str]) -> int:
         raise KeyboardInterrupt from None
     except Exception as error:  # noqa: BLE001 - each has its line
         # The kinds of failures are imported here: together they take longer than a command that needs none of them.
-        from pipelines.commands.failures import exit_and_message
+        from pipelines.ledger.failures import exit_and_message
 
         code, message = exit_and_message(error)
         click.echo(as_text([f"chartferry: {message}"]), err=True)

@@ -1,10 +1,8 @@
 """Publish the tables after an undo: they had the batch's records as created."""
 
 from pipelines.corrections.undo import Undone
-from pipelines.home import disk
-from pipelines.importing.closing import publish_into, summary_of
+from pipelines.importing.closing import publish_into, saying_why, summary_of
 from pipelines.ledger.standing import undone_by_batch
-from pipelines.ledger.tables import LedgerError
 from pipelines.runs.lines import SHOWN_NEXT
 from pipelines.session.session import Session
 
@@ -21,11 +19,6 @@ def publish_undone(session: Session, found: Undone, batch_id: str) -> None:
 
 def _error_of_publication(session: Session) -> str | None:
     summary = summary_of(session)
-    try:
+    with saying_why(summary):
         publish_into(session, summary)
-    except LedgerError as error:
-        return str(error)
-    except OSError as error:
-        why = disk.FULL if disk.is_full(error) else error.strerror or type(error).__name__
-        return f"not published: {why}"
-    return summary.error
+    return f"not published: {summary.error.removeprefix('not published: ')}" if summary.error else None

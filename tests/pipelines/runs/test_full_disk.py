@@ -4,6 +4,7 @@ import errno
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 import duckdb
@@ -13,6 +14,7 @@ from sqlalchemy.exc import OperationalError
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home import disk, spill
 from pipelines.home.batch import Unreadable
+from pipelines.importing import closing as import_closing
 from pipelines.ledger.database import why
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.answered import Result
@@ -62,6 +64,24 @@ def test_a_full_disk_is_said_in_one_sentence_and_the_same_command_goes_on(
     code, out, err = chartferry("import")
     assert code == 0, out + err
     assert sorted(body["identifier"][0]["value"] for body in target.of("PaymentNotice")) == ["k0", "k1", "k2"]
+
+
+@pytest.mark.parametrize(("where", "name", "loaded"), [(Ledger, "intend", 1), (import_closing, "retain", 2)])
+def test_the_counts_of_files_before_are_shown(where, name, loaded, chartferry, home, target, monkeypatch):
+    """Where the disk is full in the load of the second file, or after the publication."""
+    for number in (1, 2):
+        (home / "inbox" / f"payments{number}.csv").write_text(
+            ROWS.replace("k", f"k{number}").replace("1.00", f"{number}.00")
+        )
+    real, calls = getattr(where, name), count(1)
+
+    def fails(*arguments: object, **named: object) -> object:
+        return ledger_full() if next(calls) == loaded % 2 + 1 else real(*arguments, **named)
+
+    monkeypatch.setattr(where, name, fails)
+    code, out, _ = chartferry("import")
+    assert (code, out.splitlines()[-1]) == (6, f"error: {disk.FULL}")
+    assert [line.split()[1] for line in out.splitlines() if " finished " in line] == ["finished"] * loaded
 
 
 def test_whatever_met_a_full_disk_the_exit_code_is_the_same(chartferry, home, target, monkeypatch):
