@@ -10,6 +10,10 @@ _NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TEXTS = ("no space left on device", "disk is full", "disk full", "disk quota exceeded", "file too large")
 
 
+_NO_ROOM_BESIDE = "SQLITE_IOERR_SHMSIZE"
+"""SQLite cannot make a file beside the database as large as it has to be. It says "disk I/O error"."""
+
+
 def is_full(error: BaseException) -> bool:
     """True if an exception, or one behind it, comes of a disk without space."""
     return any(_says_so(each) for each in _behind(error))
@@ -19,6 +23,8 @@ def _says_so(error: BaseException) -> bool:
     """True by its number; by its words only where it has none and they are not ours, since paths have words, too."""
     if (number := getattr(error, "errno", None)) is not None or isinstance(error, Explained):
         return number in _NUMBERS
+    if getattr(error, "sqlite_errorname", None) == _NO_ROOM_BESIDE:
+        return True
     return any(text in str(error).lower() for text in _TEXTS)
 
 

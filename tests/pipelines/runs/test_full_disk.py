@@ -163,6 +163,14 @@ def test_a_ledger_that_has_no_room_says_what_it_needs():
     assert "room on the disk" in why(full)
 
 
+def test_a_database_without_room_for_the_file_beside_it_is_a_full_disk():
+    """LEDGER-10: SQLite's words are those of any other failure of a disk, as of one that is broken."""
+    for name, is_full in (("SQLITE_IOERR_SHMSIZE", True), ("SQLITE_IOERR_READ", False)):
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorname = name
+        assert disk.is_full(error) == is_full
+
+
 @pytest.mark.parametrize("breaking", ["settle", "reject"])
 def test_what_could_not_be_written_down_counts_once_when_it_could(tmp_path, monkeypatch, breaking):
     """REPORT-14: a load that writes its last results once more would have counted them twice."""
