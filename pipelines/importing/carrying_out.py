@@ -6,7 +6,7 @@ from itertools import chain
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Unreadable
-from pipelines.importing.closing import close_import, saying_why
+from pipelines.importing.closing import close_import
 from pipelines.rehearsing.dry_run import try_file
 from pipelines.runs.batch import import_file
 from pipelines.runs.run import Result
@@ -35,7 +35,7 @@ def import_all(
         (partial(_import, session, waiting, dry_run, remap) for waiting in files),
         (partial(_import_query, session, feed, summary, dry_run, whole) for feed in queries),
     )
-    with saying_why(summary):
+    with summary.saying_why():
         if all(map(summary.take, work)) and not dry_run:
             close_import(session, summary)
     return summary

@@ -1,14 +1,10 @@
 """The beginning and the end that imports have in common: their summary, and the publication behind them."""
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from pipelines.client.replies import TargetUnusable
 from pipelines.corrections.retention import retain
-from pipelines.home.exits import UNUSABLE
 from pipelines.importing.figures import write_figures
-from pipelines.ledger.failures import exit_and_message
 from pipelines.ledger.rejects import open_by_batch, settle_resubmitted
 from pipelines.ledger.standing import undo_left_by_batch
 from pipelines.reports.pseudonymous import Study
@@ -17,18 +13,6 @@ from pipelines.runs.summary import Summary
 from pipelines.session.bundled import STORE
 from pipelines.session.publishing import copy_out, publish_reports
 from pipelines.session.session import Session
-
-
-@contextmanager
-def saying_why(summary: Summary) -> Iterator[None]:
-    """Let a summary say what keeps a command from going on, beside what it has of the files before."""
-    try:
-        yield
-    except Exception as error:
-        code, why = exit_and_message(error)
-        if code != UNUSABLE:
-            raise
-        summary.error = why
 
 
 def close_import(session: Session, summary: Summary) -> None:

@@ -14,7 +14,7 @@ from pipelines.corrections.sources import NO_ENTRY, Lines, OutOfReach, lines_by_
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
-from pipelines.importing.closing import publish_into, saying_why, summary_of
+from pipelines.importing.closing import publish_into, summary_of
 from pipelines.ledger.answering import OPEN
 from pipelines.ledger.rejects import RejectPlace, reject_places, settle_resubmitted
 from pipelines.runs.batch import run_over
@@ -62,7 +62,7 @@ def retry(session: Session, batch_id: str | None, taken_back: bool) -> Retried:
         found = reject_places(session.ledger, session.target, batch_id, OPEN)
     wanted = lines_by_batch(found)
     order = [row["batch_id"] for row in session.ledger.batches(session.target) if row["batch_id"] in wanted]
-    with saying_why(summary):
+    with summary.saying_why():
         for name in order:
             try:
                 received, feed = _source(session, name)

@@ -1,7 +1,7 @@
 """Publish the tables after an undo: they had the batch's records as created."""
 
 from pipelines.corrections.undo import Undone
-from pipelines.importing.closing import publish_into, saying_why, summary_of
+from pipelines.importing.closing import publish_into, summary_of
 from pipelines.ledger.standing import undone_by_batch
 from pipelines.runs.lines import SHOWN_NEXT
 from pipelines.session.session import Session
@@ -19,6 +19,6 @@ def publish_undone(session: Session, found: Undone, batch_id: str) -> None:
 
 def _error_of_publication(session: Session) -> str | None:
     summary = summary_of(session)
-    with saying_why(summary):
+    with summary.saying_why():
         publish_into(session, summary)
     return f"not published: {summary.error.removeprefix('not published: ')}" if summary.error else None

@@ -1,7 +1,8 @@
 """The summary that a command prints at the end, as text and as JSON, and its exit code. Counts only."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from pipelines.home.batch import shown
 from pipelines.home.counted import counted, listed, word_for
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, UNREADABLE, UNUSABLE
+from pipelines.ledger.failures import exit_and_message
 from pipelines.ledger.states import MADE
 from pipelines.ledger.tables import LedgerError
 from pipelines.runs.lines import IN_DOUBT_NEXT, aligned, dollars, undo_left
@@ -75,6 +77,17 @@ class Summary:
         if result.unusable:
             self.error = result.message
         return not result.unusable
+
+    @contextmanager
+    def saying_why(self) -> Iterator[None]:
+        """Let `error` say what ends the work within, so that what became of the files before is shown beside it."""
+        try:
+            yield
+        except Exception as error:
+            code, why = exit_and_message(error)
+            if code != UNUSABLE:
+                raise
+            self.error = why
 
     @property
     def exit_code(self) -> int:
