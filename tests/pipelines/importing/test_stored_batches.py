@@ -344,9 +344,9 @@ def test_a_content_that_is_not_what_was_put_is_not_used(machines, target, bucket
     [key] = [key for key, (body, _) in bucket.objects.items() if b"k1,p1" in body and b"PAR1" not in body]
     kept = bucket.objects[key]
     bucket.objects[key] = (kept[0].replace(b"1.00", b"9.00"), kept[1])
-    code, _, err = machines.does("two", "rejects", "retry")
+    code, out, _ = machines.does("two", "rejects", "retry")
     name = key.removeprefix("pre/fix/")
-    assert (code, f"{name} is not what was put there: restore it" in err) == (6, True)
+    assert (code, f"{name} is not what was put there: restore it" in out) == (6, True)
     del bucket.objects[key]
     code, _, err = machines.does("two", "rejects", "retry")
     assert (code, f"{name} is not there any more: restore it" in err) == (6, True)
