@@ -348,8 +348,8 @@ def test_a_content_that_is_not_what_was_put_is_not_used(machines, target, bucket
     name = key.removeprefix("pre/fix/")
     assert (code, f"{name} is not what was put there: restore it" in out) == (6, True)
     del bucket.objects[key]
-    code, _, err = machines.does("two", "rejects", "retry")
-    assert (code, f"{name} is not there any more: restore it" in err) == (6, True)
+    code, out, _ = machines.does("two", "rejects", "retry")
+    assert (code, f"{name} is not there any more: restore it" in out) == (6, True)
     bucket.objects[key] = kept
     assert machines.asked("two", "rejects", "retry")["batches"][0]["batch_id"] == batch
 
