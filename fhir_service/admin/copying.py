@@ -7,12 +7,16 @@ import secrets
 from pathlib import Path
 
 import duckdb
+from sqlalchemy import select
 
 from fhir_service.admin.asking import CommandError, runs
 from fhir_service.service import Service
-from fhir_service.store.copying import copy_out
-from fhir_service.store.dialects import DuckDb
+from fhir_service.store.dialects import DuckDb, dialect_of
 from fhir_service.store.room import is_full
+from fhir_service.store.store import Store
+from fhir_service.store.tables import metadata
+
+ROWS = 5_000
 
 
 def copy_store(service: Service, target: Path) -> None:
@@ -71,3 +75,25 @@ def _remove(store: Path) -> None:
     """Remove a DuckDB file and its log."""
     for path in (store, store.with_name(f"{store.name}.wal")):
         path.unlink(missing_ok=True)
+
+
+def copy_out(store: Store, target: Path, memory_limit: str = "1GB") -> None:
+    """Write the store's tables into a new DuckDB file: a store of the same id. Others go on reading and writing.
+
+    Raises OSError and duckdb.Error; what is there then is no store.
+    """
+    dialect = dialect_of(str(target), memory_limit)
+    engine = dialect.open(create=True)
+    try:
+        with store.read() as reading, engine.begin() as writing:
+            dialect.prepare(writing)
+            metadata.create_all(writing)
+            dialect.complete(writing)
+            for table in metadata.sorted_tables:
+                columns = [column.name for column in table.columns]
+                found = reading.execution_options(yield_per=ROWS).execute(select(table))
+                for rows in found.partitions():
+                    dialect.append(writing, [(table, [tuple(row) for row in rows], columns)])
+    finally:
+        engine.dispose()
+    DuckDb.fold(target)

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, Table
 
@@ -11,7 +11,7 @@ from fhir_service.interface.billing import Account, Charge
 from fhir_service.interface.fast.forms import Made
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Resource
-from fhir_service.store.dialect import Dialect, Row, Shared
+from fhir_service.store.dialect import Dialect, Row
 from fhir_service.store.rows import Rows, Sums
 from fhir_service.store.tables import (
     ACCOUNT,
@@ -30,6 +30,9 @@ from fhir_service.store.tables import (
     side_tables,
 )
 from fhir_service.store.view import Code, Current
+
+if TYPE_CHECKING:
+    from fhir_service.store.postgresql import PostgreSql
 
 
 class Witness(NamedTuple):
@@ -180,7 +183,7 @@ class Changes:
             rows.append(tuple(values.values()))
         dialect.change(connection, BODIES[name], rows, tuple(next(iter(replaced.values()))[1]))
 
-    def flush_beside_others(self, connection: Connection, dialect: Shared) -> None:
+    def flush_beside_others(self, connection: Connection, dialect: "PostgreSql") -> None:
         """Write where other processes write too: what was read must be as it was.
 
         Every batch takes tables, and rows within them, in one order, so that batches do not wait for each other in a
@@ -199,7 +202,7 @@ class Changes:
         if self._said:
             dialect.change(connection, STORE, list(self._said.items()), ("name", "value"))
 
-    def _pay_beside_others(self, connection: Connection, dialect: Shared) -> None:
+    def _pay_beside_others(self, connection: Connection, dialect: "PostgreSql") -> None:
         accounts = sorted(self._accounts.items())
         known = [(patient, account) for patient, account in accounts if not account.fresh]
         if known:
@@ -209,7 +212,7 @@ class Changes:
             dialect.append(connection, [(ACCOUNT, fresh, columns_of(ACCOUNT))])
 
     def _replace_beside_others(
-        self, connection: Connection, dialect: Shared, name: str, replaced: dict[str, tuple[int, dict[str, Any]]]
+        self, connection: Connection, dialect: "PostgreSql", name: str, replaced: dict[str, tuple[int, dict[str, Any]]]
     ) -> None:
         stored = [(seq, values.pop("__stored")) for seq, values in replaced.values()]
         rows = [tuple(values.values()) for _, values in replaced.values()]

@@ -122,9 +122,11 @@ class PostgreSql:
         return int(last) - 1
 
     def exchanging(self, engine: Engine) -> Engine:
+        """Return the engine for batches, whose transactions begin and end in exchanges that do more."""
         return engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def enter(self, connection: Connection, way: Way) -> "Turn":
+        """Begin a batch beside other processes, on a connection without a transaction."""
         return Turn(_raw(connection), way)
 
     def undone(self, _error: BaseException) -> bool:
@@ -140,9 +142,11 @@ class PostgreSql:
         return isinstance(_cause(error), psycopg.errors.QueryCanceled)
 
     def collided(self, error: BaseException) -> bool:
+        """True if a batch failed for another one's sake, and nothing of it is stored."""
         return isinstance(_cause(error), _COLLISIONS)
 
     def lost(self, error: BaseException) -> bool:
+        """True if the server did not answer: if it was asked to commit, whether it has done so is not known."""
         state = getattr(_cause(error), "sqlstate", None) or ""
         return self.passing(error) and (not state or state[:2] in _LOST)
 
@@ -180,6 +184,7 @@ class PostgreSql:
     def change_as_read(
         self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str], read: Sequence[Any]
     ) -> None:
+        """Change rows by their key, in its order. Fails unless the second column of each row is still what was read."""
         raw, (key, compared, *_) = _raw(connection), columns
         if len(rows) > 1:
             # An update takes its rows in whatever order the plan gives them.
@@ -193,10 +198,12 @@ class PostgreSql:
         raw.execute(statement, [*values, array("int8", read), values[0], len(rows)], prepare=True)
 
     def remove(self, connection: Connection, table: Table, seqs: Sequence[int]) -> None:
+        """Remove the rows of resources from a side table."""
         statement = f"DELETE FROM {table.name} WHERE seq = ANY(%b)"
         _raw(connection).execute(statement.encode(), [array("int8", seqs)], prepare=True)
 
     def store(self, connection: Connection, write: Callable[[], None]) -> None:
+        """Write, and commit, in one exchange."""
         raw = _raw(connection)
         with raw.pipeline():
             write()

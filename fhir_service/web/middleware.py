@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import math
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,7 +22,6 @@ from fhir_service.interface.outcomes import EXCEPTION, THROTTLED, FhirError, out
 from fhir_service.service import Service
 from fhir_service.web import admission, traces
 from fhir_service.web.http import caller_of, json_response
-from fhir_service.web.limits import Rates
 
 TOKEN_PATHS = ("/auth/token", "/auth/token/")
 ACCESS = "fhir_service.access"
@@ -169,3 +170,22 @@ def _client(scope: Scope) -> str | None:
 
 def _refusal(request: Request, error: FhirError) -> Response:
     return json_response(request, dump_json(outcome_of(error)), error.outcome.status, error.headers)
+
+
+class Rates:
+    """Takes a token per request; with no rate set, every request passes."""
+
+    def __init__(self, per_second: float | None, clock: Callable[[], float]) -> None:
+        self._rate, self._clock = per_second, clock
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    def take(self, client: str) -> int:
+        """0 when the request passes, else the whole seconds to wait."""
+        if self._rate is None:
+            return 0
+        now, most = self._clock(), max(self._rate, 1.0)
+        tokens, then = self._buckets.get(client, (most, now))
+        tokens = min(most, tokens + (now - then) * self._rate)
+        passes = tokens >= 1
+        self._buckets[client] = (tokens - 1 if passes else tokens, now)
+        return 0 if passes else max(1, math.ceil((1 - tokens) / self._rate))

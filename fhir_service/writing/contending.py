@@ -9,15 +9,18 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from sqlalchemy import Connection, Engine, text
 
 from fhir_service.store.changes import Changes, Witness
-from fhir_service.store.dialect import Shared, Way
+from fhir_service.store.dialect import Way
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES, HISTORY
 from fhir_service.store.view import Kept, Needs, Questionnaires, View
+
+if TYPE_CHECKING:
+    from fhir_service.store.postgresql import PostgreSql
 
 WAYS = (Way(), Way(holds=True), Way(holds=True), Way(alone=True))
 """The attempts of a batch."""
@@ -43,7 +46,9 @@ class Outcome(NamedTuple):
 class Contender:
     """Commits batches beside other processes."""
 
-    def __init__(self, engine: Engine, dialect: Shared, collided: Callable[[], None], witnessed: Witnessed) -> None:
+    def __init__(
+        self, engine: Engine, dialect: "PostgreSql", collided: Callable[[], None], witnessed: Witnessed
+    ) -> None:
         """Connect nothing yet.
 
         Args:
@@ -138,7 +143,9 @@ class Contender:
 
 def contender_of(store: Store, collided: Callable[[], None], witnessed: Witnessed) -> Contender | None:
     """Return the contender of a store that other processes may write to; None where this one writes alone."""
-    return Contender(store.engine, cast("Shared", store.dialect), collided, witnessed) if store.dialect.shared else None
+    if not store.dialect.shared:
+        return None
+    return Contender(store.engine, cast("PostgreSql", store.dialect), collided, witnessed)
 
 
 _WITNESS = {

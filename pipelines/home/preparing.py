@@ -1,17 +1,23 @@
 """Make the state folder ready for a command that writes."""
 
 import os
+import resource
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pipelines.home.dagster_folder import CLINIC, prepare_dagster_home
+from pipelines.home.exits import BadSetting
 from pipelines.home.folder import BadHome, make_private
-from pipelines.home.open_files import check_open_files
 from pipelines.home.scratch import remove_leftovers
 
 INBOX = "inbox"
 """The folder that every home has; a clinic's home without it is taken for one whose disk is not mounted."""
 FOLDERS = (INBOX, "feeds", "batches")
+ENOUGH = 256
+"""Files that a process may have open; sockets and libraries count, too. Programs that this one starts have the limit.
+Too few of them fail in many places, each of which says something else.
+"""
 
 
 def check_mounted(home: Path, environ: Mapping[str, str]) -> None:
@@ -34,3 +40,21 @@ def prepare_home(home: Path) -> None:
     for name in FOLDERS:
         (home / name).mkdir(exist_ok=True)
     prepare_dagster_home(home)
+
+
+def check_open_files() -> None:
+    """Raise the limit to what is enough, where the system allows. Raises BadSetting."""
+    most, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if _is_enough(most):
+        return
+    if not _is_enough(allowed):
+        raise BadSetting(
+            f"a process may have only {allowed} files open here, which is too few: allow {ENOUGH}"
+            f" (`ulimit -n {ENOUGH}`, or LimitNOFILE of a systemd unit)"
+        )
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (ENOUGH, allowed))
+
+
+def _is_enough(limit: int) -> bool:
+    return limit == resource.RLIM_INFINITY or limit >= ENOUGH

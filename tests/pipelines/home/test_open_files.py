@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SHOWN = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
-BEGUN = f"from pipelines.home.open_files import check_open_files; check_open_files(); {SHOWN}"
+BEGUN = f"from pipelines.home.preparing import check_open_files; check_open_files(); {SHOWN}"
 
 
 def limited(arguments: list[str], most: int, allowed: int) -> subprocess.CompletedProcess[str]:

@@ -11,9 +11,9 @@ from sqlalchemy import func, select
 from fhir_service.admin.actions import OPERATIONS
 from fhir_service.admin.asking import CommandError
 from fhir_service.admin.checks import check_store
+from fhir_service.admin.copying import copy_out
 from fhir_service.service import Service
 from fhir_service.settings import Settings
-from fhir_service.store.copying import copy_out
 from fhir_service.store.dialects import DuckDb
 from fhir_service.store.tables import metadata
 from tests.conftest import Running
@@ -38,7 +38,7 @@ def killed() -> int:
 def test_a_copy_of_a_database_has_its_rows_its_id_and_its_clients(
     postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fhir_service.store.copying.ROWS", 3)
+    monkeypatch.setattr("fhir_service.admin.copying.ROWS", 3)
     target = tmp_path / "copy.duckdb"
     with postgres.database() as url:
         service = Service.open(Settings(url))
