@@ -114,14 +114,13 @@ class Left(NamedTuple):
 class _Sending:
     """One bundle's way to its results. stopped: lanes with a row in doubt, of which nothing more is sent.
 
-    unsure: places of rows that an earlier request may have made; again: those that one of this bundle may have made.
+    unsure: places of rows that a request may have made, an earlier one or one of this bundle.
     """
 
     def __init__(self, way: BundleSender, rows: Sequence[Row], entries: Sequence[tuple[str, str]]) -> None:
         self._way, self._rows, self._entries = way, rows, entries
         self._sizes = [len(body) for body, _ in entries]
         self._unsure = {at for at, row in enumerate(rows) if row.intended}
-        self._again: set[int] = set()
         self._stopped: set[str] = set()
         self._sent = Sent()
 
@@ -130,9 +129,8 @@ class _Sending:
             self._way.sizes.begin_small(self._size(range(len(self._rows))))
         self._parts(self._way.sizes.parts(range(len(self._rows)), self._sizes))
         if len(self._sent.results) < len(self._rows):
-            asked = self._unsure | self._again
             for at in range(len(self._rows)):
-                self._sent.results.setdefault(at, Result("in_doubt" if at in asked else "planned"))
+                self._sent.results.setdefault(at, Result("in_doubt" if at in self._unsure else "planned"))
         return self._sent
 
     def _parts(self, parts: Iterable[list[int]]) -> None:
@@ -170,7 +168,7 @@ class _Sending:
         except (NotDone, Refused) as error:
             return self._whole(places, error)
         except Unknown as error:
-            self._again.update(places)
+            self._unsure.update(places)
             self._sent.not_offered = isinstance(error, NotOffered)
             if isinstance(error, Failed) and self._way.kind == "transaction":
                 return self._failed(places, error, tries)
@@ -230,7 +228,7 @@ class _Sending:
         for at, reply in zip(places, replies, strict=True):
             result = self._existing(at, reply, bodies) if reply.kind == "existed" else settled(reply)
             if result is None and reply.kind != "not done":
-                self._again.add(at)
+                self._unsure.add(at)
                 # What the condition saw may go again; what may be made and not be seen yet may not.
                 again = self._way.step.repeats or reply.kind == "existed"
                 if not again:
@@ -259,5 +257,4 @@ class _Sending:
 
     def _existing(self, at: int, reply: Reply, bodies: Bodies) -> Result | None:
         """A 200 answer, compared with what was read back; None when it could not be read, which is unknown."""
-        unsure = at in self._unsure or at in self._again
-        return existing(self._way.resource_type, self._entries[at][0], reply, bodies, unsure)
+        return existing(self._way.resource_type, self._entries[at][0], reply, bodies, at in self._unsure)
