@@ -1,25 +1,31 @@
 """The folder of a publication: files are built beside the old ones, and each takes its place in one step."""
 
+import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count as numbers
-from os import getpid
 from pathlib import Path
 from typing import TypeVar
 
 import duckdb
+from sqlalchemy import func, select
 
 from pipelines.home import disk
-from pipelines.home.files import link_or_copy, replace_whole
+from pipelines.home.files import MEMORY, link_or_copy, replace_whole
+from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
-from pipelines.reports.memory import within_memory
 from pipelines.reports.newer import PAGE
 from pipelines.reports.publication import OutOfMemory, PublicationError, why
 from pipelines.reports.tables import BrokenTable
 
 T = TypeVar("T")
 READ_ONLY = 0o444
+MEGABYTE = 10**6
+GROWTH = 4
+BYTES_A_RECORD = 400
+"""As a million payments of one file take."""
+CONTAINER = Path("/sys/fs/cgroup/memory.max")
 BESIDE = {".html": PAGE, ".json": "datapackage.json", ".yml": "sources.yml"}
 """The files beside `reports.duckdb`, by their suffix while they are made."""
 
@@ -32,7 +38,7 @@ def being_built(folder: Path) -> Iterator[Path]:
     """
     _remove_leftovers(folder)
     try:
-        yield folder / f".reports.{getpid()}.duckdb"
+        yield folder / f".reports.{os.getpid()}.duckdb"
     except BrokenTable as error:
         raise PublicationError(f"not published: {error}") from None
     except duckdb.OutOfMemoryException as error:
@@ -46,16 +52,31 @@ def being_built(folder: Path) -> Iterator[Path]:
 
 
 def built(folder: Path, ledger: Ledger, make: Callable[[Path, int], T]) -> T:
-    """Build files, within as many megabytes as that wants; raises as `being_built` does.
+    """Build files in as many megabytes as the ledger's records want; in four times as many where these do not do.
 
-    make: is given the path of `being_built`, and the megabytes. It is called again with more where these do not do.
+    No more than half of what the machine has, or the container. make: is given the path of `being_built`, and the
+    megabytes. Raises as `being_built` does.
     """
+    [(records,)] = ledger.read(select(func.count()).select_from(t.record))
+    most, megabytes = most_memory(), MEMORY
+    while megabytes < most and megabytes * MEGABYTE < records * BYTES_A_RECORD:
+        megabytes = min(megabytes * GROWTH, most)
+    while True:
+        try:
+            with being_built(folder) as build:
+                return make(build, megabytes)
+        except OutOfMemory:
+            if megabytes >= most:
+                raise
+            megabytes = min(megabytes * GROWTH, most)
 
-    def within(megabytes: int) -> T:
-        with being_built(folder) as build:
-            return make(build, megabytes)
 
-    return within_memory(ledger, within)
+def most_memory() -> int:
+    """Return half of the megabytes that this machine has, or its container may take."""
+    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with suppress(OSError, ValueError):  # there is no container, or it may take all
+        found = min(found, int(CONTAINER.read_text()))
+    return found // 2 // MEGABYTE
 
 
 def put_beside(build: Path, tables: Collection[str], beside: Mapping[str, str]) -> None:
