@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.faults.world import QUESTIONS
+from tests.support.exports import QUESTIONS
 from tests.support.payers import AMOUNTS, practice
 
 HEADERS = {

@@ -21,9 +21,9 @@ import psycopg
 import pytest
 
 from tests.conftest import WORLD, Running, running
-from tests.service.store.test_postgresql import command_output
 from tests.support import loopback
 from tests.support.bodies import task
+from tests.support.called import command_output
 from tests.support.clocks import APART, CAN, LACKING, library, off_by
 from tests.support.commands import command, environment, resources
 from tests.support.deployments import psycopg_address

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.exports import QUESTIONS
 from tests.support.payers import claim
 
 PAYMENTS, TASKS, RESPONSES = 6, 3, 3
@@ -14,14 +15,6 @@ TASK_COLUMNS = "task_id patient_id description status requester_id comment comme
 ANSWER_COLUMNS = "response_id patient_id questionnaire question answer_text".split()
 FEEDS = {"calls": ("tasks", "update", TASK_COLUMNS), "forms": ("answers", "supersede", ANSWER_COLUMNS)}
 STAFF = {"resourceType": "Practitioner", "id": "a", "name": [{"family": "B"}]}
-QUESTIONS = {
-    "resourceType": "Questionnaire",
-    "id": "q1",
-    "name": "q",
-    "status": "active",
-    "code": [{"system": "http://loinc.org", "code": "1"}],
-    "item": [{"linkId": "1", "type": "text", "text": "?", "repeats": False}],
-}
 Body = dict[str, Any]
 
 

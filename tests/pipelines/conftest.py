@@ -17,6 +17,7 @@ from tests.support.beyond import Beyond
 from tests.support.commands import forget_settings
 from tests.support.fake_s3 import FakeBucket, fake_bucket
 from tests.support.fake_target import FakeTarget, serving
+from tests.support.giving_back import Practice
 from tests.support.machines import Machines
 from tests.support.publishing import publish_as_marked, publish_last_target
 
@@ -27,6 +28,13 @@ def target():
     with serving(FakeTarget()) as target:
         target.valid_tokens.add("fixed")
         yield target
+
+
+@pytest.fixture(params=[True, False], ids=["with additions", "bare"])
+def additions(request, target):
+    """Whether the target has the additions of our service, or the interface alone: a test has both."""
+    target.additions = request.param
+    return request.param
 
 
 @pytest.fixture
@@ -88,6 +96,14 @@ def chartferry(home, capsys):
         return code, out, err
 
     return call
+
+
+@pytest.fixture
+def practice(request, home, target, chartferry):
+    """A home at work, at either kind of target in a test that uses `additions`."""
+    if "additions" in request.fixturenames:
+        request.getfixturevalue("additions")
+    return Practice(home, target, chartferry)
 
 
 @pytest.fixture

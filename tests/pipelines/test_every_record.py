@@ -266,7 +266,6 @@ class History(Sequence):
 
 
 @pytest.mark.publishes("payment", "task", "questionnaire_response")
-@pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 @pytest.mark.parametrize(
     "seed", [46, *(pytest.param(seed, marks=pytest.mark.long) for seed in (*range(4), *range(100, 140)))]
 )
@@ -275,7 +274,6 @@ def test_every_record_that_was_read_is_somewhere(seed, additions, home, target, 
     with monkeypatch.context() as quick:
         quick.setattr("pipelines.importing.closing.publish_into", lambda *_: None)
         quick.setattr("pipelines.importing.retry.publish_into", lambda *_: None)
-        target.additions = additions
         history = History(home, target, asked, chartferry, random.Random(seed), monkeypatch=monkeypatch)
         history.new()
         for _ in range(STEPS):

@@ -3,10 +3,8 @@
 import json
 import re
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -30,6 +28,7 @@ from fhir_service.interface.checking import check
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
+from tests.support.serving import Answers, served
 
 
 def references(body: object) -> Iterator[str]:
@@ -112,29 +111,18 @@ def answering() -> Iterator[list[tuple[int, bytes]]]:
     """Answers that a server gives one after another; the first is its address."""
     answers: list[tuple[int, bytes]] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answers):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            status, content = answers.pop(0)
-            self.send_response(status)
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.sent()
+            self.answer(*answers.pop(0))
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        answers.append((server.server_port, b""))
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with served(Handler) as url:
+        answers.append((0, url.encode()))
         yield answers
-        server.shutdown()
-        thread.join()
 
 
 def test_entries_of_bundles_are_counted_one_by_one(answering: list[tuple[int, bytes]]):
-    url = f"http://127.0.0.1:{answering.pop()[0]}"
+    url = answering.pop()[1].decode()
     created = b'{"response":{"status":"201 Created","location":"http://a/Task/t-1/_history/1"}}'
     refused = b'{"response":{"status":"422","outcome":{}}}'
     answering += [(200, created * (BUNDLE - 2) + refused), (500, b"{}"), (200, created * BUNDLE)]

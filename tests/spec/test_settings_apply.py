@@ -14,14 +14,8 @@ from tests.spec.casebook import cases, filled, from_json, outcomes, to_json
 from tests.spec.matching import differences
 from tests.spec.test_http import JSON
 from tests.support import loopback
+from tests.support.bodies import TASK
 
-TASK = {
-    "resourceType": "Task",
-    "status": "requested",
-    "intent": "unknown",
-    "description": "Call",
-    "requester": {"reference": "Practitioner/dr1"},
-}
 IDENTIFIER = [{"system": "urn:x", "value": "1"}]
 
 
@@ -96,7 +90,7 @@ def test_body_limits_can_be_set(serve: Callable[..., Running]) -> None:
     size = len(to_json(batch))
     service = serve(max_body=len(to_json(TASK)), max_batch=size)
     assert post(service, "/Task", TASK).status_code == 201
-    is_outcome(post(service, "/Task", TASK | {"description": "Calls"}), "too-long")
+    is_outcome(post(service, "/Task", TASK | {"description": "xs"}), "too-long")
     assert post(service, "/", batch).status_code == 200
     is_outcome(post(service, "/", batch | {"entry": [entry] * 5}), "too-long")
     assert (Settings("x").max_body, Settings("x").max_batch) == (1024 * 1024, 64 * 1024 * 1024)

@@ -4,6 +4,15 @@ from typing import Any
 
 import httpx
 
+TASK: dict[str, Any] = {
+    "resourceType": "Task",
+    "status": "requested",
+    "intent": "unknown",
+    "description": "x",
+    "requester": {"reference": "Practitioner/dr1"},
+}
+"""A task with what it needs, and no more."""
+
 
 def task(number: int, **changed: Any) -> dict[str, Any]:
     body = {

@@ -13,17 +13,21 @@ from tests.support.starting import finish, start
 COMMAND = [sys.executable, "-m", "fhir_service"]
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("FHIR_SERVICE_")}
 
+UNHEARD = {"FHIR_SERVICE_AUDIT": os.devnull}
+
 
 def run(*arguments, env=None, cwd=None):
     """A command in a process of its own."""
     return finish([*COMMAND, *map(str, arguments)], env=CLEAN | (env or {}), cwd=cwd, timeout=60)
 
 
-def called(*arguments):
+def called(*arguments, **settings):
     """A command in this process: for what needs no process of its own."""
     umask = os.umask(0)
     try:
-        return CliRunner(env=dict.fromkeys(set(os.environ) - set(CLEAN))).invoke(main, [str(one) for one in arguments])
+        return CliRunner(env=dict.fromkeys(set(os.environ) - set(CLEAN)) | settings).invoke(
+            main, [str(one) for one in arguments]
+        )
     finally:
         os.umask(umask)
 
@@ -40,3 +44,10 @@ def serving(*arguments, **options):
     finally:
         process.kill()
         process.communicate()
+
+
+def command_output(*arguments):
+    """The output of a command over a database, which succeeds, and is not audited."""
+    done = called(*arguments, **UNHEARD)
+    assert done.exit_code == 0, done.output
+    return done.stdout

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.support.serving import serving_in_a_thread
+from tests.support.serving import Answers, served
 
 WRITTEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -86,12 +85,12 @@ def etag(body: bytes) -> str:
     return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Answers):
     bucket: FakeBucket
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # a body that is sent after its head would wait 40 ms for the client's word
 
-    def answer(self) -> None:
+    def respond(self) -> None:
         length, wrong = int(self.headers.get("content-length") or 0), self.bucket.wrong
         if wrong == "cut":
             self.rfile.read(length // 2)
@@ -113,7 +112,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.carry_out(key, parse_qs(at.query, keep_blank_values=True), body)
 
-    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = answer
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = respond
 
     def carry_out(self, key: str, query: dict[str, list[str]], body: bytes) -> None:
         if "uploads" in query or "uploadId" in query:
@@ -158,18 +157,10 @@ class Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-class Quiet(ThreadingHTTPServer):
-    def handle_error(self, *_: object) -> None:
-        """Say nothing of clients that are gone."""
-
 
 @contextmanager
 def fake_bucket(name: str = "bucket") -> Iterator[FakeBucket]:
     bucket = FakeBucket(name)
     handler = type("Handler", (Handler,), {"bucket": bucket})
-    with serving_in_a_thread(Quiet(("127.0.0.1", 0), handler)) as bucket.url:
+    with served(handler) as bucket.url:
         yield bucket

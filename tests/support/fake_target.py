@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from tests.support.fake_answers import Faulty, Said, outcome
-from tests.support.serving import serving_in_a_thread
+from tests.support.serving import served
 
 SEARCHED = {"request": ["request"], "patient": ["for", "subject", "patient"], "owner": ["owner"]}
 BATCHED = ("Task", "PaymentNotice", "QuestionnaireResponse")
@@ -303,16 +302,9 @@ class Handler(Faulty):
         return self.answer(200, {"resourceType": "OperationOutcome", "issue": [*issues, {"severity": "information"}]})
 
 
-class Server(ThreadingHTTPServer):
-    """A client that went away is part of the tests."""
-
-    def handle_error(self, *_):
-        pass
-
-
 @contextmanager
 def serving(target: FakeTarget) -> Iterator[FakeTarget]:
     """The target on a free port."""
     handler = type("ThisHandler", (Handler,), {"target": target})
-    with serving_in_a_thread(Server(("127.0.0.1", 0), handler)) as target.url:
+    with served(handler) as target.url:
         yield target

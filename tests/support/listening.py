@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.support.serving import serving_in_a_thread
+from tests.support.serving import Answers, served
 
 
 @dataclass
@@ -23,15 +22,11 @@ class Heard:
 def listener() -> Iterator[Heard]:
     """An address that takes everything."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answers):
         def do_POST(self) -> None:
-            heard.bodies.append((self.path, self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(200)
-            self.end_headers()
+            heard.bodies.append((self.path, self.sent()))
+            self.answer(200)
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with serving_in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+    with served(Handler) as url:
         heard = Heard(url)
         yield heard

@@ -2,10 +2,38 @@
 
 import selectors
 import socket
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from http.server import HTTPServer
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from threading import Thread
+
+
+class Answers(BaseHTTPRequestHandler):
+    """The answers of a server, which says nothing of its requests."""
+
+    def sent(self) -> bytes:
+        """The body of the request."""
+        return self.rfile.read(int(self.headers.get("content-length", 0)))
+
+    def answer(self, status: int, content: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in (headers or {"content-length": str(len(content))}).items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+class Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of clients that are gone."""
+
+
+def served(answers: Callable[..., BaseHTTPRequestHandler]) -> AbstractContextManager[str]:
+    """Serve on loopback, as `serving_in_a_thread` does."""
+    return serving_in_a_thread(Server(("127.0.0.1", 0), answers))
 
 
 @contextmanager

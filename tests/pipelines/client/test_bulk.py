@@ -1,12 +1,11 @@
 """Files that others publish in bulk: fetched from the manifest's host alone, gone on with, and imported once."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from functools import partial
-from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -19,7 +18,7 @@ from pipelines.client.bulk import TOKEN, fetch_published
 from pipelines.client.pace import LONGEST_WAIT_SECONDS, Patience
 from pipelines.home.batch import Unreadable
 from pipelines.importing.bulk import alone
-from tests.support.serving import serving_in_a_thread
+from tests.support.serving import Answers, served
 
 MANIFEST = "https://there.example/bulk/manifest.json"
 LINES = b'{"resourceType":"Task"}\n' * 50
@@ -329,23 +328,16 @@ def test_a_chunked_answer_that_ends_early_is_not_whole(tmp_path: Path) -> None:
     """CLI-IMPORT-13: the client library says so."""
     chunk = b"%x\r\n%s\r\n" % (SIZE, LINES)
 
-    class Cut(BaseHTTPRequestHandler):
+    class Cut(Answers):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             is_manifest = self.path.endswith("manifest.json")
             body = manifest("a") if is_manifest else chunk
-            how = ("Content-Length", str(len(body))) if is_manifest else ("Transfer-Encoding", "chunked")
-            self.send_response(200)
-            self.send_header(*how)
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(200, body, **({} if is_manifest else {"transfer_encoding": "chunked"}))
             self.close_connection = not is_manifest
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with serving(Cut) as address, pytest.raises(Unreadable, match=r"cannot be had whole \(RemoteProtocolError\)"):
+    with served(Cut) as address, pytest.raises(Unreadable, match=r"cannot be had whole \(RemoteProtocolError\)"):
         fetch_published(f"{address}/manifest.json", tmp_path, {})
     assert not list(tmp_path.rglob("*.ndjson"))
 
@@ -377,12 +369,6 @@ class Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-@contextmanager
-def serving(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
-    with serving_in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as url:
-        yield url
-
-
 def test_a_publication_of_others_is_imported_once(home: Path, chartferry: Any, target: Any, tmp_path: Path) -> None:
     """CLI-IMPORT-13: again it creates nothing, and nothing of it is left outside of its batch."""
     there = tmp_path / "there"
@@ -398,7 +384,7 @@ def test_a_publication_of_others_is_imported_once(home: Path, chartferry: Any, t
     (there / "Task.ndjson").write_text("".join(json.dumps(task | {"id": f"t{n}"}) + "\n" for n in range(3)))
     output = [{"type": "Task", "url": "Task.ndjson"}, {"type": "Patient", "url": "Patient.ndjson"}]
     (there / "manifest.json").write_text(json.dumps({"output": output}))
-    with serving(partial(Quiet, directory=there)) as address:
+    with served(partial(Quiet, directory=there)) as address:
         code, out, err = chartferry("import", "--json", f"{address}/manifest.json")
         found = json.loads(out)
         assert (code, found["totals"]["created"]) == (0, 3), err
@@ -417,7 +403,7 @@ def test_what_comes_a_byte_at_a_time_is_given_up(
     """Each byte alone is in time."""
     over = Event()
 
-    class Host(BaseHTTPRequestHandler):
+    class Host(Answers):
         def do_GET(self) -> None:
             is_late, name = self.path.endswith(trickles), self.path.rpartition("/")[2]
             content = LINES if name == "a.ndjson" else manifest("a.ndjson")
@@ -431,16 +417,8 @@ def test_what_comes_a_byte_at_a_time_is_given_up(
             if not is_late:
                 self.wfile.write(content)
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
     for name in ("MANIFEST", "BLOCK"):
         monkeypatch.setattr(bulk, f"SECONDS_OF_A_{name}", 0.3)
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Host)
-    http.handle_error = lambda *_: None  # type: ignore[method-assign]
-    with (
-        serving_in_a_thread(http) as url,
-        pytest.raises(Unreadable, match=r"its answer did not end within 0\.3 seconds"),
-    ):
+    with served(Host) as url, pytest.raises(Unreadable, match=r"its answer did not end within 0\.3 seconds"):
         fetch_published(f"{url}/manifest.json", tmp_path, {})
     over.set()

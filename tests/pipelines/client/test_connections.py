@@ -2,7 +2,6 @@
 
 from base64 import b64encode
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
@@ -10,13 +9,13 @@ import pytest
 
 from pipelines.client.connections import begin, client_for
 from pipelines.home.exits import BadSetting
-from tests.support.serving import serving_in_a_thread
+from tests.support.serving import Answers, served
 
 VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 USER = f"Basic {b64encode(b'ada:word').decode()}"
 
 
-class Asked(BaseHTTPRequestHandler):
+class Asked(Answers):
     """Is proxy and target in one: notes what each request asks for, and with which credentials of a proxy."""
 
     protocol_version = "HTTP/1.1"
@@ -24,14 +23,9 @@ class Asked(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.seen.append((self.path, self.headers["proxy-authorization"]))
-        self.send_response(407 if self.command == "CONNECT" else 204)
-        self.send_header("content-length", "0")
-        self.end_headers()
+        self.answer(407 if self.command == "CONNECT" else 204)
 
     do_CONNECT = do_GET
-
-    def log_message(self, *_: Any) -> None:
-        pass
 
 
 @pytest.fixture
@@ -40,7 +34,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
     scripted: Any = type("Scripted", (Asked,), {"seen": []})
-    with serving_in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), scripted)) as url:
+    with served(scripted) as url:
         scripted.port = url.rpartition(":")[2]
         yield scripted
 

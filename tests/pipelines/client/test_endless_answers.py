@@ -6,7 +6,6 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import nullcontext
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
@@ -17,7 +16,7 @@ from pipelines.client.client import FhirClient
 from pipelines.client.pace import Patience
 from pipelines.client.replies import Late, NotSent, TargetUnusable, Unknown
 from pipelines.client.tokens import Credentials
-from tests.support.serving import serving_in_a_thread
+from tests.support.serving import Answers, served
 
 PLAIN = b" "
 NAMED = b"\x1f\x8b\x08\x08" + bytes(6)
@@ -25,7 +24,7 @@ NAMED = b"\x1f\x8b\x08\x08" + bytes(6)
 SECRET = "Ada Marker"
 
 
-class Endless(BaseHTTPRequestHandler):
+class Endless(Answers):
     """Sends `head` if it is set, else that of an answer and `first`; then a letter every 20 ms, or what `more` has.
 
     Or, if that is set, `whole`. asked: how often.
@@ -37,7 +36,7 @@ class Endless(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         type(self).asked += 1
-        self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.sent()
         if self.head:
             self.wfile.write(self.head)
             while not self.over.wait(0.02):
@@ -53,16 +52,11 @@ class Endless(BaseHTTPRequestHandler):
 
     do_POST = do_GET
 
-    def log_message(self, *_: Any) -> None:
-        pass
-
 
 @pytest.fixture
 def server() -> Iterator[type[Endless]]:
     scripted: Any = type("Scripted", (Endless,), {"over": threading.Event()})
-    http = ThreadingHTTPServer(("127.0.0.1", 0), scripted)
-    http.handle_error = lambda *_: None  # type: ignore[method-assign]
-    with serving_in_a_thread(http) as scripted.url:
+    with served(scripted) as scripted.url:
         yield scripted
         scripted.over.set()
 

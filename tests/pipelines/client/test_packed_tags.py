@@ -6,8 +6,8 @@ import json
 import pytest
 
 from tests.pipelines.loading.test_settling import response, task
-from tests.support.fake_target import FakeTarget, Handler, Server
-from tests.support.serving import serving_in_a_thread
+from tests.support.fake_target import FakeTarget, Handler
+from tests.support.serving import served
 from tests.support.work import Work
 
 
@@ -28,7 +28,7 @@ def test_what_a_gateway_packs_is_changed_all_the_same(tmp_path, feed, changed, m
     target = FakeTarget(says=["transaction", "conditional", "identifier"])
     target.conflict = 412
     handler = type("ThisHandler", (Packing,), {"target": target})
-    with serving_in_a_thread(Server(("127.0.0.1", 0), handler)) as target.url:
+    with served(handler) as target.url:
         work = Work(tmp_path, target)
         work.follow(feed, changed)
         work.run([make(1, text="a")], "one")

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -22,7 +21,7 @@ from pipelines.client.signing import SigningKey
 from pipelines.client.tokens import Credentials
 from tests.conftest import running
 from tests.support.commands import forget_settings
-from tests.support.serving import serving_in_a_thread
+from tests.support.serving import Answers, served
 
 KEYS: dict[str, RSAKey | ECKey] = {"RSA": RSAKey.generate_key(2048), "EC": ECKey.generate_key("P-384")}
 
@@ -60,29 +59,23 @@ def test_the_service_takes_what_the_importer_signs(
 def other_server(said: list[dict[str, Any]]) -> Iterator[str]:
     """A token address of another make, which checks signatures with the cryptography package alone."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answers):
         def do_GET(self) -> None:
             host = f"http://{self.headers['host']}"
-            self._answer({"token_endpoint": f"{host}/oauth/token"} if "smart" in self.path else {})
+            self._say({"token_endpoint": f"{host}/oauth/token"} if "smart" in self.path else {})
 
         def do_POST(self) -> None:
-            text = self.rfile.read(int(self.headers["content-length"])).decode()
-            form = {name: values[0] for name, values in parse_qs(text).items()}
+            form = {name: values[0] for name, values in parse_qs(self.sent().decode()).items()}
             signed, _, signature = form["client_assertion"].rpartition(".")
             header, claims = (json.loads(urlsafe_b64decode(part.encode())) for part in signed.split("."))
             check(signed.encode(), urlsafe_b64decode(signature.encode()), header["alg"])
             said.append({"path": self.path, "header": header, "claims": claims, "form": form})
-            self._answer({"access_token": "t", "token_type": "bearer", "expires_in": 300})
+            self._say({"access_token": "t", "token_type": "bearer", "expires_in": 300})
 
-        def _answer(self, body: dict[str, Any]) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
+        def _say(self, body: dict[str, Any]) -> None:
+            self.answer(200, json.dumps(body).encode())
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with serving_in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+    with served(Handler) as url:
         yield url
 
 

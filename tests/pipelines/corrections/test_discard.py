@@ -8,12 +8,7 @@ import re
 import pytest
 
 from pipelines.runs.lines import SHOWN_NEXT
-from tests.pipelines.corrections.test_rejects import HEADER, Practice, one
-
-
-@pytest.fixture
-def practice(home, target, chartferry):
-    return Practice(home, target, chartferry)
+from tests.support.giving_back import HEADER, one
 
 
 @pytest.mark.then_published

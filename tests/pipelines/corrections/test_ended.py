@@ -6,16 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.corrections.test_rejects import HEADER, Practice
 from tests.support.exports import QUESTIONS
+from tests.support.giving_back import HEADER
+
+pytestmark = pytest.mark.usefixtures("additions")
 
 ROWS = {"k1": "k1,p1,1.00,2026-03-01,\n", "k2": "k2,p2,2.00,2026-03-01,\n", "k3": "k3,p3,3.00,2026-03-01,\n"}
-
-
-@pytest.fixture(params=[True, False], ids=["with additions", "bare"])
-def practice(request, home, target, chartferry):
-    target.additions = request.param
-    return Practice(home, target, chartferry)
 
 
 def amounts(practice):
@@ -199,7 +195,7 @@ def in_doubt(practice):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("practice", [False], ids=["bare"], indirect=True)
+@pytest.mark.parametrize("additions", [False], ids=["bare"], indirect=True)
 def test_a_second_correction_stays_set_aside_once_the_first_has_come_out_of_doubt(practice, in_doubt):
     """LEDGER-07: it is a reject of its own, which the first does not close and a retry does not load."""
     practice.take(HEADER + ROWS["k2"].replace("2.00", "two"))
@@ -214,7 +210,7 @@ def test_a_second_correction_stays_set_aside_once_the_first_has_come_out_of_doub
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("practice", [False], ids=["bare"], indirect=True)
+@pytest.mark.parametrize("additions", [False], ids=["bare"], indirect=True)
 def test_a_correction_is_set_aside_while_its_reject_is_in_doubt_by_a_retry(practice, in_doubt):
     """LEDGER-07: the row itself may be at the target by now."""
     practice.target.refuse = lambda body: True
@@ -228,7 +224,7 @@ def test_a_correction_is_set_aside_while_its_reject_is_in_doubt_by_a_retry(pract
     assert amounts(practice) == [2]
 
 
-@pytest.mark.parametrize("practice", [False], ids=["bare"], indirect=True)
+@pytest.mark.parametrize("additions", [False], ids=["bare"], indirect=True)
 def test_a_row_is_set_aside_while_its_correction_under_another_key_is_in_doubt(practice, in_doubt):
     """LEDGER-07: in its own file and in a later one, and also once the correction has come out of doubt."""
     practice.target.refuse, practice.target.faults = lambda body: True, []
@@ -266,7 +262,7 @@ def exported(practice):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("practice", [False], ids=["bare"], indirect=True)
+@pytest.mark.parametrize("additions", [False], ids=["bare"], indirect=True)
 def test_a_correction_is_set_aside_while_the_record_is_in_doubt_from_a_plain_export(practice, exported, in_doubt):
     """LEDGER-07: the source had mended the row, too."""
     assert practice.take(HEADER + ROWS["k2"], "payments-mended.csv")[0] == 5
@@ -276,7 +272,7 @@ def test_a_correction_is_set_aside_while_the_record_is_in_doubt_from_a_plain_exp
     assert amounts(practice) == [2]
 
 
-@pytest.mark.parametrize("practice", [True], ids=["with additions"], indirect=True)
+@pytest.mark.parametrize("additions", [True], ids=["with additions"], indirect=True)
 @pytest.mark.usefixtures("exported")
 def test_a_row_that_was_intended_and_not_sent_is_not_sent_once_its_reject_was_discarded(practice, monkeypatch):
     """LEDGER-07: what is true when a row is sent counts, and not when it came."""

@@ -4,15 +4,9 @@ import json
 
 import pytest
 
-from tests.pipelines.corrections.test_rejects import Practice
+pytestmark = pytest.mark.usefixtures("additions")
 
 TASKS = "task_id,description,status,requester_id\n"
-
-
-@pytest.fixture(params=[True, False], ids=["with additions", "bare"])
-def practice(request, home, target, chartferry):
-    target.additions = request.param
-    return Practice(home, target, chartferry)
 
 
 @pytest.fixture

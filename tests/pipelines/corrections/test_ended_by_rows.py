@@ -5,13 +5,9 @@ import csv
 import pytest
 
 from tests.pipelines.corrections.test_ended import ROWS, amounts
-from tests.pipelines.corrections.test_rejects import HEADER, Practice
+from tests.support.giving_back import HEADER
 
-
-@pytest.fixture(params=[True, False], ids=["with additions", "bare"])
-def practice(request, home, target, chartferry):
-    target.additions = request.param
-    return Practice(home, target, chartferry)
+pytestmark = pytest.mark.usefixtures("additions")
 
 
 @pytest.fixture

@@ -3,15 +3,11 @@
 import pytest
 
 from tests.pipelines.corrections.test_ended import ROWS, amounts
-from tests.pipelines.corrections.test_rejects import HEADER, Practice
+from tests.support.giving_back import HEADER
+
+pytestmark = pytest.mark.usefixtures("additions")
 
 WRONG = ROWS["k2"].replace("2.00", "two")
-
-
-@pytest.fixture(params=[True, False], ids=["with additions", "bare"])
-def practice(request, home, target, chartferry):
-    target.additions = request.param
-    return Practice(home, target, chartferry)
 
 
 def keyed(export, key):

@@ -2,8 +2,6 @@
 
 import pytest
 
-from tests.pipelines.corrections.test_rejects import Practice
-
 FEED = """
 kind = "payments"
 files = ["till*.csv"]
@@ -33,9 +31,8 @@ COUNTED = "SELECT lines, header, not_taken, records, accepted, rejected, amount_
     ids=["rows that were not taken", "amounts that were none", "other rows", "fewer rows"],
 )
 @pytest.mark.then_published
-def test_rows_of_every_reading_are_counted(first, then, counts, home, target, chartferry):
+def test_rows_of_every_reading_are_counted(first, then, counts, home, practice):
     """LEDGER-10: else accepted rows are more than records, and those rejected fewer than none."""
-    practice = Practice(home, target, chartferry)
     (home / "feeds").mkdir()
     for more, amount in (first, then):
         (home / "feeds" / "till.toml").write_text(FEED.replace("{more}", more).replace("{amount}", amount))
@@ -65,9 +62,10 @@ requester_id = {{ constant = "d1" }}
     ids=["another kind", "another source"],
 )
 @pytest.mark.then_published
-def test_a_batch_of_which_nothing_was_sent_is_of_what_its_mended_feed_says(first, home, target, chartferry, asked):
+def test_a_batch_of_which_nothing_was_sent_is_of_what_its_mended_feed_says(
+    first, home, target, chartferry, asked, practice
+):
     """LEDGER-10: verify compares the bodies that were sent, and the evidence counts the records that were loaded."""
-    practice = Practice(home, target, chartferry)
     feed = home / "feeds" / "till.toml"
     feed.parent.mkdir()
     feed.write_text(first)

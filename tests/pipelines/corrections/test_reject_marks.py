@@ -13,8 +13,9 @@ from pipelines.feeds.reading.marks import Columns, csv_lead, csv_text, marked_li
 from pipelines.runs.batch import import_file
 from pipelines.session.opening import open_session
 from pipelines.session.waiting import find_files
-from tests.pipelines.corrections.test_rejects import HEADER, built_in
+from tests.pipelines.corrections.test_rejects import built_in
 from tests.support.fake_target import FakeTarget, serving
+from tests.support.giving_back import HEADER
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 

@@ -14,11 +14,10 @@ import pytest
 from pipelines.client.pace import AT_ONCE
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.exits import INTERRUPTED
-from tests.support.ledgers import read_ledger
+from tests.support.giving_back import HEADER, one
 from tests.support.publishing import publish_nothing
 
 HERE = Path(__file__).parents[1]
-HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
 EXPORTS = sorted(folder.name for folder in (HERE / "exports").iterdir() if (folder / "input").is_dir())
 
 
@@ -26,54 +25,6 @@ def built_in(name):
     feed = load_feeds().named(name)
     assert feed
     return feed
-
-
-class Practice:
-    """A home at work: files go in, commands are run, the ledger is looked into."""
-
-    def __init__(self, home, target, chartferry):
-        self.home, self.target, self.run = home, target, chartferry
-        self.out = home.parent / "out"
-
-    def take(self, text, name="payments.csv"):
-        path = self.home / "inbox" / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        code, said, wrong = self.run("import", "--json")
-        assert said, wrong
-        return code, json.loads(said)
-
-    def export(self, *arguments):
-        """The exported files by name."""
-        for left in self.out.glob("*"):
-            left.unlink()
-        code, _, wrong = self.run("rejects", "export", "--out", self.out, *arguments)
-        assert (code, wrong) == (0, "")
-        return {path.name: path.read_bytes() for path in sorted(self.out.glob("*"))}
-
-    def rows(self, query):
-        with read_ledger(self.home) as ledger:
-            return ledger.execute(query).fetchall()
-
-    def rejects(self):
-        """(state, attempts) by key."""
-        rows = self.rows("SELECT source_key, state, attempts FROM reject ORDER BY line")
-        return {key: (state, attempts) for key, state, attempts in rows}
-
-    def ids(self):
-        return dict(self.rows("SELECT source_key, reject_id FROM reject ORDER BY line"))
-
-    def created(self):
-        return sorted(body["identifier"][0]["value"] for body in self.target.of("PaymentNotice"))
-
-
-@pytest.fixture
-def practice(home, target, chartferry):
-    return Practice(home, target, chartferry)
-
-
-def one(files):
-    [(_, content)] = files.items()
-    return content.decode()
 
 
 # -- export

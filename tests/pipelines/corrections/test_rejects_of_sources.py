@@ -5,7 +5,6 @@ import json
 import pyarrow as pa
 import pytest
 
-from tests.pipelines.corrections.test_rejects import Practice, one
 from tests.pipelines.feeds.test_arrays_and_parquet import FEED as ARRAYS
 from tests.pipelines.feeds.test_arrays_and_parquet import packed
 from tests.pipelines.feeds.test_arrays_and_parquet import payment as record
@@ -13,12 +12,8 @@ from tests.pipelines.feeds.test_packed import zipped
 from tests.pipelines.feeds.test_quotes import PAYMENTS, payment
 from tests.pipelines.feeds.test_workbooks import FEED as WORKBOOKS
 from tests.pipelines.feeds.test_workbooks import HEADER, row
+from tests.support.giving_back import one
 from tests.support.workbooks import Cell, sheet, workbook
-
-
-@pytest.fixture
-def practice(home, target, chartferry):
-    return Practice(home, target, chartferry)
 
 
 def test_rejects_of_a_zip_come_back_with_file_and_line_and_close_once_corrected(practice):

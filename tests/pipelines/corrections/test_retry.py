@@ -8,13 +8,9 @@ import pytest
 
 from fhir_service.reference.loading import load as load_reference
 from pipelines.loading.settling import NOT_BY_ITSELF
-from tests.pipelines.corrections.test_rejects import HEADER, HERE, Practice, built_in, one
+from tests.pipelines.corrections.test_rejects import HERE, built_in
 from tests.support.exports import payments
-
-
-@pytest.fixture
-def practice(home, target, chartferry):
-    return Practice(home, target, chartferry)
+from tests.support.giving_back import HEADER, Practice, one
 
 
 def test_a_retry_sends_refused_rows_again_and_closes_what_is_created(practice):

@@ -8,16 +8,11 @@ import json
 
 import pytest
 
-from tests.pipelines.corrections.test_rejects import HEADER, Practice
 from tests.support.exports import TASKS
+from tests.support.giving_back import HEADER
 
 POINTS = ("importing.retry.lines_by_batch", "runs.batch.load_run")
 """Steps of a retry. Another retry runs to its end before one of them: behind the last, it waits for the lease."""
-
-
-@pytest.fixture
-def practice(home, target, chartferry):
-    return Practice(home, target, chartferry)
 
 
 def another_before(monkeypatch, point, does):

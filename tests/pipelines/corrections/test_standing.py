@@ -237,12 +237,6 @@ def test_a_corrected_export_loads_what_was_taken_back_anew(additions, undone, ho
         assert names == ["t0~2", "t1~2", "t2~2"]
 
 
-@pytest.fixture(params=[True, False], ids=["with additions", "bare"])
-def additions(request, target):
-    target.additions = request.param
-    return request.param
-
-
 def test_a_nightly_full_export_does_not_revive_what_a_person_took_back(undone, home, target, put, asked, chartferry):
     """LEDGER-18, LEDGER-03"""
     rows = [*(call(f"t{n}", f"call {n}") for n in range(4)), call("t9", "new")]

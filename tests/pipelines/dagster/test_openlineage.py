@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import BATCH_TAG, prepare_dagster_home
 from pipelines.reports.publication import Publication
 from pipelines.reports.tables import report_tables
-from tests.support.serving import serving_in_a_thread
+from tests.support.serving import Answers, served
 
 pytest.importorskip("openlineage.client", reason="the extra `lineage` is not installed")
 ROWS = "payment_id,patient_id,amount,paid_on\nQzkeyZq,QzpatientZq,1234.56,2026-01-02\n"
@@ -30,17 +29,13 @@ def heard() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A server that takes down every event, and what it has heard."""
     events: list[dict[str, Any]] = []
 
-    class Listener(BaseHTTPRequestHandler):
+    class Listener(Answers):
         def do_POST(self) -> None:
             assert self.path == "/api/v1/lineage"
-            events.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(201)
-            self.end_headers()
+            events.append(json.loads(self.sent()))
+            self.answer(201)
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with serving_in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Listener)) as url:
+    with served(Listener) as url:
         yield url, events
 
 

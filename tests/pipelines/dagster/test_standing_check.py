@@ -2,10 +2,8 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import dagster as dg
@@ -25,8 +23,8 @@ from pipelines.home.stores import StoreUnusable
 from pipelines.importing.broken import broken_now
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Intent, Reject
+from tests.support.listening import listener
 from tests.support.practice import repository_of, standing, verdicts
-from tests.support.serving import serving_in_a_thread
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
 
@@ -448,29 +446,11 @@ def test_more_events_than_one_look_has_time_for_are_each_told_once_over_the_look
     assert looks < 30
 
 
-@pytest.fixture
-def webhook() -> Iterator[tuple[str, list[bytes]]]:
-    """An address that takes what it is told, and what it was told."""
-    told: list[bytes] = []
-
-    class Takes(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            told.append(self.rfile.read(int(self.headers["content-length"])))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
-
-    with serving_in_a_thread(HTTPServer(("127.0.0.1", 0), Takes)) as url:
-        yield f"{url}/", told
-
-
-def test_an_address_is_told_and_one_that_does_not_answer_fails_nothing(webhook: tuple[str, list[bytes]]) -> None:
-    address, told = webhook
+def test_an_address_is_told_and_one_that_does_not_answer_fails_nothing() -> None:
     warnings: list[str] = []
-    assert give({"event": "run_failed"}, {WEBHOOK: address}, warnings.append)
-    assert json.loads(told[0]) == {"event": "run_failed"}
+    with listener() as heard:
+        assert give({"event": "run_failed"}, {WEBHOOK: f"{heard.url}/"}, warnings.append)
+    assert json.loads(*heard.of("/")) == {"event": "run_failed"}
     for broken in ({WEBHOOK: "http://127.0.0.1:1/"}, {COMMAND: "/nowhere/at-all"}, {COMMAND: "false"}):
         assert not give({"event": "run_failed"}, broken, warnings.append)
     assert len(warnings) == 3

@@ -9,10 +9,10 @@ from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.feeds.reading.fixed import BY_BYTES, SEVERAL
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.home.batch import Unreadable
-from tests.pipelines.corrections.test_rejects import Practice, one
 from tests.pipelines.feeds.test_packed import zipped
 from tests.pipelines.feeds.test_quotes import accepted, rejected
 from tests.pipelines.validation.test_validate import rows, validated
+from tests.support.giving_back import one
 from tests.support.peaks import peak_of
 
 FEED = """
@@ -133,9 +133,8 @@ def test_a_file_in_a_zip_and_another_encoding_are_read(tmp_path):
     assert accepted(read(content, tmp_path, 'encoding = "cp1252"', "till.zip")) == [(1, "ü")]
 
 
-def test_rejects_come_back_as_a_csv_with_the_names_of_the_fields(home, target, chartferry):
+def test_rejects_come_back_as_a_csv_with_the_names_of_the_fields(home, practice):
     """CLI-CMD-04, CLI-CMD-05"""
-    practice = Practice(home, target, chartferry)
     (home / "feeds").mkdir()
     (home / "feeds" / "till.toml").write_text(FEED.replace("{more}", ""))
     assert practice.take(line("a") + line("b", amount="x"), "till.txt")[0] == 3

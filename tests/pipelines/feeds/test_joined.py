@@ -8,11 +8,11 @@ from pipelines.cli import run
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.feeds.reading import partners
 from pipelines.home.batch import Unreadable
-from tests.pipelines.corrections.test_rejects import Practice, one
 from tests.pipelines.feeds.test_packed import zipped
 from tests.pipelines.feeds.test_quotes import rejected
 from tests.pipelines.validation.test_validate import rows, validated
 from tests.support.exports import QUESTIONS
+from tests.support.giving_back import one
 
 TRACKER = """
 kind = "tasks"
@@ -95,9 +95,8 @@ def test_a_second_table_in_either_file_is_rejected_and_a_repeated_header_named(t
 
 @pytest.mark.alike
 @pytest.mark.parametrize("is_second", [False, True])
-def test_a_row_of_a_second_table_keeps_its_partner_and_can_be_put_in_again(is_second, home, target, chartferry):
+def test_a_row_of_a_second_table_keeps_its_partner_and_can_be_put_in_again(is_second, home, target, practice):
     """LEDGER-25, CLI-CMD-05: the reject is as it was read, with the columns of both files."""
-    practice = Practice(home, target, chartferry)
     (home / "feeds").mkdir()
     (home / "feeds" / "tracker.toml").write_text(TRACKER.replace("{more}", ""))
     items, comments = ITEMS, COMMENTS
@@ -122,9 +121,8 @@ def test_objects_are_joined_as_tables_are(tmp_path):
     assert notes(found) == {"1": [], "2": ["é", "b"]}
 
 
-def test_a_row_that_is_lost_without_its_partner_is_rejected_and_can_be_put_in_again(home, target, chartferry):
+def test_a_row_that_is_lost_without_its_partner_is_rejected_and_can_be_put_in_again(home, target, practice):
     """CLI-CMD-04, CLI-CMD-05, JOIN-PARTNERS"""
-    practice = Practice(home, target, chartferry)
     (home / "feeds").mkdir()
     (home / "feeds" / "tracker.toml").write_text(TRACKER.replace("{more}", ""))
     files = {"items.csv": ITEMS, "comments.csv": COMMENTS + "4,lost,a\n"}

@@ -20,7 +20,7 @@ from pipelines.feeds.reading.queried import QueriedReader
 from pipelines.feeds.reading.query import run_query
 from pipelines.feeds.reading.since import NOT_ISO, Mark, Newest, NoMark, since
 from pipelines.home.batch import Unreadable
-from tests.pipelines.corrections.test_rejects import Practice, one
+from tests.support.giving_back import one
 from tests.support.peaks import peak_of
 
 FEED = """
@@ -73,11 +73,6 @@ class Till:
 @pytest.fixture
 def till(home, monkeypatch):
     return Till(home, monkeypatch)
-
-
-@pytest.fixture
-def practice(home, target, chartferry):
-    return Practice(home, target, chartferry)
 
 
 def imported(chartferry, *arguments):

@@ -1,25 +1,19 @@
 """Exports made by somebody who had not seen the code, with the meaning of each: nothing of them is misread unsaid."""
 
 import json
-from collections import Counter
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipelines.feeds.drafting.draft import draft_lines
-from pipelines.feeds.drafting.entries import Entry, Line
 from pipelines.feeds.files.catalog import load_feed
 from tests.pipelines.feeds.test_polluted import ASKED, REFUSED, REJECTED, RIGHT, WARNED, drafted, outcome
 from tests.support.crossing import every_second
-from tests.support.export_headers import Judged, StrangeExport, judged, unseen
 from tests.support.polluted_tables import Paid, Polluted
 from tests.support.polluted_unseen import WAYS, polluted_by, unseen_files
 
 UNSEEN = Path(__file__).parent / "unseen"
 CASES: list[dict[str, Any]] = json.loads((UNSEEN / "polluted.json").read_text(encoding="ascii"))
-EXPORTS = unseen()
 SAID = (RIGHT, REJECTED, REFUSED, WARNED)
 FEED = """
 kind = "payments"
@@ -74,30 +68,3 @@ def test_no_file_of_further_ways_is_misread_unsaid(tmp_path: Path) -> None:
         if outcome(file, feed, folder)[0] not in SAID or drafted(file, folder)[0] not in (*SAID, ASKED):
             wrong.append((way, file.kind))
     assert wrong == []
-
-
-@cache
-def drafted_lines(name: str) -> list[Line]:
-    return draft_lines(UNSEEN / "headers" / name)
-
-
-def verdicts(export: StrangeExport) -> tuple[str, list[Judged]]:
-    lines = drafted_lines(export.file_name)
-    (kind,) = [line.value for line in lines if isinstance(line, Entry) and line.key == "kind"]
-    return kind.strip('"'), list(judged(export, lines))
-
-
-@pytest.mark.parametrize("export", every_second(EXPORTS), ids=[export.file_name for export in EXPORTS])
-def test_no_column_of_an_unseen_export_is_drafted_wrong_without_a_word(export: StrangeExport) -> None:
-    """FEED-FILE-08."""
-    kind, found = verdicts(export)
-    assert kind == export.kind
-    assert [judgement for judgement in found if judgement.verdict == "wrong"] == []
-
-
-@pytest.mark.long
-def test_most_columns_of_unseen_exports_need_no_decision() -> None:
-    """FEED-FILE-08"""
-    counts = Counter(judgement.verdict for export in EXPORTS for judgement in verdicts(export)[1])
-    assert counts["right"] >= 0.7 * counts.total()
-    assert counts["asked"] <= 0.25 * counts.total()

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.corrections import sources
 from pipelines.feeds.drafting.candidates import Candidate, Candidates
-from tests.pipelines.corrections.test_rejects import Practice
+from tests.support.giving_back import Practice
 
 FEED = """
 kind = "payments"

@@ -17,7 +17,6 @@ def feed(home, timezone):
 
 
 @pytest.mark.alike
-@pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 @pytest.mark.parametrize("fault", ["lost_before", "lost_after"])
 def test_rows_in_doubt_that_are_read_otherwise_by_now_are_loaded_once(
     home, target, asked, monkeypatch, additions, fault
@@ -25,7 +24,7 @@ def test_rows_in_doubt_that_are_read_otherwise_by_now_are_loaded_once(
     """LEDGER-08, LEDGER-10: found as they were sent, else sent as they are read now."""
     monkeypatch.setattr("pipelines.client.pace.Patience.wait", lambda *_: None)
     monkeypatch.setenv("CHARTFERRY_SETTLING_SECONDS", "0.01")
-    target.additions, target.known_parameters = additions, {"_id", "identifier"}
+    target.known_parameters = {"_id", "identifier"}
     feed(home, "UTC")
     target.faults = [fault] * 4
     monkeypatch.setattr("pipelines.loading.intake.Intake.settle_doubts_again", lambda _: False)

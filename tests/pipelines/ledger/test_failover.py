@@ -11,7 +11,6 @@ from pipelines.ledger.tables import LedgerError
 from tests.support.exports import payments
 from tests.support.standby import WAYS, running_pair
 
-ADDITIONS = pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 LOST = "was loaded before, and the ledger does not know that: chartferry verify --adopt"
 
 
@@ -51,14 +50,12 @@ def is_told(code, out, err) -> None:
 
 
 @pytest.mark.alike
-@ADDITIONS
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("step", ["intend", "settle", pytest.param("finish_run", marks=pytest.mark.long)])
 def test_a_standby_that_has_every_commit_goes_on(
     home, target, chartferry, asked, monkeypatch, failing, step, way, additions
 ):
     """SCALE-03, LEDGER-01: the next import ends what the failover cut off."""
-    target.additions = additions
     monkeypatch.setenv("CHARTFERRY_SETTLING_SECONDS", "0")
     payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"), ("k3", "p2", "3.00"))
     with running_pair(way) as pair:
@@ -72,7 +69,6 @@ def test_a_standby_that_has_every_commit_goes_on(
 
 
 @pytest.mark.alike
-@ADDITIONS
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "lacks", ["rows", *(pytest.param(e, marks=pytest.mark.long) for e in ("the run", "the last row"))]
@@ -81,7 +77,6 @@ def test_a_standby_that_lacks_the_last_commits_sends_nothing_twice(
     home, target, chartferry, asked, monkeypatch, lacks, way, additions
 ):
     """SCALE-03, LEDGER-20: a bare target gets nothing before somebody has looked."""
-    target.additions = additions
     monkeypatch.setenv("CHARTFERRY_SETTLING_SECONDS", "0")
     with running_pair(way, synchronous=False) as pair:
         monkeypatch.setenv("CHARTFERRY_LEDGER", pair.create())

@@ -123,11 +123,9 @@ def test_a_server_is_told_not_to_answer_only_where_it_does_not(said: str, told: 
 
 
 @pytest.mark.crossed
-@pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 @pytest.mark.parametrize("step", ["settle", pytest.param("intend", marks=pytest.mark.long)])
 def test_a_server_that_crashes_in_a_load_is_told_as_that(home, target, chartferry, asked, monkeypatch, step, additions):
     """SCALE-03, LEDGER-01: behind what it has committed, and before what is to be committed next."""
-    target.additions = additions
     monkeypatch.setenv("CHARTFERRY_SETTLING_SECONDS", "0")
     payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))
     with running_server() as server, server.database() as url:

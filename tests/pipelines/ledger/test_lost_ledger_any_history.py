@@ -16,7 +16,6 @@ from tests.support.replaying import rows_of
 
 LATER = [pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 12)]
 seeds = pytest.mark.parametrize("seed", [0, 1, *LATER])
-both = pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 
 
 class History(Sequence):
@@ -39,11 +38,10 @@ class History(Sequence):
 
 
 @pytest.fixture
-def played(home, target, asked, chartferry):
+def played(additions, home, target, asked, chartferry):
     """Plays a history of a seed; gives its copies of the ledger's database on the way."""
 
-    def play(seed, additions):
-        target.additions = additions
+    def play(seed):
         history = History(home, target, asked, chartferry, random.Random(seed))
         history.new()
         for step in range(5):
@@ -59,11 +57,10 @@ def tables(home):
         return rows_of(ledger)
 
 
-@both
 @seeds
-def test_a_ledger_that_is_lost_or_of_another_day_comes_back_whole(seed, additions, home, played):
+def test_a_ledger_that_is_lost_or_of_another_day_comes_back_whole(seed, home, played):
     """LEDGER-20: records, batches, runs, former versions, decisions, rejects: row for row, with no history left out."""
-    played(seed, additions)
+    played(seed)
     before = tables(home)
     assert before["record"]
     lose_tables(home)
@@ -74,11 +71,10 @@ def test_a_ledger_that_is_lost_or_of_another_day_comes_back_whole(seed, addition
         assert tables(home) == before
 
 
-@both
 @seeds
-def test_from_any_beginning_of_the_journal_nothing_is_made_twice(seed, additions, home, target, asked, played):
+def test_from_any_beginning_of_the_journal_nothing_is_made_twice(seed, home, target, asked, played):
     """LEDGER-20, CLI-CMD-17: the journal is of another moment, and the ledger with it."""
-    history = played(seed, additions)
+    history = played(seed)
     lines = (home / "journal.ndjson").read_bytes().splitlines(keepends=True)
     lose_ledger(home)
     (home / "journal.ndjson").write_bytes(b"".join(lines[: history.dice.randrange(1, len(lines))]))

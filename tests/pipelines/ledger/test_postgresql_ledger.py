@@ -74,10 +74,8 @@ def kinds(found):
     return sorted(each["kind"] for each in found["differences"])
 
 
-@pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 def test_a_file_is_imported_once_verified_and_loaded_anew_where_the_store_lost_it(home, target, asked, additions):
     """STATE-HOME-02, LEDGER-01, CLI-CMD-17, CLI-CMD-18"""
-    target.additions = additions
     target.refuse = lambda body: body["amount"]["value"] == 3.0
     payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"), ("k3", "p2", "3.00"), ("k4", "", "4.00"))
     first = asked("import")

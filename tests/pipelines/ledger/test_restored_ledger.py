@@ -18,7 +18,6 @@ from tests.support.replaying import rows_of
 
 FIRST, SECOND, THIRD = "k1,p1,1.00,2026-03-01,\n", "k2,p1,2.00,2026-03-02,\n", "k3,p2,3.00,2026-03-03,\n"
 BEHIND = "the ledger was older than the copies of its journal"
-ADDITIONS = pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 
 
 @pytest.fixture
@@ -53,10 +52,8 @@ def is_whole(machines: Machines, target) -> None:
 
 
 @pytest.mark.crossed
-@ADDITIONS
 def test_a_ledger_of_yesterday_is_brought_up_to_the_copies_of_its_journal(machines, target, yesterday, additions):
     """LEDGER-20, SCALE-03: also once more, by copies that go on where they ended."""
-    target.additions = additions
     assert imported(machines, "one", FIRST) == 1
     restore = yesterday()
     assert imported(machines, "two", SECOND) == 1
@@ -85,10 +82,8 @@ def test_a_ledger_that_went_on_after_it_was_restored_is_told_apart_from_its_copi
 
 
 @pytest.mark.long
-@ADDITIONS
 def test_without_the_copies_a_ledger_of_yesterday_sends_nothing_twice(machines, target, yesterday, additions):
     """LEDGER-20, SCALE-03: a bare target gets nothing before somebody has looked."""
-    target.additions = additions
     imported(machines, "one", FIRST)
     restore = yesterday()
     imported(machines, "two", SECOND)
@@ -109,12 +104,10 @@ def test_without_the_copies_a_ledger_of_yesterday_sends_nothing_twice(machines, 
 
 
 @pytest.mark.long
-@ADDITIONS
 def test_an_empty_database_beside_batches_of_a_lost_one_is_refused_and_made_again_from_the_copies(
     machines, target, postgres, monkeypatch, additions
 ):
     """LEDGER-20, SCALE-03: numbers that a server left out, as it does after a crash, are those of the copies."""
-    target.additions = additions
     with psycopg.connect(plain(os.environ["CHARTFERRY_LEDGER"]), autocommit=True) as database:
         Ledger.open(os.environ["CHARTFERRY_LEDGER"]).close()
         database.execute("SELECT setval(pg_get_serial_sequence('journal', 'number'), 40)")

@@ -6,7 +6,6 @@ Whatever it answers, the reports kept before stay as they were, the message name
 import json
 import time
 from collections.abc import Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from pipelines.client.replies import TargetUnusable
 from pipelines.client.tokens import Credentials
 from pipelines.reports.sweep import Sweep, kept, sweep
 from pipelines.session.reading import reading
-from tests.support.serving import serving_in_a_thread
+from tests.support.serving import Answers, served
 
 TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000002"
 PATIENT_DATA = "Ada Marker"
@@ -136,7 +135,7 @@ FAILS: dict[str, tuple[list[Page], str]] = {
 }
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Answers):
     pages: list[Page]
     url = ""
     sweeps = 0
@@ -154,33 +153,22 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(SECONDS * 2)
                 self.close_connection = True
             case "always 500" | "always 403":
-                self.send(int(found[-3:]), b"{}")
+                self.answer(int(found[-3:]), b"{}")
             case "html":
-                self.send(200, f"<html>{PATIENT_DATA}</html>".encode())
+                self.answer(200, f"<html>{PATIENT_DATA}</html>".encode())
             case "list":
-                self.send(200, b"[]")
+                self.answer(200, b"[]")
             case int():
-                self.send(found, b"")
+                self.answer(found, b"")
             case _:
-                self.send(200, json.dumps(found).replace("{url}", self.url).encode())
-
-    def send(self, status: int, content: bytes) -> None:
-        self.send_response(status)
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+                self.answer(200, json.dumps(found).replace("{url}", self.url).encode())
 
 
 @pytest.fixture
 def server() -> Iterator[type[Handler]]:
     """A server whose `pages` a test sets."""
     scripted: type[Handler] = type("Scripted", (Handler,), {"pages": [], "sweeps": 0})
-    http = ThreadingHTTPServer(("127.0.0.1", 0), scripted)
-    http.handle_error = lambda *_: None  # type: ignore[method-assign]
-    with serving_in_a_thread(http) as scripted.url:
+    with served(scripted) as scripted.url:
         yield scripted
 
 

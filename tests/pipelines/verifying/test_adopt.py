@@ -17,7 +17,6 @@ from tests.support.ledgers import keep_ledger, lose_ledger, lose_tables
 from tests.support.publishing import publish_nothing
 
 ANSWERS = "response_id,patient_id,questionnaire,question,answer_text\n"
-both = pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 
 
 def records(home):
@@ -34,10 +33,8 @@ def amounts(target):
     return sorted(body["amount"]["value"] for body in target.of("PaymentNotice"))
 
 
-@both
 def test_a_payment_that_nobody_can_tell_waits_for_a_person(home, target, asked, additions):
     """CLI-CMD-17, LEDGER-08: two equal ones were sent, one is there."""
-    target.additions = additions
     payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "1.00"))
     target.faults = [] if additions else [None, "lost_before"]
     batch = asked("import")["batches"][0]["batch_id"]
@@ -53,14 +50,12 @@ def test_a_payment_that_nobody_can_tell_waits_for_a_person(home, target, asked, 
 
 
 @pytest.mark.alike
-@both
 @pytest.mark.parametrize("step", ["begin", "validate_run", "Doubting.write"])
 @pytest.mark.parametrize("untold", [False, True], ids=["told", "untold"])
 def test_one_that_is_stopped_halfway_has_adopted_nothing_yet(
     home, target, asked, chartferry, monkeypatch, additions, step, untold
 ):
     """CLI-CMD-17, LEDGER-01: killed, or the target went away, and an import comes before it is run again."""
-    target.additions = additions
     payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
     asked("import")
     lose_ledger(home)
@@ -109,12 +104,10 @@ def stopped(*_, **__):
 
 
 @pytest.mark.long
-@both
 def test_a_batch_that_this_program_fails_on_stays_lost(home, target, asked, monkeypatch, additions):
     """CLI-CMD-17, LEDGER-01: the run that failed counted as one that makes good for those before it, and each payment
     was sent again.
     """
-    target.additions = additions
     payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
     batch = asked("import")["batches"][0]["batch_id"]
     lose_ledger(home)
@@ -130,10 +123,8 @@ def test_a_batch_that_this_program_fails_on_stays_lost(home, target, asked, monk
     assert amounts(target) == [1.0, 2.0]
 
 
-@both
 def test_an_older_payment_of_the_chart_is_not_the_rows(home, target, asked, additions):
     """CLI-CMD-17, LEDGER-01: it was made there long before the row was first sent."""
-    target.additions = additions
     payments(home, ("k1", "p1", "1.00"))
     target.faults = ["busy"] * 40
     asked("import")
@@ -147,11 +138,10 @@ def test_an_older_payment_of_the_chart_is_not_the_rows(home, target, asked, addi
 
 
 @pytest.mark.alike
-@both
 @pytest.mark.parametrize("kind", ["Task", "QuestionnaireResponse"])
 def test_what_was_taken_back_is_not_made_again_by_itself(home, target, asked, additions, kind):
     """CLI-CMD-17, CLI-CMD-22"""
-    target.additions, target.stored["q1"] = additions, QUESTIONS
+    target.stored["q1"] = QUESTIONS
     if kind == "Task":
         tasks(home, "k1", "k2")
     else:
@@ -227,10 +217,8 @@ def test_what_was_made_anew_is_adopted_and_not_what_was_taken_back(home, target,
     assert asked("verify")["differences"] == []
 
 
-@both
 def test_what_changes_an_earlier_batch_is_set_aside_again(home, target, asked, additions):
     """CLI-CMD-17, LEDGER-09: it was a reject before both went back to what they were yesterday."""
-    target.additions = additions
     payments(home, ("k1", "p1", "1.00"))
     asked("import")
     put_back = keep_ledger(home)
@@ -266,10 +254,8 @@ def test_of_two_amounts_under_a_key_the_one_that_is_there_counts(home, target, a
 
 
 @pytest.mark.long
-@both
 def test_what_was_refused_is_a_reject_again(home, target, asked, additions):
     """CLI-CMD-17, LEDGER-05"""
-    target.additions = additions
     target.refuse = lambda body: body.get("description") == "call k2"
     tasks(home, "k1", "k2")
     assert asked("import")["exit_code"] == 3
@@ -326,11 +312,10 @@ def test_journal_gone_and_ledger_there_is_asked_for_first(home, target, asked, c
     assert asked("import")["totals"] == {}
 
 
-@pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 12))])
 def test_whatever_was_lost_nothing_is_there_twice(seed, additions, home, target, asked):
     """CLI-CMD-17, LEDGER-01, LEDGER-20: files, faults, and ledger and journal lost or of another day."""
-    target.additions, dice = additions, random.Random(seed)
+    dice = random.Random(seed)
     target.stored["q1"] = QUESTIONS
     put_back = None
     for step in range(6):

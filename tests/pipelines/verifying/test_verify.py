@@ -18,14 +18,6 @@ from tests.support.exports import payments, put, tasks
 from tests.support.ledgers import keep_ledger, lose_ledger
 
 
-@pytest.fixture(params=[True, False], ids=["with additions", "bare"])
-def batch(request, home, target, asked):
-    """Three payments of two patients, two of them alike, at the target: the batch's name."""
-    target.additions = request.param
-    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "1.00"), ("k3", "p2", "2.50"))
-    return asked("import")["batches"][0]["batch_id"]
-
-
 def named(found):
     return sorted((each["kind"], each["row"], each["resource_id"]) for each in found["differences"])
 

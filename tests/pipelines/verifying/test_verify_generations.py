@@ -16,20 +16,10 @@ from tests.support.ledgers import lose_ledger
 ANSWERS = "response_id,patient_id,questionnaire,authored,author,encounter_id,note_id,question,answer_code,answer_text\n"
 
 
-@pytest.fixture(params=[True, False], ids=["with additions", "bare"])
-def batch(request, home, target, asked):
-    """Three payments of two patients, two of them alike, at the target: the batch's name."""
-    target.additions = request.param
-    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "1.00"), ("k3", "p2", "2.50"))
-    return asked("import")["batches"][0]["batch_id"]
-
-
-@pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 def test_of_a_record_that_was_superseded_the_newest_is_adopted_and_the_old_never_comes_back(
     home, target, asked, additions
 ):
     """CLI-CMD-17, LEDGER-08"""
-    target.additions = additions
     supersede_one(home, target, asked)
     before = dict(target.stored)
     lose_ledger(home)

@@ -12,40 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from starlette.requests import Request
 
-from fhir_service.__main__ import main
 from fhir_service.audit.chain import ChainedFile
 from fhir_service.audit.records import Audit, Touch, touch
 from fhir_service.requests import submitting
 from fhir_service.web.middleware import Surroundings
 from tests.conftest import FROZEN, Running
+from tests.support.audits import audit_of, lines, verify
 from tests.support.bodies import send, task
-
-READ = b'{"interaction":"read","type":"Task"}'
-
-
-def audit_of(running: Running) -> Path:
-    return running.service.audit.path
-
-
-def verify(path: Path, *former: Path | str) -> Result:
-    environment = {"FHIR_SERVICE_AUDIT": str(path), "FHIR_SERVICE_STORE": "unused"}
-    return CliRunner(env=environment).invoke(main, ["audit", "verify", *map(str, former)])
-
-
-def written(path: Path, *numbers: int) -> None:
-    """A process that adds a record for each number, and ends."""
-    file = ChainedFile(path)
-    for number in numbers:
-        file.append([b'{"n":%d}' % number], keep=True)
-    file.close()
-
-
-def lines(path: Path) -> list[bytes]:
-    return path.read_bytes().splitlines(keepends=True)
-
 
 # --- While the audit cannot be written ------------------------------------------------------------
 

@@ -7,35 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from fhir_service.__main__ import main
 from fhir_service.audit.chain import ChainedFile, Head, examine, files_of
 from tests.conftest import Running
+from tests.support.audits import READ, audit_of, lines, verify, written
 from tests.support.bodies import send, task
-
-READ = b'{"interaction":"read","type":"Task"}'
-
-
-def audit_of(running: Running) -> Path:
-    return running.service.audit.path
-
-
-def verify(path: Path, *former: Path | str) -> Result:
-    environment = {"FHIR_SERVICE_AUDIT": str(path), "FHIR_SERVICE_STORE": "unused"}
-    return CliRunner(env=environment).invoke(main, ["audit", "verify", *map(str, former)])
-
-
-def written(path: Path, *numbers: int) -> None:
-    """A process that adds a record for each number, and ends."""
-    file = ChainedFile(path)
-    for number in numbers:
-        file.append([b'{"n":%d}' % number], keep=True)
-    file.close()
-
-
-def lines(path: Path) -> list[bytes]:
-    return path.read_bytes().splitlines(keepends=True)
 
 
 def test_whole_chains_are_told_as_whole(fresh_service: Running) -> None:

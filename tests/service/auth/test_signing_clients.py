@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from fhir_service.store.store import Store
 from fhir_service.writing.writer import Writer
 from tests.conftest import BOTH, Database
 from tests.support.commands import run
-from tests.support.serving import serving_in_a_thread
+from tests.support.serving import Answers, served
 
 STORES = BOTH
 pytestmark = pytest.mark.crossed
@@ -207,18 +206,12 @@ def published(keys: list[str]) -> Iterator[tuple[str, list[int]]]:
     """An address that answers the last of these key sets, and how often it was asked."""
     times = [0]
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answers):
         def do_GET(self) -> None:
             times[0] += 1
-            self.send_response(200 if self.path == "/jwks" else 302)
-            self.send_header("location", "/jwks")
-            self.end_headers()
-            self.wfile.write(keys[-1].encode())
+            self.answer(200 if self.path == "/jwks" else 302, keys[-1].encode(), location="/jwks")
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with serving_in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+    with served(Handler) as url:
         yield url, times
 
 

@@ -5,16 +5,10 @@ import select
 import socket
 from urllib.parse import urlsplit
 
+from tests.support.bodies import TASK
 from tests.support.fuzz_answers import CODES_OF
 
 HEADERS = {"content-type": "application/json"}
-TASK = {
-    "resourceType": "Task",
-    "status": "requested",
-    "intent": "unknown",
-    "description": "x",
-    "requester": {"reference": "Practitioner/dr1"},
-}
 PAYMENT = {
     "resourceType": "PaymentNotice",
     "status": "active",

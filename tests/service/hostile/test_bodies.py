@@ -12,8 +12,9 @@ import pytest
 from fhir_service.interface.json_text import DEEPEST
 from fhir_service.interface.registry import RESOURCES
 from tests.conftest import BOTH
-from tests.service.hostile.sent import PAYMENT, TASK, TEXT, arrays, objects, outcome, post, response_of, with_meta
+from tests.service.hostile.sent import PAYMENT, TEXT, arrays, objects, outcome, post, response_of, with_meta
 from tests.support import loopback
+from tests.support.bodies import TASK
 from tests.support.fuzz_answers import CODES_OF
 
 STORES = BOTH

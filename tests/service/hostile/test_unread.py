@@ -11,7 +11,8 @@ import pytest
 
 from fhir_service.web import protocol
 from tests.conftest import BOTH
-from tests.service.hostile.sent import TASK, get, post, request_of, statuses, with_meta
+from tests.service.hostile.sent import get, post, request_of, statuses, with_meta
+from tests.support.bodies import TASK
 
 STORES = BOTH
 PAGE = "GET /Task?_count=100 HTTP/1.1"

@@ -27,7 +27,6 @@ from fhir_service.web import protocol
 from tests.conftest import BOTH, WORLD
 from tests.service.hostile.sent import (
     HEADERS,
-    TASK,
     TEXT,
     arrays,
     exchanged,
@@ -39,6 +38,7 @@ from tests.service.hostile.sent import (
     with_meta,
 )
 from tests.support import commands
+from tests.support.bodies import TASK
 
 STORES = BOTH
 

@@ -14,6 +14,7 @@ from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN
 from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
 from tests.support import loopback
+from tests.support.bodies import TASK
 from tests.support.realdata import MISSING, REALDATA
 
 SUITE, NAUGHTY = REALDATA / "messy_json" / "JSONTestSuite", REALDATA / "messy_text" / "blns" / "blns.json"
@@ -22,13 +23,6 @@ needs_suite = pytest.mark.skipif(not SUITE.is_dir(), reason=MISSING)
 needs_strings = pytest.mark.skipif(not NAUGHTY.is_file(), reason=MISSING)
 
 HEADERS = {"content-type": "application/json"}
-TASK = {
-    "resourceType": "Task",
-    "status": "requested",
-    "intent": "unknown",
-    "description": "x",
-    "requester": {"reference": "Practitioner/dr1"},
-}
 
 
 def suite(every: int = 1, first: int = 0):

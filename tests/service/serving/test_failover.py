@@ -10,11 +10,11 @@ from fhir_service.admin.checks import check_store
 from tests.conftest import WORLD, running
 from tests.service.serving.test_workers import supervised
 from tests.service.serving.test_workers_kills import Load
-from tests.service.store.test_postgresql import command_output
 from tests.service.writing.test_contention import made, next_of, task_in
 from tests.service.writing.test_contention_deaths import authorized
 from tests.support import loopback
 from tests.support.bodies import task
+from tests.support.called import command_output
 from tests.support.standby import WAYS, Pair, running_pair
 
 SYNCHRONOUS = pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -19,23 +18,14 @@ from fhir_service.service import Service
 from fhir_service.serving.leftover import put_on_record
 from fhir_service.settings import Settings
 from fhir_service.store.changes import Witness
-from tests.conftest import FROZEN, WORLD
-from tests.service.store.test_postgresql import command_output
+from tests.conftest import FROZEN
 from tests.service.writing.test_contention_deaths import authorized
 from tests.support import loopback
 from tests.support.bodies import entry, task
-from tests.support.postgres import Postgres
 from tests.support.starting import start
 
 OTHER = {"for": {"reference": "Patient/p2"}}
 Json = dict[str, Any]
-
-
-@pytest.fixture
-def store(postgres: Postgres) -> Iterator[str]:
-    with postgres.database() as url:
-        command_output("load", "--store", url, str(WORLD))
-        yield url
 
 
 @pytest.fixture

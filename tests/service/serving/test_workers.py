@@ -4,8 +4,7 @@ import contextlib
 import json
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -16,16 +15,10 @@ from tests.service.writing.test_contention_deaths import authorized
 from tests.support import loopback
 from tests.support.alive import lives
 from tests.support.commands import command, environment
-from tests.support.postgres import Postgres
+from tests.support.standing import until
 from tests.support.starting import finish, start
 
 WORKERS = 2
-
-
-@pytest.fixture
-def url(postgres: Postgres) -> Iterator[str]:
-    with postgres.database() as found:
-        yield found
 
 
 @contextlib.contextmanager
@@ -45,14 +38,6 @@ def supervised(store: str, folder: Path, workers: int = WORKERS, code: int = 0) 
             process.terminate()
             process.communicate(timeout=60)
     assert process.returncode == code
-
-
-def until(holds: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if holds():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it does not come to hold")
 
 
 def test_a_process_that_dies_is_replaced_while_the_others_answer(url: str, tmp_path: Path) -> None:
@@ -76,12 +61,12 @@ def test_a_process_that_dies_is_replaced_while_the_others_answer(url: str, tmp_p
         first.kill()
         ask(20)
         assert requests() == 40
-        until(lambda: len(watching.children()) == WORKERS and first not in watching.children())
+        until(lambda: len(watching.children()) == WORKERS and first not in watching.children(), "another process")
         assert set(others) < set(watching.children())
         children = watching.children()
         assert json.loads(loopback.get(f"{address}/health").text)["status"] == "ok"
         watching.kill()
-        until(lambda: not any(lives(child.pid) for child in children))
+        until(lambda: not any(lives(child.pid) for child in children), "the end of all")
 
 
 @pytest.mark.long

@@ -12,24 +12,16 @@ import httpx
 import pytest
 
 from fhir_service.admin.checks import check_store
-from tests.conftest import WORLD, running
+from tests.conftest import running
 from tests.service.serving.test_workers import supervised
-from tests.service.store.test_postgresql import BALANCE, command_output
+from tests.service.store.test_postgresql import BALANCE
 from tests.service.writing.test_contention import made
 from tests.service.writing.test_contention_deaths import authorized
 from tests.support import loopback
 from tests.support.bodies import payment, task, total
-from tests.support.postgres import Postgres
 
 pytestmark = pytest.mark.long
 AT_ONCE = 50
-
-
-@pytest.fixture
-def store(postgres: Postgres) -> Iterator[str]:
-    with postgres.database() as url:
-        command_output("load", "--store", url, str(WORLD))
-        yield url
 
 
 @pytest.fixture

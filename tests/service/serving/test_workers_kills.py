@@ -17,14 +17,14 @@ from sqlalchemy import make_url
 
 from fhir_service.admin.checks import check_store
 from fhir_service.serving import workers
-from tests.conftest import WORLD, running
-from tests.service.serving.test_workers import supervised, until
-from tests.service.store.test_postgresql import command_output
+from tests.conftest import running
+from tests.service.serving.test_workers import supervised
 from tests.service.writing.test_contention import made
 from tests.service.writing.test_contention_deaths import authorized
 from tests.support import loopback
 from tests.support.bodies import task
 from tests.support.postgres import Postgres
+from tests.support.standing import until
 
 CLIENTS = 8
 PAUSE = 0.03
@@ -58,7 +58,7 @@ class Load:
     def goes_on(self) -> None:
         """Wait until requests were acknowledged that began from now on."""
         first = next(self._numbers)
-        until(lambda: any(number > first for number in self.acknowledged[-CLIENTS:]))
+        until(lambda: any(number > first for number in self.acknowledged[-CLIENTS:]), "a write")
 
     def _client(self) -> None:
         with loopback.Client(base_url=self._address, headers=self._headers, timeout=60) as client:
@@ -91,7 +91,7 @@ def killed_under_load(store: str, folder: Path, processes: int, kills: list[Call
             for kill in kills:
                 kill(watching)
                 load.goes_on()
-        until(lambda: len(watching.children()) == processes)
+        until(lambda: len(watching.children()) == processes, "another process")
         children = watching.children()
     assert not any(child.is_running() for child in children)
     there = stored(store)
@@ -118,13 +118,6 @@ def some_of(chosen: random.Random, most: int) -> Callable[[psutil.Process], None
             child.kill()
 
     return kill
-
-
-@pytest.fixture
-def store(postgres: Postgres) -> Iterator[str]:
-    with postgres.database() as url:
-        command_output("load", "--store", url, str(WORLD))
-        yield url
 
 
 def test_acknowledged_writes_outlive_a_process_that_is_killed(store: str, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import re
 import subprocess
 import threading
@@ -15,10 +14,8 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
-from click.testing import CliRunner, Result
 from sqlalchemy import create_engine, make_url, text
 
-from fhir_service.__main__ import main
 from fhir_service.store import postgresql
 from fhir_service.store.postgresql_sessions import SESSION, Sessions
 from fhir_service.store.store import Store
@@ -26,6 +23,7 @@ from fhir_service.writing import commits
 from tests.conftest import BOTH, WORLD, Database, Running, running
 from tests.support import loopback
 from tests.support.bodies import payment, task, total
+from tests.support.called import UNHEARD, called, command_output
 from tests.support.commands import command, environment
 from tests.support.postgres import Postgres
 from tests.support.starting import start
@@ -78,21 +76,6 @@ class Cluster:
     def get(self, path: str, at: int = 0, token: str | None = None) -> httpx.Response:
         headers = {"authorization": f"Bearer {token or self.token}"}
         return loopback.get(f"{self.urls[at]}{path}", headers=headers, timeout=60)
-
-
-def called(*arguments: str) -> Result:
-    """A command, in this process: it starts faster."""
-    umask = os.umask(0)
-    try:
-        return CliRunner(env={"FHIR_SERVICE_AUDIT": os.devnull}).invoke(main, arguments)
-    finally:
-        os.umask(umask)
-
-
-def command_output(*arguments: str) -> str:
-    done = called(*arguments)
-    assert done.exit_code == 0, done.output
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -190,12 +173,6 @@ def test_the_store_is_well_after_all_this(cluster: Cluster) -> None:
 
 
 # --- PostgreSQL alone -------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def url(postgres: Postgres) -> Iterator[str]:
-    with postgres.database() as found:
-        yield found
 
 
 @pytest.fixture
@@ -340,13 +317,13 @@ def test_two_schemas_of_a_database_are_two_stores(url: str) -> None:
 
 
 def test_a_store_that_is_missing_is_not_made_by_a_command_that_looks(url: str) -> None:
-    done = called("check", "--store", url)
+    done = called("check", "--store", url, **UNHEARD)
     assert (done.exit_code, done.stderr) == (1, "Error: there is no store in the database\n")
 
 
 def test_messages_name_all_hosts_of_an_address() -> None:
     """CLI-SVC-01"""
-    done = called("check", "--store", "postgresql://u@/store?host=127.0.0.1:1&host=localhost:2")
+    done = called("check", "--store", "postgresql://u@/store?host=127.0.0.1:1&host=localhost:2", **UNHEARD)
     assert "the database store on 127.0.0.1:1, localhost:2 cannot be opened" in done.stderr
 
 
@@ -363,7 +340,7 @@ def test_messages_name_all_hosts_of_an_address() -> None:
 def test_messages_hold_no_password(address: str) -> None:
     """CLI-SVC-01"""
     for arguments in (("check",), ("client", "list")):
-        done = called(*arguments, "--store", address)
+        done = called(*arguments, "--store", address, **UNHEARD)
         assert done.exit_code == 1
         assert "s3cret" not in done.output
         assert len(done.stderr.splitlines()) == 1

@@ -28,12 +28,6 @@ from tests.support.taking_turns import take_turns
 
 
 @pytest.fixture
-def url(postgres: Postgres) -> Iterator[str]:
-    with postgres.database() as found:
-        yield found
-
-
-@pytest.fixture
 def proxy(url: str, tmp_path: Path) -> Iterator[Proxy]:
     """A proxy before the test's database."""
     (tmp_path / "p").mkdir()

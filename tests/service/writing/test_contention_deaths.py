@@ -16,8 +16,8 @@ from fhir_service.service import Service
 from fhir_service.settings import Settings
 from tests.conftest import WORLD, running
 from tests.service.serving.test_kills import Load
-from tests.service.store.test_postgresql import command_output
 from tests.support.bodies import total
+from tests.support.called import command_output
 from tests.support.commands import command, environment
 from tests.support.postgres import running_server
 from tests.support.starting import start
