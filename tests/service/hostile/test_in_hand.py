@@ -14,8 +14,9 @@ from fhir_service.interface.checking import parse
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
 from tests.conftest import BOTH, Running
-from tests.service.hostile.sent import TASK, TEXT
+from tests.service.hostile.sent import TEXT
 from tests.service.interface.test_readers_agree import SITE, SOUND
+from tests.support.bodies import TASK
 from tests.support.standing import until
 
 STORES = BOTH
