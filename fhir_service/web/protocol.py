@@ -24,6 +24,7 @@ BEYOND = PART + (1 << 10)
 beginning, its method, and blanks."""
 _TOO_LARGE = "the head of the request is too large"
 _TUNNEL = "there is no tunnel here"
+_HOST = "a request names one host"
 CHUNK_LINES = 16
 """So many bytes beside the body may come with each byte of it: a chunk of one byte has a line with its size."""
 LENGTH, LONGEST_LENGTH = b"content-length", 12
@@ -32,6 +33,10 @@ LEAVE_SECONDS = 5.0
 UNREAD_SECONDS = 60.0
 LEAST_READ = 64 << 10
 """Bytes of an answer that a client takes in so many seconds, if there are more: else it is left."""
+
+
+class _Unacceptable(Exception):
+    """A head that is HTTP, and is not taken. The parser ends by it, and says that it was raised."""
 
 
 class _Flow(FlowControl):
@@ -143,8 +148,9 @@ class Protocol(HttpToolsProtocol):
                 self._waiting = memoryview(self._unchanged_head() + bytes(data)[asked.args[0] :] + self._waiting)
                 self.parser = HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        except HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
+        except HttpParserError as error:
+            why = error.__context__
+            self.send_400_response(str(why) if isinstance(why, _Unacceptable) else "Invalid HTTP request received.")
         if self._head is not None:
             self._head += len(data)
             if self._head > LARGEST_HEAD + BEYOND and not self.transport.is_closing():
@@ -229,11 +235,14 @@ class Protocol(HttpToolsProtocol):
         self._head = None
         self._head_is_here()
         if self._said > LARGEST_HEAD:
-            # The parser ends, and asks for the answer to what is no HTTP.
-            raise ValueError(_TOO_LARGE)
+            raise _Unacceptable(_TOO_LARGE)
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (not hosts and self.parser.get_http_version() != "1.0"):
+            # Another program on the way may have gone by another of them.
+            raise _Unacceptable(_HOST)
         self._changing = self.parser.should_upgrade()
         if self._changing and b"upgrade" not in dict(self.headers):
-            raise ValueError(_TUNNEL)
+            raise _Unacceptable(_TUNNEL)
         if not self._changing:
             super().on_headers_complete()
 

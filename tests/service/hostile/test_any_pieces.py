@@ -171,10 +171,10 @@ def test_a_request_that_was_spoiled_anywhere_spoils_none_before_it(
 
 CLOSED = {
     "a blank line": [(FIRST, 30), (b"\r\n", 0)],
-    "a body": [(b"POST /unread HTTP/1.1\r\nx-number: 0\r\ncontent-length: 5\r\n\r\n", 30), (b"hello", 0)],
+    "a body": [(b"POST /unread HTTP/1.1\r\nhost: x\r\nx-number: 0\r\ncontent-length: 5\r\n\r\n", 30), (b"hello", 0)],
     "more than may come": [(SLOW.replace(b"1.1", b"1.0") + b"x" * 3 * protocol.LARGEST_HEAD, 0)],
     "half a chunk": [
-        (FIRST + b"POST /read HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhel", 30),
+        (FIRST + b"POST /read HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhel", 30),
     ],
 }
 

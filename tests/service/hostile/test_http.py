@@ -26,6 +26,8 @@ BROKEN = {
     "a method in small letters": lambda s: request_of(s, start="get /Task HTTP/1.1"),
     "a blank in a name": lambda s: request_of(s, "bad name: x"),
     "a blank before the colon": lambda s: request_of(s, "content-length : 5"),
+    "no host": lambda s: request_of(s).replace(b"host: x\r\n", b""),
+    "two hosts": lambda s: request_of(s, "Host: y"),
     "no colon": lambda s: request_of(s, "nothing"),
     "no name": lambda s: request_of(s, ": x"),
     "a NUL in a value": lambda s: request_of(s, "x-a: \x00"),
@@ -89,11 +91,29 @@ def test_a_head_is_too_large_by_what_it_says_however_it_arrives(service, more, s
     assert said.encode() in answer
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("no host", "a request names one host"),
+        ("two hosts", "a request names one host"),
+        ("a long header", "the head of the request is too large"),
+        ("a blank before the colon", "Invalid HTTP request received."),
+    ],
+)
+def test_a_head_that_is_not_taken_is_told_why(service, name, why):
+    received = exchanged(service.url, BROKEN[name](service))
+    assert json.loads(received.partition(b"\r\n\r\n")[2])["issue"][0]["diagnostics"] == why
+
+
 ODD = {
     "an absolute address": (lambda s: get(s, start="GET http://elsewhere.example/Task HTTP/1.1"), 200),
     "an asterisk": (lambda s: get(s, start="OPTIONS * HTTP/1.1"), 404),
     "a tunnel": (lambda s: get(s, start="CONNECT elsewhere.example:443 HTTP/1.1"), 400),
     "HTTP/1.0": (lambda s: request_of(s, start="GET /Task HTTP/1.0"), 200),
+    "HTTP/1.0 without a host": (
+        lambda s: request_of(s, start="GET /Task HTTP/1.0").replace(b"host: x\r\n", b""),
+        200,
+    ),
     "blank lines before": (lambda s: b"\r\n\r\n" + get(s), 200),
     "a change of protocol": (lambda s: get(s, "connection: upgrade", "upgrade: websocket"), 200),
     "a tunnel and a change": (
