@@ -3,12 +3,14 @@
 Each is done under the target's lease, and is kept with the user, the moment, the command and its subject.
 """
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
 
+from fhir_service.interface.datatypes import ID_PATTERN
 from pipelines.client.comparison import same_content
 from pipelines.corrections.absent import NO_NEED, check_absent
 from pipelines.home.exits import ALL_LOADED
@@ -38,7 +40,9 @@ class Said:
 
 def accept(session: Session, name: str, resource_id: str) -> str:
     """Settle a row in doubt by hand as the resource that it made. Raises `NotPossible`, `TargetUnusable`."""
-    resource_id = resource_id.rpartition("/")[2]
+    given, resource_id = resource_id, resource_id.rpartition("/")[2]
+    if not re.fullmatch(ID_PATTERN, resource_id, re.ASCII):
+        raise NotPossible(f"{given!a} is no id of a resource (1 to 64 letters, digits, '-' and '.')")
     with session.lease():
         doubt = _doubt(session, name)
         if doubt.is_change:

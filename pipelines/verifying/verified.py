@@ -65,7 +65,7 @@ class Verified:
         for kind, rows in self.rows.items():
             read = "" if self.whole.get(kind, True) else " of those read"
             others = counted(self.others.get(kind, 0), f"other{read} is", f"others{read} are")
-            yield f"{kind}: {counted(rows, 'row of the ledger is', 'rows of the ledger are')} there, {others} not ours"
+            yield f"{kind}: {counted(rows, 'row of the ledger is', 'rows of the ledger are')} there, {others} not in it"
         for kind, rows in self.of_doubts.items():
             if rows:
                 yield f"{kind}: {counted(rows, 'resource has', 'resources have')} the identifier of a row in doubt"

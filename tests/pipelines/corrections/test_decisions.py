@@ -105,6 +105,7 @@ def test_accept_settles_a_doubt_as_the_resource_that_a_person_names(doubt, home,
     for name, resource, said in (
         (f"{doubt}:7", right, "no such row in doubt"),
         (f"{doubt}:2", "none", "the target has no PaymentNotice/none"),
+        (f"{doubt}:2", "no\nid", "is no id of a resource"),
         (f"{doubt}:2", other, "has other content"),
     ):
         code, _, err = chartferry("doubts", "accept", name, "--resource", resource)
