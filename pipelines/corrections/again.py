@@ -54,7 +54,7 @@ def plan_again(session: Session, batch_id: str) -> None:
             number += len(piece)
         progress.end(f"{number:,} to be loaded anew")
     if not (found or number or count_records(session, batch_id, ("planned",))):
-        raise NotPossible(f"{batch_id}: none of its records is taken back now, or gone from the target")
+        raise NotPossible(f"{batch_id}: none of its records was taken back by an undo, or is gone from the target")
 
 
 def _begin(session: Session, batch_id: str) -> None:

@@ -55,8 +55,26 @@ def test_undo_takes_tasks_back_and_again_loads_them_anew(home, target, asked, ch
     assert (status["state"], status["created"], status["accepted"]) == ("finished", 2, 2)
     code, _, err = chartferry("import", "--again", batch)
     assert code == 4
-    assert "none of its records is taken back now, or gone from the target" in err
+    assert "none of its records was taken back by an undo, or is gone from the target" in err
     assert [each[:2] for each in decisions(home)] == [("undo", batch), ("undo", batch), ("import --again", batch)]
+
+
+def test_what_was_taken_back_in_the_chart_is_loaded_anew_as_verify_says(home, target, asked, chartferry):
+    """CLI-CMD-11, CLI-CMD-17"""
+    target.stored["q1"] = QUESTIONS
+    row = "r1,p1,q1,1,tired"
+    put(home, "answers.csv", f"response_id,patient_id,questionnaire,question,answer_text\n{row}\n")
+    batch = asked("import")["batches"][0]["batch_id"]
+    (response,) = target.of("QuestionnaireResponse")
+    response["status"] = "entered-in-error"
+    code, out, _ = chartferry("verify")
+    assert code == 3
+    assert "1 taken back: taken back in the chart; chartferry undo BATCH, then import --again BATCH, loads" in out
+    assert f"taken back, by batch: {batch} (1)" in out
+    assert chartferry("import", "--again", batch)[0] == 4
+    assert asked("undo", batch)["exit_code"] == 0
+    assert asked("import", "--again", batch)["totals"]["created"] == 1
+    assert asked("verify")["differences"] == []
 
 
 @pytest.fixture
