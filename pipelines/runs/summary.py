@@ -138,7 +138,7 @@ class Summary:
         if self._took_nothing():
             yield "note: nothing was taken. Does this target have the patients and questionnaires of these files?"
             if self.store:
-                yield f"note: reference data comes first: fhir-service load --store {self.store} FOLDER"
+                yield f"note: if not, reference data comes first: fhir-service load --store {self.store} FOLDER"
         yield from (f"note: {remark}" for remark in self.remarks)
         if self.published:
             yield from self._set_aside()

@@ -23,7 +23,7 @@ MEANING = {
     "differs": "the target has other content than the row, or under its id the resource of another record",
     "not updated": "the target lost their update, as a restore does; chartferry import --again BATCH puts it in again",
     "changed": "changed in the chart since; nothing is wrong",
-    "taken back": "taken back in the chart; chartferry undo BATCH, then import --again BATCH, loads the whole batch anew",
+    "taken back": "taken back in the chart; chartferry undo BATCH, then import --again BATCH, loads the batch anew",
     "undo open": "not known whether an undo took them back; chartferry undo BATCH goes on with it",
     "not taken back": "taken back or to be, and there; the next import does it, after a restore chartferry undo BATCH",
     "shared": "one resource stands for several rows",
