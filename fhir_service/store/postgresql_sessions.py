@@ -70,8 +70,8 @@ class Sessions:
         raw.autocommit = autocommit
 
     def _say_why(self, failed: ExceptionContext) -> None:
-        """Log why no connection is made: once, until one is, or another reason keeps them from it."""
-        if failed.connection is None and not failed.is_pre_ping:
+        """Log why no connection is made any more: once, until one is, or another reason keeps them from it."""
+        if self._cluster and failed.connection is None and not failed.is_pre_ping:
             reason = self.reason(failed.original_exception)
             if reason != self._said:
                 self._said = reason

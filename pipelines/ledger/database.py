@@ -118,14 +118,18 @@ def open_engine(url: str | Path, clock: LedgerClock | None = None) -> Engine:
         _create(engine)
     except SQLAlchemyError as error:
         engine.dispose()
-        shown = (
-            address.database if address.get_backend_name() == "sqlite" else address.render_as_string(hide_password=True)
-        )
-        raise LedgerError(f"the ledger {shown} cannot be opened: {why(error)}") from None
+        raise LedgerError(f"the ledger {shown(address)} cannot be opened: {why(error)}") from None
     except LedgerError:
         engine.dispose()
         raise
     return engine
+
+
+def shown(address: URL) -> str:
+    """Return a database as messages name it: a file's path, or a URL without its passwords."""
+    if address.get_backend_name() == "sqlite":
+        return str(address.database)
+    return address.difference_update_query(["password", "sslpassword"]).render_as_string(hide_password=True)
 
 
 def _make_private(file: str) -> None:

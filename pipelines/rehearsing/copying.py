@@ -8,13 +8,12 @@ from pathlib import Path
 from shutil import copytree, ignore_patterns
 
 from sqlalchemy import create_engine, inspect, select
-from sqlalchemy.engine import make_url
 
 from pipelines.home.batch import SOURCE, received_before
 from pipelines.home.inbox import BATCHES
 from pipelines.ledger import tables as t
 from pipelines.ledger.columns import metadata
-from pipelines.ledger.database import address_of
+from pipelines.ledger.database import address_of, shown
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.bundled import STORE, copy_store
@@ -48,8 +47,7 @@ def make_store(wanted: Wanted, folder: Path, environ: Mapping[str, str], say: Ca
     """Make the store of a rehearsal, in a folder; return its description."""
     if wanted.store and not wanted.reference:
         copy_named_store(wanted.store, folder / STORE, environ)
-        shown = make_url(wanted.store).render_as_string(hide_password=True) if "://" in wanted.store else wanted.store
-        return f"a copy of {shown}"
+        return f"a copy of {shown(address_of(wanted.store))}"
     if wanted.reference is None:
         copy_store(wanted.home, folder / STORE, environ, say)
         return f"a copy of {wanted.home / STORE}"

@@ -295,6 +295,13 @@ def test_a_server_that_is_away_is_told_as_that(home, chartferry, monkeypatch):
     assert (home / "inbox" / "payments.csv").exists()
 
 
+@pytest.mark.parametrize("address", ["u:s3cret@127.0.0.1:1/db", "127.0.0.1:1/db?user=u&password=s3cret"])
+def test_a_ledger_that_does_not_answer_is_named_without_its_password(chartferry, monkeypatch, address):
+    monkeypatch.setenv("CHARTFERRY_LEDGER", f"postgresql+psycopg://{address}")
+    code, _, err = chartferry("status")
+    assert (code, "127.0.0.1:1/db" in err, "s3cret" in err) == (6, True, False)
+
+
 @pytest.mark.parametrize("hosts", ["u:s3cret@a:1,b:2/db", "u@a:s3cret/db"])
 def test_an_address_that_cannot_be_read_is_told_without_its_password(chartferry, monkeypatch, hosts):
     """SCALE-03"""
