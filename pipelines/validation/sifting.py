@@ -6,7 +6,8 @@ from pipelines.feeds.mapping.header import path_heads, unnamed_columns
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.reading.chunks import Chunk, Notice, RowReader
 from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, SecondTables
-from pipelines.home.batch import Received
+from pipelines.home.batch import Received, Unreadable
+from pipelines.validation.day_order import DayOrder
 from pipelines.validation.last_line import LastLine
 from pipelines.validation.outcome import Validated
 from pipelines.validation.totals import has_amount_total
@@ -26,9 +27,13 @@ class Sifter:
         is_own = header is not None and not reader.is_answer
         self._last = LastLine(mapper, file.numbers, is_proved) if is_own else None
         self._tables = SecondTables(reader)
+        self._days = None if reader.is_answer else DayOrder(mapper)
 
     def sifted(self, chunks: Iterable[Chunk], found: Validated) -> Iterator[Chunk]:
-        """The chunks without trailers and other rows that are no records; a row that may be cut off is a bad one."""
+        """The chunks without trailers and other rows that are no records; a row that may be cut off is a bad one.
+
+        Raises Unreadable once all came, if the dates of the file are written otherwise than its feed says.
+        """
         for chunk in chunks:
             leave_out(chunk, self._mapper, found)
             self.trailers.take(chunk, found)
@@ -37,7 +42,11 @@ class Sifter:
             self._tables.take(chunk)
             found.rows += len(chunk.rows) + len(chunk.bad)
             self._note_heads(chunk)
+            if self._days:
+                self._days.take(chunk)
             yield chunk
+        for said in self._days.problems() if self._days else ():
+            raise Unreadable(f"{self._reader.name}: {said}")
 
     def count(self, found: Validated) -> None:
         """Note, once all chunks came, how many lines the file has, and what was noticed of it."""

@@ -3,7 +3,7 @@
 Each distinct value of a column is converted once per chunk.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import combinations
@@ -122,6 +122,12 @@ class Mapper:
     def amounts(self, value: Value, rows: Rows) -> Cells:
         """A value as amounts, row by row."""
         return amounts(value, rows, self._means)
+
+    def times(self, rows: Rows) -> Iterator[tuple[str, Cells]]:
+        """The texts of each column of times, with its name in the source."""
+        for column, value, label, _ in self._plan:
+            if column.shape == "time":
+                yield label, evaluate(value, rows, self._means)
 
     def keys_of_broken(self, broken: Sequence[BadRow]) -> list[str | None]:
         """The keys of rows that could not be read, as far as they can be made out."""

@@ -1,0 +1,62 @@
+"""Dates whose day and month are the other way round than the feed file says: the first twelve days would be misread."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pipelines.feeds.mapping.mapping import Mapper
+from pipelines.feeds.reading.chunks import Chunk
+from pipelines.feeds.terms.times import times_of
+
+SHARE = 10
+"""Of so many dates that are of one order alone, one of the other order is no typing error."""
+_OWN, _OTHER, _EITHER = "own", "other", "either"
+
+
+class DayOrder:
+    """Counts, by column, the dates of a file that only the feed's formats take, only the turned ones, and both."""
+
+    def __init__(self, mapper: Mapper) -> None:
+        conventions = mapper.feed.file.conventions
+        turned = {form: _turned(form) for form in conventions.dates}
+        self._forms = {form: other for form, other in turned.items() if other not in turned}
+        self._mapper, self._counts = mapper, Counter[tuple[str, str]]()
+        other = tuple(self._forms.get(form, form) for form in conventions.dates)
+        self._own, self._other = times_of(conventions), times_of(replace(conventions, dates=other))
+
+    def take(self, chunk: Chunk) -> None:
+        """Look at the rows of a chunk that the feed takes."""
+        if not self._forms or not chunk.rows:
+            return
+        rows = self._mapper.rows(chunk.rows)
+        taken = self._mapper.taken(rows)
+        for column, cells in self._mapper.times(rows):
+            for text, times in Counter(cells[taken].tolist()).items():
+                if isinstance(text, str) and (order := self._order(text)):
+                    self._counts[column, order] += times
+
+    def _order(self, text: str) -> str | None:
+        """The order that a date has; None of one that has none, or is the same day in both."""
+        own, other = self._own(text), self._other(text)
+        if isinstance(own, str):
+            return _OWN if not isinstance(other, str) else _EITHER if own != other else None
+        return _OTHER if isinstance(other, str) else None
+
+    def problems(self) -> Iterator[str]:
+        """Once all rows came, a sentence for each column in which other days would be taken for some."""
+        forms = " or ".join(self._forms)
+        for column in dict.fromkeys(column for column, _ in self._counts):
+            own, other, either = (self._counts[column, order] for order in (_OWN, _OTHER, _EITHER))
+            if other and either and other * SHARE >= own + other:
+                yield (
+                    f"of the dates in {column}, {other:,} can have day and month only the other way round than {forms},"
+                    f" and {either:,} more would be read as other days; say in the feed file how they are written"
+                    " (dates), or correct those that are written otherwise"
+                )
+
+
+def _turned(form: str) -> str:
+    """A format with day and month in each other's place; one that has no number for both stays as it is."""
+    if "%d" not in form or "%m" not in form:
+        return form
+    return form.replace("%d", "\0").replace("%m", "%d").replace("\0", "%m")
