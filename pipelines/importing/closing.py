@@ -4,9 +4,11 @@ from collections import Counter
 
 from pipelines.client.replies import TargetUnusable
 from pipelines.corrections.retention import retain
+from pipelines.home.batch import shown
 from pipelines.importing.figures import write_figures
 from pipelines.ledger.rejects import open_by_batch, settle_resubmitted
 from pipelines.ledger.standing import undo_left_by_batch
+from pipelines.ledger.unanswered import is_unanswered
 from pipelines.reports.pseudonymous import Study
 from pipelines.reports.publication import PublicationError
 from pipelines.runs.summary import Summary
@@ -21,6 +23,11 @@ def close_import(session: Session, summary: Summary) -> None:
     told = {result.batch_id for result in summary.results}
     left = ((name, n) for (target, name), n in open_by_batch(session.ledger).items() if target == session.target)
     summary.open_elsewhere = sum(n for name, n in left if name not in told)
+    summary.not_loaded = {
+        name: shown(row["file_name"] or "")
+        for row in session.ledger.batches(session.target)
+        if (name := str(row["batch_id"])) not in told and is_unanswered(session.ledger, session.batches, row)
+    }
     begun = undo_left_by_batch(session.ledger).items()
     summary.undo_left = {name: n for (target, name), n in begun if target == session.target}
     publish_into(session, summary)

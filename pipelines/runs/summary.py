@@ -26,6 +26,7 @@ GIVEN_BACK = "chartferry rejects export gives them back, each with its reasons; 
 LACKING = {"FEED-ANS-03", "QR-12"}
 """Rules that an answer breaks whose questionnaire is not there."""
 COLUMNS_SHOWN = 40
+FILES_SHOWN = 5
 LONGEST_COLUMN = 80
 ALWAYS = ("records", "accepted", "rejected", "created", "unchanged")
 TAKEN = (*MADE, "unchanged", "in_doubt", "waiting")
@@ -42,8 +43,9 @@ class Summary:
 
     left_there: by target other than this one, how many batches have no end there. without_end: batches of other files
     that have none here, by name, with the names of their files. nothing_new: feeds whose
-    databases have no rows to import. open_elsewhere: rejects of other batches that are not done with. undo_left: by
-    batch, the records that an undo may have taken back. remarks: what readers of the tables must know, a sentence each.
+    databases have no rows to import. open_elsewhere: rejects of other batches that are not done with. not_loaded: by
+    name, earlier files that were not loaded, with records that nothing answers. undo_left: by batch, the records that
+    an undo may have taken back. remarks: what readers of the tables must know, a sentence each.
     looked_in: the files and folders that were asked for.
     """
 
@@ -62,6 +64,7 @@ class Summary:
     without_end: Mapping[str, str] = field(default_factory=dict)
     nothing_new: list[str] = field(default_factory=list)
     open_elsewhere: int = 0
+    not_loaded: Mapping[str, str] = field(default_factory=dict)
     undo_left: Mapping[str, int] = field(default_factory=dict)
 
     def take(self, work: Callable[[], Result | None]) -> bool:
@@ -109,6 +112,7 @@ class Summary:
             "without_end": list(self._still_without_end()),
             "nothing_new": self.nothing_new,
             "open_elsewhere": self.open_elsewhere,
+            "not_loaded": list(self.not_loaded),
             "undo_left": dict(self.undo_left),
             "unmatched": [str(left.path) for left in self.unmatched],
             "published": str(self.published) if self.published else None,
@@ -129,10 +133,7 @@ class Summary:
             yield from _notes(result)
         for name in self.nothing_new:
             yield f"{name}: its database has nothing new"
-        if self.open_elsewhere:
-            yield f"note: open rejects of other batches: {self.open_elsewhere:,}; chartferry rejects export has them"
-        for name, records in self.undo_left.items():
-            yield f"note: {undo_left(name, records)}"
+        yield from self._of_earlier_files()
         for left in self.unmatched:
             yield f"{shown(left.path)}: {left.why}; left where it is"
         if self._took_nothing():
@@ -147,6 +148,15 @@ class Summary:
             yield f"kept: {home / 'batches'}: each file, and what became of it"
         if self.error:
             yield f"error: {self.error}"
+
+    def _of_earlier_files(self) -> Iterable[str]:
+        if self.open_elsewhere:
+            yield f"note: open rejects of other batches: {self.open_elsewhere:,}; chartferry rejects export has them"
+        if self.not_loaded:
+            files = listed([f"{file} ({name})" for name, file in self.not_loaded.items()], FILES_SHOWN)
+            yield f"note: earlier files that were not loaded: {files}; chartferry status BATCH says why"
+        for name, records in self.undo_left.items():
+            yield f"note: {undo_left(name, records)}"
 
     def _set_aside(self) -> Iterable[str]:
         if any(result.reasons for result in self.results):

@@ -98,3 +98,16 @@ def test_the_next_import_tells_of_rejects_that_a_command_left_that_was_stopped_b
             "note: open rejects of other batches: 1; chartferry rejects export has them",
         ],
     )
+
+
+def test_later_imports_name_a_file_that_was_not_loaded_until_its_records_came(chartferry, home, asked):
+    """CLI-CMD-04: it is out of the inbox by then, and nothing else of an import would tell of it."""
+    (home / "inbox" / "payments.csv").write_text(TEXT)
+    (home / "inbox" / "payments.csv.control.json").write_text('{"rows": 2}')
+    [stopped] = asked("import")["batches"]
+    assert (stopped["state"], asked("import")["not_loaded"]) == ("stopped", [stopped["batch_id"]])
+    code, said, _ = chartferry("import")
+    note = f"note: earlier files that were not loaded: payments.csv ({stopped['batch_id']}); chartferry status BATCH"
+    assert (code, f"{note} says why" in said.splitlines()) == (0, True)
+    (home / "inbox" / "payments-2.csv").write_text(TEXT + "k2,p1,2.00,2026-03-01,\n")
+    assert asked("import")["not_loaded"] == []
