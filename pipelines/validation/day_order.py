@@ -8,8 +8,8 @@ from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.reading.chunks import Chunk
 from pipelines.feeds.terms.times import times_of
 
-SHARE = 10
-"""Of so many dates that are of one order alone, one of the other order is no typing error."""
+ERRORS, SHARE = 1, 10
+"""So many dates of the other order are typing errors, and fewer than one in so many that are of one order alone."""
 _OWN, _OTHER, _EITHER = "own", "other", "either"
 
 
@@ -17,7 +17,8 @@ class DayOrder:
     """Counts, by column, the dates of a file that only the feed's formats take, only the turned ones, and both."""
 
     def __init__(self, mapper: Mapper) -> None:
-        conventions = mapper.feed.file.conventions
+        # A local time that the clocks skip, or show twice, is one of this order all the same.
+        conventions = replace(mapper.feed.file.conventions, ambiguous="earlier")
         turned = {form: _turned(form) for form in conventions.dates}
         self._forms = {form: other for form, other in turned.items() if other not in turned}
         self._mapper, self._counts = mapper, Counter[tuple[str, str]]()
@@ -47,7 +48,7 @@ class DayOrder:
         forms = " or ".join(self._forms)
         for column in dict.fromkeys(column for column, _ in self._counts):
             own, other, either = (self._counts[column, order] for order in (_OWN, _OTHER, _EITHER))
-            if other and either and other * SHARE >= own + other:
+            if either and other > ERRORS and other * SHARE >= own + other:
                 yield (
                     f"of the dates in {column}, {other:,} can have day and month only the other way round than {forms},"
                     f" and {either:,} more would be read as other days; say in the feed file how they are written"

@@ -44,11 +44,11 @@ def validated(folder: Path, text: str, dates: str = MONTH_FIRST) -> Validated:
 @pytest.mark.parametrize(
     ("dates", "forms"),
     [
-        (["25/03/2026", "03/04/2026"], MONTH_FIRST),
-        (["03/04/2026"] * CHUNK + ["25/03/2026"], MONTH_FIRST),
-        (["03/25/2026 10:00", "03/04/2026 10:00"], '["%d/%m/%Y %H:%M"]'),
-        (["25/03/2026", "03/04/2026", "46082", "1 May 2026"], '["%m/%d/%Y", "excel", "%d %b %Y"]'),
-        (["03/25/2026", "25/03/2026", "03/04/2026"], MONTH_FIRST),
+        (["25/03/2026", "26/03/2026", "03/04/2026"], MONTH_FIRST),
+        (["25/03/2026"] + ["03/04/2026"] * CHUNK + ["25/03/2026"], MONTH_FIRST),
+        (["03/25/2026 10:00"] * 2 + ["03/04/2026 10:00"], '["%d/%m/%Y %H:%M"]'),
+        (["25/03/2026"] * 2 + ["03/04/2026"] + ["46082", "1 May 2026"] * 20, '["%m/%d/%Y", "excel", "%d %b %Y"]'),
+        (["03/25/2026"] * 18 + ["25/03/2026"] * 2 + ["03/04/2026"], MONTH_FIRST),
     ],
 )
 def test_a_file_whose_dates_are_turned_is_refused(dates: list[str], forms: str, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_file_whose_dates_are_turned_is_refused(dates: list[str], forms: str, 
     with pytest.raises(Unreadable) as error:
         validated(tmp_path, rows(*dates), forms)
     either = sum(date.startswith("03/04") for date in dates)
-    assert str(error.value).startswith("worklist.csv: of the dates in until, 1 can have day and month only")
+    assert str(error.value).startswith("worklist.csv: of the dates in until, 2 can have day and month only")
     assert f", and {either:,} more would be read as other days" in str(error.value)
 
 
@@ -64,8 +64,14 @@ def test_a_file_whose_dates_are_turned_is_refused(dates: list[str], forms: str, 
     ("dates", "forms", "rejected"),
     [
         (["03/04/2026", "03/03/2026", "2026-03-25", ""], MONTH_FIRST, 0),
-        (["25/03/2026", "03/03/2026", "13/13/2026"], MONTH_FIRST, 2),
-        (["03/25/2026"] * 10 + ["25/03/2026", "03/04/2026"], MONTH_FIRST, 1),
+        (["25/03/2026", "26/03/2026", "03/03/2026", "13/13/2026"], MONTH_FIRST, 3),
+        (["25/03/2026", "03/04/2026"], MONTH_FIRST, 1),
+        (["03/25/2026"] * 19 + ["25/03/2026"] * 2 + ["03/04/2026"], MONTH_FIRST, 2),
+        (
+            ["03/08/2026 02:30", "03/08/2026 02:45", "03/09/2026 10:00"],
+            '["%m/%d/%Y %H:%M"]\ntimezone = "America/New_York"',
+            2,
+        ),
         (["03/25/2026", "25/03/2026", "03/04/2026"], '["%m/%d/%Y", "%d/%m/%Y"]', 0),
         (["25/03/2026", "2026-03-04"], '["%d %b %Y"]', 1),
     ],
