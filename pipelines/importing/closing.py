@@ -4,7 +4,6 @@ from collections import Counter
 
 from pipelines.client.replies import TargetUnusable
 from pipelines.corrections.retention import retain
-from pipelines.home.batch import shown
 from pipelines.importing.figures import write_figures
 from pipelines.ledger.rejects import open_by_batch, settle_resubmitted
 from pipelines.ledger.standing import undo_left_by_batch
@@ -24,7 +23,7 @@ def close_import(session: Session, summary: Summary) -> None:
     left = ((name, n) for (target, name), n in open_by_batch(session.ledger).items() if target == session.target)
     summary.open_elsewhere = sum(n for name, n in left if name not in told)
     summary.not_loaded = {
-        name: shown(row["file_name"] or "")
+        name: str(row["file_name"] or "")
         for row in session.ledger.batches(session.target)
         if (name := str(row["batch_id"])) not in told and is_unanswered(session.ledger, session.batches, row)
     }

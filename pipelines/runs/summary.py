@@ -153,7 +153,7 @@ class Summary:
         if self.open_elsewhere:
             yield f"note: open rejects of other batches: {self.open_elsewhere:,}; chartferry rejects export has them"
         if self.not_loaded:
-            files = listed([f"{file} ({name})" for name, file in self.not_loaded.items()], FILES_SHOWN)
+            files = listed([f"{shown(file)} ({name})" for name, file in self.not_loaded.items()], FILES_SHOWN)
             yield f"note: earlier files that were not loaded: {files}; chartferry status BATCH says why"
         for name, records in self.undo_left.items():
             yield f"note: {undo_left(name, records)}"
