@@ -110,6 +110,7 @@ class Create:
         if not found:
             return None
         if len(found) > 1:
-            raise FhirError(MULTIPLE_MATCHES)
+            why = f"{len(found)} resources have the identifier that If-None-Exist names: none was created"
+            raise FhirError(MULTIPLE_MATCHES, why)
         ((id, self._owner),) = found.items()
         return Created(id, existed=True)

@@ -33,12 +33,12 @@ class Preconditions:
         if self.unmodified_since and changed > self.unmodified_since:
             raise FhirError(CONFLICT)
         if self.match is not None and self.match != "*" and etag(current.version) not in _tags(self.match):
-            raise FhirError(CONFLICT)
+            raise FhirError(CONFLICT, f"the resource has version {current.version}, which If-Match does not name")
         # By the number alone: `If-None-Match` takes strong tags for weak ones (RFC 9110).
         if self.none_match is not None and not {"*", f'"{current.version}"'}.isdisjoint(
             tag.removeprefix("W/") for tag in _tags(self.none_match)
         ):
-            raise FhirError(CONFLICT)
+            raise FhirError(CONFLICT, f"the resource has version {current.version}, which If-None-Match excludes")
 
 
 def _tags(match: str) -> list[str]:

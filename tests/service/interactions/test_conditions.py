@@ -130,3 +130,22 @@ def test_two_conditions_are_refused(fresh_service: Running, second: str) -> None
     answer = fresh_service.client.post("/Task", json=identified("a", "b"), headers=headers)
     assert answer.status_code == 400
     assert fresh_service.client.get("/Task?_count=0").json()["total"] == 0
+
+
+def test_a_precondition_that_fails_says_which(service: Running) -> None:
+    """ERR-412-01: the text is that of the table, whatever the condition was."""
+    path = f"/Task/{made(service, 'said')}"
+    for _ in range(2):
+        made(service, "said twice")
+    headers = ({"if-match": 'W/"7"'}, {"if-none-match": 'W/"1"'})
+    answers = [service.client.put(path, json=task(1), headers=each) for each in headers]
+    answers.append(
+        service.client.post(
+            "/Task", json=identified("said twice"), headers={"if-none-exist": "identifier=urn:x|said twice"}
+        )
+    )
+    assert [(answer.status_code, answer.json()["issue"][0]["diagnostics"]) for answer in answers] == [
+        (412, "the resource has version 1, which If-Match does not name"),
+        (412, "the resource has version 1, which If-None-Match excludes"),
+        (412, "2 resources have the identifier that If-None-Exist names: none was created"),
+    ]
