@@ -1,8 +1,10 @@
 """One connection: HTTP with bounds on what is sent beside bodies, on what waits its turn, and on what is not read."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from operator import itemgetter
+from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from starlette.types import Receive, Scope, Send
@@ -33,10 +35,23 @@ LEAVE_SECONDS = 5.0
 UNREAD_SECONDS = 60.0
 LEAST_READ = 64 << 10
 """Bytes of an answer that a client takes in so many seconds, if there are more: else it is left."""
+MOST_UNREAD = 1 << 30
+"""Bytes of answers that may wait to be read, of all clients together."""
 
 
 class _Unacceptable(Exception):
     """A head that is HTTP, and is not taken. The parser ends by it, and says that it was raised."""
+
+
+def _make_room(connections: Iterable[Any]) -> None:
+    """Leave the clients for which most waits, as long as it is too much in all."""
+    unread = [(one.transport.get_write_buffer_size(), one.transport) for one in connections]
+    left = sum(size for size, _ in unread)
+    for size, transport in sorted(unread, key=itemgetter(0), reverse=True):
+        if left <= MOST_UNREAD:
+            return
+        left -= size
+        transport.abort()
 
 
 class _Flow(FlowControl):
@@ -70,7 +85,8 @@ class Protocol(HttpToolsProtocol):
     trailers, and the sizes and extensions of chunks.
     A connection whose answer went out before its request ended is closed, unless that ends soon: a client that is still
     sending could not read the answer of a connection that was reset.
-    At most one answer waits to be read. A client that leaves it unread loses the connection.
+    At most one answer waits to be read. A client that leaves it unread loses the connection, and so do those whose
+    answers are the largest where too much waits to be read in all.
     A client that has sent all that it wants to, and says so, still gets its answers.
     """
 
@@ -214,6 +230,7 @@ class Protocol(HttpToolsProtocol):
         super().pause_writing()
         self.flow.pause_reading()
         self._await_reader()
+        self.loop.call_soon(_make_room, self.connections)
 
     def resume_writing(self) -> None:
         super().resume_writing()

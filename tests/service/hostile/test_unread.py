@@ -1,5 +1,6 @@
 """Clients that send and do not read: what waits for them is bounded, and they do not keep their connection."""
 
+import contextlib
 import functools
 import json
 import re
@@ -95,6 +96,35 @@ def test_who_closes_and_does_not_read_is_left_too(full, monkeypatch, least):
         while mine not in ended and time.monotonic() - began < 10:
             time.sleep(0.05)
         assert mine in ended
+
+
+@pytest.mark.alike
+def test_answers_that_wait_to_be_read_are_bounded_in_all(service, monkeypatch):
+    """LIMIT-17: each connection had a page of some hundred megabytes in memory, of as many as a client opens."""
+    large = TASK | {"description": "x" * 900_000, "input": [{"type": {"text": "label"}, "valueString": "unread"}]}
+    for _ in range(20):
+        assert post(service, "/Task", json.dumps(large)).status_code == 201
+    path = "/Task?label=unread&_count=20"
+    page = len(service.client.get(path).content)
+    monkeypatch.setattr(protocol, "MOST_UNREAD", 3 * page)
+    waiting = [connected(service) for _ in range(9)]
+    for connection in waiting:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 200_000)
+        connection.sendall(get(service, start=f"GET {path} HTTP/1.1"))
+    time.sleep(2)
+    assert len(service.client.get(path).content) == page
+    received = [whole(connection) for connection in waiting]
+    # The kernel has some of each answer.
+    assert 1 <= sum(length >= page for length in received) <= 5
+
+
+def whole(connection):
+    """The number of bytes that still come over a connection, whether it ends or is reset."""
+    length = 0
+    with connection, contextlib.suppress(OSError):
+        while piece := connection.recv(1 << 20):
+            length += len(piece)
+    return length
 
 
 def test_who_reads_slowly_gets_all(full, monkeypatch):
