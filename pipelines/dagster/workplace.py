@@ -122,7 +122,9 @@ def workplace_of(context: Context) -> Iterator[Workplace]:
     told: BaseException | None = None
     try:
         yield place
-    except dg.Failure:
+    except dg.Failure as failure:
+        if failure.allow_retries:  # a stage's own: the credentials, too, may be others by the next try
+            place.close()
         raise
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError) as interrupt:
         run = context.instance.get_run_by_id(context.run.run_id)

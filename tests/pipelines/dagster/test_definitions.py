@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sqlite3
+import subprocess
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,6 +32,7 @@ from pipelines.home.ticks import last_ticks, note_tick
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.tables import report_tables, sql_folder
 from pipelines.validation.outcome import Validated
+from tests.support.commands import command
 from tests.support.practice import SAMPLES, Practice, failures, materialized, observed, practicing, verdicts
 from tests.support.publishing import publish_only
 
@@ -406,6 +408,30 @@ def test_a_step_that_meets_a_full_disk_says_so_and_is_made_again(
     [again] = [event.step_retry_data for event in result.all_events if event.is_step_up_for_retry]
     assert FULL in again.error.to_string()
     assert result.success
+    assert practice.batch(batch_id)["state"] == "finished"
+
+
+def test_a_step_whose_client_was_revoked_is_made_again_with_the_credentials_of_then(
+    practice: Practice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the bundled service are made anew; a secret may be changed in its file."""
+    intend, tries = Ledger.intend, list[int]()
+
+    def revoked_at_first(*given: Any, **named: Any) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            client = json.loads((practice.home / "credentials.json").read_bytes())["client_id"]
+            store = practice.home / "service.duckdb"
+            subprocess.run(command("fhir-service", "client", "revoke", "--store", store, client), check=True)
+        return intend(*given, **named)
+
+    monkeypatch.setattr(Ledger, "intend", revoked_at_first)
+    monkeypatch.setattr("pipelines.dagster.loaded.AGAIN", dg.RetryPolicy(max_retries=1, delay=0))
+    batch_id = practice.put("tasks-phone.ndjson")
+    job = build_definitions(practice.environ).get_repository_def().get_job("import_tasks")
+    result = job.execute_in_process(instance=practice.instance, partition_key=batch_id, raise_on_error=False)
+    [again] = [event.step_retry_data for event in result.all_events if event.is_step_up_for_retry]
+    assert "was it revoked?" in again.error.to_string()
     assert practice.batch(batch_id)["state"] == "finished"
 
 
