@@ -1,7 +1,8 @@
 -- table import_batch: One row per received file and target, with the first outcome of its records.
 --   records = accepted + rejected; accepted = created + adopted + unchanged + updated + superseded + skipped + refused
 --   + in_doubt; lines = header + not_taken + lines of records. Later runs of the file are in import_run.
---   The counts of a running batch are those at this publication.
+--   Of a running, stopped or failed batch, records without an outcome are in accepted alone. The counts of a running
+--   batch are those at this publication.
 -- inputs: ledger_batch, unanswered
 -- key: target, batch_id
 -- column batch_id VARCHAR internal: Name of the batch: the feed and the first 12 digits of the file's hash.
