@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from tests.pipelines.validation.test_validate import rows, validated
+from tests.support.validating import rows, validated
 
 Form = Literal["NFC", "NFD"]
 

@@ -21,9 +21,8 @@ from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
 from pipelines.validation.outcome import Validated
 from tests.pipelines.feeds.test_packed import zipped
-from tests.pipelines.feeds.test_quotes import accepted, rejected
-from tests.pipelines.validation.test_validate import rows, validated
 from tests.support.peaks import peak_of
+from tests.support.validating import accepted, rejected, rows, validated
 from tests.support.workbooks import Cell, sheet, workbook
 
 FEED = """

@@ -8,7 +8,8 @@ import pytest
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.feeds.reading import lines
 from tests.pipelines.feeds.test_blocks import read
-from tests.pipelines.validation.test_validate import HEADER, validated
+from tests.support.validating import PAYMENTS as HEADER
+from tests.support.validating import validated
 
 
 @pytest.mark.parametrize("blank", ["", "   ", ",,,,", " , ,\t,,", ",,,,,,,", '"","","","",""', "\u00a0", "\x1a", "\f"])

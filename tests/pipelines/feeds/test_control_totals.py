@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.validation.test_validate import HEADER, validated
+from tests.support.validating import PAYMENTS as HEADER
+from tests.support.validating import validated
 
 ROWS = HEADER + "k1,p1,1.00,2026-01-01,\nk2,p1,2.50,2026-01-01,\n"
 FORM = "is no JSON object of the form"

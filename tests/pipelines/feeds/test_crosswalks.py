@@ -2,20 +2,16 @@
 
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
-from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.feeds.files.crosswalks import BadCrosswalk, read_csv
 from pipelines.feeds.terms.values import Crosswalk
-from pipelines.home.batch import Received, Unreadable
-from pipelines.session.questionnaires import Snapshot
+from pipelines.home.batch import Unreadable
 from pipelines.validation.outcome import Validated
-from pipelines.validation.stage import validate
+from tests.support import validating
 
 FEED = """
 name = "till"
@@ -42,19 +38,15 @@ def url(tmp_path: Path) -> str:
 
 def validated(folder: Path, environ: dict[str, str], query: str = QUERY) -> Validated:
     (folder / "till.toml").write_text(FEED.replace("QUERY", query))
-    (folder / "till.csv").write_text(ROWS)
-    feed = load_feed(folder / "till.toml", environ=environ)
-    received = Received("b", "0" * 64, folder / "till.csv", "till.csv", 0, datetime(2024, 6, 1, tzinfo=UTC))
-    return validate(received, feed, Snapshot(), Site(), folder / "run")
+    return validating.validated(ROWS, folder, "till.csv", load_feed(folder / "till.toml", environ=environ))
 
 
 def test_a_query_on_a_database_translates_ids(url: str, tmp_path: Path) -> None:
     """FEED-FILE-06."""
     found = validated(tmp_path, {"CARDS_URL": url})
-    accepted = pq.read_table(found.folder / "accepted.parquet")
-    assert accepted["patient_id"].to_pylist() == ["p1", "p2"]
-    reasons = pq.read_table(found.folder / "rejects.parquet")["reasons"].to_pylist()
-    assert [reason["message"] for reason in reasons[0]] == ["no entry in the crosswalk CARDS_URL"]
+    assert [row["patient_id"] for row in validating.rows(found, "accepted")] == ["p1", "p2"]
+    [(_, _, message)] = validating.rejected(found)
+    assert message == "no entry in the crosswalk CARDS_URL"
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,17 @@
 """Rows whose last text a line break without quotes may have cut: they are rejected, and good rows are not."""
 
 import zipfile
-from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
-from fhir_service.interface.site import Site
 from pipelines.feeds.drafting.sample import sample_lines
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.feeds.reading.chunks import CHUNK
 from pipelines.feeds.reading.cut_rows import CUT
-from pipelines.home.batch import Received
-from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.outcome import Validated
-from pipelines.validation.stage import validate
+from tests.support import validating
 
 FEED = """
 kind = "tasks"
@@ -34,16 +30,11 @@ def task(number: int, text: str = "Call") -> str:
 
 
 def validated(folder: Path, text: str, more: str = "", column: str = "what") -> Validated:
-    (folder / "worklist.toml").write_text(more + FEED.replace("TEXT", column))
-    file = folder / "worklist.csv"
-    file.write_text(text)
-    received = Received("b", "0" * 64, file, file.name, 0, datetime(2024, 6, 1, tzinfo=UTC))
-    return validate(received, load_feed(folder / "worklist.toml"), Snapshot(), Site(), folder / "run")
+    return validating.validated(text, folder, "worklist.csv", more + FEED.replace("TEXT", column))
 
 
 def rejects(found: Validated) -> dict[int, str]:
-    rows = pq.read_table(found.folder / "rejects.parquet").to_pylist()
-    return {row["line"]: row["reasons"][0]["message"] for row in rows}
+    return {line: message for line, _, message in validating.rejected(found)}
 
 
 FEWER = "1 field where the header has 3"
@@ -54,7 +45,7 @@ def test_a_row_whose_text_goes_on_below_is_rejected_with_it(tmp_path: Path) -> N
     found = validated(tmp_path, HEADER + task(1) + task(2, "Take blood") + "and send it to the lab\n" + task(3))
     assert rejects(found) == {3: CUT.message, 4: FEWER}
     assert (found.accepted, found.rows) == (2, 4)
-    shown = [*sample_lines(load_feed(tmp_path / "worklist.toml"), tmp_path / "worklist.csv", 9)]
+    shown = [*sample_lines(load_feed(tmp_path / "feed.toml"), tmp_path / "worklist.csv", 9)]
     assert f"worklist.csv: line 3: rejected: {CUT.message}" in shown
 
 
@@ -106,16 +97,14 @@ comment_author_id = "comments.author"
 
 
 def test_each_of_two_joined_files_may_have_cut_rows(tmp_path: Path) -> None:
-    (tmp_path / "tracker.toml").write_text(JOINED)
-    with zipfile.ZipFile(tmp_path / "tracker.zip", "w") as archive:
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("items.csv", "id,by,title\nA,dr-1,Call\nB,dr-1,Take blood\nand send it\nC,dr-1,Fax\n")
         archive.writestr(
             "comments.csv", "item_id,author,body\nA,dr-1,yes\nA,dr-2,one part\nwent on\nB,dr-1,no\nC,dr-1,so\n"
         )
-    received = Received("b", "0" * 64, tmp_path / "tracker.zip", "tracker.zip", 0, datetime(2024, 6, 1, tzinfo=UTC))
-    found = validate(received, load_feed(tmp_path / "tracker.toml"), Snapshot(), Site(), tmp_path / "run")
-    accepted = pq.read_table(found.folder / "accepted.parquet")["key"].to_pylist()
-    assert accepted == ["C"]
+    found = validating.validated(packed.getvalue(), tmp_path, "tracker.zip", JOINED)
+    assert validating.keys(found) == ["C"]
     assert sum(CUT.message in said for said in rejects(found).values()) == 2
 
 

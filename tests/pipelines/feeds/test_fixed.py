@@ -10,10 +10,9 @@ from pipelines.feeds.reading.fixed import BY_BYTES, SEVERAL
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.home.batch import Unreadable
 from tests.pipelines.feeds.test_packed import zipped
-from tests.pipelines.feeds.test_quotes import accepted, rejected
-from tests.pipelines.validation.test_validate import rows, validated
 from tests.support.giving_back import one
 from tests.support.peaks import peak_of
+from tests.support.validating import accepted, rejected, rows, validated
 
 FEED = """
 kind = "payments"

@@ -1,17 +1,11 @@
 """`true`, `false` and words for nothing where a key or an id is expected: none, and two records never one for it."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
-from fhir_service.interface.site import Site
-from pipelines.feeds.files.catalog import load_feed
 from pipelines.feeds.terms.columns import Fault, key, reference
-from pipelines.home.batch import Received
-from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.stage import validate
+from tests.support import validating
 
 COLUMNS = 'patient_id = "who"\namount = "sum"\npaid_on = "on"\n'
 FAULT = "true or false where a key or an id is expected, which is another text or a number"
@@ -19,14 +13,12 @@ FAULT = "true or false where a key or an id is expected, which is another text o
 
 def validated(folder: Path, key: str, *rows: str) -> tuple[list[str], list[str]]:
     """The keys of what is accepted, and the reasons of what is not."""
-    (folder / "till.toml").write_text(f'kind = "payments"\nfiles = "*"\n[columns]\npayment_id = {key}\n{COLUMNS}')
     rest = '"who": "p1", "sum": 1, "on": "2024-05-01"'
-    (folder / "till.ndjson").write_text("".join(f"{{{row}, {rest}}}\n" for row in rows))
-    received = Received("b", "0" * 64, folder / "till.ndjson", "till.ndjson", 0, datetime(2024, 6, 1, tzinfo=UTC))
-    found = validate(received, load_feed(folder / "till.toml"), Snapshot(), Site(), folder / "run")
-    rejects = pq.read_table(found.folder / "rejects.parquet").to_pylist()
-    keys = pq.read_table(found.folder / "accepted.parquet")["key"].to_pylist()
-    return keys, [reason["message"] for reject in rejects for reason in reject["reasons"]]
+    content = "".join(f"{{{row}, {rest}}}\n" for row in rows)
+    toml = f'kind = "payments"\nfiles = "*"\n[columns]\npayment_id = {key}\n{COLUMNS}'
+    found = validating.validated(content, folder, "till.ndjson", toml)
+    rejects = validating.rows(found, "rejects")
+    return validating.keys(found), [reason["message"] for reject in rejects for reason in reject["reasons"]]
 
 
 @pytest.mark.parametrize("flag", ["true", "false"])

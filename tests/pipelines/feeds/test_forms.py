@@ -1,17 +1,14 @@
 """Forms of files: where the header is, what a file's encoding shows, corrected rejects of any form, trailers."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from fhir_service.interface.site import Site
-from pipelines.feeds.files.catalog import load_feed
-from pipelines.home.batch import Received, Unreadable
-from pipelines.session.questionnaires import Snapshot
+from pipelines.home.batch import Unreadable
 from pipelines.validation.outcome import Validated
-from pipelines.validation.stage import validate
+from tests.support import validating
+from tests.support.validating import keys
 
 NAMED = 'payment_id = "id"\npatient_id = "who"\namount = "sum"\npaid_on = "on"\n'
 PLACED = "payment_id = 1\npatient_id = 2\namount = 3\npaid_on = 4\n"
@@ -21,15 +18,8 @@ ENDLESS_ZEROS = ZEROS.replace("the file", "line 1002")
 
 
 def validated(folder: Path, keys: str, content: str | bytes, columns: str = NAMED) -> Validated:
-    (folder / "till.toml").write_text(f'kind = "payments"\nfiles = "*"\n{keys}\n[columns]\n{columns}')
-    (folder / "till.csv").write_bytes(content.encode() if isinstance(content, str) else content)
-    received = Received("b", "0" * 64, folder / "till.csv", "till.csv", 0, datetime(2024, 6, 1, tzinfo=UTC))
-    return validate(received, load_feed(folder / "till.toml"), Snapshot(), Site(), folder / "run")
-
-
-def keys(found: Validated, name: str = "accepted") -> list[str]:
-    read: list[str] = pq.read_table(found.folder / f"{name}.parquet")["key"].to_pylist()
-    return read
+    toml = f'kind = "payments"\nfiles = "*"\n{keys}\n[columns]\n{columns}'
+    return validating.validated(content, folder, "till.csv", toml)
 
 
 @pytest.mark.parametrize(

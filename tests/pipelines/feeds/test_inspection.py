@@ -1,16 +1,12 @@
 """Questionnaires are looked over before answers are checked against them."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from fhir_service.interface.resources.questionnaire import Questionnaire
-from fhir_service.interface.site import Site
-from pipelines.feeds.files.catalog import load_feeds
-from pipelines.home.batch import Received
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.stage import validate
+from tests.support.validating import validated
 
 LOINC = "http://loinc.org"
 
@@ -36,16 +32,12 @@ def test_ambiguities_of_the_questionnaires_in_use_are_counted_as_warnings(tmp_pa
         [questionnaire("odd", "odd", "x", "x", "y"), questionnaire("idle", "idle", "x", "x")]
         + [questionnaire(id, "twin", "x") for id in ("twin-1", "twin-2")]
     )
-    file = tmp_path / "answers.csv"
     head = "response_id,patient_id,questionnaire,question,answer_code"
-    file.write_text(f"{head}\n1,p1,odd,a,y\n2,p1,odd,b,x\n3,p1,twin,a,x\n4,p1,twin,a,x\n")
-    feed = load_feeds().match(file.name)
-    assert feed
-    received = Received("b", "0" * 64, file, file.name, 0, datetime(2024, 6, 1, tzinfo=UTC))
-    found = validate(received, feed, snapshot, Site(), tmp_path / "run")
+    text = f"{head}\n1,p1,odd,a,y\n2,p1,odd,b,x\n3,p1,twin,a,x\n4,p1,twin,a,x\n"
+    found = validated(text, tmp_path, "answers.csv", snapshot=snapshot)
     assert (found.accepted, found.rejected) == (1, 3)
     assert dict(found.warnings) == {"QR-CREATE-01": 2, "QNR-RULE-03": 1, "FEED-ANS-03": 1}
-    told = pq.read_table(tmp_path / "run" / "warnings.parquet").select(["line", "rule_id", "message"]).to_pylist()
+    told = pq.read_table(found.folder / "warnings.parquet").select(["line", "rule_id", "message"]).to_pylist()
     assert [tuple(each.values()) for each in told] == [
         (None, "QR-CREATE-01", f"Questionnaire/odd: 2 options of question a have the code {LOINC}|x"),
         (None, "QR-CREATE-01", f"Questionnaire/odd: 2 options of question b have the code {LOINC}|x"),

@@ -9,10 +9,9 @@ from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.feeds.reading import partners
 from pipelines.home.batch import Unreadable
 from tests.pipelines.feeds.test_packed import zipped
-from tests.pipelines.feeds.test_quotes import rejected
-from tests.pipelines.validation.test_validate import rows, validated
 from tests.support.exports import QUESTIONS
 from tests.support.giving_back import one
+from tests.support.validating import rejected, rows, validated
 
 TRACKER = """
 kind = "tasks"

@@ -4,8 +4,7 @@ import pytest
 
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from tests.pipelines.feeds.test_joined import PAYMENTS, PEOPLE, TILL, read
-from tests.pipelines.feeds.test_quotes import rejected
-from tests.pipelines.validation.test_validate import rows, validated
+from tests.support.validating import rejected, rows, validated
 
 # --- Steps and crosswalks ---------------------------------------------------------------------------
 

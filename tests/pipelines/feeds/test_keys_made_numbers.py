@@ -9,8 +9,7 @@ import pytest
 
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.feeds.reading.query import run_query
-from tests.pipelines.feeds.test_quotes import accepted, rejected
-from tests.pipelines.validation.test_validate import validated
+from tests.support.validating import accepted, rejected, validated
 
 FEED = """
 kind = "payments"

@@ -1,19 +1,14 @@
 """Last lines without their end: a warning, and a reject where an amount may be cut off."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from fhir_service.interface.site import Site
-from pipelines.feeds.files.catalog import load_feed
 from pipelines.feeds.terms.numbers import Numbers
-from pipelines.home.batch import Received
-from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.last_line import may_be_cut
 from pipelines.validation.outcome import Validated
-from pipelines.validation.stage import validate
+from tests.support import validating
 
 FEED = """
 kind = "payments"
@@ -32,13 +27,9 @@ HEADER = "id;patient;day;paid\n"
 
 
 def validated(folder: Path, text: str, more: str = "", control: str = "", decimal: str = ".") -> Validated:
-    (folder / "cash.toml").write_text(FEED.replace("DECIMAL", decimal) + more)
-    file = folder / "cash.csv"
-    file.write_text(text, newline="")
     if control:
         (folder / "cash.csv.control.json").write_text(control)
-    received = Received("b", "0" * 64, file, file.name, 0, datetime(2024, 6, 1, tzinfo=UTC))
-    return validate(received, load_feed(folder / "cash.toml"), Snapshot(), Site(), folder / "run")
+    return validating.validated(text, folder, "cash.csv", FEED.replace("DECIMAL", decimal) + more)
 
 
 def rows(*amounts: str, end: str = "\n") -> str:
@@ -51,7 +42,7 @@ def test_an_amount_that_may_be_cut_off_is_rejected_with_its_line(last: str, end:
     """LEDGER-24: 40.62 is not taken for 40.00."""
     found = validated(tmp_path, rows("10.00", "7.25", last, end=end))
     assert (found.accepted, found.rejected, found.rows, found.lines) == (2, 1, 3, 4)
-    (reject,) = pq.read_table(found.folder / "rejects.parquet").to_pylist()
+    (reject,) = validating.rows(found, "rejects")
     assert (reject["line"], reject["reasons"][0]["rule_id"]) == (4, "LEDGER-24")
     assert found.warnings == {"LEDGER-24": 1}
     assert pq.read_table(found.folder / "warnings.parquet")["line"].to_pylist() == [4]

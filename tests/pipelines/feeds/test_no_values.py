@@ -13,7 +13,7 @@ from pipelines.feeds.mapping.chunk import Form, Rows
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.terms.columns import Fault, key, reference
 from pipelines.feeds.terms.times import NO_DAY, Conventions, time
-from tests.pipelines.validation.test_validate import rows, validated
+from tests.support.validating import rows, validated
 
 
 @pytest.mark.parametrize(

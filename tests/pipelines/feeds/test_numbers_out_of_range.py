@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.feeds.terms.columns import Fault, number
 from pipelines.feeds.terms.numbers import PLAIN
-from tests.pipelines.feeds.test_quotes import accepted, rejected, validated
+from tests.support.validating import accepted, rejected, validated
 
 ROW = {"payment_id": "a", "patient_id": "p1", "amount": 1.5, "paid_on": "2024-01-01"}
 
@@ -17,7 +17,7 @@ def test_a_line_with_such_a_number_is_rejected(text: str, tmp_path: Path) -> Non
     """FEED-FILE-04: wherever in the row it stands, mapped or not."""
     whole = json.dumps(ROW)
     rows = [whole, whole.replace('"a"', '"b"')[:-1] + f', "more": [{{"x": {text}}}]}}', whole.replace('"a"', '"c"')]
-    found = validated(tmp_path, "\n".join(rows) + "\n", "payments.ndjson")
+    found = validated("\n".join(rows) + "\n", tmp_path, "payments.ndjson")
     assert accepted(found) == [(1, "a"), (3, "c")]
     ((line, _, message),) = rejected(found)
     assert line == 2
@@ -26,7 +26,7 @@ def test_a_line_with_such_a_number_is_rejected(text: str, tmp_path: Path) -> Non
 
 def test_a_text_that_is_like_one_is_a_text(tmp_path: Path) -> None:
     """FEED-FILE-04: also a key such as 12e345."""
-    found = validated(tmp_path, json.dumps(ROW | {"payment_id": "12e345", "amount": "1.50"}) + "\n", "payments.ndjson")
+    found = validated(json.dumps(ROW | {"payment_id": "12e345", "amount": "1.50"}) + "\n", tmp_path, "payments.ndjson")
     assert accepted(found) == [(1, "12e345")]
 
 

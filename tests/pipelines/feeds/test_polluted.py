@@ -8,14 +8,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from fhir_service.interface.site import Site
 from pipelines.feeds.drafting.draft import draft
 from pipelines.feeds.files.catalog import Feed, FeedError, load_feed
-from pipelines.home.batch import Received, Unreadable
-from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.stage import validate
+from pipelines.home.batch import Unreadable
 from tests.support.polluted import WAYS, corpus
 from tests.support.polluted_tables import FEED, Polluted
+from tests.support.validating import rows, validated
 
 SEEDS = 11
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
@@ -25,17 +23,14 @@ WARNED = "taken, and its line named in a warning"
 
 def outcome(polluted: Polluted, feed: Feed, folder: Path) -> tuple[str, str]:
     """The end of an export, and the sentence of a refusal; `misread: ...` where something is wrong unsaid."""
-    path = folder / "till.csv"
-    path.write_bytes(polluted.content)
-    received = Received("b", "0" * 64, path, path.name, len(polluted.content), NOW)
     try:
-        found = validate(received, feed, Snapshot(), Site(), folder / "run", processes=1)
+        found = validated(polluted.content, folder, "till.csv", feed, processes=1)
     except Unreadable as error:
         return REFUSED, str(error)
-    rejects = pq.read_table(found.folder / "rejects.parquet").to_pylist()
+    rejects = rows(found, "rejects")
     warned = pq.read_table(found.folder / "warnings.parquet")["line"].to_pylist() if found.warnings else []
     said = [(row["line"], row["line"] + row["lines"] - 1) for row in rejects]
-    accepted = {row["key"]: row for row in pq.read_table(found.folder / "accepted.parquet").to_pylist()}
+    accepted = {row["key"]: row for row in rows(found, "accepted")}
     for key, row in accepted.items():
         if (wrong := _misread(key, row, polluted)) and row["line"] in warned:
             return WARNED, ""

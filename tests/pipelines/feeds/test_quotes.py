@@ -1,42 +1,17 @@
 """Quotes that are never closed, or too late: no row is taken in unseen, and each line is accounted for."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from fhir_service.interface.site import Site
-from pipelines.feeds.files.catalog import load_feeds
 from pipelines.feeds.reading import csv_file
-from pipelines.home.batch import Received, Unreadable
-from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.outcome import Validated
-from pipelines.validation.stage import validate
+from pipelines.home.batch import Unreadable
+from tests.support.validating import PAYMENTS, accepted, rejected, validated
 
-PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id\n"
 TASKS = "task_id,description,status,requester_id,labels\n"
 ANSWERS = "response_id,patient_id,questionnaire,question,answer_code,answer_text\n"
 MARK = "0123456789abcdef"
-
-
-def validated(folder: Path, text: str, name: str = "payments.csv") -> Validated:
-    file = folder / name
-    file.write_text(text)
-    feed = load_feeds().match(name)
-    assert feed
-    received = Received("b", "0" * 64, file, name, 0, datetime(2024, 6, 1, tzinfo=UTC))
-    return validate(received, feed, Snapshot(), Site(), folder / "run")
-
-
-def accepted(found: Validated) -> list[tuple[int, str]]:
-    table = pq.read_table(found.folder / "accepted.parquet")
-    return list(zip(table["line"].to_pylist(), table["key"].to_pylist(), strict=True))
-
-
-def rejected(found: Validated) -> list[tuple[int, int, str]]:
-    rows = pq.read_table(found.folder / "rejects.parquet").to_pylist()
-    return [(row["line"], row["lines"], row["reasons"][0]["message"]) for row in rows]
 
 
 def payment(key: str, amount: str = "1.00") -> str:
@@ -55,7 +30,7 @@ def payment(key: str, amount: str = "1.00") -> str:
 )
 def test_a_quote_that_is_not_closed_rejects_its_own_line_alone(rest: list[str], tmp_path: Path) -> None:
     """FEED-FILE-02, FEED-FILE-09."""
-    found = validated(tmp_path, PAYMENTS + payment("a", '"1.00') + "".join(rest))
+    found = validated(PAYMENTS + payment("a", '"1.00') + "".join(rest), tmp_path)
     assert [key for _, key in accepted(found)] == [row.partition(",")[0] for row in rest]
     ((line, lines, message),) = rejected(found)
     assert (line, lines) == (2, 1)
@@ -65,7 +40,7 @@ def test_a_quote_that_is_not_closed_rejects_its_own_line_alone(rest: list[str], 
 
 def test_several_of_them_are_told_apart(tmp_path: Path) -> None:
     """FEED-FILE-02."""
-    found = validated(tmp_path, PAYMENTS + payment("a", '"1') + payment("b") + payment("c", '"1') + payment("d"))
+    found = validated(PAYMENTS + payment("a", '"1') + payment("b") + payment("c", '"1') + payment("d"), tmp_path)
     assert accepted(found) == [(3, "b"), (5, "d")]
     assert [line for line, _, _ in rejected(found)] == [2, 4]
 
@@ -73,7 +48,7 @@ def test_several_of_them_are_told_apart(tmp_path: Path) -> None:
 def test_a_text_of_several_lines_that_is_wrongly_quoted_stays_one_reject_that_names_them(tmp_path: Path) -> None:
     """FEED-FILE-02."""
     row = '1,"call ""him""\nand "her" too\nsoon",requested,d1,\n'
-    found = validated(tmp_path, TASKS + row + "2,mend,requested,d1,\n", "tasks.csv")
+    found = validated(TASKS + row + "2,mend,requested,d1,\n", tmp_path, "tasks.csv")
     assert accepted(found) == [(5, "2")]
     (first, second) = rejected(found)
     assert first[:2] == (2, 2)
@@ -85,7 +60,7 @@ def test_a_row_that_would_be_whole_with_others_inside_is_rejected_and_names_its_
     """FEED-FILE-02: a description is not made of other tasks."""
     taken = '1,"call,requested,d1,\n2,mend,requested,d1,\n3,write",requested,d1,\n'
     text = '4,"line, one\nline two, and, three",requested,d1,\n'
-    found = validated(tmp_path, TASKS + taken + text, "tasks.csv")
+    found = validated(TASKS + taken + text, tmp_path, "tasks.csv")
     assert accepted(found) == [(5, "4")]
     ((line, lines, message),) = rejected(found)
     assert (line, lines) == (2, 3)
@@ -95,14 +70,14 @@ def test_a_row_that_would_be_whole_with_others_inside_is_rejected_and_names_its_
 def test_put_in_again_as_it_is_such_a_row_is_taken(tmp_path: Path) -> None:
     """FEED-FILE-02, CLI-CMD-05."""
     row = f'{MARK},why,1,"list:\n2,mend,requested,d1,\n",requested,d1,\n'
-    found = validated(tmp_path, "_reject_id,_reasons," + TASKS + row, "tasks.csv")
+    found = validated("_reject_id,_reasons," + TASKS + row, tmp_path, "tasks.csv")
     assert accepted(found) == [(2, "1")]
 
 
 def test_no_response_goes_on_without_the_row_that_a_quote_breaks(tmp_path: Path) -> None:
     """FEED-ANS-01, FEED-FILE-02."""
     rows = 'r1,p1,q,a,,fine\nr1,p1,q,b,,"not\nr2,p1,q,a,,fine\n'
-    found = validated(tmp_path, ANSWERS + rows, "answers.csv")
+    found = validated(ANSWERS + rows, tmp_path, "answers.csv")
     assert [(line, lines) for line, lines, _ in rejected(found)] == [(2, 2), (4, 1)]
     keys = pq.read_table(found.folder / "rejects.parquet")["key"].to_pylist()
     assert keys == ["r1", "r2"]
@@ -117,4 +92,4 @@ def test_quotes_in_row_after_row_end_the_file_and_not_the_patience(
     with pytest.raises(
         Unreadable, match=r"^payments\.csv: a quote \(\"\) opened in the row of line \d+ is never closed"
     ):
-        validated(tmp_path, text)
+        validated(text, tmp_path)

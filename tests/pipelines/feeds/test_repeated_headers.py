@@ -1,29 +1,25 @@
 """Rows that repeat the header are no records; rows whose quotes may have cut a text are rejected."""
 
 import random
-from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from zipfile import ZipFile
 
 import pyarrow.parquet as pq
 import pytest
 
-from fhir_service.interface.site import Site
 from pipelines.feeds.drafting.sniffing import of_rows
-from pipelines.feeds.files.catalog import load_feed
 from pipelines.feeds.reading.headings import Headings
 from pipelines.feeds.terms.totals import total_word
-from pipelines.home.batch import Received
-from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.outcome import Validated
-from pipelines.validation.stage import validate
-from tests.pipelines.feeds.test_quotes import PAYMENTS, TASKS, accepted, payment, rejected, validated
+from tests.pipelines.feeds.test_quotes import TASKS, payment
+from tests.support.validating import PAYMENTS, accepted, keys, rejected, validated
 
 
 @pytest.mark.parametrize("again", [PAYMENTS, "\ufeff" + PAYMENTS], ids=["as it is", "with a byte order mark"])
 def test_a_row_that_repeats_the_header_is_counted_and_named(again: str, tmp_path: Path) -> None:
     """LEDGER-25"""
-    found = validated(tmp_path, PAYMENTS + payment("a") + again + payment("b") + again)
+    found = validated(PAYMENTS + payment("a") + again + payment("b") + again, tmp_path)
     assert accepted(found) == [(2, "a"), (4, "b")]
     assert (found.rows, found.rejected, found.not_taken, found.lines) == (2, 0, 2, 5)
     assert found.warnings == {"LEDGER-25": 2}
@@ -32,7 +28,7 @@ def test_a_row_that_repeats_the_header_is_counted_and_named(again: str, tmp_path
 
 def test_a_header_of_tasks_is_no_task(tmp_path: Path) -> None:
     """LEDGER-25: nothing else would refuse its texts."""
-    found = validated(tmp_path, TASKS + "1,call,requested,d1,\n" + TASKS, "tasks.csv")
+    found = validated(TASKS + "1,call,requested,d1,\n" + TASKS, tmp_path, "tasks.csv")
     assert (found.accepted, found.rejected, found.not_taken) == (1, 0, 1)
 
 
@@ -41,7 +37,7 @@ def test_a_header_of_tasks_is_no_task(tmp_path: Path) -> None:
 )
 def test_a_quoted_text_that_was_cut_into_fields_rejects_its_row(row: str, tmp_path: Path) -> None:
     """FEED-FILE-02: the number of fields comes out right, their contents do not."""
-    found = validated(tmp_path, TASKS + row, "tasks.csv")
+    found = validated(TASKS + row, tmp_path, "tasks.csv")
     ((line, _, message),) = rejected(found)
     assert line == 2
     assert message.startswith("wrong quoting: quotes inside two fields")
@@ -53,7 +49,7 @@ def test_a_quoted_text_that_was_cut_into_fields_rejects_its_row(row: str, tmp_pa
 )
 def test_a_quote_that_cuts_nothing_is_text(row: str, tmp_path: Path) -> None:
     """FEED-FILE-02"""
-    assert validated(tmp_path, TASKS + row, "tasks.csv").accepted == 1
+    assert validated(TASKS + row, tmp_path, "tasks.csv").accepted == 1
 
 
 FEED = """
@@ -72,7 +68,7 @@ TITLE = "line 4 is a title, and the header comes again below it"
 def test_rows_of_a_second_table_are_rejected(title: str, tmp_path: Path) -> None:
     """LEDGER-25: a title says that they may be other records."""
     below = title + PAYMENTS + payment("b") + PAYMENTS + payment("c")
-    found = validated(tmp_path, PAYMENTS + payment("a") + "\n" + below)
+    found = validated(PAYMENTS + payment("a") + "\n" + below, tmp_path)
     assert accepted(found) == [(2, "a")]
     told = sorted(rejected(found))
     assert told[0][0] == 4
@@ -90,7 +86,7 @@ TITLES = (
 @pytest.mark.parametrize("title", TITLES)
 def test_a_title_is_known_by_its_words(title: str, tmp_path: Path) -> None:
     """LEDGER-25: whatever decorates it or stands below it."""
-    found = validated(tmp_path, PAYMENTS + payment("a") + title + "\n" + PAYMENTS + payment("b"))
+    found = validated(PAYMENTS + payment("a") + title + "\n" + PAYMENTS + payment("b"), tmp_path)
     assert accepted(found) == [(2, "a")]
     assert max(rejected(found))[2].startswith("line 3 is a title, and the header comes again below it")
 
@@ -106,16 +102,14 @@ FEET = (
 @pytest.mark.parametrize("foot", [f"{foot}\n" for foot in FEET])
 def test_rows_behind_the_foot_of_a_page_are_of_the_same_table(foot: str, tmp_path: Path) -> None:
     """LEDGER-25"""
-    found = validated(tmp_path, PAYMENTS + payment("a") + foot + PAYMENTS + payment("b"))
+    found = validated(PAYMENTS + payment("a") + foot + PAYMENTS + payment("b"), tmp_path)
     assert [key for _, key in accepted(found)] == ["a", "b"]
 
 
 def test_a_title_that_the_feed_leaves_out_begins_no_other_table(tmp_path: Path) -> None:
     """LEDGER-25: by the key that the reason names."""
-    (tmp_path / "till.toml").write_text(FEED + '[skip]\npayment_id = "More"\n')
-    (tmp_path / "till.csv").write_text(PAYMENTS + payment("a") + "More\n" + PAYMENTS + payment("b"))
-    received = Received("b", "0" * 64, tmp_path / "till.csv", "till.csv", 0, datetime(2024, 6, 1, tzinfo=UTC))
-    found = validate(received, load_feed(tmp_path / "till.toml"), Snapshot(), Site(), tmp_path / "run")
+    text = PAYMENTS + payment("a") + "More\n" + PAYMENTS + payment("b")
+    found = validated(text, tmp_path, "till.csv", FEED + '[skip]\npayment_id = "More"\n')
     assert [key for _, key in accepted(found)] == ["a", "b"]
 
 
@@ -135,7 +129,7 @@ OTHERS = {
 @pytest.mark.parametrize("title", OTHERS)
 def test_rows_below_other_columns_or_a_title_of_no_payments_are_rejected(title: str, tmp_path: Path) -> None:
     """LEDGER-25: the header does not come again."""
-    found = validated(tmp_path, PAYMENTS + payment("a") + title + payment("b") + payment("c"))
+    found = validated(PAYMENTS + payment("a") + title + payment("b") + payment("c"), tmp_path)
     assert accepted(found) == [(2, "a")]
     below = [message for line, _, message in rejected(found) if line > 3]
     assert [message.startswith(OTHERS[title]) for message in below] == [True, True]
@@ -143,17 +137,14 @@ def test_rows_below_other_columns_or_a_title_of_no_payments_are_rejected(title: 
 
 def by(folder: Path, text: str, keys: str) -> Validated:
     """The rows of payments by a feed with further keys."""
-    (folder / "till.toml").write_text(f"{keys}\n{FEED}")
-    (folder / "till.csv").write_text(text)
-    received = Received("b", "0" * 64, folder / "till.csv", "till.csv", 0, datetime(2024, 6, 1, tzinfo=UTC))
-    return validate(received, load_feed(folder / "till.toml"), Snapshot(), Site(), folder / "run")
+    return validated(text, folder, "till.csv", f"{keys}\n{FEED}")
 
 
 @pytest.mark.parametrize("title", [*OTHERS, "Refunds\n" + PAYMENTS])
 def test_a_feed_says_that_its_files_are_one_table(title: str, tmp_path: Path) -> None:
     """LEDGER-25: by the key that the reason names."""
     text = PAYMENTS + payment("a") + title + payment("b") + payment("c")
-    told = {message for line, _, message in rejected(validated(tmp_path, text)) if line > 4}
+    told = {message for line, _, message in rejected(validated(text, tmp_path)) if line > 4}
     assert told
     assert all("one_table = true" in message for message in told)
     assert {key for _, key in accepted(by(tmp_path, text, "one_table = true"))} == {"a", "b", "c"}
@@ -165,7 +156,7 @@ def test_a_feed_says_that_its_files_are_one_table(title: str, tmp_path: Path) ->
 )
 def test_rows_below_a_note_are_taken_and_the_note_is_named(note: str, tmp_path: Path) -> None:
     """TEXT-BETWEEN: it could be a title that is written as notes are."""
-    found = validated(tmp_path, PAYMENTS + payment("a") + payment("b") + note + "\n" + payment("c"))
+    found = validated(PAYMENTS + payment("a") + payment("b") + note + "\n" + payment("c"), tmp_path)
     assert [key for _, key in accepted(found)] == ["a", "b", "c"]
     assert found.warnings == {"TEXT-BETWEEN": 1}
     assert pq.read_table(found.folder / "warnings.parquet")["line"].to_pylist() == [4]
@@ -173,23 +164,21 @@ def test_rows_below_a_note_are_taken_and_the_note_is_named(note: str, tmp_path: 
 
 def test_a_text_below_which_no_rows_are_taken_is_not_named(tmp_path: Path) -> None:
     """TEXT-BETWEEN"""
-    assert not validated(tmp_path, PAYMENTS + payment("a") + payment("b") + "Thank you\n").warnings
+    assert not validated(PAYMENTS + payment("a") + payment("b") + "Thank you\n", tmp_path).warnings
 
 
 def test_titles_above_all_rows_of_a_file_without_a_header_are_those_of_the_file(tmp_path: Path) -> None:
     """LEDGER-25: only what stands between rows begins another table."""
     columns = "payment_id = 1\npatient_id = 2\namount = 3\npaid_on = 4\n"
-    (tmp_path / "till.toml").write_text(f"header = 0\n{FEED.partition('[columns]')[0]}[columns]\n{columns}")
-    top = "Register of the day,,,,\nDowntown,,,,\n"
-    (tmp_path / "till.csv").write_text(top + payment("a") + "Refunds,,,,\n" + payment("b"))
-    received = Received("b", "0" * 64, tmp_path / "till.csv", "till.csv", 0, datetime(2024, 6, 1, tzinfo=UTC))
-    found = validate(received, load_feed(tmp_path / "till.toml"), Snapshot(), Site(), tmp_path / "run")
+    text = "Register of the day,,,,\nDowntown,,,,\n" + payment("a") + "Refunds,,,,\n" + payment("b")
+    toml = f"header = 0\n{FEED.partition('[columns]')[0]}[columns]\n{columns}"
+    found = validated(text, tmp_path, "till.csv", toml)
     assert accepted(found) == [(3, "a")]
 
 
 def test_a_word_below_a_blank_line_is_a_title(tmp_path: Path) -> None:
     """LEDGER-25: the same word right below a row is a note to it."""
-    found = validated(tmp_path, PAYMENTS + payment("a") + "\nbounced checks\n" + payment("b"))
+    found = validated(PAYMENTS + payment("a") + "\nbounced checks\n" + payment("b"), tmp_path)
     assert [key for _, key in accepted(found)] == ["a"]
 
 
@@ -199,7 +188,7 @@ def test_a_word_below_a_blank_line_is_a_title(tmp_path: Path) -> None:
 def test_a_record_that_cannot_be_read_names_no_columns(row: str, tmp_path: Path) -> None:
     """LEDGER-25"""
     rows = [f"R{number},p1,1.00,2024-01-02,\n" for number in range(4)]
-    found = validated(tmp_path, PAYMENTS + "".join(rows[:2]) + f"R9{row[1:]}\n" + "".join(rows[2:]))
+    found = validated(PAYMENTS + "".join(rows[:2]) + f"R9{row[1:]}\n" + "".join(rows[2:]), tmp_path)
     assert len(accepted(found)) == 4
 
 
@@ -221,14 +210,14 @@ def test_a_payment_without_its_amount_is_no_title(row: str, tmp_path: Path) -> N
     """LEDGER-25: it has figures in another cell than the first."""
     head, wide = PAYMENTS.strip() + ",a,b,c\n", ",x,y,z"
     rows = [f"R{number},p1,1.00,2024-01-02,{wide}\n" for number in range(4)]
-    found = validated(tmp_path, head + "".join(rows[:2]) + f"{row},,,\n" + "".join(rows[2:]))
+    found = validated(head + "".join(rows[:2]) + f"{row},,,\n" + "".join(rows[2:]), tmp_path)
     assert len(accepted(found)) == 4
 
 
 @pytest.mark.parametrize("title", ["Bounced checks 2024", "Refunds (2),,,,", "Voided 1/2024"])
 def test_rows_below_a_text_with_figures_are_taken_and_the_text_is_named(title: str, tmp_path: Path) -> None:
     """TEXT-BETWEEN: it may be a month as well as a title of other records."""
-    found = validated(tmp_path, PAYMENTS + payment("a") + title + "\n" + payment("b"))
+    found = validated(PAYMENTS + payment("a") + title + "\n" + payment("b"), tmp_path)
     assert [key for _, key in accepted(found)] == ["a", "b"]
     assert found.warnings["TEXT-BETWEEN"] == 1
 
@@ -236,18 +225,15 @@ def test_rows_below_a_text_with_figures_are_taken_and_the_text_is_named(title: s
 @pytest.mark.parametrize("line", ["Page 2 of 3\n", "b,p1,1.00,2024-01-01,amount\n"])
 def test_rows_below_other_titles_or_texts_are_of_the_same_table(line: str, tmp_path: Path) -> None:
     """LEDGER-25: a text that is the name of a column makes no header of its row."""
-    found = validated(tmp_path, PAYMENTS + payment("a") + line + payment("c"))
+    found = validated(PAYMENTS + payment("a") + line + payment("c"), tmp_path)
     assert {"a", "c"} <= {key for _, key in accepted(found)}
 
 
 def of_columns(folder: Path, columns: str, *rows: str) -> list[str]:
     """The keys that are taken of a file with further columns."""
-    (folder / "till.toml").write_text(FEED)
     lines = (f"{key},p1,1.00,2024-01-02,{row}" for key, row in zip("abcd", rows, strict=False))
-    (folder / "till.csv").write_text("\n".join([f"payment_id,patient_id,amount,paid_on,{columns}", *lines, ""]))
-    received = Received("b", "0" * 64, folder / "till.csv", "till.csv", 0, datetime(2024, 6, 1, tzinfo=UTC))
-    found = validate(received, load_feed(folder / "till.toml"), Snapshot(), Site(), folder / "run")
-    return [key for _, key in accepted(found)]
+    text = "\n".join([f"payment_id,patient_id,amount,paid_on,{columns}", *lines, ""])
+    return keys(validated(text, folder, "till.csv", FEED))
 
 
 @pytest.mark.parametrize(
@@ -265,7 +251,7 @@ def test_a_ticked_box_without_values_beside_it_names_no_columns(tmp_path: Path) 
     """LEDGER-25"""
     head = "task_id,description,status,requester_id,labels,Urgent,Home visit\n"
     text = head + "mend,call,requested,ann,,,\ncall,,,,,Urgent,Home visit\nmend it,call,requested,ann,,Urgent,\n"
-    assert (4, "mend it") in accepted(validated(tmp_path, text, "tasks.csv"))
+    assert (4, "mend it") in accepted(validated(text, tmp_path, "tasks.csv"))
 
 
 @pytest.mark.parametrize(
@@ -281,31 +267,30 @@ def test_a_ticked_box_without_values_beside_it_names_no_columns(tmp_path: Path) 
 )
 def test_a_note_between_payments_announces_nothing(note: str, tmp_path: Path) -> None:
     """LEDGER-25"""
-    found = validated(tmp_path, PAYMENTS + payment("a") + note + "\n" + payment("b"))
+    found = validated(PAYMENTS + payment("a") + note + "\n" + payment("b"), tmp_path)
     assert [key for _, key in accepted(found)] == ["a", "b"]
 
 
 def test_no_line_that_may_be_a_record_is_to_be_left_out(tmp_path: Path) -> None:
     """LEDGER-25"""
-    found = validated(tmp_path, PAYMENTS + "payment_id,patient_id,claim_id,paid_on,amount\n" + payment("a"))
+    found = validated(PAYMENTS + "payment_id,patient_id,claim_id,paid_on,amount\n" + payment("a"), tmp_path)
     assert not [message for _, _, message in rejected(found) if "[skip]" in message]
 
 
 def test_titles_of_tasks_say_nothing_of_payments(tmp_path: Path) -> None:
     """LEDGER-25, TEXT-BETWEEN: their rows are taken, and the title is named."""
     text = TASKS + "1,call,requested,d1,\nCancelled visits\n2,mend,requested,d1,\n"
-    found = validated(tmp_path, text, "tasks.csv")
+    found = validated(text, tmp_path, "tasks.csv")
     assert accepted(found) == [(2, "1"), (4, "2")]
     assert found.warnings == {"TEXT-BETWEEN": 1}
 
 
 def zipped(folder: Path, *files: str) -> Validated:
-    with ZipFile(folder / "packed", "w") as archive:
+    packed = BytesIO()
+    with ZipFile(packed, "w") as archive:
         for number, text in enumerate(files):
             archive.writestr(f"till{number}.csv", text)
-    (folder / "till.toml").write_text(FEED)
-    received = Received("b", "0" * 64, folder / "packed", "till.zip", 0, datetime(2024, 6, 1, tzinfo=UTC))
-    return validate(received, load_feed(folder / "till.toml"), Snapshot(), Site(), folder / "run")
+    return validated(packed.getvalue(), folder, "till.zip", FEED)
 
 
 def test_each_file_of_an_archive_has_its_own_second_tables(tmp_path: Path) -> None:
@@ -336,13 +321,13 @@ def test_a_title_may_end_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("pipelines.feeds.reading.chunks.CHUNK", 2)
     below = "Refunds\nPrinted 2024-05-01\n" + PAYMENTS + payment("b") + payment("c") + payment("d")
     for records in (["a"], ["a", "x"]):
-        found = validated(tmp_path, PAYMENTS + "".join(map(payment, records)) + below)
+        found = validated(PAYMENTS + "".join(map(payment, records)) + below, tmp_path)
         assert [key for _, key in accepted(found)] == records
 
 
 def test_records_with_few_cells_are_no_titles(tmp_path: Path) -> None:
     """LEDGER-25: files of them were put one behind the other."""
-    found = validated(tmp_path, TASKS + "1,call,,,\n2,call,,,\n" + TASKS + "3,call,,,\n", "tasks.csv")
+    found = validated(TASKS + "1,call,,,\n2,call,,,\n" + TASKS + "3,call,,,\n", tmp_path, "tasks.csv")
     assert not [message for _, _, message in rejected(found) if "is a title" in message]
 
 

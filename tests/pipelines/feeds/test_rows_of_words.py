@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.feeds.test_quotes import PAYMENTS, accepted, payment, rejected, validated
+from tests.pipelines.feeds.test_quotes import payment
 from tests.pipelines.feeds.test_repeated_headers import by
-from tests.pipelines.validation.test_validate import rows as table
+from tests.support.validating import PAYMENTS, accepted, rejected, validated
+from tests.support.validating import rows as table
 
 COLUMNS = PAYMENTS.strip().split(",")
 
@@ -45,7 +46,7 @@ def test_a_record_of_words_is_rejected_alone(
 ) -> None:
     """LEDGER-25, FEED-FILE-09: the rows below go on with the columns, also where they come in another chunk."""
     monkeypatch.setattr("pipelines.feeds.reading.chunks.CHUNK", size)
-    found = validated(tmp_path, ABOVE + BAD + below)
+    found = validated(ABOVE + BAD + below, tmp_path)
     told = {line: message for line, _, message in rejected(found)}
     assert told[4].startswith("no key") or "amount" in told[4] or "Patient" in told[4]
     assert not [message for message in told.values() if NAMES in message]
@@ -54,13 +55,13 @@ def test_a_record_of_words_is_rejected_alone(
 
 def test_payments_below_a_row_of_words_are_taken_and_the_row_is_named(tmp_path: Path) -> None:
     """TEXT-BETWEEN: its words could be a header in a language that nobody here knows."""
-    found = validated(tmp_path, ABOVE + BAD + rows("R3", "R4"))
+    found = validated(ABOVE + BAD + rows("R3", "R4"), tmp_path)
     assert [key for _, key in accepted(found)] == ["R1", "R2", "R3", "R4"]
     assert found.warnings == {"TEXT-BETWEEN": 1}
     [(line, said)] = [(each["line"], each["message"]) for each in table(found, "warnings")]
     assert line == 4
     assert said.startswith("a text between rows that is no record; the 2 rows below it were taken")
-    assert not validated(tmp_path, ABOVE + BAD).warnings
+    assert not validated(ABOVE + BAD, tmp_path).warnings
 
 
 HEADERS = {
@@ -86,7 +87,7 @@ def test_words_in_all_columns_of_values_begin_another_table_of_payments(
     """LEDGER-25: in a language that nobody here knows, and with ids of the forms above. The feed may say otherwise."""
     monkeypatch.setattr("pipelines.feeds.reading.chunks.CHUNK", size)
     text = ABOVE + row(**dict(zip(COLUMNS, HEADERS[header], strict=False))) + rows("R3", "R4")
-    found = validated(tmp_path, text)
+    found = validated(text, tmp_path)
     assert [key for _, key in accepted(found)] == ["R1", "R2"]
     told = {line: message for line, _, message in rejected(found)}
     assert told.keys() == {4, 5, 6}
@@ -125,7 +126,7 @@ def test_where_ids_are_words_a_header_is_told_by_amount_and_day_and_no_key(
     above, below, words, is_header = OF_NAMES[case]
     among = row(**dict(zip(COLUMNS, words, strict=False)))
     text = PAYMENTS + rows(*above, patient_id="miller") + among + rows(*below, patient_id="miller")
-    found = validated(tmp_path, text)
+    found = validated(text, tmp_path)
     assert [key for _, key in accepted(found)] == [*above, *([] if is_header else below)]
     told = {line: message for line, _, message in rejected(found)}
     assert told.keys() == ({4, 5, 6} if is_header else {4})
@@ -138,7 +139,7 @@ def test_a_header_that_leaves_an_optional_column_empty_begins_another_table(tmp_
     above, below = rows("R1", "R2", claim_id="c1"), rows("R3", "R4", claim_id="c1")
     for patient in ("Karta", ""):
         header = row(payment_id="Pokwitowanie", patient_id=patient, amount="Kwota", paid_on="Data")
-        found = validated(tmp_path, PAYMENTS + above + header + below)
+        found = validated(PAYMENTS + above + header + below, tmp_path)
         assert [key for _, key in accepted(found)] == ["R1", "R2"]
 
 
@@ -158,7 +159,7 @@ def test_a_payment_that_is_crossed_out_is_no_header(case: str, tmp_path: Path) -
     """LEDGER-25, TEXT-BETWEEN: it is rejected alone, and named where it has no value in any column."""
     bad = row(**dict(zip(COLUMNS, CROSSED_OUT[case], strict=False)))
     keys = [f"R{number}" for number in range(10, 60)]
-    found = validated(tmp_path, PAYMENTS + rows(*keys) + bad + rows("R60", "R61"))
+    found = validated(PAYMENTS + rows(*keys) + bad + rows("R60", "R61"), tmp_path)
     assert [key for _, key in accepted(found)] == [*keys, "R60", "R61"]
     assert [line for line, _, _ in rejected(found)] == [52]
     assert found.warnings == ({} if case == "void" else {"TEXT-BETWEEN": 1})
@@ -183,7 +184,7 @@ def test_rows_of_other_forms_below_a_row_of_words_are_of_another_table(
 ) -> None:
     """LEDGER-25"""
     monkeypatch.setattr("pipelines.feeds.reading.chunks.CHUNK", size)
-    found = validated(tmp_path, ABOVE + BAD + OTHERS[below])
+    found = validated(ABOVE + BAD + OTHERS[below], tmp_path)
     assert [key for _, key in accepted(found)] == ["R1", "R2"]
     told = [message for line, _, message in rejected(found) if line > 4]
     assert told
@@ -197,7 +198,7 @@ def test_a_row_of_words_below_a_blank_line_begins_another_table(
 ) -> None:
     """LEDGER-25: unless blank lines are between other rows too, as where all rows stand apart."""
     monkeypatch.setattr("pipelines.feeds.reading.chunks.CHUNK", size)
-    found = validated(tmp_path, ABOVE + "\n" + BAD + rows("R3"))
+    found = validated(ABOVE + "\n" + BAD + rows("R3"), tmp_path)
     assert [key for _, key in accepted(found)] == ["R1", "R2"]
     told = {line: message for line, _, message in rejected(found)}
     assert told[6].startswith(f"line 5 {NAMES}")
@@ -205,21 +206,21 @@ def test_a_row_of_words_below_a_blank_line_begins_another_table(
 
 def test_a_row_of_words_among_rows_that_all_stand_apart_is_rejected_alone(tmp_path: Path) -> None:
     """LEDGER-25"""
-    found = validated(tmp_path, (ABOVE + BAD + rows("R3")).replace("\n", "\n\n"))
+    found = validated((ABOVE + BAD + rows("R3")).replace("\n", "\n\n"), tmp_path)
     assert [key for _, key in accepted(found)] == ["R1", "R2", "R3"]
 
 
 def test_a_row_of_names_of_columns_begins_another_table_whatever_is_below(tmp_path: Path) -> None:
     """LEDGER-25: in any language that drafts know."""
     names = row(payment_id="Beleg", patient_id="Kartei", amount="Betrag", paid_on="Datum", claim_id="Notiz")
-    found = validated(tmp_path, ABOVE + names + rows("R3"))
+    found = validated(ABOVE + names + rows("R3"), tmp_path)
     assert [key for _, key in accepted(found)] == ["R1", "R2"]
 
 
 def test_ids_of_ever_new_forms_are_no_other_table(tmp_path: Path) -> None:
     """LEDGER-25: they tell nothing of the rows below a row of words."""
     keys = ["9f1c3", "1a2b33", "77f0e", "3c9d9e1", "88a", "5d5d5"]
-    found = validated(tmp_path, PAYMENTS + rows(*keys[:4]) + BAD + rows(*keys[4:]))
+    found = validated(PAYMENTS + rows(*keys[:4]) + BAD + rows(*keys[4:]), tmp_path)
     assert [key for _, key in accepted(found)] == keys
 
 
@@ -236,5 +237,5 @@ def test_a_note_below_a_row_that_is_left_out_stands_right_below_it(note: str, to
 
 def test_a_note_below_a_header_that_comes_again_stands_right_below_it(tmp_path: Path) -> None:
     """TEXT-BETWEEN"""
-    found = validated(tmp_path, PAYMENTS + payment("a") + PAYMENTS + "late charge,,,,\n" + payment("b"))
+    found = validated(PAYMENTS + payment("a") + PAYMENTS + "late charge,,,,\n" + payment("b"), tmp_path)
     assert [key for _, key in accepted(found)] == ["a", "b"]

@@ -1,19 +1,14 @@
 """What could be misread is said, and a message names the key of the feed file that mends it."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
-from fhir_service.interface.site import Site
 from pipelines.cli import run
-from pipelines.feeds.files.catalog import load_feed
-from pipelines.home.batch import Received, Unreadable
-from pipelines.session.questionnaires import Snapshot
+from pipelines.home.batch import Unreadable
 from pipelines.validation.outcome import Validated
-from pipelines.validation.stage import validate
+from tests.support import validating
 
 REFERENCE = Path(__file__).parents[3] / "data" / "samples" / "reference"
 HEAD = "task_id,description,status,requester_id,labels,comment\n"
@@ -36,18 +31,13 @@ def read(tmp_path: Path) -> Read:
 
     def read_it(feed: str, export: str, encoding: str = "utf-8") -> tuple[list[str], Reasons]:
         found = _validated(tmp_path, feed, export.encode(encoding))
-        rejects = pq.read_table(found.folder / "rejects.parquet").to_pylist()
-        keys = pq.read_table(found.folder / "accepted.parquet")["key"].to_pylist()
-        return keys, [(row["line"], row["lines"], row["reasons"][0]["message"]) for row in rejects]
+        return validating.keys(found), validating.rejected(found)
 
     return read_it
 
 
 def _validated(folder: Path, feed: str, export: bytes) -> Validated:
-    (folder / "till.toml").write_text(feed)
-    (folder / "till.csv").write_bytes(export)
-    received = Received("b", "0" * 64, folder / "till.csv", "till.csv", len(export), datetime(2024, 6, 1, tzinfo=UTC))
-    return validate(received, load_feed(folder / "till.toml"), Snapshot(), Site(), folder / "run", processes=1)
+    return validating.validated(export, folder, "till.csv", feed, processes=1)
 
 
 def task(key: str, text: str = "call") -> str:
@@ -149,7 +139,7 @@ def test_a_comment_without_its_author_names_the_column_that_the_feed_lacks(tmp_p
     """FEED-TASK-05."""
     export = HEAD + "a,call,requested,d1,,hello\n"
     found = _validated(tmp_path, FEED + 'comment = "comment"\n', export.encode())
-    (row,) = pq.read_table(found.folder / "rejects.parquet").to_pylist()
+    (row,) = validating.rows(found, "rejects")
     assert [reason["column"] for reason in row["reasons"]] == ["comment_author_id, which the feed does not map"]
 
 

@@ -2,21 +2,17 @@
 
 import json
 from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from fhir_service.interface.resources.questionnaire import Questionnaire
-from fhir_service.interface.site import Site
 from pipelines.cli import run
-from pipelines.feeds.files.catalog import load_feed, load_feeds
-from pipelines.home.batch import Received
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.outcome import Validated
 from pipelines.validation.scoring import INCOMPLETE
-from pipelines.validation.stage import validate
+from tests.support import validating
 
 LOINC = "http://loinc.org"
 OPTIONS = [{"valueCoding": {"system": LOINC, "code": code, "display": code}} for code in ("LA1", "LA2")]
@@ -74,13 +70,9 @@ SNAPSHOT = Snapshot.of(
 
 
 def validated(folder: Path, text: str, scored: str | None = None) -> Validated:
-    file = folder / ("answers.csv" if scored is None else "form.csv")
-    file.write_text(ROWS + text)
-    (folder / "form.toml").write_text(FEED.replace("SCORED", scored or ""))
-    feed = load_feeds().match(file.name) if scored is None else load_feed(folder / "form.toml")
-    assert feed
-    received = Received("b", "0" * 64, file, file.name, 0, datetime(2024, 6, 1, tzinfo=UTC))
-    return validate(received, feed, SNAPSHOT, Site(), folder / "run")
+    if scored is None:
+        return validating.validated(ROWS + text, folder, "answers.csv", snapshot=SNAPSHOT)
+    return validating.validated(ROWS + text, folder, "form.csv", FEED.replace("SCORED", scored), SNAPSHOT)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +97,7 @@ def test_a_response_without_all_answers_to_a_scored_questionnaire_is_accepted_wi
     assert (found.accepted, found.rejected) == (2, 0)
     assert found.warnings == Counter({INCOMPLETE: warned} if warned else {})
     if warned:
-        [told] = pq.read_table(tmp_path / "run" / "warnings.parquet").to_pylist()
+        [told] = pq.read_table(tmp_path / "run-1" / "warnings.parquet").to_pylist()
         assert told["message"] == "answers that a score needs are missing: b"
         assert (told["line"], told["rule_id"]) == (len(ROWS.splitlines()) + WHOLE.count("\n") + 1, INCOMPLETE)
 
@@ -136,13 +128,7 @@ def test_a_whole_resource_is_looked_at_as_well(tmp_path: Path) -> None:
         "questionnaire": "phq",
     }
     body |= {"subject": {"reference": "Patient/p1"}, "item": [{"linkId": "a", "answer": [answer]}]}
-    (tmp_path / "answers.ndjson").write_text(json.dumps(body) + "\n")
-    received = Received(
-        "b", "0" * 64, tmp_path / "answers.ndjson", "answers.ndjson", 0, datetime(2024, 6, 1, tzinfo=UTC)
-    )
-    feed = load_feeds().match("answers.ndjson")
-    assert feed
-    found = validate(received, feed, SNAPSHOT, Site(), tmp_path / "run")
+    found = validating.validated(json.dumps(body), tmp_path, "answers.ndjson", snapshot=SNAPSHOT)
     assert (found.accepted, found.warnings) == (1, Counter({INCOMPLETE: 1}))
 
 

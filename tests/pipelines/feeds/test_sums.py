@@ -6,7 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.validation.outcome import Validated
-from tests.pipelines.validation.test_validate import HEADER, validated
+from tests.support.validating import PAYMENTS as HEADER
+from tests.support.validating import validated
 
 ROWS = "a,p1,10.00,2024-01-01,\nb,p2,7.25,2024-01-02,\nc,p1,5.00,2023-12-01,\n"
 TOTAL = "Total,,22.25,,\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.validation.test_validate import validated
+from tests.support.validating import validated
 
 FEED = """
 kind = "payments"

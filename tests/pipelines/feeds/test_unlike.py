@@ -7,7 +7,7 @@ import pytest
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.home.batch import Unreadable
-from tests.pipelines.validation.test_validate import validated
+from tests.support.validating import validated
 
 OURS = ["payment_id", "patient_id", "amount", "paid_on", "claim_id"]
 ROW = ["P-1", "Ada Lovelace", "12.50", "2026-01-02", ""]

@@ -11,8 +11,7 @@ from pipelines.feeds.reading import packed, workbook_parts
 from pipelines.feeds.reading.formats import shown_by
 from pipelines.home.batch import Unreadable
 from pipelines.validation.outcome import Validated
-from tests.pipelines.feeds.test_quotes import accepted, rejected
-from tests.pipelines.validation.test_validate import rows, validated
+from tests.support.validating import accepted, rejected, rows, validated
 from tests.support.workbooks import FORMATS, MAIN, Cell, sheet, workbook
 
 FEED = """

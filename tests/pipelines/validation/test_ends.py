@@ -1,22 +1,17 @@
 """Responses put together by the ends of their rows, and files that are not sorted: the same as by the long way."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
-from fhir_service.interface.site import Site
-from pipelines.feeds.files.catalog import load_feeds
-from pipelines.home.batch import Received
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation import bodies, grouping
 from pipelines.validation.ends import Ends
 from pipelines.validation.outcome import Validated
-from pipelines.validation.stage import validate
 from tests.pipelines.validation.test_soundness import known  # noqa: F401 - a fixture
+from tests.support.validating import rows, validated
 
 HEADER = (
     "response_id,patient_id,questionnaire,authored,author,encounter_id,note_id,question,answer_code,answer_text,"
@@ -68,13 +63,8 @@ class Export:
 
 def checked(text: str, lookup: Snapshot, folder: Path) -> tuple[Validated, dict[str, Any]]:
     folder.mkdir()
-    file = folder / "answers.csv"
-    file.write_text(text, encoding="utf-8")
-    feed = load_feeds().match(file.name)
-    assert feed
-    received = Received("b", "0" * 64, file, file.name, 0, datetime(2026, 6, 1, tzinfo=UTC))
-    found = validate(received, feed, lookup, Site(), folder / "run-1")
-    files = {name: pq.read_table(found.folder / f"{name}.parquet").to_pylist() for name in FILES}
+    found = validated(text, folder, "answers.csv", snapshot=lookup)
+    files = {name: rows(found, name) for name in FILES}
     found.folder = Path()
     return found, files
 

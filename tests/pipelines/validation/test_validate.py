@@ -5,41 +5,16 @@ import hashlib
 import json
 import random
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from fhir_service.interface.site import Site
-from pipelines.feeds.files.catalog import load_feed, load_feeds
 from pipelines.feeds.reading.packed import contents
-from pipelines.home.batch import Received, Unreadable
-from pipelines.session.questionnaires import Snapshot
+from pipelines.home.batch import Unreadable
 from pipelines.validation import grouping
-from pipelines.validation.outcome import Validated
-from pipelines.validation.stage import validate
-
-HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
-NOW = datetime(2024, 6, 1, tzinfo=UTC)
-
-
-def validated(content: bytes | str, folder: Path, name: str = "payments.csv", toml: str = "", **options) -> Validated:
-    file = folder / name
-    file.write_bytes(content.encode() if isinstance(content, str) else content)
-    if toml:
-        (folder / "feed.toml").write_text(toml)
-    feed = load_feed(folder / "feed.toml") if toml else load_feeds().match(name)
-    assert feed
-    received = Received("b", "0" * 64, file, name, 0, NOW)
-    site = options.pop("site", Site())
-    return validate(received, feed, Snapshot(), site, folder / "run-1", **options)
-
-
-def rows(found: Validated, name: str) -> list[dict]:
-    read: list[dict] = pq.read_table(found.folder / f"{name}.parquet").to_pylist()
-    return read
-
+from tests.support.validating import PAYMENTS as HEADER
+from tests.support.validating import rows, validated
 
 UNREADABLE = {
     "empty": (b"", "is empty"),

@@ -1,0 +1,59 @@
+"""A file that is validated by itself, and what was found in it."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from fhir_service.interface.site import Site
+from pipelines.feeds.files.catalog import Feed, load_feed, load_feeds
+from pipelines.home.batch import Received
+from pipelines.session.questionnaires import Snapshot
+from pipelines.validation.outcome import Validated
+from pipelines.validation.stage import validate
+
+NOW = datetime(2024, 6, 1, tzinfo=UTC)
+PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id\n"
+
+
+def validated(
+    content: bytes | str,
+    folder: Path,
+    name: str = "payments.csv",
+    toml: str | Feed = "",
+    snapshot: Snapshot | None = None,
+    site: Site | None = None,
+    **options: Any,
+) -> Validated:
+    """Validate a file of this content. toml: the feed file, or a feed; else the name tells the built-in one."""
+    file = folder / name
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+    feed: Feed | None
+    if isinstance(toml, str) and toml:
+        (folder / "feed.toml").write_text(toml)
+        feed = load_feed(folder / "feed.toml")
+    else:
+        feed = toml or load_feeds().match(name)
+    assert feed
+    received = Received("b", "0" * 64, file, name, 0, NOW)
+    return validate(received, feed, snapshot or Snapshot(), site or Site(), folder / "run-1", **options)
+
+
+def rows(found: Validated, name: str) -> list[dict]:
+    read: list[dict] = pq.read_table(found.folder / f"{name}.parquet").to_pylist()
+    return read
+
+
+def keys(found: Validated, name: str = "accepted") -> list[str]:
+    return [row["key"] for row in rows(found, name)]
+
+
+def accepted(found: Validated) -> list[tuple[int, str]]:
+    """The lines and keys of accepted records."""
+    return [(row["line"], row["key"]) for row in rows(found, "accepted")]
+
+
+def rejected(found: Validated) -> list[tuple[int, int, str]]:
+    """The first line of each reject, how many it has, and why it is one."""
+    return [(row["line"], row["lines"], row["reasons"][0]["message"]) for row in rows(found, "rejects")]
