@@ -8,7 +8,7 @@ from pipelines.ledger import former
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import discard
 from pipelines.ledger.rows import Outcome, Reason, Reject, Repeat
-from tests.pipelines.ledger.test_ledger import OF, PAID, TARGET, intent, start
+from tests.support.ledgers import OF, PAID, TARGET, intent, start
 
 
 def send(ledger: Ledger, *keys: str, state: str = "created") -> None:

@@ -11,7 +11,11 @@ from sqlalchemy.dialects import sqlite
 from pipelines.home.user import user_name
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rows import Intent
 
+TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000001"
+OF = ("default", "PaymentNotice")
+PAID = "2026-02-27T00:00:00.000000Z"
 FILES = ("ledger.db", "ledger.db-wal", "ledger.db-shm", "journal.ndjson")
 
 
@@ -68,3 +72,18 @@ def keep_ledger(home: Path) -> Callable[[], None]:
         shutil.copytree(aside, home, dirs_exist_ok=True)
 
     return put_back
+
+
+def intent(key: str, line: int = 2, batch: str = "payments-a", content: str = "h1", generation: int = 1) -> Intent:
+    return Intent(key, generation, batch, line, content, "f1", "p1", PAID, 1050)
+
+
+def start(ledger: Ledger, *names: str) -> None:
+    """Begin these batches, of which records can be sent then."""
+    for name in names:
+        ledger.start_batch(TARGET, name, feed="payments", source="default", resource_type="PaymentNotice")
+
+
+def states(ledger: Ledger, *keys: str) -> list[str]:
+    known = ledger.known(TARGET, *OF, keys)
+    return [known[key].state for key in keys]

@@ -1,13 +1,12 @@
 """Exports of payments polluted in further ways, written by somebody who had not seen the code."""
 
 import base64
-import io
 import random
-import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date, timedelta
 
+from tests.support.archives import zipped
 from tests.support.polluted_tables import Paid, Polluted
 from tests.support.polluted_unseen_cells import OF_CELLS
 from tests.support.unseen_tables import COLUMNS, NOTES, Payment, Table, Way, with_cell
@@ -82,10 +81,7 @@ def alike_letter_in_header(table: Table) -> str:
 
 def zip_as_csv(table: Table) -> bytes:
     """An archive under the name of a CSV."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        archive.writestr("till.csv", table.text())
-    return out.getvalue()
+    return zipped({"till.csv": table.text()})
 
 
 def pdf_as_csv(table: Table) -> bytes:

@@ -21,6 +21,7 @@ from pipelines.loading.stage import load
 from pipelines.validation.tables import ACCEPTED, SKIPPED
 from tests.support.fake_target import serving
 
+QUESTIONNAIRE = "http://target/Questionnaire/q1"
 TARGET = "urn:uuid:fake"
 
 
@@ -34,7 +35,26 @@ def payment(number, patient="p1", cents=100, key=None, content=None):
         "payment": {},
         "recipient": {},
     }
-    key = key or f"k{number}"
+    return row(number, key or f"k{number}", patient, body, cents, content)
+
+
+def task(number, patient="p1", text=None, key=None, authored=None, **more):
+    body = {"resourceType": "Task", "status": "requested", "intent": "unknown", "description": text or f"call {number}"}
+    body |= {"for": {"reference": f"Patient/{patient}"}, "requester": {"reference": "Practitioner/a"}}
+    body |= {"authoredOn": authored} if authored else {}
+    return row(number, key or f"k{number}", patient, body | more)
+
+
+def response(number, patient="p1", text="yes", key=None, authored=None):
+    answer = {"linkId": "1", "answer": [{"valueString": text}]}
+    body = {"resourceType": "QuestionnaireResponse", "status": "completed", "questionnaire": QUESTIONNAIRE}
+    body |= {"subject": {"reference": f"Patient/{patient}"}, "item": [answer]} | (
+        {"authored": authored} if authored else {}
+    )
+    return row(number, key or f"k{number}", patient, body)
+
+
+def row(number, key, patient, body, cents=None, content=None):
     text = json.dumps(body, separators=(",", ":"))
     return (number + 1, 1, key, patient, number, content or f"hash {text}", patient, None, cents, text)
 

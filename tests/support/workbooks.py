@@ -1,9 +1,9 @@
 """Workbooks (.xlsx) for tests, written by hand, so that each oddity can be put into them."""
 
-import io
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from xml.sax.saxutils import escape
+
+from tests.support.archives import zipped
 
 MAIN = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -107,11 +107,7 @@ def workbook(
         "xl/sharedStrings.xml": _SHARED,
         **{f"xl/worksheets/sheet{n}.xml": sheets[name] for n, name in enumerate(names, 1)},
     }
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, part in (content | dict(parts)).items():
-            archive.writestr(name, part)
-    return out.getvalue()
+    return zipped(content | dict(parts))
 
 
 _SHARED = f"<sst {MAIN}><si><t>shared</t></si><si><r><t>in</t></r><r><t>parts</t></r></si></sst>"

@@ -5,9 +5,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.pipelines.loading.test_settling import response, task
 from tests.support.fake_target import SEPARATOR, FakeTarget, serving
-from tests.support.work import Work, payment
+from tests.support.work import Work, payment, response, task
 
 WAYS = {
     "transaction": ["transaction", "conditional", "identifier"],

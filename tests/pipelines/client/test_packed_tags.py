@@ -5,10 +5,9 @@ import json
 
 import pytest
 
-from tests.pipelines.loading.test_settling import response, task
 from tests.support.fake_target import FakeTarget, Handler
 from tests.support.serving import served
-from tests.support.work import Work
+from tests.support.work import Work, response, task
 
 
 class Packing(Handler):

@@ -2,16 +2,15 @@
 
 import csv
 import gzip
-import io
 import json
 import sqlite3
-import zipfile
 from contextlib import closing
 
 import duckdb
 import pyarrow as pa
 import pytest
 
+from tests.support.archives import zipped
 from tests.support.publishing import publish_nothing
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id\n"
@@ -138,11 +137,8 @@ def export(home, chartferry):
 # -- which file is the newer one
 
 
-def zipped(content):
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w") as archive:
-        archive.writestr("tasks-old.csv", content)
-    return held.getvalue()
+def as_zip(content):
+    return zipped({"tasks-old.csv": content})
 
 
 def as_zst(content):

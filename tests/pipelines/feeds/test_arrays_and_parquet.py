@@ -20,7 +20,7 @@ from pipelines.feeds.reading.parquet import ParquetReader
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
 from pipelines.validation.outcome import Validated
-from tests.pipelines.feeds.test_packed import zipped
+from tests.support.archives import zipped
 from tests.support.peaks import peak_of
 from tests.support.validating import accepted, rejected, rows, validated
 from tests.support.workbooks import Cell, sheet, workbook

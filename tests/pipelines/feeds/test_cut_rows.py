@@ -1,7 +1,5 @@
 """Rows whose last text a line break without quotes may have cut: they are rejected, and good rows are not."""
 
-import zipfile
-from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from pipelines.feeds.reading.chunks import CHUNK
 from pipelines.feeds.reading.cut_rows import CUT
 from pipelines.validation.outcome import Validated
 from tests.support import validating
+from tests.support.archives import zipped
 
 FEED = """
 kind = "tasks"
@@ -97,13 +96,10 @@ comment_author_id = "comments.author"
 
 
 def test_each_of_two_joined_files_may_have_cut_rows(tmp_path: Path) -> None:
-    packed = BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr("items.csv", "id,by,title\nA,dr-1,Call\nB,dr-1,Take blood\nand send it\nC,dr-1,Fax\n")
-        archive.writestr(
-            "comments.csv", "item_id,author,body\nA,dr-1,yes\nA,dr-2,one part\nwent on\nB,dr-1,no\nC,dr-1,so\n"
-        )
-    found = validating.validated(packed.getvalue(), tmp_path, "tracker.zip", JOINED)
+    items = "id,by,title\nA,dr-1,Call\nB,dr-1,Take blood\nand send it\nC,dr-1,Fax\n"
+    comments = "item_id,author,body\nA,dr-1,yes\nA,dr-2,one part\nwent on\nB,dr-1,no\nC,dr-1,so\n"
+    packed = zipped({"items.csv": items, "comments.csv": comments})
+    found = validating.validated(packed, tmp_path, "tracker.zip", JOINED)
     assert validating.keys(found) == ["C"]
     assert sum(CUT.message in said for said in rejects(found).values()) == 2
 

@@ -3,7 +3,6 @@
 import io
 import re
 import tomllib
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from pipelines.cli import run
 from pipelines.feeds.drafting.draft import draft
 from pipelines.feeds.drafting.sample import sample_lines
 from pipelines.feeds.files.catalog import FeedError, load_feed
+from tests.support.archives import zipped
 from tests.support.written import GERMAN, written
 
 ROWS = "p1;1;yes\np2;0;no\np3;1;no\n"
@@ -204,10 +204,9 @@ def test_a_column_with_the_word_patient_is_asked_for_where_it_may_hold_ids(
 
 def packed(folder: Path, items: str, comments: str, name: str = "items.csv", second: str = "comments.csv") -> Path:
     """An archive of two tables."""
-    with zipfile.ZipFile(folder / "tracker.zip", "w") as archive:
-        archive.writestr(name, items)
-        archive.writestr(second, comments)
-    return folder / "tracker.zip"
+    path = folder / "tracker.zip"
+    path.write_bytes(zipped({name: items, second: comments}))
+    return path
 
 
 TRACKER = """id,patient_ref,title,state,reporter,opened,comment

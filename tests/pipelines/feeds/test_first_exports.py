@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.feeds.drafting.draft import draft
 from pipelines.feeds.drafting.questionnaire import draft_questionnaire
-from tests.pipelines.feeds.test_packed import zipped
+from tests.support.archives import zipped
 from tests.support.workbooks import Cell, sheet, workbook
 
 DAYS = [f"2026-03-{number:02}" for number in range(1, 29)]

@@ -9,7 +9,7 @@ from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.feeds.reading.fixed import BY_BYTES, SEVERAL
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.home.batch import Unreadable
-from tests.pipelines.feeds.test_packed import zipped
+from tests.support.archives import zipped
 from tests.support.giving_back import one
 from tests.support.peaks import peak_of
 from tests.support.validating import accepted, rejected, rows, validated

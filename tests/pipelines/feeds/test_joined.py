@@ -8,7 +8,7 @@ from pipelines.cli import run
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.feeds.reading import partners
 from pipelines.home.batch import Unreadable
-from tests.pipelines.feeds.test_packed import zipped
+from tests.support.archives import zipped
 from tests.support.exports import QUESTIONS
 from tests.support.giving_back import one
 from tests.support.validating import rejected, rows, validated

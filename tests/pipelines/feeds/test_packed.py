@@ -1,9 +1,8 @@
 """Compressed exports: read like what is in them, within bounds, and refused with one sentence where they are odd."""
 
 import gzip
-import io
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,10 @@ from pipelines.feeds.reading.marks import ids_in, marked_form
 from pipelines.feeds.reading.packed import contents, first_content
 from pipelines.home.batch import Unreadable
 from tests.pipelines.feeds.test_quotes import MARK, payment
+from tests.support.archives import zipped
 from tests.support.validating import PAYMENTS, accepted, rejected, validated
 
 ROWS = PAYMENTS + payment("a") + payment("b", "x") + payment("c")
-
-
-def zipped(files: Mapping[str, bytes | str], method: int = zipfile.ZIP_DEFLATED) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", method) as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return out.getvalue()
 
 
 def zstandard(content: bytes) -> bytes:

@@ -1,9 +1,7 @@
 """Rows that repeat the header are no records; rows whose quotes may have cut a text are rejected."""
 
 import random
-from io import BytesIO
 from pathlib import Path
-from zipfile import ZipFile
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +11,7 @@ from pipelines.feeds.reading.headings import Headings
 from pipelines.feeds.terms.totals import total_word
 from pipelines.validation.outcome import Validated
 from tests.pipelines.feeds.test_quotes import TASKS, payment
+from tests.support.archives import zipped
 from tests.support.validating import PAYMENTS, accepted, keys, rejected, validated
 
 
@@ -285,18 +284,15 @@ def test_titles_of_tasks_say_nothing_of_payments(tmp_path: Path) -> None:
     assert found.warnings == {"TEXT-BETWEEN": 1}
 
 
-def zipped(folder: Path, *files: str) -> Validated:
-    packed = BytesIO()
-    with ZipFile(packed, "w") as archive:
-        for number, text in enumerate(files):
-            archive.writestr(f"till{number}.csv", text)
-    return validated(packed.getvalue(), folder, "till.zip", FEED)
+def together(folder: Path, *files: str) -> Validated:
+    packed = zipped({f"till{number}.csv": text for number, text in enumerate(files)})
+    return validated(packed, folder, "till.zip", FEED)
 
 
 def test_each_file_of_an_archive_has_its_own_second_tables(tmp_path: Path) -> None:
     """LEDGER-25: as if it had come by itself."""
     two = PAYMENTS + payment("a") + "Refunds\n" + PAYMENTS + payment("b")
-    found = zipped(tmp_path, two, PAYMENTS + payment("c"), two.replace("a,", "d,", 1).replace("b,p1", "e,p1"))
+    found = together(tmp_path, two, PAYMENTS + payment("c"), two.replace("a,", "d,", 1).replace("b,p1", "e,p1"))
     assert {key for _, key in accepted(found)} >= {"c"}
     assert [line for line, _, _ in sorted(rejected(found))] == [3, 5, 10, 12]
     assert found.warnings["LEDGER-25"] == 2
@@ -304,14 +300,14 @@ def test_each_file_of_an_archive_has_its_own_second_tables(tmp_path: Path) -> No
 
 def test_a_reason_names_a_line_by_its_file(tmp_path: Path) -> None:
     """LEDGER-25: lines run on through the files of an archive."""
-    found = zipped(tmp_path, PAYMENTS + payment("a"), PAYMENTS + payment("b") + "Bounced checks\n" + payment("c"))
+    found = together(tmp_path, PAYMENTS + payment("a"), PAYMENTS + payment("b") + "Bounced checks\n" + payment("c"))
     assert max(rejected(found))[2].startswith("till1.csv, line 4: till1.csv, line 3 is a title")
 
 
 def test_a_last_line_is_no_title_of_the_next_file(tmp_path: Path) -> None:
     """LEDGER-25: no header comes below it in its file."""
     first = PAYMENTS + payment("a") + PAYMENTS + payment("b") + "Thank you\n"
-    found = zipped(tmp_path, first, PAYMENTS + payment("c") + payment("d"))
+    found = together(tmp_path, first, PAYMENTS + payment("c") + payment("d"))
     assert [key for _, key in accepted(found)] == ["a", "b", "c", "d"]
     assert [line for line, _, _ in rejected(found)] == [5]
 

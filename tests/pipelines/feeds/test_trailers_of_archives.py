@@ -1,11 +1,10 @@
 """Trailers of an archive of several files: one that was cut off stops all of them."""
 
-import io
-import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.support.archives import zipped
 from tests.support.validating import validated
 
 FEED = """
@@ -26,11 +25,7 @@ HEADER = "id,who,sum,on\n"
 
 def archive(*files: str) -> bytes:
     """The files as till-1.csv, till-2.csv, ..."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as packed:
-        for number, rows in enumerate(files, 1):
-            packed.writestr(f"till-{number}.csv", HEADER + rows)
-    return out.getvalue()
+    return zipped({f"till-{number}.csv": HEADER + rows for number, rows in enumerate(files, 1)})
 
 
 def row(key: str) -> str:

@@ -16,7 +16,7 @@ from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.importing.expected import Unexpected, draft_expectations, unexpected_now, usual
 from pipelines.ledger.ledger import Ledger
 from tests.pipelines.conftest import Clock
-from tests.pipelines.ledger.test_ledger import TARGET
+from tests.support.ledgers import TARGET
 from tests.support.practice import standing, verdicts
 
 FEED = """

@@ -17,9 +17,9 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Outcome
 from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError
 from tests.pipelines.conftest import Clock
-from tests.pipelines.ledger.test_ledger import OF, TARGET, intent, start, states
 from tests.support.earlier import make_earlier
 from tests.support.journals import a_history, leave_closed, lose, send
+from tests.support.ledgers import OF, TARGET, intent, start, states
 from tests.support.replaying import journal_of, rows_of
 
 

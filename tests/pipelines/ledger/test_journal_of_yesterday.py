@@ -8,8 +8,8 @@ import pytest
 
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
-from tests.pipelines.ledger.test_ledger import states
 from tests.support.journals import lose, send
+from tests.support.ledgers import states
 from tests.support.replaying import journal_of, rows_of
 
 

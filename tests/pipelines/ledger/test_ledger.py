@@ -14,23 +14,10 @@ import sqlalchemy as sa
 from pipelines.ledger import tables as t
 from pipelines.ledger.lease import LeaseLost, utc_text
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, reject_id
+from pipelines.ledger.rows import KnownRecord, Outcome, Reason, Reject, Repeat, reject_id
 from pipelines.ledger.tables import LedgerError
 from tests.pipelines.conftest import NOON, Clock
-
-TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000001"
-OF = ("default", "PaymentNotice")
-PAID = "2026-02-27T00:00:00.000000Z"
-
-
-def intent(key: str, line: int = 2, batch: str = "payments-a", content: str = "h1", generation: int = 1) -> Intent:
-    return Intent(key, generation, batch, line, content, "f1", "p1", PAID, 1050)
-
-
-def start(ledger: Ledger, *names: str) -> None:
-    """Begin these batches, of which records can be sent then."""
-    for name in names:
-        ledger.start_batch(TARGET, name, feed="payments", source="default", resource_type="PaymentNotice")
+from tests.support.ledgers import OF, PAID, TARGET, intent, start, states
 
 
 @pytest.fixture
@@ -38,11 +25,6 @@ def ledger(ledger: Ledger) -> Ledger:
     """A ledger that has begun two batches."""
     start(ledger, "payments-a", "payments-b")
     return ledger
-
-
-def states(ledger: Ledger, *keys: str) -> list[str]:
-    known = ledger.known(TARGET, *OF, keys)
-    return [known[key].state for key in keys]
 
 
 def test_an_intent_is_on_the_disk_before_its_outcome_is_known(ledger: Ledger, address: str | Path) -> None:

@@ -16,8 +16,8 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Outcome, Repeat
 from pipelines.ledger.tables import LedgerError
 from tests.pipelines.conftest import Clock
-from tests.pipelines.ledger.test_ledger import OF, PAID, TARGET, intent, start, states
 from tests.support.earlier import make_earlier
+from tests.support.ledgers import OF, PAID, TARGET, intent, start, states
 
 
 def test_a_ledger_from_a_newer_version_is_refused(ledger: Ledger, address: str | Path) -> None:

@@ -12,7 +12,7 @@ from pipelines.ledger.doubts import doubtful
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.put_in import on_lines
 from pipelines.validation import withheld
-from tests.pipelines.ledger.test_ledger import OF, TARGET, intent, start
+from tests.support.ledgers import OF, TARGET, intent, start
 
 
 def session(ledger: Ledger) -> Any:

@@ -17,9 +17,8 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reason, Reject
 from pipelines.ledger.tables import records
 from pipelines.session.spellings import NOT_PLAIN, unplain_keys
-from tests.pipelines.ledger.test_ledger import OF, TARGET, intent, start
 from tests.support.exports import payments
-from tests.support.ledgers import lose_ledger
+from tests.support.ledgers import OF, TARGET, intent, lose_ledger, start
 
 BLANKS = [
     sign for sign in map(chr, range(sys.maxunicode + 1)) if sign.isspace() and unicodedata.category(sign)[0] == "Z"

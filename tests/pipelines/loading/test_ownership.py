@@ -7,9 +7,8 @@ import pytest
 
 import pipelines
 from pipelines.loading.policies import LEFT
-from tests.pipelines.loading.test_settling import response, task
 from tests.support.fake_target import FakeTarget, serving
-from tests.support.work import Work
+from tests.support.work import Work, response, task
 
 SAYS = ["transaction", "conditional", "identifier"]
 KINDS = [("tasks", "update", task), ("answers", "supersede", response)]

@@ -4,10 +4,9 @@ from functools import partial
 
 import pytest
 
-from tests.pipelines.loading.test_settling import response, task
 from tests.support.fake_answers import Said, outcome
 from tests.support.fake_target import FakeTarget
-from tests.support.work import TARGET, payment, work_at
+from tests.support.work import TARGET, payment, response, task, work_at
 
 NOTE = {"text": "rang", "authorReference": {"reference": "Practitioner/a"}}
 LATER = {"text": "rang again", "authorReference": {"reference": "Practitioner/a"}, "time": "2026-01-01T10:00:00Z"}

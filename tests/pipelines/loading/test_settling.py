@@ -15,30 +15,7 @@ from pipelines.ledger.tables import sighting
 from pipelines.loading.book import Book
 from pipelines.loading.settling import NOT_BY_ITSELF, settle_doubts
 from tests.support.fake_target import FakeTarget, serving
-from tests.support.work import TARGET, Work, payment, work_at
-
-QUESTIONNAIRE = "http://target/Questionnaire/q1"
-
-
-def task(number, patient="p1", text=None, key=None, authored=None, **more):
-    body = {"resourceType": "Task", "status": "requested", "intent": "unknown", "description": text or f"call {number}"}
-    body |= {"for": {"reference": f"Patient/{patient}"}, "requester": {"reference": "Practitioner/a"}}
-    body |= {"authoredOn": authored} if authored else {}
-    return row(number, key or f"k{number}", patient, body | more)
-
-
-def response(number, patient="p1", text="yes", key=None, authored=None):
-    answer = {"linkId": "1", "answer": [{"valueString": text}]}
-    body = {"resourceType": "QuestionnaireResponse", "status": "completed", "questionnaire": QUESTIONNAIRE}
-    body |= {"subject": {"reference": f"Patient/{patient}"}, "item": [answer]} | (
-        {"authored": authored} if authored else {}
-    )
-    return row(number, key or f"k{number}", patient, body)
-
-
-def row(number, key, patient, body):
-    text = json.dumps(body, separators=(",", ":"))
-    return (number + 1, 1, key, patient, number, f"hash {text}", patient, None, None, text)
+from tests.support.work import TARGET, Work, payment, response, task, work_at
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ from pipelines.client.steps import FREE_OF_RACES
 from pipelines.ledger.former import earlier_versions
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.settling import settle_doubts
-from tests.pipelines.loading.test_settling import response
 from tests.support.fake_target import FakeTarget, serving
-from tests.support.work import TARGET, Work, payment
+from tests.support.work import TARGET, Work, payment, response
 
 
 def test_settling_by_identifier_tells_what_is_there(tmp_path):

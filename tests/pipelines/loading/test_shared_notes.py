@@ -16,13 +16,12 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.loading.row import Row
 from pipelines.loading.shared_notes import SharedNotes, in_note
 from tests.conftest import running, small_world
-from tests.pipelines.loading.test_settling import QUESTIONNAIRE
 from tests.support import commands
 from tests.support.fake_answers import Said
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.ledgers import lose_ledger
 from tests.support.publishing import publish_nothing
-from tests.support.work import Work
+from tests.support.work import QUESTIONNAIRE, Work
 
 NOTE_ID = "http://schemas.example.com/fhir/extensions/note-id"
 DAY, NIGHT, NEXT = "2026-03-01T15:00:00+00:00", "2026-03-02T04:00:00+00:00", "2026-03-02T15:00:00+00:00"

@@ -13,9 +13,8 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import lease, records
 from pipelines.loading.answered import Result
 from pipelines.loading.intake import Intake
-from tests.pipelines.loading.test_settling import response, task
 from tests.support.fake_target import FakeTarget
-from tests.support.work import TARGET, payment, work_at
+from tests.support.work import TARGET, payment, response, task, work_at
 
 
 @pytest.fixture(params=[True, False], ids=["with additions", "bare"])
