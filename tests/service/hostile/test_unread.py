@@ -99,20 +99,20 @@ def test_who_closes_and_does_not_read_is_left_too(full, monkeypatch, least):
 
 
 @pytest.mark.alike
-def test_answers_that_wait_to_be_read_are_bounded_in_all(service, monkeypatch):
+def test_answers_that_wait_to_be_read_are_bounded_in_all(fresh_service, monkeypatch):
     """LIMIT-17: each connection had a page of some hundred megabytes in memory, of as many as a client opens."""
     large = TASK | {"description": "x" * 900_000, "input": [{"type": {"text": "label"}, "valueString": "unread"}]}
     for _ in range(20):
-        assert post(service, "/Task", json.dumps(large)).status_code == 201
+        assert post(fresh_service, "/Task", json.dumps(large)).status_code == 201
     path = "/Task?label=unread&_count=20"
-    page = len(service.client.get(path).content)
+    page = len(fresh_service.client.get(path).content)
     monkeypatch.setattr(protocol, "MOST_UNREAD", 3 * page)
-    waiting = [connected(service) for _ in range(9)]
+    waiting = [connected(fresh_service) for _ in range(9)]
     for connection in waiting:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 200_000)
-        connection.sendall(get(service, start=f"GET {path} HTTP/1.1"))
+        connection.sendall(get(fresh_service, start=f"GET {path} HTTP/1.1"))
     time.sleep(2)
-    assert len(service.client.get(path).content) == page
+    assert len(fresh_service.client.get(path).content) == page
     received = [whole(connection) for connection in waiting]
     # The kernel has some of each answer.
     assert 1 <= sum(length >= page for length in received) <= 5
