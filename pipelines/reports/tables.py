@@ -64,7 +64,15 @@ KINDS = {
 RESTING = ("hours", "value")
 """Kinds of an aggregate's figures, such as a median, that a few patients may make."""
 TERM = "term"
-OF_STAGING = {"charges_read", "checked_form", "hash_key", "known_address", "known_form", "known_patient"}
+OF_STAGING = {
+    "charges_read",
+    "checked_form",
+    "hash_key",
+    "known_address",
+    "known_form",
+    "known_patient",
+    "named_patient",
+}
 """Relations that staging makes for its own use."""
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
