@@ -52,7 +52,9 @@ def searchset(page: search.Page, included: Iterable[Shown], asked: Asked, site: 
     """Return the searchset Bundle of a page."""
     query = page.query
     path = f"{at_face(site).base_url}/{query.resource.name}"
-    links = paging_links(path, [*query.sent, *asked.sent], query.count, query.offset, page.total, page.snapshot)
+    links = paging_links(
+        path, [*query.sent, *asked.sent], query.count, query.offset, page.end, page.total, page.snapshot
+    )
     entries = [(resource_of(found, asked), "match") for found in page.found]
     entries += [(shown, "include") for shown in included]
     total = page.total if asked.total else None
@@ -64,7 +66,7 @@ def searchset(page: search.Page, included: Iterable[Shown], asked: Asked, site: 
 def history_bundle(resource_type: str, page: history.Page, asked: Asked, site: Site) -> Shown:
     """Return the history Bundle of a page: each entry says how the version came about."""
     links = paging_links(
-        at_face(site).base_url + page.path, [*page.sent, *asked.sent], page.count, page.offset, page.total
+        at_face(site).base_url + page.path, [*page.sent, *asked.sent], page.count, page.offset, page.end, page.total
     )
     entries = [_version(resource_type, version, asked, site) for version in page.versions]
     return _bundle("history", page.total, links, entries)

@@ -1,5 +1,7 @@
 """History: every version of a resource, or of a type since an instant; newest first, paged like a search."""
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,6 +15,7 @@ from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.times import parse_instant
 from fhir_service.interface.vocabulary import Resource
+from fhir_service.store.page_bytes import body_if_it_fits, end_of
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES, HISTORY
 
@@ -34,13 +37,14 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of versions, and how many there are in all."""
+    """One page of versions, how many there are in all, and the offset of the page behind it."""
 
     path: str
     sent: list[tuple[str, str]]
     count: int
     offset: int
     total: int
+    end: int
     versions: list[Version]
 
     def patients(self, resource: Resource) -> tuple[str, ...]:
@@ -64,14 +68,13 @@ def parse(resource: Resource, pairs: search.Pairs, count: int, most: int) -> tup
         else:
             control.append((name, value))
     size, offset = search.paging(resource, control, count, most)
-    return Page(f"/{resource.name}/_history", sent, size, offset, 0, []), since
+    return Page(f"/{resource.name}/_history", sent, size, offset, 0, offset, []), since
 
 
 def run(store: Store, resource: Resource, page: Page, since: datetime | None, resource_id: str | None = None) -> Page:
     """The versions of a type, or of one resource. Raises the 404 of an unknown one."""
     versions = versions_of(resource, resource_id)
     where = [versions.c.updated_at >= _reached(since)] if since else []
-    query = _ordered(versions, where).limit(page.count).offset(page.offset)
     if resource_id is not None and not is_id(resource_id):
         raise unknown_resource(resource.name, resource_id)
     with store.read(asked=True) as connection:
@@ -79,9 +82,13 @@ def run(store: Store, resource: Resource, page: Page, since: datetime | None, re
             _known(connection, resource, resource_id)
         total = connection.execute(select(func.count()).select_from(versions).where(*where)).scalar_one()
         wanted = page.count and page.offset < total
-        found = [Version(*row) for row in connection.execute(query)] if wanted else []
+        turn = nullcontext() if store.dialect.shared else store.lanes.history(resource_id is not None).hold(1)
+        with turn:
+            rows: Sequence[Any] = connection.execute(_of_page(page, versions, where)).all() if wanted else []
+    found = [Version(*row) for row in rows if row.body is not None]
+    end = end_of(page.offset, page.count, len(found), is_cut=len(found) < len(rows))
     path = page.path if resource_id is None else f"/{resource.name}/{resource_id}/_history"
-    return replace(page, path=path, total=total, versions=found)
+    return replace(page, path=path, total=total, end=end, versions=found)
 
 
 def _reached(since: datetime) -> datetime:
@@ -107,7 +114,14 @@ def versions_of(resource: Resource, resource_id: str | None = None) -> Subquery:
     return union_all(now, old).subquery()
 
 
-def _ordered(versions: Subquery, where: list[ColumnElement[bool]]) -> Select[Any]:
-    newest = (versions.c.updated_at.desc(), versions.c.id, versions.c.version.desc())
+def _of_page(page: Page, versions: Subquery, where: list[ColumnElement[bool]]) -> Select[Any]:
+    """Select the versions of a page in order, the bodies of as many as fit."""
     columns = versions.c.id, versions.c.version, versions.c.updated_at, versions.c.body
-    return select(*columns).where(*where).order_by(*newest)
+    on_it = select(*columns).where(*where).order_by(*_newest_first(versions)).limit(page.count).offset(page.offset)
+    rows = on_it.subquery()
+    order = _newest_first(rows)
+    return select(rows.c.id, rows.c.version, rows.c.updated_at, body_if_it_fits(rows.c.body, order)).order_by(*order)
+
+
+def _newest_first(rows: Subquery) -> list[ColumnElement[Any]]:
+    return [rows.c.updated_at.desc(), rows.c.id, rows.c.version.desc()]

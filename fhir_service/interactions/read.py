@@ -13,8 +13,8 @@ from fhir_service.interface.datatypes import is_id
 from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Resource
+from fhir_service.store import page_bytes
 from fhir_service.store.bodies import OVERHEAD, Bodies, Epoch, Found, Question, Reference, Stretch
-from fhir_service.store.dialect import Dialect
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES
 from fhir_service.store.together import Together
@@ -52,7 +52,7 @@ class Reader:
         return found
 
     def _fetch(self, epoch: Epoch, resource: Resource, ids: Sequence[str], connection: Connection) -> dict[str, Found]:
-        return State(connection, self._store.dialect, self._bodies, epoch).fetch(resource, ids)
+        return State(connection, self._store, self._bodies, epoch).fetch(resource, ids)
 
     def page_at_hand(self, question: Question) -> tuple[int, list[Found]] | None:
         """Return total and page of a search whose answer is in memory. Does not wait."""
@@ -76,7 +76,7 @@ class Reader:
         """A state of the store, for one statement or for several, from any thread."""
         epoch = self._bodies.epoch()
         with self._store.read(several, asked=True) as connection:
-            yield State(connection, self._store.dialect, self._bodies, epoch)
+            yield State(connection, self._store, self._bodies, epoch)
 
     def read_all(self, references: Collection[Reference]) -> dict[Reference, Found]:
         """Read resources from wherever they are: those that there are."""
@@ -102,9 +102,9 @@ def there(found: Found | None, reference: Reference) -> Found:
 class State:
     """The store as of one moment. What is read of it is kept, unless something was changed since it began."""
 
-    def __init__(self, connection: Connection, dialect: Dialect, bodies: Bodies, epoch: Epoch) -> None:
-        self.connection, self.epoch = connection, dialect.epoch
-        self._dialect, self._bodies, self._epoch = dialect, bodies, epoch
+    def __init__(self, connection: Connection, store: Store, bodies: Bodies, epoch: Epoch) -> None:
+        self.connection, self.epoch = connection, store.dialect.epoch
+        self._dialect, self._lanes, self._bodies, self._epoch = store.dialect, store.lanes, bodies, epoch
 
     def bodies(self, resource: Resource, ids: Sequence[str]) -> list[Found]:
         """Return resources that are there, in the order of their ids."""
@@ -113,6 +113,18 @@ class State:
             at_hand = dict.fromkeys(ids)  # what is in memory may be newer than this state
         fetched = self.fetch(resource, [each for each, found in at_hand.items() if found is None])
         return [at_hand[each] or fetched[each] for each in ids]
+
+    def first_bodies(self, resource: Resource, ids: Sequence[str]) -> list[Found]:
+        """Return the first of some resources, as many as fit on a page."""
+        found, turns = list[Found](), self._lanes.page(len(ids))
+        for start in range(0, len(ids), page_bytes.AT_ONCE):
+            some = ids[start : start + page_bytes.AT_ONCE]
+            with turns.hold(len(some)):
+                found += self.bodies(resource, some)
+            shown = page_bytes.that_fit([len(each.body) for each in found])
+            if shown < len(found):
+                return found[:shown]
+        return found
 
     def keep_page(self, question: Question, total: int, ids: Sequence[str]) -> None:
         """Keep the answer to a search."""

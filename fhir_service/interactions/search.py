@@ -16,6 +16,7 @@ from fhir_service.interactions.read import Reader, State, columns_of, found_of
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Param, Resource
 from fhir_service.store.bodies import Found, Question
+from fhir_service.store.page_bytes import body_if_it_fits, end_of, that_fit
 from fhir_service.store.snapshots import Snapshot, name_of, seen_by, taken
 from fhir_service.store.tables import BODIES
 
@@ -57,11 +58,13 @@ class Query:
 class Page:
     """The resources of one page, with markers, how many match in all, and the ids of the patients on the page.
 
-    snapshot: what its links carry, so that other pages show the same state of the store.
+    end: the offset of the page behind it. snapshot: what its links carry, so that other pages show the same state of
+    the store.
     """
 
     query: Query
     total: int
+    end: int
     found: list[Found]
     patients: tuple[str, ...]
     snapshot: Snapshot | None = None
@@ -147,12 +150,15 @@ def _read_at_once(reader: Reader, query: Query) -> Page:
         is_counted = snapshot is not None and snapshot.search == query.name
         rows = state.connection.execute(_all_of_a_page(query, is_counted)).all()
     total, seen = rows[0][:2]
-    found = [found_of(*row[3:]) for row in rows if len(row) > 2 and row[2] is not None]
+    on_it = [row[3:] for row in rows if len(row) > 2 and row[2] is not None]
+    found = [found_of(*row) for row in on_it if row[0] is not None]
+    is_cut = len(found) < len(on_it)
     if snapshot is None:
-        return _filled(query, total, found, taken(state.epoch, query.name, total, seen) if query.stable else None)
+        first = taken(state.epoch, query.name, total, seen) if query.stable else None
+        return _filled(query, total, found, first, is_cut)
     if not is_counted:
         snapshot = snapshot._replace(total=total, search=query.name)
-    return _filled(query, snapshot.total, found, snapshot)
+    return _filled(query, snapshot.total, found, snapshot, is_cut)
 
 
 def _all_of_a_page(query: Query, is_counted: bool) -> Select[Any]:
@@ -164,9 +170,11 @@ def _all_of_a_page(query: Query, is_counted: bool) -> Select[Any]:
     if not query.count:
         return select(*head.c)
     table, ids = BODIES[query.resource.name], _page(query).subquery()
-    columns = [table.c[name] for name in columns_of(query.resource)]
+    order = _order(query, table)
+    body = body_if_it_fits(table.c.body, order)
+    columns = [body if name == "body" else table.c[name] for name in columns_of(query.resource)]
     found = head.join(ids, true(), isouter=True).join(table, table.c.id == ids.c.id, isouter=True)
-    return select(*head.c, *columns).select_from(found).order_by(*_order(query, table))
+    return select(*head.c, *columns).select_from(found).order_by(*order)
 
 
 def _read_alone(reader: Reader, query: Query) -> Page:
@@ -178,9 +186,10 @@ def _read_alone(reader: Reader, query: Query) -> Page:
     with reader.state() as state:
         total = state.connection.execute(_count(query)).scalar_one()
         ids = [each for _, each in _rows(state, query, total)]
-        found = state.bodies(query.resource, ids)
-        state.keep_page(query.question, total, ids)
-    return _filled(query, total, found)
+        found = state.first_bodies(query.resource, ids)
+        if len(found) == len(ids):
+            state.keep_page(query.question, total, ids)
+    return _filled(query, total, found, is_cut=len(found) < len(ids))
 
 
 def _read_on(reader: Reader, query: Query) -> Page | None:
@@ -218,9 +227,14 @@ def _rows(state: State, query: Query, total: int) -> list[tuple[int, str]]:
     return [(seq, found) for seq, found in state.connection.execute(page).all()]
 
 
-def _filled(query: Query, total: int, found: list[Found], snapshot: Snapshot | None = None) -> Page:
-    patients = dict.fromkeys(patient for one in found for patient in one.patients)
-    return Page(query, total, found, tuple(patients), snapshot)
+def _filled(
+    query: Query, total: int, found: list[Found], snapshot: Snapshot | None = None, is_cut: bool = False
+) -> Page:
+    """Return a page with the first of what was found, as many as fit. is_cut: others were left out before."""
+    shown = found[: that_fit([len(one.body) for one in found])]
+    end = end_of(query.offset, query.count, len(shown), is_cut or len(shown) < len(found))
+    patients = dict.fromkeys(patient for one in shown for patient in one.patients)
+    return Page(query, total, end, shown, tuple(patients), snapshot)
 
 
 def _count(query: Query) -> Select[Any]:

@@ -18,13 +18,15 @@ Pairs = list[tuple[str, str]]
 def searchset(page: Page) -> bytes:
     """The searchset Bundle of a page, with markers."""
     query = page.query
-    links = paging_links(f"/{query.resource.name}", query.sent, query.count, query.offset, page.total, page.snapshot)
+    links = paging_links(
+        f"/{query.resource.name}", query.sent, query.count, query.offset, page.end, page.total, page.snapshot
+    )
     return _bundle("searchset", page.total, links, [b'{"resource":%b}' % one.body for one in page.found])
 
 
 def history_bundle(resource_type: str, page: history.Page) -> bytes:
     """The history Bundle of a page, with markers: each entry says how the version came about."""
-    links = paging_links(page.path, page.sent, page.count, page.offset, page.total)
+    links = paging_links(page.path, page.sent, page.count, page.offset, page.end, page.total)
     return _bundle("history", page.total, links, [_version(resource_type, version) for version in page.versions])
 
 
@@ -56,14 +58,17 @@ def _bundle(kind: str, total: int, links: list[dict[str, str]], entries: list[by
 
 
 def paging_links(
-    path: str, sent: Pairs, count: int, offset: int, total: int, snapshot: Snapshot | None = None
+    path: str, sent: Pairs, count: int, offset: int, end: int, total: int, snapshot: Snapshot | None = None
 ) -> list[dict[str, str]]:
-    """`self`, `first` and `last` always, `next` while there is more; relative to the base URL. None when count is 0."""
+    """`self`, `first` and `last` always, `next` while there is more; relative to the base URL. None when count is 0.
+
+    end: the offset of the page behind this one.
+    """
     if not count:
         return []
     offsets = {"self": offset, "first": 0}
-    if offset + count < total:
-        offsets["next"] = offset + count
+    if end < total:
+        offsets["next"] = end
     offsets["last"] = (total - 1) // count * count if total else 0
     further = [(SNAPSHOT, snapshot.text())] if snapshot else []
     return [

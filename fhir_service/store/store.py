@@ -19,6 +19,7 @@ from fhir_service.store.dialects import DuckDb, dialect_of
 from fhir_service.store.load_label import NAME as LABEL
 from fhir_service.store.load_label import say_label
 from fhir_service.store.migrations import migrate
+from fhir_service.store.page_bytes import Lanes
 from fhir_service.store.patience import Patience
 from fhir_service.store.room import unavailable
 from fhir_service.store.tables import BODIES, PROBE, SCHEMA_VERSION, STORE, metadata
@@ -33,6 +34,7 @@ class Store:
         self.dialect = dialect
         self.engine = engine
         self._patience = Patience(read_seconds)
+        self.lanes = Lanes()
         self._answering = dialect.answering(engine, read_seconds)
         self._readers = {
             (several, asked): dialect.reader(self._answering if asked else engine, several)
