@@ -16,9 +16,19 @@ BACK = (
 
 def told(run: Run, validated: Validated, loaded: Loaded) -> str | None:
     """Return the sentences about a run, or None."""
-    said = [_total(run, validated), _taken_back(run, loaded), _is_other(run, loaded)]
+    said = [_took_none(run, validated), _total(run, validated), _taken_back(run, loaded), _is_other(run, loaded)]
     said += [_read_otherwise(run, loaded), _waits(run, loaded)]
     return "; ".join(each for each in said if each) or None
+
+
+def _took_none(run: Run, validated: Validated) -> str | None:
+    if validated.records or not (validated.not_taken and run.feed.file.take):
+        return None
+    rows, columns = counted(validated.not_taken, "row"), " and ".join(run.feed.file.take)
+    return (
+        f"{run.received.batch_id}: [take] of the feed takes none of its {rows}; if there are records among them, what"
+        f" the export says in {columns} has changed"
+    )
 
 
 def _total(run: Run, validated: Validated) -> str | None:

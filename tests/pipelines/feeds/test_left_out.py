@@ -86,3 +86,23 @@ def test_a_second_table_below_the_first_is_named(tmp_path: Path) -> None:
     below = "Date,Amount,Receipt,Clerk,Patient\n" + "2024-05-01,2.50,7,ab,p1\n"
     text = drafted(tmp_path, HEAD + PAGE * 3 + below)
     assert "# DECIDE: line 8: names of columns in another order; is a second table below the first?" in text
+
+
+def test_a_file_of_which_take_takes_no_row_says_so(home, target, asked) -> None:
+    """FEED-FILE-08: an export that names its payments otherwise was loaded as if it were empty, without a word."""
+    (home / "feeds").mkdir()
+    (home / "feeds" / "till.toml").write_text(
+        'kind = "payments"\nfiles = ["till*"]\n[take]\nType = "SALE"\n[columns]\n'
+        'payment_id = "Receipt"\npatient_id = "Patient"\namount = "Amount"\npaid_on = "Date"\n'
+    )
+    for number, kind in enumerate(("SALE", "Sale"), 1):
+        rows = "".join(f"{number}{row},p1,1.50,2024-05-01,{kind}\n" for row in "ab")
+        export = HEAD.replace("Clerk", "Type") + rows
+        (home / "inbox" / f"till-{number}.csv").write_text(export)
+    taken, none = sorted(asked("import")["batches"], key=lambda batch: -batch["counts"]["created"])
+    assert (taken["counts"]["created"], taken["message"]) == (2, None)
+    assert (none["counts"]["created"], none["counts"]["not_taken"]) == (0, 2)
+    assert none["message"] == (
+        f"{none['batch_id']}: [take] of the feed takes none of its 2 rows; if there are records among them, what the"
+        " export says in Type has changed"
+    )
