@@ -145,7 +145,7 @@ def as_zst(content):
     return pa.compress(content, "zstd", asbytes=True)
 
 
-PACKED = {"csv": lambda content: content, "csv.gz": gzip.compress, "csv.zst": as_zst, "zip": zipped}
+PACKED = {"csv": lambda content: content, "csv.gz": gzip.compress, "csv.zst": as_zst, "zip": as_zip}
 
 
 @pytest.mark.long

@@ -447,7 +447,7 @@ def test_what_is_planned_and_was_not_sent_is_named_and_can_be_sent_yet(batch, ho
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("batch", [False], indirect=True, ids=["bare"])
+@pytest.mark.parametrize("additions", [False], ids=["bare"], indirect=True)
 def test_a_store_from_before_what_was_loaded_again_twice_has_nothing_twice(batch, target, asked):
     """CLI-CMD-18: without identifiers, each resource that a record had is looked for, if it is of its patient yet."""
     before = dict(target.stored)
