@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pipelines.ledger import tables as t
 from pipelines.ledger.clock import LedgerClock, Moments
 from pipelines.ledger.database import address_of, history_of, is_replicated, open_engine, why
-from pipelines.ledger.in_step import BesideFile, InDatabase, InStep, Known, last_of
+from pipelines.ledger.in_step import BesideFile, First, InDatabase, InStep, Known, last_of, nothing_first
 from pipelines.ledger.journal import Journal, Line
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.lease import Clock, Held, LeaseLost, utc_text
@@ -74,6 +74,7 @@ class LedgerAccess:
         journal: bool = True,
         anew: bool = False,
         copies: Path | None = None,
+        first: First = nothing_first,
     ) -> Self:
         """Open the ledger, or make it from its journal, and apply what the journal has beyond it.
 
@@ -82,6 +83,7 @@ class LedgerAccess:
             journal: False for a copy that is thrown away: its facts are not kept.
             anew: whether a journal that is gone is begun with what the tables have.
             copies: the folder for copies of the journal of a ledger on a server.
+            first: what is done with the tables before a journal begins.
 
         Raises:
             LedgerError: it cannot be opened, is from a newer version, or its journal is damaged, older or gone.
@@ -89,7 +91,7 @@ class LedgerAccess:
         engine = open_engine(url, own := LedgerClock())
         clock = clock or own
         try:
-            in_step = _in_step_of(engine, url, anew, copies) if journal else None
+            in_step = _in_step_of(engine, url, anew, copies, first) if journal else None
             cls(engine.execution_options(busy_timeout=LOOK_MILLISECONDS), clock, in_step)._bring_up_to_date()
             made = cls(engine, clock, in_step)
         except BaseException:
@@ -381,12 +383,12 @@ class LedgerAccess:
         return _with_placeholder(statement, self._placeholder)
 
 
-def _in_step_of(engine: Engine, url: str | Path, anew: bool, copies: Path | None) -> InStep:
+def _in_step_of(engine: Engine, url: str | Path, anew: bool, copies: Path | None, first: First) -> InStep:
     if engine.dialect.name != "sqlite":
-        return InDatabase(copies)
+        return InDatabase(copies, first)
     path = Path(str(address_of(url).database))
     journal = Journal(path.with_name(JOURNAL if path.name == "ledger.db" else f"{path.stem}.{JOURNAL}"))
-    return BesideFile(journal, anew)
+    return BesideFile(journal, anew, first)
 
 
 @cache

@@ -5,7 +5,7 @@ on a server is a table of the same database. The home keeps copies of it, from w
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -56,6 +56,11 @@ JOURNAL = (t.journal.name, t.journal.c.number.name)
 LAST_AT = select(t.journal.c.at).order_by(t.journal.c.number.desc()).limit(1)
 MENDS: Facts = [["open_all_unanswered"]]
 """What is done once after a step of the schema."""
+First = Callable[[Connection], None]
+
+
+def nothing_first(_: Connection) -> None:
+    """Begin with the tables as they are."""
 
 
 class Replayed(Protocol):
@@ -84,11 +89,11 @@ class Known(NamedTuple):
 class BesideFile:
     """The journal of a ledger in a file. Within a transaction, `catch_up` comes first and `keep` last.
 
-    anew: begin it with what the tables have where it is gone.
+    anew: begin it with what the tables have where it is gone. first: what is done with the tables before it begins.
     """
 
-    def __init__(self, journal: Journal, anew: bool = False) -> None:
-        self.journal, self._anew = journal, anew
+    def __init__(self, journal: Journal, anew: bool = False, first: First = nothing_first) -> None:
+        self.journal, self._anew, self._first = journal, anew, first
 
     def is_begun(self, connection: Connection) -> bool:
         """True if the tables have something of a journal, so that they can be read."""
@@ -141,6 +146,7 @@ class BesideFile:
                 "it, or, where it is lost: chartferry verify --adopt. Nothing was sent"
             )
         ledger.moments.follow(_last_in(connection))
+        self._first(connection)
         _mend(ledger)
         return self.journal.begin(known, ledger.now(), list(image_of(connection)))
 
@@ -198,11 +204,11 @@ def _mend(ledger: Replayed) -> str:
 class InDatabase:
     """The journal of a ledger on a server: a table, as `BesideFile` is.
 
-    copies: the folder for copies of it, which are never changed.
+    copies: the folder for copies of it, which are never changed. first: what is done with the tables before it begins.
     """
 
-    def __init__(self, copies: Path | None) -> None:
-        self.copies = copies
+    def __init__(self, copies: Path | None, first: First = nothing_first) -> None:
+        self.copies, self._first = copies, first
 
     def is_begun(self, _connection: Connection) -> bool:
         return False
@@ -232,6 +238,7 @@ class InDatabase:
             _go_on(connection, NUMBERED)
         else:
             ledger.moments.follow(_last_in(connection))
+            self._first(connection)
             for facts in list(image_of(connection)):
                 self.keep(connection, None, ledger.now(), facts)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import datetime
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from pipelines.home.inbox import BATCHES, BEYOND
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
+from pipelines.session.upgrading import take_outcomes
 
 COPIES = "CHARTFERRY_COPIES"
 """Where each publication is copied: a folder, or a prefix of an object store."""
@@ -24,7 +26,9 @@ def open_ledger(home: Path, environ: Mapping[str, str], anew: bool = False) -> L
     if url and "://" not in url:
         raise LedgerError("CHARTFERRY_LEDGER is not the URL of a database (postgresql+psycopg://...)")
     batches = home / "batches"
-    ledger = Ledger.open(url or home / "ledger.db", anew=anew, copies=batches / "journal")
+    ledger = Ledger.open(
+        url or home / "ledger.db", anew=anew, copies=batches / "journal", first=partial(take_outcomes, batches)
+    )
     if (place := environ.get(BATCHES)) and Path(place).absolute() != batches.absolute():
         if problem := _not_apart(environ):
             ledger.close()
