@@ -53,6 +53,7 @@ def _trust(ledger: Ledger, home: Path, why: str | None, say: Callable[[str], obj
             ledger.note_decisions(each, user_name(), CLOCK_IS_RIGHT, [last], why)
         ledger.date_batches_back(ledger.now())
         ledger.date_publications_back(ledger.now())
+        ledger.date_rejects_back(ledger.now())
 
 
 def _gone(ledger: Ledger, say: Callable[[str], object]) -> set[Holder]:

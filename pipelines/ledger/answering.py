@@ -16,7 +16,7 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.heard import TOLD
 from pipelines.ledger.lease import LATEST
-from pipelines.ledger.put_in import on_lines, under_other_keys
+from pipelines.ledger.put_in import lines_at, under_other_keys
 from pipelines.ledger.states import LANDED, UNDECIDED
 
 OPEN = ("open", "resubmitted")
@@ -207,7 +207,8 @@ def answers_to(ledger: LedgerAccess, of: t.Of, rejects: Mapping[str, Row[Any]]) 
     record, again = t.record.c, t.resubmission.c
     put_in = select(again.reject_id, again.batch_id, again.line).where(again.target == of[0])
     places = ledger.read_of(put_in, again.reject_id, rejects)
-    keys = on_lines(ledger, of[0], places, "key")
+    there = lines_at(ledger, of[0], places)
+    keys = {at: {each.key for each in found} for at, found in there.items()}
     wanted = {each.source_key for each in rejects.values() if each.source_key} | {k for ks in keys.values() for k in ks}
     query = select(record.key, record.batch_id, record.state, record.first_attempt_at).where(t.of_stream(record, of))
     known = {each.key: each for each in ledger.read_of(query, record.key, sorted(wanted))}
@@ -216,7 +217,7 @@ def answers_to(ledger: LedgerAccess, of: t.Of, rejects: Mapping[str, Row[Any]]) 
         if own := known.get(reject.source_key):
             found[name].append(Answer(own.key, own.batch_id, own.state, own.first_attempt_at or "", False))
     for place in places:
-        for key in keys[place.batch_id, place.line] & known.keys():
+        for key in keys.get((place.batch_id, place.line), set()) & known.keys():
             each = known[key]
             found[place.reject_id].append(Answer(key, place.batch_id, each.state, each.first_attempt_at or "", True))
     return found

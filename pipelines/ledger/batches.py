@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, TypeVar
 
-from sqlalchemy import Row, ScalarSelect, Select, Table, and_, bindparam, case, func, select, update
+from sqlalchemy import Row, ScalarSelect, Select, Table, and_, bindparam, case, func, select, union, update
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from pipelines.ledger import tables as t
@@ -223,6 +223,18 @@ class BatchLedger(LedgerAccess):
         found = self.read(select(dated).where(dated > moment).order_by(dated))
         for at, (ahead,) in _before(moment, found):
             self.execute(update(t.publication).where(dated == ahead).values(published_at=at))
+
+    @verb
+    def date_rejects_back(self, moment: str) -> None:
+        """Let rejects that were set aside, and put in again, later than a moment (UTC text) have been so just before
+        it, in their order.
+        """
+        reject, again = t.reject.c, t.resubmission.c
+        columns = (reject.first_seen_at, reject.last_seen_at, again.seen_at)
+        ahead = union(*(select(each).where(each > moment) for each in columns)).subquery()
+        for at, (later,) in _before(moment, self.read(select(*ahead.c).order_by(*ahead.c))):
+            for each in columns:
+                self.execute(update(each.table).where(each == later).values({each.name: at}))
 
     @verb
     def note_publication(self, **values: Any) -> None:

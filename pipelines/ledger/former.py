@@ -10,8 +10,8 @@ from sqlalchemy import delete, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
+from pipelines.ledger.answered import open_unanswered
 from pipelines.ledger.lease import Held
-from pipelines.ledger.rejects import open_unanswered
 from pipelines.ledger.rows import Intent
 from pipelines.ledger.states import UNDECIDED, in_sql
 from pipelines.ledger.tables import LedgerError

@@ -3,20 +3,17 @@
 It makes an import safe to stop, repeat and resume. Bulk calls take plain tuples and commit once each.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
 
-from sqlalchemy import Row, Select, select, update
+from sqlalchemy import select, update
 
 from pipelines.ledger import tables as t
-from pipelines.ledger.answering import OPEN
+from pipelines.ledger.answered import restate_met
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.former import KEEP_OUTCOME
 from pipelines.ledger.inserting import keep_others_out
-from pipelines.ledger.lease import LATEST, Held, Holder, Lease
-from pipelines.ledger.put_in import keys_of_rows, short_of_rows
-from pipelines.ledger.rejects import named_rejects, wait_on, waiting_elsewhere
+from pipelines.ledger.lease import Held, Holder, Lease
+from pipelines.ledger.rejects import named_rejects
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reject, Repeat, Sighting, SoFar
 from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.verbs import verb
@@ -68,23 +65,11 @@ INSERT INTO reject (target, reject_id, batch_id, line, lines, source, resource_t
   first_seen_at, last_seen_at, patient_id, source_at, amount_cents, content_hash)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', 1, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (target, reject_id) DO UPDATE SET stage = excluded.stage, attempts = reject.attempts + 1,
-  last_seen_at = excluded.last_seen_at, content_hash = COALESCE(excluded.content_hash, reject.content_hash),
-  closed_by_batch = CASE WHEN excluded.stage = 'load' OR reject.closed_by_batch = excluded.batch_id THEN NULL
-    ELSE reject.closed_by_batch END,
-  state = CASE WHEN reject.state = 'resubmitted'
-    OR (reject.state = 'closed' AND (excluded.stage = 'load' OR reject.closed_by_batch = excluded.batch_id)) THEN 'open'
-    ELSE reject.state END"""
-"""A refused record is not at the target, so a reject that was closed is open again. So is one that rows of this very
-batch had closed: they are read otherwise now, by another feed, as after `import --remap`.
-"""
+  last_seen_at = excluded.last_seen_at, content_hash = COALESCE(excluded.content_hash, reject.content_hash)"""
 FORGET_REASONS = "DELETE FROM reject_reason WHERE reject_id = ?"
 ADD_REASON = """
 INSERT INTO reject_reason (reject_id, position, rule_id, expression, column_name, message, retryable, line)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
-OPEN_REJECT = "UPDATE reject SET state = 'open' WHERE target = ? AND reject_id = ? AND state = 'resubmitted'"
-CLOSE_REJECT = """
-UPDATE reject SET state = 'closed', closed_by_batch = ?
-WHERE target = ? AND reject_id = ? AND state IN ('open', 'resubmitted')"""
 
 
 class Ledger(BatchLedger):
@@ -261,92 +246,16 @@ class Ledger(BatchLedger):
             for name, r in named.items()
             for position, reason in enumerate(r.reasons)
         ]
-        elsewhere = waiting_elsewhere(self, (target, source, resource_type), batch_id, named)
         self.write(SET_ASIDE, rows)
-        wait_on(self, target, elsewhere)
+        restate_met(self, target, named)
         self.write(FORGET_REASONS, [(name,) for name in named])
         self.write(ADD_REASON, reasons)
         return list(named)
 
-    @verb
-    def close_rejects(
-        self,
-        target: str,
-        source: str,
-        resource_type: str,
-        keys: Collection[str],
-        *,
-        batch_id: str,
-        ids: Collection[str] = (),
-        there: Mapping[str, str] = MappingProxyType({}),
-        but: Collection[str] = (),
-    ) -> int:
-        """Close the open rejects that rows of a batch settle; return how many.
-
-        Args:
-            keys: of records that were created, updated or superseded. They settle what no later batch said, if its row
-                has this key now. Where that is another key than it had at first, the record must be new since.
-            ids: of rejects that a correction has named. One stays open where an earlier file left more rows for it.
-            there: by key, the content hashes of records that the target had already. They settle that content alone.
-            but: of rejects that stay open, since another row of the batch that answers them is wrong.
-        """
-        keep_others_out(self)
-        made, answered, stay = set(keys), set(ids), set(but)
-        received = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
-        came = {str(name): str(at) for name, at in self.read(received)}
-        every = self.read(_open_rejects(target, source, resource_type))
-        by_key = self._of_keys((target, source, resource_type), every, made)
-        short = short_of_rows(self, target, answered)
-        closing_ids = [
-            each.reject_id
-            for each in every
-            if each.reject_id not in stay | short
-            and (
-                each.reject_id in answered
-                or (each.reject_id in by_key and came.get(each.batch_id, "") <= came.get(batch_id, LATEST))
-                or (each.content_hash is not None and there.get(each.source_key) == each.content_hash)
-            )
-        ]
-        self.write(OPEN_REJECT, [(target, name) for name in sorted(short)])
-        self.write(CLOSE_REJECT, [(batch_id, target, name) for name in closing_ids])
-        return len(closing_ids)
-
-    def of_open_rejects(
-        self, target: str, source: str, resource_type: str, keys: Collection[str], there: Mapping[str, str]
-    ) -> tuple[list[str], dict[str, str]]:
-        """Return what of keys and contents `close_rejects` would go by: of a million that came again, hardly any."""
-        every = self.read(_open_rejects(target, source, resource_type))
-        rows = keys_of_rows(self, target, {each.reject_id for each in every})
-        asked = {each.source_key for each in every}.union(*rows.values())
-        contents = {(each.source_key, each.content_hash) for each in every}
-        same = {key: content for key, content in there.items() if (key, content) in contents} if asked else {}
-        return [key for key in keys if key in asked] if asked else [], same
-
     # -- within
-
-    def _of_keys(self, of: t.Of, rejects: Collection[Row[Any]], made: Collection[str]) -> set[str]:
-        """Return those of these rejects whose rows have keys of records that were made, by id."""
-        keys = {each.reject_id: {each.source_key} for each in rejects}
-        keys |= keys_of_rows(self, of[0], keys)
-        found = [each for each in rejects if keys[each.reject_id].issubset(made)]
-        others = {key for each in found for key in keys[each.reject_id] - {each.source_key}}
-        sent = select(t.record.c.key, t.record.c.first_sent_at).where(t.of_stream(t.record.c, of))
-        sent_at = {key: at or "" for key, at in self.read_of(sent, t.record.c.key, sorted(others))}
-        return {
-            each.reject_id
-            for each in found
-            if all(sent_at.get(key, "") > each.last_seen_at for key in keys[each.reject_id] - {each.source_key})
-        }
 
     def _numbers_of(self, target: str, intents: Collection[Intent]) -> tuple[dict[str, int], dict[str, int]]:
         """Return the numbers of the batches and feeds that intents name."""
         batches, feeds = {i.batch_id for i in intents}, {i.feed_hash for i in intents}
         of_batches = {name: self.batch_number(target, name) for name in sorted(batches)}
         return of_batches, {name: self.feed_version(name) for name in sorted(feeds)}
-
-
-def _open_rejects(target: str, source: str, resource_type: str) -> Select[Any]:
-    """Id, key, content, first batch and last time of the rejects of a source that are not done with."""
-    reject = t.reject.c
-    query = select(reject.reject_id, reject.source_key, reject.content_hash, reject.batch_id, reject.last_seen_at)
-    return query.where(t.of_stream(reject, (target, source, resource_type)), reject.state.in_(OPEN))

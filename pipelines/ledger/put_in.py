@@ -4,36 +4,72 @@ A file may put in several rows for one reject. Of those that were set aside, the
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from itertools import chain, groupby
-from operator import attrgetter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from sqlalchemy import Row, Select, and_, select
+from sqlalchemy import Row, Select, and_, case, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.states import LANDED
+from pipelines.ledger.states import LANDED, UNDECIDED
 
-LINES: tuple[tuple[Any, ...], ...] = ((t.records,), (t.versions, t.IS_OUTCOME))
-"""Tables of what stands on the lines of a batch, each with a condition if need be."""
 LINES_A_QUERY = 10_000
-UNDONE = {"undone"}
+Lines = Mapping[tuple[str, int], Sequence[Row[Any]]]
+"""What stands on lines, by batch and line: key, state and finished_at of each record or outcome."""
 _again = t.resubmission.c
 PUT_IN: Select[Any] = (
-    select(_again.reject_id, _again.batch_id, _again.line, _again.key, t.reject.c.source_key)
+    select(_again.reject_id, _again.batch_id, _again.line, _again.key, _again.seen_at, t.reject.c.source_key)
     .join(t.reject, and_(t.reject.c.target == _again.target, t.reject.c.reject_id == _again.reject_id))
     .order_by(_again.seen_at, _again.batch_id, _again.line)
 )
 
 
 class PutIn:
-    """The rows of one reject, by file in the order of time, and those of them that are at the target."""
+    """The rows of one reject, by file in the order of time, and those of them that are at the target.
 
-    def __init__(self, rows: Collection[Row[Any]], there: Mapping[tuple[str, int], set[str]]) -> None:
-        self.files = [list(some) for _, some in groupby(rows, attrgetter("batch_id"))]
-        self.there = {row: there[row.batch_id, row.line] for row in rows if (row.batch_id, row.line) in there}
+    at: what stands on their lines.
+    """
+
+    def __init__(self, rows: Collection[Row[Any]], at: Lines) -> None:
+        self.files = [[row for row in rows if row.batch_id == name] for name in dict.fromkeys(r.batch_id for r in rows)]
+        self._at = at
+        keys = {row: self.keys_on(row) for row in rows}
+        self.there = {row: keys[row] for row in rows if self._is_there(row)}
         self._done = set(chain.from_iterable(self.there.values()))
+
+    def _on(self, row: Row[Any]) -> Sequence[Row[Any]]:
+        return self._at[row.batch_id, row.line]
+
+    def _is_there(self, row: Row[Any]) -> bool:
+        """True if a row's record has landed, and the row was not set aside since: read otherwise, it may be wrong."""
+        return any(
+            each.state in LANDED and (row.key is None or each.finished_at > row.seen_at) for each in self._on(row)
+        )
+
+    def keys_on(self, row: Row[Any]) -> set[str]:
+        """Return the keys of what stands on a row's line."""
+        return {each.key for each in self._on(row)}
+
+    def keys_left(self) -> set[str]:
+        """Return the keys of the rows that stand for the reject and are not there; an empty one could not be read. None
+        where a key is not on record, or where a row was taken back: it was not wrong.
+        """
+        rows = [row for row in self.left(self.standing()) if {each.state for each in self._on(row)} != {"undone"}]
+        return set().union(*(self.keys_on(row) or {row.key} - {None} for row in rows))
+
+    def are_to_come(self) -> bool:
+        """True if it is open what becomes of a row of the last file, or if none of them has come to anything yet."""
+        last = self.files[-1]
+        states = {each.state for row in last for each in self._on(row)}
+        return not states.isdisjoint(UNDECIDED) or not (states or any(row.key is not None for row in last))
+
+    def closed_by(self) -> str | None:
+        """Return the last file that brought one of the rows to the target; None if some were wrong beside it, and are
+        left.
+        """
+        there = [row.batch_id for row in self.there]
+        return there[-1] if there and not self.is_short() else None
 
     def left(self, rows: Iterable[Row[Any]]) -> list[Row[Any]]:
         """Return those of some rows that are not at the target, nor has a row with such a key come there instead."""
@@ -61,10 +97,8 @@ def put_in(ledger: LedgerAccess, rows: Iterable[Row[Any]], target: str) -> dict[
     of_reject = defaultdict[str, list[Row[Any]]](list)
     for row in rows:
         of_reject[row.reject_id].append(row)
-    every = [row for some in of_reject.values() for row in some]
-    states, keys = on_lines(ledger, target, every, "state"), on_lines(ledger, target, every, "key")
-    there = {place: keys[place] for place, found in states.items() if not found.isdisjoint(LANDED)}
-    return {name: PutIn(some, there) for name, some in of_reject.items()}
+    at = lines_at(ledger, target, chain.from_iterable(of_reject.values()))
+    return {name: PutIn(some, at) for name, some in of_reject.items()}
 
 
 def put_in_for(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> dict[str, PutIn]:
@@ -72,52 +106,32 @@ def put_in_for(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> dict[st
     return put_in(ledger, ledger.read_of(PUT_IN.where(_again.target == target), _again.reject_id, sorted(ids)), target)
 
 
-def keys_of_rows(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> dict[str, set[str]]:
-    """Return the keys of the rows that were put in for these rejects and are not there, by id; empty ones could not be
-    read. None of a reject whose rows' keys are not on record, or whose rows were taken back: they were not wrong.
-    """
-    found = put_in_for(ledger, target, ids)
-    left = {name: each.left(each.standing()) for name, each in found.items()}
-    every = [row for some in left.values() for row in some]
-    keys, states = on_lines(ledger, target, every, "key"), on_lines(ledger, target, every, "state")
-    rows = {name: [row for row in some if states[row.batch_id, row.line] != UNDONE] for name, some in left.items()}
-    of = {name: [keys[row.batch_id, row.line] or {row.key} - {None} for row in some] for name, some in rows.items()}
-    return {name: set().union(*some) for name, some in of.items() if any(some)}
-
-
 def under_other_keys(ledger: LedgerAccess, target: str, rejects: Mapping[str, Row[Any]]) -> set[str]:
     """Return those of these rejects of which a row that is not there has another key now.
 
     A record of the first key says nothing of that row.
     """
-    found = keys_of_rows(ledger, target, rejects)
-    return {name for name, keys in found.items() if keys - {rejects[name].source_key}}
+    found = put_in_for(ledger, target, rejects)
+    return {name for name, each in found.items() if each.keys_left() - {rejects[name].source_key}}
 
 
-def closed_by_rows(ledger: LedgerAccess, target: str, keys: Iterable[str], batches: Collection[str]) -> set[str]:
-    """Return the rejects that these batches have closed, for which rows with these keys had been put in by others."""
-    of_reject = and_(t.reject.c.target == _again.target, t.reject.c.reject_id == _again.reject_id)
-    query = select(_again.reject_id, t.reject.c.closed_by_batch).join(t.reject, of_reject)
-    found = ledger.read_of(query.where(_again.target == target, t.reject.c.state == "closed"), _again.key, keys)
-    return {name for name, batch_id in found if batch_id in batches}
+def lines_at(ledger: LedgerAccess, target: str, places: Iterable[Any]) -> Lines:
+    """Return what stands on the lines of these places: a batch is read through for many lines at once.
 
-
-def short_of_rows(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> set[str]:
-    """Return those of these rejects for which rows are left that were wrong beside others in one file."""
-    return {name for name, each in put_in_for(ledger, target, ids).items() if each.is_short()}
-
-
-def on_lines(ledger: LedgerAccess, target: str, at: Iterable[Any], column: str) -> Mapping[tuple[str, int], set[str]]:
-    """Return the keys, or the states, of what stands on these lines, by batch and line: a batch is read through for
-    many lines at once.
+    Of a line whose record is from another, the outcome says what came of it, unless the record is not there any more.
     """
-    found = defaultdict[tuple[str, int], set[str]](set)
-    lines = defaultdict[str, set[int]](set)
-    for each in at:
+    found, lines = defaultdict[tuple[str, int], list[Row[Any]]](list), defaultdict[str, set[int]](set)
+    for each in places:
         lines[each.batch_id].add(each.line)
+    version, record = t.versions.c, t.records.c
+    same = and_(record.stream_id == version.stream_id, record.key == version.key)
+    is_gone = and_(version.state.in_(LANDED), record.state.not_in(LANDED))
+    now = case((is_gone, record.state), else_=version.state).label("state")
+    outcomes = select(version.line, version.key, now, version.finished_at).outerjoin_from(t.versions, t.records, same)
+    own = select(record.line, record.key, record.state, record.finished_at)
     for batch_id, wanted in lines.items():
-        for table, *which in LINES:
-            there = select(table.c.line, table.c[column]).where(t.of_batch(table, target, batch_id), *which)
-            for line, said in ledger.read_of(there, table.c.line, sorted(wanted), LINES_A_QUERY):
-                found[batch_id, line].add(said)
+        for table, query in ((t.records, own), (t.versions, outcomes.where(t.IS_OUTCOME))):
+            there = query.where(t.of_batch(table, target, batch_id))
+            for each in ledger.read_of(there, table.c.line, sorted(wanted), LINES_A_QUERY):
+                found[batch_id, each.line].append(each)
     return found

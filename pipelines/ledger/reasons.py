@@ -10,7 +10,7 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.answering import OPEN
 from pipelines.ledger.heard import OF_KEY
-from pipelines.ledger.put_in import on_lines
+from pipelines.ledger.put_in import lines_at
 from pipelines.ledger.rejects import RejectPlace, reasons_of, reject_places
 from pipelines.ledger.rows import Reason
 from pipelines.ledger.standing import how_taken_back, undone_at
@@ -42,8 +42,8 @@ def still_wrong(ledger: LedgerAccess, target: str, places: Sequence[RejectPlace]
     """Leave out the places whose records are at the target, of rejects that have others: their reasons are of these."""
     number = Counter(each.reject_id for each in places)
     several = [each for each in places if number[each.reject_id] > 1]
-    states = on_lines(ledger, target, several, "state")
-    landed = {each for each in several if not states[each.batch_id, each.line].isdisjoint(LANDED)}
+    there = lines_at(ledger, target, several)
+    landed = {each for each in several if any(at.state in LANDED for at in there[each.batch_id, each.line])}
     left = {each.reject_id for each in several if each not in landed}
     return [each for each in places if each not in landed or each.reject_id not in left]
 
@@ -76,11 +76,11 @@ def _since_seen(
     reject, record = t.reject.c, t.record.c
     seen = select(reject.reject_id, reject.last_seen_at).where(reject.target == target)
     seen_at = dict(map(tuple, ledger.read_of(seen, reject.reject_id, sorted({each.reject_id for each in places}))))
-    stood, of_stream = on_lines(ledger, target, places, "key"), defaultdict[t.Of, list[RejectPlace]](list)
+    stood, of_stream = lines_at(ledger, target, places), defaultdict[t.Of, list[RejectPlace]](list)
     keys = dict[RejectPlace, set[str]]()
     for place in places:
         own = {place.key} if place.key and place.reject_id in of_keys else set[str]()
-        keys[place] = own | stood[place.batch_id, place.line]
+        keys[place] = own | {each.key for each in stood[place.batch_id, place.line]}
         of_stream[target, place.source, place.resource_type].append(place)
     for of, some in of_stream.items():
         wanted = sorted({key for place in some for key in keys[place]})

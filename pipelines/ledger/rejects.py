@@ -1,23 +1,22 @@
-"""Rejects in the ledger, beside `Ledger.reject` and `close_rejects`: what answers them, which are open, discards.
+"""Rejects in the ledger, beside `Ledger.reject`: rows that are put in for them, which are open, discards.
 
 A reject stays itself in whatever file its record comes again: `resubmission` says where.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, and_, bindparam, delete, func, select, update
+from sqlalchemy import Row, and_, bindparam, func, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import VALUES_A_QUERY, LedgerAccess
+from pipelines.ledger.answered import restate
 from pipelines.ledger.answering import DISCARD, OPEN, states_of
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.heard import marked
 from pipelines.ledger.inserting import insert_new, keep_others_out
-from pipelines.ledger.put_in import PUT_IN, closed_by_rows, on_lines, put_in, short_of_rows
+from pipelines.ledger.put_in import PUT_IN, put_in
 from pipelines.ledger.rows import Reason, Reject, reject_id
-from pipelines.ledger.states import LANDED
 from pipelines.ledger.verbs import verb
 
 _reject, _again = t.reject.c, t.resubmission.c
@@ -29,16 +28,9 @@ FIRST = select(
 FIRST = FIRST.where(_OF_TARGET)
 LATER = PUT_IN.where(_OF_TARGET)
 """Where rejects of these states stood first, and where their records came again since."""
-NOTE_KEY = "UPDATE resubmission SET key = ? WHERE target = ? AND batch_id = ? AND line = ? AND reject_id = ?"
-
-REPEATED = (
-    select(_again.reject_id)
-    .join(t.batch, and_(t.batch.c.target == _again.target, t.batch.c.batch_id == _again.batch_id))
-    .join(t.versions, and_(t.versions.c.batch_no == t.batch.c.batch_no, t.versions.c.line == _again.line, t.IS_OUTCOME))
-)
-"""Rejects that lines have answered whose record was there already, or has gone to another line. Found by the answers of
-a target, which are few: the outcomes of lines have no index by key.
-"""
+NOTE_KEY = """
+UPDATE resubmission SET key = ?, seen_at = COALESCE(?, seen_at)
+WHERE target = ? AND batch_id = ? AND line = ? AND reject_id = ?"""
 
 
 class RejectPlace(NamedTuple):
@@ -68,7 +60,8 @@ def named_rejects(
     valid = _answerable(ledger, of, batch_id, answers)
     _note(ledger, of, batch_id, valid)
     keys = {reject.line: reject.source_key or "" for reject in rejects}
-    noted = [(keys[line], target, batch_id, line, name) for line, names in valid.items() for name in names]
+    now = ledger.now()
+    noted = [(keys[line], now, target, batch_id, line, name) for line, names in valid.items() for name in names]
     ledger.write(NOTE_KEY, noted)
     named: dict[str, Reject] = {}
     for reject in rejects:
@@ -144,14 +137,6 @@ def _answerable(
     return {line: names for line, names in valid.items() if names}
 
 
-def waiting_elsewhere(ledger: LedgerAccess, of: t.Of, batch_id: str, ids: Iterable[str]) -> set[str]:
-    """Those of these rejects that another batch's record decides, whatever becomes of this batch's."""
-    query = select(_reject.reject_id).where(_reject.target == of[0], _reject.state == "resubmitted")
-    waiting = [name for (name,) in ledger.read_of(query, _reject.reject_id, ids)]
-    states = states_of(ledger, of, batch_id, waiting) if waiting else {}
-    return {name for name, state in states.items() if state != "open"}
-
-
 def wait_on(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> None:
     """Note of open rejects that a record is on its way for them."""
     for some in _parts(ids):
@@ -171,67 +156,15 @@ def _note(ledger: LedgerAccess, of: t.Of, batch_id: str, answers: Mapping[int, S
         if name not in own
     ]
     insert_new(ledger, t.resubmission, rows)
-
-
-def open_unanswered(ledger: LedgerAccess, of: t.Of, keys: Collection[str]) -> None:
-    """Open closed rejects that records of these keys have answered, where nothing that is there answers them now."""
-    keep_others_out(ledger)
-    target, former, lines = of[0], t.former.c, defaultdict[str, set[int]](set)
-    stood = select(former.batch_id, former.line).where(t.of_stream(former, of))
-    for batch_id, line in ledger.read_of(stood, former.key, keys):
-        lines[batch_id].add(line)
-    names = set[str]()
-    for batch_id, some in lines.items():
-        here = select(_again.reject_id).where(_again.target == target, _again.batch_id == batch_id)
-        names.update(name for (name,) in ledger.read_of(here, _again.line, sorted(some)))
-    stream = ledger.stream(*of)
-    repeated = REPEATED.where(_again.target == target, t.versions.c.stream_id == stream)
-    names.update(name for (name,) in ledger.read_of(repeated, t.versions.c.key, keys))
-    closed = select(_reject.reject_id).where(t.of_stream(_reject, of), _reject.state == "closed")
-    answered = {name for (name,) in ledger.read_of(closed, _reject.reject_id, sorted(names))}
-    answered |= {name for (name,) in ledger.read_of(closed, _reject.source_key, keys)}
-    states = states_of(ledger, of, "", answered) if answered else {}
-    unanswered = {name for name, state in states.items() if state == "open"}
-    unanswered |= closed_by_rows(ledger, target, keys, lines)
-    for part in _parts(unanswered):
-        values = {"state": "open", "closed_by_batch": None}
-        ledger.execute(update(t.reject).where(_reject.target == target, _reject.reject_id.in_(part)).values(**values))
-
-
-@verb
-def open_all_unanswered(ledger: LedgerAccess) -> None:
-    """Open the closed rejects whose answers have been taken back: versions before schema 13 left them closed."""
-    record, keys = t.record.c, defaultdict[t.Of, list[str]](list)
-    gone = select(record.target, record.source, record.resource_type, record.key).where(record.state == "undone")
-    for *of, key in ledger.read(gone):
-        target, source, resource_type = of
-        keys[target, source, resource_type].append(key)
-    for each, of_stream in keys.items():
-        open_unanswered(ledger, each, of_stream)
-    ledger.execute(delete(t.schema_version).where(t.IS_EARLIER))
+    ledger.write(NOTE_KEY, [(None, None, target, batch_id, each["line"], each["reject_id"]) for each in rows])
 
 
 @verb
 def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
-    """Close the resubmitted rejects whose records have landed since, and open those that were refused or taken back.
-
-    The records of one file that answer a reject together are judged together, once all of them have come to something.
-    """
+    """Close or open the resubmitted rejects whose records have come to something since."""
     keep_others_out(ledger)
-    waiting = list(_places(ledger, target, ("resubmitted",)))
-    of_rows = on_lines(ledger, target, waiting, "state")
-    found, in_batch = defaultdict[str, set[str]](set), dict[str, str]()
-    for each in waiting:
-        found[each.reject_id] |= of_rows[each.batch_id, each.line]
-        in_batch[each.reject_id] = each.batch_id
-    short = short_of_rows(ledger, target, found)
-    for name, states in found.items():
-        if not states or not states <= {*LANDED, "undone", "refused"}:
-            continue
-        is_open = "refused" in states or states.isdisjoint(LANDED) or name in short
-        values = {"state": "open"} if is_open else {"state": "closed", "closed_by_batch": in_batch[name]}
-        where = (_reject.target == target, _reject.reject_id == name, _reject.state == "resubmitted")
-        ledger.execute(update(t.reject).where(*where).values(**values))
+    waiting = select(_reject.reject_id).where(_reject.target == target, _reject.state == "resubmitted")
+    restate(ledger, target, [name for (name,) in ledger.read(waiting)])
 
 
 # -- which are open

@@ -263,7 +263,7 @@ resubmission = Table(
     text_column("key"),
 )
 """Records of later files that answer a reject: the newest of them is what stands for it now. key: of one that was set
-aside; empty if it could not be read.
+aside when it came last, at `seen_at`; empty if it could not be read.
 """
 Index("resubmission_of_reject", resubmission.c.target, resubmission.c.reject_id)
 

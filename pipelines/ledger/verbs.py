@@ -36,7 +36,7 @@ class ReplayedLease(NamedTuple):
 
 VERBS: dict[str, Callable[..., Any]] = {}
 """The functions behind the verbs, by name."""
-MODULES = ("batches", "doubts", "former", "image", "ledger", "notes", "rejects")
+MODULES = ("answered", "batches", "doubts", "former", "image", "ledger", "notes", "rejects")
 """The modules of this package with verbs. A command may need only some of them, and replays the facts of all."""
 
 

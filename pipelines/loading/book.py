@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from pipelines.ledger.former import intend_change
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Intent, KnownRecord, Reason, Repeat, Sighting, SoFar
-from pipelines.ledger.states import LANDED, UNDECIDED
+from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.answered import Result
-from pipelines.loading.closing import Closing
 from pipelines.loading.load import Load
 from pipelines.loading.loaded import Loaded
 from pipelines.loading.outcomes import Outcomes, Results, of_changes, refused_for
 from pipelines.loading.repeats import Repeats
 from pipelines.loading.row import Row
 from pipelines.loading.shared_notes import SharedNotes
+from pipelines.session.answers import Answers
 
 ASLEEP_TOO = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """The clock that goes on while this machine sleeps. That of a ledger on a server does not."""
@@ -40,10 +40,10 @@ class Book:
         self.is_ending: Callable[[], bool] = lambda: bool(self.loaded.unusable)
         self.when_answered: Callable[[Row, bool], None] = lambda *_: None
         self.notes = SharedNotes.of(load.batch, load.client, load.ledger)
-        self.closing = Closing(load)
+        self.answers = Answers.of(load.batch.folder)
         self.repeats = Repeats(load)
         self.intents = Intents(load, self.notes)
-        self._outcomes = Outcomes(load, self.loaded, self.closing.answers, self.repeats)
+        self._outcomes = Outcomes(load, self.loaded, self.answers, self.repeats)
         self._held_in: tuple[str, int] | None = None
 
     # -- rows that are not sent
@@ -51,7 +51,7 @@ class Book:
     def keep(self, row: Row, state: str, read_otherwise: bool = False) -> None:
         """Count a row that stays as it is known.
 
-        It answers nothing where its record was taken back, or has other content (read_otherwise).
+        read_otherwise: whether its record has other content.
         """
         if state == "undone":
             self.loaded.undone += 1
@@ -60,19 +60,11 @@ class Book:
         self.loaded.count(row.key, state, row.amount_cents)
         if state == "in_doubt":
             self.stopped.add(row.lane)
-        if read_otherwise:
-            self.loaded.read_otherwise += 1
-            return
-        if state in LANDED:
-            self.closing.answers.landed(row.line)
-        if state == "unchanged" and self.load.batch.resuming:
-            self.closing.are_there({row.key: row.content_hash})
-            self.closing.write_if_many()
+        self.loaded.read_otherwise += read_otherwise
 
     def keep_made(self, row: Row, state: str) -> None:
         """Count a row as what an earlier worker of this load has made of it."""
         self.loaded.add(state, row.amount_cents)
-        self.closing.landed(row)
 
     def write_known(self, repeats: Sequence[Repeat], aside: Sequence[tuple[Row, Reason]]) -> None:
         """Write rows down that were judged and are not sent, in one commit with the counts of the run.
@@ -129,8 +121,7 @@ class Book:
         """Take counts back if the block raises: nothing was written, and the caller may try again."""
         counted = self.loaded.copy()
         try:
-            with self.closing.or_as_before():
-                yield
+            yield
         except BaseException:
             self.loaded.put_back(counted)
             raise
@@ -159,12 +150,10 @@ class Book:
             self.loaded.is_other += result.is_other
         self._outcomes.write(results, self.so_far())
         self.load.progress.advance(len(results))
-        self.closing.write_if_many()
 
     def adopted(self, row: Row, state: str) -> None:
         """Count a row in doubt as found at the target."""
         self.loaded.count(row.key, state, row.amount_cents)
-        self.closing.landed(row)
         self.when_answered(row, False)
 
     def _count(self, row: Row, state: str) -> None:
@@ -173,8 +162,6 @@ class Book:
             self.stopped.add(row.lane)
         elif state == "refused":
             self.refused.add(row.key)
-        elif state in LANDED:
-            self.closing.landed(row)
 
     def so_far(self) -> SoFar | None:
         """Return the counts of the run; None where they are not to be kept up to date."""

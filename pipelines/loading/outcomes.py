@@ -53,7 +53,6 @@ class Outcomes:
             self._load.ledger.reject(*self._load.of, self._load.batch.batch_id, rejects)
 
     def _reject(self, row: Row, stage: str, reasons: Sequence[Reason]) -> Reject:
-        self._answers.still_wrong(row.line)
         about = (row.patient_id, row.source_at, row.amount_cents)
         answers = list(self._answers.of_line(row.line))
         return Reject(row.line, row.lines, row.key, stage, *about, reasons, answers, row.content_hash)

@@ -11,15 +11,13 @@ from pipelines.loading.loaded import Loaded
 
 @dataclass
 class PartLoaded:
-    """The report of a worker on its part. landed, wrong: ids of rejects that its rows have answered, or not.
+    """The report of a worker on its part.
 
     refused: keys of rows that were set aside. said: lines for a person to read. lowered: whether the target does not do
     what it says.
     """
 
     loaded: Loaded = field(default_factory=Loaded)
-    landed: Iterable[str] = ()
-    wrong: Iterable[str] = ()
     refused: Iterable[str] = ()
     said: Iterable[str] = ()
     lowered: bool = False
@@ -27,8 +25,8 @@ class PartLoaded:
     def as_text(self) -> str:
         counted = {each.name: getattr(self.loaded, each.name) for each in fields(Loaded) if each.init}
         loaded = {**counted, "waits_for": sorted(self.loaded.waits_for)}
-        keys = {name: sorted(getattr(self, name)) for name in ("landed", "wrong", "refused")}
-        return json.dumps({"loaded": loaded, **keys, "said": list(self.said), "lowered": self.lowered})
+        said = {"refused": sorted(self.refused), "said": list(self.said), "lowered": self.lowered}
+        return json.dumps({"loaded": loaded, **said})
 
     @classmethod
     def from_text(cls, text: str) -> "PartLoaded":

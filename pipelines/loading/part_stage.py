@@ -41,8 +41,7 @@ def load_part(load: Load, lease: PartLease, sayings: Sayings, freed: set[str]) -
     else:
         doubt_left_sending(load)
     Carrier(book, intake).send()
-    book.closing.write()
-    return PartLoaded(book.loaded, *book.closing.answers.told(), book.refused, sayings.said, book.step != load.step)
+    return PartLoaded(book.loaded, book.refused, sayings.said, book.step != load.step)
 
 
 def doubt_left_sending(load: Load) -> None:

@@ -4,7 +4,9 @@ Which rows are sent is judged in `intake.py`, and written in `book.py`; `under_w
 one, after `proving.py` has seen by the first ones that the target does as it says.
 """
 
+from pipelines.ledger.answered import close_answered
 from pipelines.ledger.doubts import forget_sightings
+from pipelines.ledger.rejects import note_answers, resubmit
 from pipelines.loading.book import Book
 from pipelines.loading.carrying import Carrier
 from pipelines.loading.intake import Intake
@@ -23,10 +25,19 @@ def load(this: Load) -> Loaded:
 
 def before(book: Book) -> tuple[Intake, set[str]]:
     """Do what comes once before all rows; return these, and the keys of rows in doubt that may be sent again."""
-    book.closing.note_to_come()
+    note_to_come(book)
     book.repeats.note_skipped(book.loaded)
     intake = Intake(book)
     return intake, intake.settle_doubts_before()
+
+
+def note_to_come(book: Book) -> None:
+    """Write down that records of the load are on their way to answer rejects."""
+    about = (book.load.ledger, *book.load.of, book.load.batch.batch_id)
+    if found := book.answers.to_come():
+        resubmit(*about, found)
+    if found := book.answers.to_come(beside_wrong=True):
+        note_answers(*about, found)
 
 
 def after(book: Book) -> Loaded:
@@ -34,5 +45,5 @@ def after(book: Book) -> Loaded:
     if not (book.step.bundle and book.step.repeats):
         forget_sightings(book.load.ledger, book.load.batch.target, book.load.resource)
     take_back_superseded(book)
-    book.closing.write(book.closing.answers.done())
+    close_answered(book.load.ledger, book.load.of, book.load.batch.batch_id)
     return book.loaded

@@ -87,13 +87,7 @@ class Unchanged:
         if not self._kept:
             return
         book, ledger, batch = self._book, self._load.ledger, self._load.batch
-        keys, hashes, _, _, cents, lines = zip(*self._kept, strict=True)
-        book.loaded.add_all("unchanged", len(self._kept), sum(filter(None, cents)))
-        for line in lines if book.closing.answers else ():
-            book.closing.answers.landed(line)
-        if batch.resuming:
-            book.closing.are_there(dict(zip(keys, hashes, strict=True)))
-            book.closing.write_if_many()
+        book.loaded.add_all("unchanged", len(self._kept), sum(row[4] or 0 for row in self._kept))
         self._elsewhere.sort(key=itemgetter(-1))
         with ledger.transaction():
             book.repeats.note_unchanged([row[-1] for row in self._elsewhere], [row[0] for row in self._elsewhere])

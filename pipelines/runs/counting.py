@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.home.spill import batches, is_whole
+from pipelines.ledger.answered import close_answered
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.so_far import LINES, hold_batch, under_way, with_outcomes
 from pipelines.loading.loaded import Loaded
@@ -22,10 +23,13 @@ def run_counts(validated: Validated, loaded: Loaded) -> dict[str, int]:
 
 
 def recount(ledger: Ledger, target: str, batch_id: str) -> None:
-    """The batch's counts after rows of it were settled outside a run; finished once nothing of it is open."""
+    """The batch's counts after rows of it were settled outside a run; finished once nothing of it is open. What these
+    rows have answered is closed.
+    """
     with ledger.transaction():
         hold_batch(ledger, target, batch_id)
         if before := ledger.batch(target, batch_id):
+            close_answered(ledger, (target, before["source"], before["resource_type"]), batch_id)
             _recount(ledger, before)
 
 

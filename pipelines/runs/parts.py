@@ -56,7 +56,6 @@ def _take_in(book: Book, found: Sequence[PartState]) -> bool:
     every = [PartLoaded.of(each) for each in found]
     book.loaded.take_in(in_all(each.loaded for each in every))
     for each in every:
-        book.closing.answers.take_in(each.landed, each.wrong)
         book.refused.update(each.refused)
     for line in dict.fromkeys(line for each in every for line in each.said):
         book.load.progress.say(line)

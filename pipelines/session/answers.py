@@ -1,4 +1,4 @@
-"""Rejects that a file answers: they decide its feed, and are closed as its records land.
+"""Rejects that a file answers: they decide its feed, and are closed once its records are there.
 
 `answers.parquet` of the validate stage holds the answers of a run.
 """
@@ -62,11 +62,10 @@ def _add(names: dict[str, str], more: Iterable[tuple[str, str]]) -> None:
 
 
 class Answers:
-    """The answers of one load: a reject is answered when a record for it has landed, and none is still wrong."""
+    """The rejects that the rows of one load answer."""
 
     def __init__(self, by_line: Mapping[int, Mapping[str, str]], wrong: Iterable[int]) -> None:
         self.by_line = by_line
-        self._landed: set[str] = set()
         self._lines = by_line.keys() - set(wrong)
         self._wrong: set[str] = {name for line in by_line.keys() - self._lines for name in by_line[line]}
 
@@ -88,13 +87,6 @@ class Answers:
         """Return the rejects that a record answers, each with its moment as in `answers_of`."""
         return self.by_line.get(line, {})
 
-    def landed(self, line: int) -> None:
-        if names := self.by_line.get(line):
-            self._landed.update(names)
-
-    def still_wrong(self, line: int) -> None:
-        self._wrong.update(self.of_line(line))
-
     def to_come(self, beside_wrong: bool = False) -> dict[int, list[str]]:
         """Return by line the rejects for which records are on their way: beside no row that is wrong, or beside one."""
         left = {
@@ -106,18 +98,6 @@ class Answers:
     def going(self) -> set[str]:
         """Return the rejects that rows answer which are not wrong by themselves."""
         return {name for line in self._lines for name in self.by_line[line]}
-
-    def told(self) -> tuple[set[str], set[str]]:
-        """Return the ids of the rejects that were answered by records which have landed, or are wrong."""
-        return self._landed, self._wrong
-
-    def take_in(self, landed: Iterable[str], wrong: Iterable[str]) -> None:
-        """Note what a worker has found of its part."""
-        self._landed.update(landed)
-        self._wrong.update(wrong)
-
-    def done(self) -> set[str]:
-        return self._landed - self._wrong
 
 
 def _rows(path: Path, *columns: str) -> Iterator[tuple[Any, ...]]:

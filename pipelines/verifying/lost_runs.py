@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pipelines.ledger.answered import write_states
 from pipelines.ledger.columns import COUNTS
 from pipelines.ledger.rejects import open_in_batch
 from pipelines.ledger.states import LANDED
@@ -90,4 +91,6 @@ def close_answered(session: Session) -> None:
             answers = record.batch_id == name or came[record.batch_id] > came[name]
             if answers and record.state in LANDED:
                 ids = [reject.reject_id for reject in opened if reject.source_key == key]
-                session.ledger.close_rejects(*of, (), batch_id=record.batch_id, ids=ids)
+                write_states(
+                    session.ledger, [("closed", record.batch_id, session.target, reject_id) for reject_id in ids]
+                )

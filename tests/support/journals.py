@@ -8,7 +8,7 @@ from pipelines.ledger import former
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import discard
 from pipelines.ledger.rows import Outcome, Reason, Reject, Repeat
-from tests.support.ledgers import OF, PAID, TARGET, intent, start
+from tests.support.ledgers import OF, PAID, TARGET, close_rejects, intent, start
 
 
 def send(ledger: Ledger, *keys: str, state: str = "created") -> None:
@@ -38,7 +38,7 @@ def leave_closed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Reason("PAY-1", None, "amount", "wrong", False)
     ledger.reject(TARGET, *OF, "payments-0", [Reject(2, 1, "k1", "rule", None, None, None, [wrong])])
     send(ledger, "k1")
-    ledger.close_rejects(TARGET, *OF, ["k1"], batch_id="payments-a")
+    close_rejects(ledger, TARGET, ["k1"], "payments-a")
     with ledger.lease(TARGET) as lease, monkeypatch.context() as earlier:
         earlier.setattr(former, "open_unanswered", lambda *_: None)
         former.intend_withdrawal(ledger, lease, [(*OF, "k1", 1)])

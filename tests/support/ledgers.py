@@ -2,14 +2,16 @@
 
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from sqlalchemy import select
 from sqlalchemy.dialects import sqlite
 
 from pipelines.home.user import user_name
 from pipelines.ledger import tables as t
+from pipelines.ledger.answered import write_states
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Intent
 
@@ -41,6 +43,13 @@ def decisions(home: Path) -> list[tuple[str, str, str | None]]:
         return [(row["command"], row["subject"], row["why"]) for row in ledger.decisions()]
     finally:
         ledger.close()
+
+
+def close_rejects(ledger: Ledger, target: str, keys: Collection[str], batch_id: str) -> None:
+    """Close the rejects of these keys, as if a batch had answered them."""
+    reject = t.reject.c
+    found = ledger.read_of(select(reject.reject_id).where(reject.target == target), reject.source_key, keys)
+    write_states(ledger, [("closed", batch_id, target, name) for (name,) in found])
 
 
 def lose_ledger(home: Path) -> None:

@@ -31,6 +31,7 @@ from pipelines.reports.sweep import Sweep, sweep
 from pipelines.reports.tables import ReportTable, readable_tables, report_tables, staging_selects
 from pipelines.reports.truths import TOTALS, count
 from pipelines.reports.words import keep_names
+from tests.support.ledgers import close_rejects
 from tests.support.unpublished import MODULES
 
 TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000001"
@@ -380,7 +381,7 @@ def import_payments(world: World) -> None:
         ledger.intend_again(lease, *OF, [payment("k4", 3, 904, batch=second)])
         ledger.intend(lease, *OF, [payment("k8", 4, 490, batch=second)])
         ledger.settle(TARGET, *OF, [Outcome("k4", 1, "created", "id-4", 201), Outcome("k8", 1, "created", "id-8", 201)])
-        ledger.close_rejects(TARGET, *OF, ["k2", "k4", "k8"], batch_id=second)
+        close_rejects(ledger, TARGET, ["k2", "k4", "k8"], second)
         counts = {"header": 1, "lines": 4, "records": 3, "accepted": 3, "created": 2, "unchanged": 1}
         world.run(second, counts | {"amount_received": 2396, "amount_accepted": 2396, "amount_created": 1394})
 

@@ -24,6 +24,7 @@ from pipelines.importing.clock import CLOCK_IS_RIGHT
 from pipelines.ledger import database
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import JOURNAL
+from pipelines.ledger.answered import changes
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.database import open_engine
 from pipelines.ledger.image import NO_FACTS
@@ -164,6 +165,22 @@ def assert_replay_is_equal(path: Path) -> None:
         wanted, found = rows_of(ledger), _replayed(copied)
         for name, rows in wanted.items():
             assert rows - found[name] == found[name] - rows == Counter(), f"table {name} of {path.name}"
+        if (path.parent / "batches").is_dir():
+            assert_rejects_are_as_ruled(ledger)
+
+
+def assert_rejects_are_as_ruled(ledger: Ledger) -> None:
+    """Each reject has the state that the rule gives it now, whatever came when.
+
+    But for one that its own file answers as it was: no time says that a line was read anew, and its record unchanged.
+    """
+    kept = {(each.target, each.reject_id): each for each in ledger.read(select(*t.reject.c))}
+    for target in {target for target, _ in kept}:
+        for state, _, _, name in changes(ledger, target, [each for of, each in kept if of == target]):
+            each = kept[target, name]
+            assert each.closed_by_batch == each.batch_id, (
+                f"a reject of stage {each.stage} is {each.state}, and by the rule {state}"
+            )
 
 
 def _replayed(journal: Path) -> dict[str, Counter[tuple[object, ...]]]:

@@ -268,6 +268,7 @@ def test_a_correction_is_set_aside_while_the_record_is_in_doubt_from_a_plain_exp
     assert practice.take(HEADER + ROWS["k2"], "payments-mended.csv")[0] == 5
     assert practice.take(exported.replace(b",k2,p2", b",k2-b,p3"), "fixed.csv")[1]["totals"]["rejected"] == 1
     in_doubt()
+    assert sorted(practice.rows("SELECT source_key, state FROM reject")) == [("k2", "closed"), ("k2-b", "open")]
     practice.run("rejects", "retry")
     assert amounts(practice) == [2]
 

@@ -23,6 +23,7 @@ from pipelines.home.stores import StoreUnusable
 from pipelines.importing.broken import broken_now
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Intent, Reject
+from tests.support.ledgers import close_rejects
 from tests.support.listening import listener
 from tests.support.practice import repository_of, standing, verdicts
 
@@ -124,12 +125,12 @@ def test_a_file_of_which_no_record_was_taken_is_broken_until_it_is_mended(home: 
         set_aside = [Reject(line, 1, f"later{line}", "load", None, None, None, []) for line in (2, 3)]
         ledger.reject("t", "default", "PaymentNotice", "answers-later", set_aside)
         assert "answers-later" in broken_now(ledger, home.path, NOW)["answers"].nothing_taken
-        ledger.close_rejects("t", "default", "PaymentNotice", ["later2"], batch_id="answers-later")
+        close_rejects(ledger, "t", ["later2"], "answers-later")
         assert "answers-later" not in broken_now(ledger, home.path, NOW)["answers"].nothing_taken
         home.now += timedelta(minutes=1)
         home.add(ledger, "answers-next", "finished", file="answers-none.csv", records=2, created=2)
         assert "answers-none" in broken_now(ledger, home.path, NOW)["answers"].nothing_taken
-        ledger.close_rejects("t", "default", "PaymentNotice", ["answers-none"], batch_id="answers-next")
+        close_rejects(ledger, "t", ["answers-none"], "answers-next")
         assert broken_now(ledger, home.path, NOW)["answers"].nothing_taken == {}
 
 

@@ -13,8 +13,9 @@ import pytest
 from sqlalchemy import event
 
 from pipelines.ledger import verbs
+from pipelines.ledger.answered import close_answered
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rows import Outcome
+from pipelines.ledger.rows import Outcome, Reject
 from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError
 from tests.pipelines.conftest import Clock
 from tests.support.earlier import make_earlier
@@ -325,21 +326,43 @@ def test_a_fact_of_an_earlier_version_lacks_what_came_since_and_none_has_more(pa
     """LEDGER-20: a verb may be given parameters with defaults, which say what it did before."""
     with closing(Ledger.open(path)) as ledger:
         a_history(ledger)
-        ledger.close_rejects(TARGET, *OF, ["k1"], batch_id="payments-a")
+        ledger.finish_batch(TARGET, "payments-a", "finished", {"created": 2})
         before = rows_of(ledger)
     journal = path.with_name("journal.ndjson")
     *lines, last = journal.read_text().splitlines()
     said = json.loads(last)
     [fact] = said["facts"]
-    assert fact[0] == "close_rejects"
+    assert fact[0] == "finish_batch"
     said["facts"] = [fact[:-1] if arguments < 0 else [*fact, []]]
     journal.write_text("\n".join([*lines, json.dumps(said), ""]))
     lose(path)
     if arguments > 0:
-        with pytest.raises(LedgerError, match="from a newer version: it says more of 'close_rejects'"):
+        with pytest.raises(LedgerError, match="from a newer version: it says more of 'finish_batch'"):
             Ledger.open(path)
         return
     with closing(Ledger.open(path)) as ledger:
+        assert rows_of(ledger) == before
+
+
+def test_a_closing_of_an_earlier_version_closes_what_is_answered(path: Path, clock: Clock) -> None:
+    """LEDGER-20: it told the keys that had landed. The rule of today goes by the tables."""
+    with closing(Ledger.open(path, clock)) as ledger:
+        a_history(ledger)
+        ledger.reject(TARGET, *OF, "payments-a", [Reject(3, 1, "k3", "rule", None, None, None, [])])
+        clock.pass_seconds(1)
+        with ledger.lease(TARGET) as lease:
+            ledger.intend(lease, *OF, [intent("k3")._replace(batch_id="payments-b")])
+            ledger.settle(TARGET, *OF, [Outcome("k3", 1, "created", "id-3", 201)])
+        close_answered(ledger, (TARGET, *OF), "payments-b")
+        before = rows_of(ledger)
+    journal = path.with_name("journal.ndjson")
+    *lines, last = journal.read_text().splitlines()
+    said = json.loads(last)
+    assert [fact[0] for fact in said["facts"]] == ["write_states"]
+    said["facts"] = [["close_rejects", TARGET, *OF, ["k3"], "payments-b", [], {}, []]]
+    journal.write_text("\n".join([*lines, json.dumps(said), ""]))
+    lose(path)
+    with closing(Ledger.open(path, clock)) as ledger:
         assert rows_of(ledger) == before
 
 

@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from pipelines.ledger import tables as t
+from pipelines.ledger.answered import close_answered
 from pipelines.ledger.lease import LeaseLost, utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord, Outcome, Reason, Reject, Repeat, reject_id
@@ -147,19 +148,20 @@ def test_a_reject_met_again_is_the_same_reject_with_the_reasons_of_today(ledger:
     assert [(r["position"], r["rule_id"], r["retryable"]) for r in reasons] == [(0, "PAY-2", 1), (1, "X", 1)]
 
 
-def test_an_accepted_row_of_the_same_key_closes_open_rejects_of_it(ledger: Ledger) -> None:
+def test_a_record_of_a_later_file_closes_the_open_rejects_of_its_key(ledger: Ledger, clock: Clock) -> None:
     """LEDGER-07"""
+    start(ledger, "payments-a", "payments-b")
     rejects = [Reject(n, 1, key, "rule", None, None, None, []) for n, key in enumerate(["k1", "k2", None], 2)]
     names = ledger.reject(TARGET, *OF, "payments-a", rejects)
-    assert ledger.close_rejects(TARGET, *OF, ["k1", "k9"], batch_id="payments-b") == 1
-    assert ledger.close_rejects(TARGET, *OF, ["k1"], batch_id="payments-c") == 0
-    assert ledger.close_rejects(TARGET, *OF, [], batch_id="payments-c", ids=[names[2]]) == 1
-    rows = {r["reject_id"]: (r["state"], r["closed_by_batch"]) for r in ledger.tables()["reject"].to_pylist()}
-    assert rows == {
-        names[0]: ("closed", "payments-b"), names[1]: ("open", None), names[2]: ("closed", "payments-c")
-    }  # fmt: skip
-    ledger.reject(TARGET, *OF, "payments-a", rejects[:1])
-    assert ledger.close_rejects(TARGET, *OF, ["k1"], batch_id="payments-d") == 0
+    clock.pass_seconds(60)
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent("k1")._replace(batch_id="payments-b")])
+        ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201)])
+    for _ in range(2):
+        close_answered(ledger, (TARGET, *OF), "payments-b")
+        rows = {r["reject_id"]: (r["state"], r["closed_by_batch"]) for r in ledger.tables()["reject"].to_pylist()}
+        assert rows == {names[0]: ("closed", "payments-b"), names[1]: ("open", None), names[2]: ("open", None)}
+        ledger.reject(TARGET, *OF, "payments-a", rejects[:1])
 
 
 def test_batches_keep_their_counts_and_runs_are_numbered(ledger: Ledger, clock: Clock) -> None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from pipelines.ledger.doubts import doubtful
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.put_in import on_lines
+from pipelines.ledger.put_in import lines_at
 from pipelines.validation import withheld
 from tests.support.ledgers import OF, TARGET, intent, start
 
@@ -28,8 +28,7 @@ ASKED: dict[str, Callable[[Ledger], object]] = {
     "under other keys": lambda ledger: withheld._under_other_keys(session(ledger), "payments-b", {"k9": (2, ())}),
     "read otherwise": lambda ledger: ledger.is_read_otherwise(TARGET, "payments-b", "f1"),
     "keys by line": lambda ledger: ledger.keys_on(TARGET, "payments-b", [2]),
-    "answers by line": lambda ledger: on_lines(ledger, TARGET, [place("payments-b")], "key"),
-    "states by line": lambda ledger: on_lines(ledger, TARGET, [place("payments-b")], "state"),
+    "what stands on lines": lambda ledger: lines_at(ledger, TARGET, [place("payments-b")]),
     "in doubt": lambda ledger: doubtful(ledger, TARGET, "payments-b"),
 }
 

@@ -20,6 +20,7 @@ from pipelines.ledger.rejects import (
     targets_with_rejects,
 )
 from pipelines.ledger.rows import Intent, Outcome, Reason, Reject, Repeat
+from tests.support.ledgers import close_rejects
 
 TARGET = "urn:uuid:t"
 OF = ("default", "PaymentNotice")
@@ -67,7 +68,7 @@ def test_a_reject_stands_where_it_was_seen_last_and_its_reasons_add_up(ledger):
 def test_only_open_rejects_of_the_same_source_are_answered(ledger):
     """CLI-CMD-05: a closed one stays closed, and a record that is wrong then is a reject of its own."""
     [name] = ledger.reject(TARGET, *OF, "a", [reject(2, "k1")])
-    ledger.close_rejects(TARGET, *OF, ["k1"], batch_id="a")
+    close_rejects(ledger, TARGET, ["k1"], "a")
     [own] = ledger.reject(TARGET, *OF, "b", [reject(2, "k2", name)])
     assert own != name
     [elsewhere] = ledger.reject(TARGET, "other", "PaymentNotice", "c", [reject(2, "k3", own)])

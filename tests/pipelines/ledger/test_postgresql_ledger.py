@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from pipelines.cli import run
 from pipelines.ledger import tables as t
 from pipelines.ledger.addresses import known_as
+from pipelines.ledger.answered import close_answered
 from pipelines.ledger.former import intend_change
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.notes import RESPONSE, Group, Member, keep_members, members_of
@@ -460,13 +461,16 @@ def test_a_reject_is_not_discarded_while_a_record_is_put_on_its_way_for_it(rejec
 def test_a_reject_that_is_being_discarded_is_not_closed_first(rejected, monkeypatch):
     """SCALE-03, CLI-CMD-06: else a decision is on record about a record that is there."""
     ledger, name = rejected
-    said, closed = at_once(
+    with ledger.lease("urn:t") as lease:
+        ledger.intend(lease, *OF_PAYMENTS[1:], [Intent("k1", 1, "payments-2", 2, "c", "f", None, None, 100, None)])
+        ledger.settle(*OF_PAYMENTS, [Outcome("k1", 1, "created", "id-1", 201)])
+    said, _ = at_once(
         monkeypatch,
         "pipelines.ledger.rejects._parts",
         lambda: discard(ledger, [name], "u", "w"),
-        lambda: ledger.close_rejects(*OF_PAYMENTS, ["k1"], batch_id="payments-2"),
+        lambda: close_answered(ledger, OF_PAYMENTS, "payments-2"),
     )
-    assert (said, closed, state_of(ledger, name)) == ({}, 0, "discarded")
+    assert (said, state_of(ledger, name)) == ({}, "discarded")
 
 
 def test_a_reject_is_discarded_by_one_of_two(rejected, monkeypatch):
@@ -502,7 +506,7 @@ def test_a_reject_that_is_settled_stays_as_the_first_of_two_left_it(rejected, mo
         ledger.settle(*OF_PAYMENTS, [Outcome("k1", 1, "refused", None, 422)])
     _, said = at_once(
         monkeypatch,
-        "pipelines.ledger.rejects.on_lines",
+        "pipelines.ledger.answered.lines_at",
         lambda: settle_resubmitted(ledger, "urn:t"),
         lambda: discard(ledger, [name], "u", "w"),
     )

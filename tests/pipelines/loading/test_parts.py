@@ -52,7 +52,7 @@ def test_what_a_worker_tells_is_taken_up_whole() -> None:
     loaded = Loaded(
         Counter(created=2, refused=1), Counter(created=300), Counter({"PAY-01": 1}), 1, 2, 3, {"b-1"}, "no", 0, 4
     )
-    whole = PartLoaded(loaded, ["r1"], ["r2"], ["k1"], ["said"], lowered=True)
+    whole = PartLoaded(loaded, ["k1"], ["said"], lowered=True)
     told = PartLoaded.from_text(whole.as_text())
     assert told == whole
     both = in_all([told.loaded, Loaded(Counter(created=1), Counter(created=-50))])

@@ -65,7 +65,7 @@ class Book:
             ledger=SimpleNamespace(now=str, known=lambda *_: self.known),
             progress=SimpleNamespace(advance=lambda _: None),
         )
-        self.closing = SimpleNamespace(answers=None, landed=lambda _: None)
+        self.answers = None
         self.step = SimpleNamespace(repeats=False)
         self.loaded = SimpleNamespace(unusable=None, move=lambda *_: None)
         self.stopped, self.refused = set[str](), set[str]()

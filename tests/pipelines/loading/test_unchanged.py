@@ -16,6 +16,7 @@ from pipelines.client.steps import BARE, FREE_OF_RACES
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.progress import Progress
 from pipelines.ledger import tables as t
+from pipelines.ledger.answered import close_answered
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.standing import STATES_THERE, Standing, standing_of
@@ -214,15 +215,13 @@ def outcome(ledger: Ledger, batch: Batch, drawn: Drawn, updates: list[Any]) -> d
     taker.free({"k1", "k2"})
     rows = list(taker.rows_to_send())
     taker.write_unchanged()
-    answers = [sorted(each) for each in book.closing.answers.told()]
-    book.closing.write(book.closing.answers.done())
+    close_answered(ledger, load.of, batch.batch_id)
     return {
         "rows": rows,
         "loaded": book.loaded,
         "undecided": book.loaded.undecided,
         "stopped": book.stopped,
         "refused": book.refused,
-        "answers": answers,
         "updates": updates.copy(),
         "moved": progress.rows,
         "tables": {name: sorted(map(repr, found.to_pylist())) for name, found in ledger.tables().items()},
@@ -350,11 +349,12 @@ def test_keys_that_landed_are_told_of_only_where_rejects_wait_for_them(
     header = "task_id,patient_id,description,status,requester_id\n"
     (home / "inbox" / "tasks-1.csv").write_text(f"{header}t1,p1,call,requested,a\nt2,p1,call,odd,a\n")
     asked("import")
-    assert "close_rejects" not in (home / "journal.ndjson").read_text()
+    assert "write_states" not in (home / "journal.ndjson").read_text()
     (home / "inbox" / "tasks-2.csv").write_text(f"{header}t1,p1,call,requested,a\nt2,p1,call,requested,a\n")
     asked("import")
-    told = [line for line in (home / "journal.ndjson").read_text().splitlines() if "close_rejects" in line]
-    assert [json.loads(line)["facts"][0][4] for line in told] == [["t2"]]
+    told = [line for line in (home / "journal.ndjson").read_text().splitlines() if "write_states" in line]
+    [[_, [[state, batch, *_]]]] = [json.loads(line)["facts"][0] for line in told]
+    assert (state, batch[:6]) == ("closed", "tasks-")
 
 
 def test_a_record_is_there_in_the_states_that_its_standing_says() -> None:

@@ -15,6 +15,7 @@ from pipelines.home.folder import REFERENCE_NOTE
 from pipelines.ledger.rows import Intent, Outcome, Reason, Reject
 from pipelines.reports.newer import PAGE, tell_newer
 from pipelines.reports.publication import PublicationError
+from tests.support.ledgers import close_rejects
 from tests.support.publishing import (
     BATCH,
     CBC,
@@ -162,7 +163,7 @@ def test_a_file_of_which_a_later_try_took_records_is_not_told_as_not_loaded(worl
         assert ["payments.csv", "None of its 2 records was taken."] in problems(world)
         world.ledger.intend_again(lease, *OF, two[:1])
         world.ledger.settle(TARGET, *OF, [Outcome("k2", 1, "created", "id-2", 201)])
-        world.ledger.close_rejects(TARGET, *OF, ["k2"], batch_id=BATCH)
+        close_rejects(world.ledger, TARGET, ["k2"], BATCH)
     assert problems(world) == [["payments.csv", "1 record is set aside."]]
     assert page(world)[1].table("Files")[1][2] == "loaded, some set aside"
 

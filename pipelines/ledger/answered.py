@@ -1,0 +1,225 @@
+"""Answered rejects: the one rule by which a reject is open or closed, by what the ledger has now.
+
+A reject is answered once one of these has come to the target:
+* the record of its own line, which was read or tried anew since it was set aside last;
+* the rows that were put in for it, as many as were wrong before;
+* a record with its key, of a later file, since it was set aside first;
+* its own content under its key, from whatever file.
+It is resubmitted as long as it is open what becomes of a row that is on its way for it. A discarded one stays so.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from sqlalchemy import Row, and_, delete, exists, func, or_, select
+
+from pipelines.ledger import tables as t
+from pipelines.ledger.access import LedgerAccess
+from pipelines.ledger.answering import OPEN
+from pipelines.ledger.inserting import keep_others_out
+from pipelines.ledger.put_in import PutIn, lines_at, put_in_for
+from pipelines.ledger.states import LANDED, MADE, UNDECIDED
+from pipelines.ledger.verbs import verb
+
+_reject, _again, _record = t.reject.c, t.resubmission.c, t.record.c
+ABOUT = "reject_id batch_id line source resource_type source_key state content_hash first_seen_at last_seen_at"
+RESTATE = "UPDATE reject SET state = ?, closed_by_batch = ? WHERE target = ? AND reject_id = ?"
+REPEATED = (
+    select(_again.batch_id)
+    .distinct()
+    .join(t.batch, and_(t.batch.c.target == _again.target, t.batch.c.batch_id == _again.batch_id))
+    .join(t.versions, and_(t.versions.c.batch_no == t.batch.c.batch_no, t.versions.c.line == _again.line, t.IS_OUTCOME))
+)
+"""Batches of rows that were put in, and whose record was there already, or has gone to another line. Found by the rows
+of a target that were put in, which are few: the outcomes of lines have no index by key.
+"""
+ByKey = Mapping[tuple[str, str, str], Row[Any]]
+"""By source, resource type and key."""
+
+
+def close_answered(ledger: LedgerAccess, of: t.Of, batch_id: str) -> None:
+    """Close the rejects that a batch has answered, at the end of a load of it."""
+    with ledger.transaction():
+        touched = [name for (name,) in ledger.read(_touched_by(of, batch_id))]
+        if touched:
+            keep_others_out(ledger)
+            restate(ledger, of[0], touched)
+
+
+@verb
+def close_rejects(
+    ledger: LedgerAccess,
+    target: str,
+    source: str,
+    resource_type: str,
+    keys: Collection[str],
+    batch_id: str,
+    ids: Collection[str],
+    there: Mapping[str, str],
+    but: Collection[str],
+) -> None:
+    """Close what a batch has answered: a fact of earlier versions, which told what to go by."""
+    del keys, ids, there, but
+    close_answered(ledger, (target, source, resource_type), batch_id)
+
+
+@verb
+def open_all_unanswered(ledger: LedgerAccess) -> None:
+    """Open the closed rejects whose answers have been taken back: versions before schema 13 left them closed."""
+    keys = defaultdict[t.Of, list[str]](list)
+    gone = select(_record.target, _record.source, _record.resource_type, _record.key).where(_record.state == "undone")
+    for *of, key in ledger.read(gone):
+        target, source, resource_type = of
+        keys[target, source, resource_type].append(key)
+    for each, of_stream in keys.items():
+        open_unanswered(ledger, each, of_stream)
+    ledger.execute(delete(t.schema_version).where(t.IS_EARLIER))
+
+
+def open_unanswered(ledger: LedgerAccess, of: t.Of, keys: Collection[str]) -> None:
+    """Open closed rejects that records of these keys have answered, where nothing that is there answers them now."""
+    keep_others_out(ledger)
+    target, former = of[0], t.former.c
+    stood = select(former.batch_id).distinct().where(t.of_stream(former, of))
+    batches = {name for (name,) in ledger.read_of(stood, former.key, keys)}
+    stream = select(t.stream.c.stream_id).where(t.of_stream(t.stream.c, of)).scalar_subquery()
+    repeated = REPEATED.where(_again.target == target, t.versions.c.stream_id == stream)
+    batches.update(name for (name,) in ledger.read_of(repeated, t.versions.c.key, keys))
+    put_in = exists().where(_again.target == target, _again.reject_id == _reject.reject_id)
+    closed = select(_reject.reject_id).where(_reject.target == target, _reject.state == "closed")
+    here = closed.where(or_(put_in, _reject.source_key.is_(None)))
+    names = {name for (name,) in ledger.read_of(here, _reject.closed_by_batch, batches)}
+    names.update(name for (name,) in ledger.read_of(closed.where(t.of_stream(_reject, of)), _reject.source_key, keys))
+    restate(ledger, target, names)
+
+
+def restate_met(ledger: LedgerAccess, target: str, ids: Collection[str]) -> None:
+    """Write down what has become of rejects that were set aside just now: a new one, and one that is open, is open."""
+    query = select(_reject.reject_id).where(_reject.target == target, _reject.state.in_(("closed", "resubmitted")))
+    restate(ledger, target, [name for (name,) in ledger.read_of(query, _reject.reject_id, sorted(ids))], are_met=True)
+
+
+def restate(ledger: LedgerAccess, target: str, ids: Collection[str], are_met: bool = False) -> None:
+    """Write down what has become of these rejects. Within a transaction. are_met: they were set aside just now."""
+    if changed := changes(ledger, target, ids, are_met):
+        write_states(ledger, changed)
+
+
+def changes(
+    ledger: LedgerAccess, target: str, ids: Collection[str], are_met: bool = False
+) -> list[tuple[str, str | None, str, str]]:
+    """Return what has become of those of these rejects that have another state now, as `write_states` takes it."""
+    columns = [_reject[name] for name in ABOUT.split()]
+    wanted = select(*columns).where(_reject.target == target, _reject.state != "discarded")
+    rejects = ledger.read_of(wanted, _reject.reject_id, sorted(ids))
+    put_in = put_in_for(ledger, target, [each.reject_id for each in rejects])
+    own = lines_at(ledger, target, _read_since(ledger, target, rejects))
+    keys = {each.reject_id: _keys(each, put_in.get(each.reject_id)) for each in rejects}
+    records = _records_of(ledger, target, rejects, keys)
+    came = _came(ledger, target, {each.batch_id for each in chain(rejects, records.values())})
+    changed = list[tuple[str, str | None, str, str]]()
+    for each in rejects:
+        rows, here = put_in.get(each.reject_id), own.get((each.batch_id, each.line), ())
+        if each.state == "resubmitted" and (rows.are_to_come() if rows else _is_to_come(here, are_met)):
+            continue
+        is_tried = each.state == "resubmitted" and not (rows or are_met)
+        if any(at.state in LANDED and (is_tried or at.finished_at > each.last_seen_at) for at in here):
+            closed_by: str | None = each.batch_id
+        else:
+            closed_by = (rows and rows.closed_by()) or _closed_by_key(each, [*_of(each, keys, records)], came)
+        if each.state != (state := "closed" if closed_by else "open"):
+            changed.append((state, closed_by, target, each.reject_id))
+    return changed
+
+
+@verb
+def write_states(ledger: LedgerAccess, states: Sequence[tuple[str, str | None, str, str]]) -> None:
+    """Write down states of rejects: state, batch that has closed it, target and id of each."""
+    ledger.write(RESTATE, states)
+
+
+def _is_to_come(here: Collection[Row[Any]], is_met: bool) -> bool:
+    """True if it is open what becomes of a row that is tried anew."""
+    return any(each.state in UNDECIDED for each in here) or not (here or is_met)
+
+
+def _closed_by_key(reject: Row[Any], records: Sequence[Row[Any] | None], came: Mapping[str, str]) -> str | None:
+    """Return the batch that answers a reject by its keys; None if none does."""
+    there = [each for each in records if each]
+    if len(there) == len(records) and all(_is_by_key(reject, each, came) for each in there):
+        return max((str(each.batch_id) for each in there), key=lambda name: came[name])
+    return next((str(each.batch_id) for each in there if _is_same(reject, each)), None)
+
+
+def _is_same(reject: Row[Any], record: Row[Any]) -> bool:
+    """True if a record has a reject's content, and has come to the target since that was set aside."""
+    same = (record.key, record.content_hash) == (reject.source_key, reject.content_hash)
+    return same and record.state in LANDED and record.finished_at > reject.first_seen_at
+
+
+def _is_by_key(reject: Row[Any], record: Row[Any], came: Mapping[str, str]) -> bool:
+    """True if a record was made by a later file than a reject's, or by its own file, and since it was set aside."""
+    is_own = record.batch_id == reject.batch_id
+    since = reject.last_seen_at if is_own or record.key != reject.source_key else reject.first_seen_at
+    at = record.finished_at if record.key == reject.source_key else record.first_sent_at
+    return record.state in MADE and came[record.batch_id] >= came[reject.batch_id] and (at or "") > since
+
+
+def _keys(reject: Row[Any], rows: PutIn | None) -> list[str]:
+    """Return the keys under which what stands for a reject may come now."""
+    keys = rows.keys_left() if rows else set[str]()
+    return sorted(keys or {reject.source_key or ""})
+
+
+def _of(reject: Row[Any], keys: Mapping[str, list[str]], records: ByKey) -> Iterator[Row[Any] | None]:
+    for key in keys[reject.reject_id]:
+        yield records.get((reject.source, reject.resource_type, key))
+
+
+def _read_since(ledger: LedgerAccess, target: str, rejects: Iterable[Row[Any]]) -> Iterator[Row[Any]]:
+    """Yield the rejects whose files were read since they were set aside. To look at lines takes long in a large one."""
+    run = t.run.c
+    query = select(run.batch_id, func.max(run.started_at)).where(run.target == target).group_by(run.batch_id)
+    begun = dict(map(tuple, ledger.read_of(query, run.batch_id, {each.batch_id for each in rejects})))
+    return (each for each in rejects if begun.get(each.batch_id, "") > each.last_seen_at)
+
+
+def _records_of(ledger: LedgerAccess, target: str, rejects: Iterable[Row[Any]], keys: Mapping[str, list[str]]) -> ByKey:
+    wanted = dict[tuple[str, str], set[str]]()
+    for each in rejects:
+        wanted.setdefault((each.source, each.resource_type), set()).update(keys[each.reject_id])
+    names = ("key", "batch_id", "state", "content_hash", "finished_at", "first_sent_at")
+    found = dict[tuple[str, str, str], Row[Any]]()
+    for of, some in wanted.items():
+        query = select(*(_record[name] for name in names)).where(t.of_stream(_record, (target, *of)))
+        found |= {(*of, each.key): each for each in ledger.read_of(query, _record.key, sorted(some))}
+    return found
+
+
+def _came(ledger: LedgerAccess, target: str, batches: Collection[str]) -> Mapping[str, str]:
+    """Return when batches were received, as UTC text."""
+    received = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
+    return defaultdict(str, {name: at or "" for name, at in ledger.read_of(received, t.batch.c.batch_id, batches)})
+
+
+def _touched_by(of: t.Of, batch_id: str) -> Any:
+    """Return the query for the open rejects that records of a batch may answer, or records with their content."""
+    record, target = t.records.c, of[0]
+    stream = select(t.stream.c.stream_id).where(t.of_stream(t.stream.c, of)).scalar_subquery()
+    again = exists().where(_again.target == target, _again.reject_id == _reject.reject_id)
+    made = and_(
+        record.stream_id == stream,
+        or_(t.of_batch(t.records, target, batch_id), record.content_hash == _reject.content_hash),
+    )
+    by_key = exists().where(record.key == _reject.source_key, made)
+    by_row = again.where(_again.key == record.key, made)
+    of_stream = and_(t.of_stream(_reject, of), or_(by_key, by_row))
+    begun = select(func.max(t.run.c.started_at)).where(t.run.c.target == target, t.run.c.batch_id == batch_id)
+    was_before = _reject.last_seen_at < begun.scalar_subquery()
+    return select(_reject.reject_id).where(
+        _reject.target == target,
+        _reject.state.in_(OPEN),
+        or_(and_(_reject.batch_id == batch_id, was_before), again.where(_again.batch_id == batch_id), of_stream),
+    )
