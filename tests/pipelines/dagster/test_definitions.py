@@ -427,7 +427,8 @@ def test_a_step_whose_client_was_revoked_is_made_again_with_the_credentials_of_t
 
     monkeypatch.setattr(Ledger, "intend", revoked_at_first)
     monkeypatch.setattr("pipelines.dagster.loaded.AGAIN", dg.RetryPolicy(max_retries=1, delay=0))
-    batch_id = practice.put("tasks-phone.ndjson")
+    some = (SAMPLES / "inbox" / "tasks-2026-q1.csv").read_text().splitlines(keepends=True)[:4]
+    batch_id = practice.put("tasks-new.csv", "".join(some))
     job = build_definitions(practice.environ).get_repository_def().get_job("import_tasks")
     result = job.execute_in_process(instance=practice.instance, partition_key=batch_id, raise_on_error=False)
     [again] = [event.step_retry_data for event in result.all_events if event.is_step_up_for_retry]
