@@ -11,6 +11,7 @@ It is resubmitted as long as it is open what becomes of a row that is on its way
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Row, and_, delete, exists, func, or_, select
@@ -56,9 +57,9 @@ def close_rejects(
     resource_type: str,
     keys: Collection[str],
     batch_id: str,
-    ids: Collection[str],
-    there: Mapping[str, str],
-    but: Collection[str],
+    ids: Collection[str] = (),
+    there: Mapping[str, str] = MappingProxyType({}),
+    but: Collection[str] = (),
 ) -> None:
     """Close what a batch has answered: a fact of earlier versions, which told what to go by."""
     del keys, ids, there, but
@@ -125,7 +126,7 @@ def changes(
         if each.state == "resubmitted" and (rows.are_to_come() if rows else _is_to_come(here, are_met)):
             continue
         is_tried = each.state == "resubmitted" and not (rows or are_met)
-        if any(at.state in LANDED and (is_tried or at.finished_at > each.last_seen_at) for at in here):
+        if any(at.state in LANDED and (is_tried or (at.finished_at or "") > each.last_seen_at) for at in here):
             closed_by: str | None = each.batch_id
         else:
             closed_by = (rows and rows.closed_by()) or _closed_by_key(each, [*_of(each, keys, records)], came)
@@ -156,7 +157,7 @@ def _closed_by_key(reject: Row[Any], records: Sequence[Row[Any] | None], came: M
 def _is_same(reject: Row[Any], record: Row[Any]) -> bool:
     """True if a record has a reject's content, and has come to the target since that was set aside."""
     same = (record.key, record.content_hash) == (reject.source_key, reject.content_hash)
-    return same and record.state in LANDED and record.finished_at > reject.first_seen_at
+    return same and record.state in LANDED and (record.finished_at or "") > reject.first_seen_at
 
 
 def _is_by_key(reject: Row[Any], record: Row[Any], came: Mapping[str, str]) -> bool:

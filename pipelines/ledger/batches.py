@@ -13,7 +13,7 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.columns import LARGEST
 from pipelines.ledger.inserting import insert_new, is_inserted, keep_others_out
-from pipelines.ledger.lease import utc_text
+from pipelines.ledger.lease import LATEST, utc_text
 from pipelines.ledger.rows import SoFar
 from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.tables import LedgerError, NotPossible
@@ -227,14 +227,20 @@ class BatchLedger(LedgerAccess):
     @verb
     def date_rejects_back(self, moment: str) -> None:
         """Let rejects that were set aside, and put in again, later than a moment (UTC text) have been so just before
-        it, in their order.
+        it, in their order. So have records that were sent, or came to something: which came first closes a reject.
         """
         reject, again = t.reject.c, t.resubmission.c
-        columns = (reject.first_seen_at, reject.last_seen_at, again.seen_at)
-        ahead = union(*(select(each).where(each > moment) for each in columns)).subquery()
-        for at, (later,) in _before(moment, self.read(select(*ahead.c).order_by(*ahead.c))):
-            for each in columns:
-                self.execute(update(each.table).where(each == later).values({each.name: at}))
+        set_aside = (reject.first_seen_at, reject.last_seen_at, again.seen_at)
+        done = tuple(each for table in (t.records.c, t.versions.c) for each in (table.finished_at, table.first_sent_at))
+        ahead = union(*(select(each).where(each > moment) for each in set_aside)).subquery()
+        last, spans = moment, list[tuple[str, str]]()
+        for (at,) in self.read(select(*ahead.c).order_by(*ahead.c)):
+            spans += [(last, at), (at, at)]
+            last = at
+        for at, (begin, end) in _before(moment, [*spans, (last, LATEST)]):
+            for each in (*set_aside, *done):
+                this = each == end if begin == end else and_(each > begin, each < end)
+                self.execute(update(each.table).where(this).values({each.name: at}))
 
     @verb
     def note_publication(self, **values: Any) -> None:

@@ -44,7 +44,8 @@ class PutIn:
     def _is_there(self, row: Row[Any]) -> bool:
         """True if a row's record has landed, and the row was not set aside since: read otherwise, it may be wrong."""
         return any(
-            each.state in LANDED and (row.key is None or each.finished_at > row.seen_at) for each in self._on(row)
+            each.state in LANDED and (row.key is None or (each.finished_at or "") > row.seen_at)
+            for each in self._on(row)
         )
 
     def keys_on(self, row: Row[Any]) -> set[str]:

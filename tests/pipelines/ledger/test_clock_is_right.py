@@ -153,3 +153,23 @@ def test_a_process_that_was_at_work_goes_on_from_the_time_that_is_right(home, as
         at_work.finish_batch(batch["target"], batch["batch_id"], "finished")
     (home / "inbox" / "payments-2.csv").write_text(f"{HEAD}\nk2,p1,2.00,2026-03-01,\n")
     assert asked("import")["exit_code"] == 0
+
+
+def test_what_came_while_the_clock_was_ahead_closes_no_reject_of_now(home: Path, asked, chartferry, monkeypatch):
+    """LEDGER-07: a record was made ahead; a correction under its key says something else, and is set aside now."""
+
+    def take(name: str, *lines: str) -> None:
+        (home / "inbox" / name).write_text("".join(f"{line}\n" for line in lines))
+        asked("import")
+
+    set_clock(monkeypatch, AHEAD)
+    take("payments-1.csv", HEAD, "k1,p1,x,2026-03-01,")
+    take("payments-2.csv", HEAD, "k9,p1,9.00,2026-03-01,")
+    set_clock(monkeypatch, timedelta(0))
+    assert chartferry("import", "--clock-is-right")[0] == 0
+    rejects = "SELECT reject_id, state FROM reject"
+    with closing(sqlite3.connect(home / "ledger.db")) as driver:
+        [(name, _)] = driver.execute(rejects).fetchall()
+    take("payments-3.csv", f"_reject_id,_reasons,{HEAD}", f"{name},,k9,p1,1.00,2026-03-01,")
+    with closing(sqlite3.connect(home / "ledger.db")) as driver:
+        assert driver.execute(rejects).fetchall() == [(name, "open")]
