@@ -28,14 +28,22 @@ _reject, _again, _record = t.reject.c, t.resubmission.c, t.record.c
 ABOUT = "reject_id batch_id line source resource_type source_key state content_hash first_seen_at last_seen_at"
 RESTATE = "UPDATE reject SET state = ?, closed_by_batch = ? WHERE target = ? AND reject_id = ?"
 REPEATED = (
-    select(_again.batch_id)
-    .distinct()
+    select(_again.reject_id)
     .join(t.batch, and_(t.batch.c.target == _again.target, t.batch.c.batch_id == _again.batch_id))
     .join(t.versions, and_(t.versions.c.batch_no == t.batch.c.batch_no, t.versions.c.line == _again.line, t.IS_OUTCOME))
 )
-"""Batches of rows that were put in, and whose record was there already, or has gone to another line. Found by the rows
+"""Rejects for which rows were put in whose record was there already, or has gone to another line. Found by the rows
 of a target that were put in, which are few: the outcomes of lines have no index by key.
 """
+UNREAD = (
+    select(_reject.reject_id)
+    .join(t.batch, and_(t.batch.c.target == _reject.target, t.batch.c.batch_id == _reject.batch_id))
+    .join(
+        t.versions, and_(t.versions.c.batch_no == t.batch.c.batch_no, t.versions.c.line == _reject.line, t.IS_OUTCOME)
+    )
+    .where(_reject.source_key.is_(None))
+)
+"""Rejects that could not be read at first, and had such a record once they could be."""
 ByKey = Mapping[tuple[str, str, str], Row[Any]]
 """By source, resource type and key."""
 
@@ -82,18 +90,25 @@ def open_all_unanswered(ledger: LedgerAccess) -> None:
 def open_unanswered(ledger: LedgerAccess, of: t.Of, keys: Collection[str]) -> None:
     """Open closed rejects that records of these keys have answered, where nothing that is there answers them now."""
     keep_others_out(ledger)
-    target, former = of[0], t.former.c
-    stood = select(former.batch_id).distinct().where(t.of_stream(former, of))
-    batches = {name for (name,) in ledger.read_of(stood, former.key, keys)}
+    target, former, lines = of[0], t.former.c, defaultdict[str, set[int]](set)
+    stood = select(former.batch_id, former.line).where(t.of_stream(former, of))
+    for batch_id, line in ledger.read_of(stood, former.key, keys):
+        lines[batch_id].add(line)
     stream = select(t.stream.c.stream_id).where(t.of_stream(t.stream.c, of)).scalar_subquery()
-    repeated = REPEATED.where(_again.target == target, t.versions.c.stream_id == stream)
-    batches.update(name for (name,) in ledger.read_of(repeated, t.versions.c.key, keys))
-    put_in = exists().where(_again.target == target, _again.reject_id == _reject.reject_id)
+    names = set[str]()
+    for repeated, column in ((REPEATED, _again), (UNREAD, _reject)):
+        of_keys = repeated.where(column.target == target, t.versions.c.stream_id == stream)
+        names.update(name for (name,) in ledger.read_of(of_keys, t.versions.c.key, keys))
+    for batch_id, some in lines.items():
+        for column in (_again, _reject):
+            here = select(column.reject_id).where(column.target == target, column.batch_id == batch_id)
+            names.update(name for (name,) in ledger.read_of(here, column.line, sorted(some)))
+    wrong = select(_again.reject_id).where(_again.target == target)
+    names.update(name for (name,) in ledger.read_of(wrong, _again.key, keys))
     closed = select(_reject.reject_id).where(_reject.target == target, _reject.state == "closed")
-    here = closed.where(or_(put_in, _reject.source_key.is_(None)))
-    names = {name for (name,) in ledger.read_of(here, _reject.closed_by_batch, batches)}
-    names.update(name for (name,) in ledger.read_of(closed.where(t.of_stream(_reject, of)), _reject.source_key, keys))
-    restate(ledger, target, names)
+    closed_now = {name for (name,) in ledger.read_of(closed, _reject.reject_id, sorted(names))}
+    by_key = ledger.read_of(closed.where(t.of_stream(_reject, of)), _reject.source_key, keys)
+    restate(ledger, target, closed_now | {name for (name,) in by_key})
 
 
 def restate_met(ledger: LedgerAccess, target: str, ids: Collection[str]) -> None:
