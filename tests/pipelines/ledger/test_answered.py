@@ -8,7 +8,7 @@ from pipelines.ledger.answered import close_answered
 from pipelines.ledger.former import earlier_versions, intend_withdrawal, undone
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import discard, resubmit, settle_resubmitted
-from pipelines.ledger.rows import Outcome, Reject
+from pipelines.ledger.rows import Outcome, Reject, Repeat
 from tests.pipelines.conftest import Clock
 from tests.support.ledgers import OF, TARGET, intent, start
 
@@ -41,6 +41,16 @@ def comes_to(batch: str, line: int, key: str, state: str = "created", content: s
         with ledger.lease(TARGET) as lease:
             ledger.intend(lease, *OF, [intent(key, line, batch, content)])
             ledger.settle(TARGET, *OF, [Outcome(key, 1, state, f"id-{key}" if state == "created" else None)])
+        close_answered(ledger, (TARGET, *OF), batch)
+
+    return act
+
+
+def repeats(batch: str, line: int, key: str) -> Step:
+    """A row whose record is there as it is, from another file."""
+
+    def act(ledger: Ledger) -> None:
+        ledger.note_repeats(TARGET, *OF, batch, [Repeat(line, key, "unchanged", f"id-{key}", None, None, None)])
         close_answered(ledger, (TARGET, *OF), batch)
 
     return act
@@ -85,6 +95,22 @@ CASES: dict[str, tuple[list[Step], str]] = {
     "its own line, in doubt": (
         [set_aside("b", 2, None), read_anew("b"), put_in("b", 2), comes_to("b", 2, "k1", "in_doubt")],
         "resubmitted",
+    ),
+    "its own line, as another file had it": (
+        [comes_to("a", 2, "k1"), set_aside("b", 3, None), read_anew("b"), repeats("b", 3, "k1")],
+        "closed",
+    ),
+    "its own line, as another file had it, taken back": (
+        [comes_to("a", 2, "k1"), set_aside("b", 3, None), read_anew("b"), repeats("b", 3, "k1"), taken_back("k1")],
+        "open",
+    ),
+    "a row that was put in, as another file had it": (
+        [comes_to("a", 2, "k9"), WRONG, put_in("c", 7), repeats("c", 7, "k9")],
+        "closed",
+    ),
+    "a row that was put in, as another file had it, taken back": (
+        [comes_to("a", 2, "k9"), WRONG, put_in("c", 7), repeats("c", 7, "k9"), taken_back("k9")],
+        "open",
     ),
     "a row that was put in": ([WRONG, put_in("c", 7), comes_to("c", 7, "k9")], "closed"),
     "a row that was put in, taken back": ([WRONG, put_in("c", 7), comes_to("c", 7, "k9"), taken_back("k9")], "open"),
