@@ -15,6 +15,7 @@ from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.times import parse_instant
 from fhir_service.interface.vocabulary import Resource
+from fhir_service.store import page_bytes
 from fhir_service.store.page_bytes import body_if_it_fits, end_of
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES, HISTORY
@@ -120,7 +121,9 @@ def _of_page(page: Page, versions: Subquery, where: list[ColumnElement[bool]]) -
     on_it = select(*columns).where(*where).order_by(*_newest_first(versions)).limit(page.count).offset(page.offset)
     rows = on_it.subquery()
     order = _newest_first(rows)
-    return select(rows.c.id, rows.c.version, rows.c.updated_at, body_if_it_fits(rows.c.body, order)).order_by(*order)
+    return select(
+        rows.c.id, rows.c.version, rows.c.updated_at, body_if_it_fits(rows.c.body, order, page_bytes.MOST)
+    ).order_by(*order)
 
 
 def _newest_first(rows: Subquery) -> list[ColumnElement[Any]]:

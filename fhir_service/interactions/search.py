@@ -6,6 +6,7 @@ Which parameters there are is declared with the resources, what each asks for is
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, func, null, select, true
@@ -15,6 +16,7 @@ from fhir_service.interactions.far import spans
 from fhir_service.interactions.read import Reader, State, columns_of, found_of
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Param, Resource
+from fhir_service.store import page_bytes
 from fhir_service.store.bodies import Found, Question
 from fhir_service.store.page_bytes import body_if_it_fits, end_of, that_fit
 from fhir_service.store.snapshots import Snapshot, name_of, seen_by, taken
@@ -27,6 +29,7 @@ ON_THE_WAY = 500
 _SPREAD = 4
 """So many numbers a row, at most, has a stretch: others would be read with it."""
 Pairs = Sequence[tuple[str, str]]
+_Column = ColumnElement[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +173,17 @@ def _all_of_a_page(query: Query, is_counted: bool) -> Select[Any]:
     if not query.count:
         return select(*head.c)
     table, ids = BODIES[query.resource.name], _page(query).subquery()
-    order = _order(query, table)
-    body = body_if_it_fits(table.c.body, order)
+    body, *order = _body_and_order(table, _sorted_by(query, table), _descends(query), page_bytes.MOST)
     columns = [body if name == "body" else table.c[name] for name in columns_of(query.resource)]
     found = head.join(ids, true(), isouter=True).join(table, table.c.id == ids.c.id, isouter=True)
     return select(*head.c, *columns).select_from(found).order_by(*order)
+
+
+@cache
+def _body_and_order(table: Table, key: _Column | None, descends: bool, most: int) -> tuple[_Column, ...]:
+    """Return the body of a row of a page, if it fits, and the page's order. Made once: it takes as long as a plan."""
+    order = _order(table, key, descends)
+    return body_if_it_fits(table.c.body, order, most), *order
 
 
 def _read_alone(reader: Reader, query: Query) -> Page:
@@ -255,12 +264,11 @@ def _page(query: Query, connection: Connection | None = None) -> Select[Any]:
         seqs = (named if side.once else named.distinct()).order_by(seq).limit(query.count).offset(query.offset)
         return select(table.c.seq, table.c.id).where(table.c.seq.in_(seqs)).order_by(table.c.seq)
     rows, offset = select(table.c.seq, table.c.id).where(*_clauses(query, table)), query.offset
+    key, descends = _sorted_by(query, table), _descends(query)
     if connection:
-        column = _sorted_by(query, table)
-        column = table.c.seq if column is None else column
-        found = spans(connection, rows, column, _descends(query), offset, query.count)
+        found = spans(connection, rows, table.c.seq if key is None else key, descends, offset, query.count)
         rows, offset = (rows.where(found.clause), offset - found.before) if found else (rows, offset)
-    return rows.order_by(*_order(query, table)).limit(query.count).offset(offset)
+    return rows.order_by(*_order(table, key, descends)).limit(query.count).offset(offset)
 
 
 def _clauses(query: Query, table: Table) -> list[Clause]:
@@ -312,16 +320,15 @@ def _sort(resource: Resource, text: str | None) -> str | None:
     return text
 
 
-def _order(query: Query, table: Table) -> list[ColumnElement[Any]]:
+def _order(table: Table, key: _Column | None, descends: bool) -> list[_Column]:
     """By the sort key, missing values last, then by creation."""
-    column = _sorted_by(query, table)
-    if column is None:
+    if key is None:
         return [table.c.seq]
-    ordered = column.desc() if _descends(query) else column.asc()
+    ordered = key.desc() if descends else key.asc()
     return [ordered.nulls_last(), table.c.seq]
 
 
-def _sorted_by(query: Query, table: Table) -> ColumnElement[Any] | None:
+def _sorted_by(query: Query, table: Table) -> _Column | None:
     """Return the sort key; None for the order of creation."""
     if not query.sort:
         return None

@@ -26,11 +26,13 @@ def end_of(offset: int, count: int, shown: int, is_cut: bool) -> int:
     return offset + (shown if is_cut else count)
 
 
-def body_if_it_fits(body: ColumnElement[str], order: Sequence[ColumnElement[object]]) -> ColumnElement[str | None]:
+def body_if_it_fits(
+    body: ColumnElement[str], order: Sequence[ColumnElement[object]], most: int
+) -> ColumnElement[str | None]:
     """Return the body of a row of a page, null where it does not fit. PostgreSQL unpacks none for that."""
     size = func.bit_length(body)
     so_far = func.sum(size).over(order_by=order, rows=(None, 0))
-    return case((or_(so_far == size, so_far <= 8 * MOST), body)).label("body")
+    return case((or_(so_far == size, so_far <= 8 * most), body)).label("body")
 
 
 class Turns:
