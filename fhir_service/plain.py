@@ -79,7 +79,7 @@ def validate(service: Service, resource: Resource) -> Handler:
 def history(service: Service, resource: Resource, letter: str) -> Handler:
     async def handle(request: Request) -> Response:
         found = await finding.versions(service, resource, request, letter, lambda pairs: pairs)
-        shown = await showing.joined(service, found.versions, history_bundle, resource.name, found)
+        shown = await showing.joined(service, found.found, history_bundle, resource.name, found)
         return json_response(request, shown)
 
     return handle

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fhir_service.interactions.conditions import bad, pieces
-from fhir_service.interactions.search import Pairs
+from fhir_service.interactions.paging import Pairs
 from fhir_service.interface.outcomes import FhirError, Outcome
 from fhir_service.web.http import FHIR_JSON, JSON
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fhir_service.face.asked import Asked
 from fhir_service.face.elements import part
-from fhir_service.interactions import history, search
+from fhir_service.interactions.paging import Page
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.site import STORED, Site
 from fhir_service.interface.times import instant_text
@@ -48,33 +48,27 @@ def entry(shown: Shown, site: Site) -> Shown:
     return {"fullUrl": at_face(site).url(shown["resourceType"], shown["id"]), "resource": shown}
 
 
-def searchset(page: search.Page, included: Iterable[Shown], asked: Asked, site: Site) -> Shown:
+def searchset(page: Page, included: Iterable[Shown], asked: Asked, site: Site) -> Shown:
     """Return the searchset Bundle of a page."""
-    query = page.query
-    path = f"{at_face(site).base_url}/{query.resource.name}"
-    links = paging_links(
-        path, [*query.sent, *asked.sent], query.count, query.offset, page.end, page.total, page.snapshot
-    )
     entries = [(resource_of(found, asked), "match") for found in page.found]
     entries += [(shown, "include") for shown in included]
     total = page.total if asked.total else None
     return _bundle(
-        "searchset", total, links, [entry(shown, site) | {"search": {"mode": mode}} for shown, mode in entries]
+        "searchset",
+        total,
+        _links(page, asked, site),
+        [entry(shown, site) | {"search": {"mode": mode}} for shown, mode in entries],
     )
 
 
-def history_bundle(resource_type: str, page: history.Page, asked: Asked, site: Site) -> Shown:
+def history_bundle(resource_type: str, page: Page, asked: Asked, site: Site) -> Shown:
     """Return the history Bundle of a page: each entry says how the version came about."""
-    links = paging_links(
-        at_face(site).base_url + page.path, [*page.sent, *asked.sent], page.count, page.offset, page.end, page.total
-    )
-    entries = [_version(resource_type, version, asked, site) for version in page.versions]
-    return _bundle("history", page.total, links, entries)
+    entries = [entry(resource_of(found, asked), site) | origin(resource_type, found) for found in page.found]
+    return _bundle("history", page.total, _links(page, asked, site), entries)
 
 
-def _version(resource_type: str, version: history.Version, asked: Asked, site: Site) -> Shown:
-    found = Found(version.body.encode(), version.version, version.updated_at, ())
-    return entry(resource_of(found, asked), site) | origin(resource_type, version)
+def _links(page: Page, asked: Asked, site: Site) -> list[dict[str, str]]:
+    return paging_links(replace(page, path=at_face(site).base_url + page.path, sent=[*page.sent, *asked.sent]))
 
 
 def _bundle(kind: str, total: int | None, links: list[dict[str, str]], entries: list[Shown]) -> Shown:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from fhir_service.face.asked import OF_READS, OF_SEARCHES, Asked, asked
 from fhir_service.face.including import included, wanted
 from fhir_service.face.rendering import searchset
-from fhir_service.interactions.search import Pairs
+from fhir_service.interactions.paging import Pairs
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.scopes import Caller
 from fhir_service.interface.vocabulary import Param, Resource

@@ -3,7 +3,7 @@
 import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 
@@ -20,8 +20,6 @@ from fhir_service.store.tables import BODIES
 from fhir_service.store.together import Together
 
 COLUMNS = ("id", "body", "version", "updated_at")
-_AT_ONCE = 100
-"""Rows of a stretch that are taken over at once."""
 
 
 class Reader:
@@ -137,32 +135,33 @@ class State:
             return
         numbers = BODIES[resource.name].c.seq
         wanted, found, size = {each for _, each in rows}, list[Found](), OVERHEAD
-        names = columns_of(resource)
-        span = select(*(numbers.table.c[name] for name in names)).where(numbers.between(rows[0][0], rows[-1][0]))
-        with closing(self.connection.execute(span.order_by(numbers))) as result:
-            for some in result.partitions(_AT_ONCE):
-                more = [found_of(*row) for resource_id, *row in some if resource_id in wanted]
-                size += sum(one.size for one in more)
-                if size > self._bodies.of_a_stretch:
-                    break
-                found += more
+        columns = [numbers.table.c[name] for name in columns_of(resource)]
+        start, end = 0, page_bytes.AT_ONCE
+        while some := rows[start:end]:
+            span = select(*columns).where(numbers.between(some[0][0], some[-1][0])).order_by(numbers)
+            more = [found_of(*row) for row in self.connection.execute(span) if row.id in wanted]
+            size += sum(one.size for one in more)
+            if size > self._bodies.of_a_stretch:
+                break
+            found += more
+            start, end = end, end + page_bytes.AT_ONCE * self._bodies.of_a_stretch // size  # as many as may fit
         size = OVERHEAD + sum(one.size for one in found)
         self._bodies.keep_stretch(part, Stretch(total, found, size), self._epoch)
 
     def fetch(self, resource: Resource, ids: Sequence[str]) -> dict[str, Found]:
         """Read resources from the store, by id."""
         rows = self._dialect.among(self.connection, BODIES[resource.name], "id", ids, columns_of(resource))
-        fetched = {resource_id: found_of(*row) for resource_id, *row in rows}
+        fetched = {found.id: found for found in (found_of(*row) for row in rows)}
         for resource_id, found in fetched.items():
             self._bodies.keep((resource.name, resource_id), found, self._epoch)
         return fetched
 
 
 def columns_of(resource: Resource) -> tuple[str, ...]:
-    """Return the columns of what is found: the id, and what `found_of` takes."""
+    """Return the columns of what is found, as `found_of` takes them."""
     return (*COLUMNS, resource.of_patient.column) if resource.of_patient else COLUMNS
 
 
-def found_of(body: str, version: int, updated_at: datetime, *patients: str | None) -> Found:
+def found_of(resource_id: str, body: str, version: int, updated_at: datetime, *patients: str | None) -> Found:
     """Return a resource as its row has it."""
-    return Found(body.encode(), version, updated_at, tuple(filter(None, patients)))
+    return Found(resource_id, body.encode(), version, updated_at, tuple(filter(None, patients)))

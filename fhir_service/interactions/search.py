@@ -3,8 +3,6 @@
 Which parameters there are is declared with the resources, what each asks for is in `conditions.py`.
 """
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -13,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, func, null, sel
 
 from fhir_service.interactions.conditions import Clause, Condition, alternatives, bad, condition, refuse_too_many
 from fhir_service.interactions.far import spans
+from fhir_service.interactions.paging import Page, Pairs, put_once, whole
 from fhir_service.interactions.read import Reader, State, columns_of, found_of
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Param, Resource
@@ -28,7 +27,6 @@ ON_THE_WAY = 500
 """The offset from which on the pages behind one are read with it: who has come so far reads on."""
 _SPREAD = 4
 """So many numbers a row, at most, has a stretch: others would be read with it."""
-Pairs = Sequence[tuple[str, str]]
 _Column = ColumnElement[Any]
 
 
@@ -57,22 +55,6 @@ class Query:
         return Question(self.resource.name, tuple(self.sent), self.count, self.offset)
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """The resources of one page, with markers, how many match in all, and the ids of the patients on the page.
-
-    end: the offset of the page behind it. snapshot: what its links carry, so that other pages show the same state of
-    the store.
-    """
-
-    query: Query
-    total: int
-    end: int
-    found: list[Found]
-    patients: tuple[str, ...]
-    snapshot: Snapshot | None = None
-
-
 def parse(
     resource: Resource,
     pairs: Pairs,
@@ -97,7 +79,7 @@ def parse(
     for name, value in pairs:
         param = resource.param(name)
         if name in ("_count", "_offset") or (name == "_sort" and resource.sorts) or (stable and name == SNAPSHOT):
-            _once(control, name, value)
+            put_once(control, name, value)
             sent += [(name, value)] if name == "_sort" else []
         elif param is None or (name == "identifier" and not additions):
             if not lenient:
@@ -109,9 +91,9 @@ def parse(
     refuse_too_many([param for param, _ in asked.values()])
     conditions = [condition(resource, param, wanted, site) for param, wanted in asked.values()]
     sort = _sort(resource, control.get("_sort"))
-    size = min(_whole(control, "_count", count), most)
+    size = min(whole(control, "_count", count), most)
     snapshot = _snapshot(control[SNAPSHOT]) if SNAPSHOT in control else None
-    return Query(resource, sent, conditions, sort, size, _whole(control, "_offset", 0), stable, snapshot)
+    return Query(resource, sent, conditions, sort, size, whole(control, "_offset", 0), stable, snapshot)
 
 
 def _snapshot(text: str) -> Snapshot:
@@ -119,16 +101,6 @@ def _snapshot(text: str) -> Snapshot:
     if found is None:
         raise bad(SNAPSHOT, "the value of a link of a page is expected, as it is there")
     return found
-
-
-def paging(resource: Resource, pairs: Pairs, count: int, most: int) -> tuple[int, int]:
-    """`_count` and `_offset` of a request that takes no other parameters. Raises bad requests."""
-    control: dict[str, str] = {}
-    for name, value in pairs:
-        if name not in ("_count", "_offset"):
-            raise bad(name, f"the parameter is not known in a history of {resource.name}")
-        _once(control, name, value)
-    return min(_whole(control, "_count", count), most), _whole(control, "_offset", 0)
 
 
 def at_hand(reader: Reader, query: Query) -> Page | None:
@@ -153,8 +125,8 @@ def _read_at_once(reader: Reader, query: Query) -> Page:
         is_counted = snapshot is not None and snapshot.search == query.name
         rows = state.connection.execute(_all_of_a_page(query, is_counted)).all()
     total, seen = rows[0][:2]
-    on_it = [row[3:] for row in rows if len(row) > 2 and row[2] is not None]
-    found = [found_of(*row) for row in on_it if row[0] is not None]
+    on_it = [row[2:] for row in rows if len(row) > 2 and row[2] is not None]
+    found = [found_of(*row) for row in on_it if row[1] is not None]
     is_cut = len(found) < len(on_it)
     if snapshot is None:
         first = taken(state.epoch, query.name, total, seen) if query.stable else None
@@ -242,8 +214,7 @@ def _filled(
     """Return a page with the first of what was found, as many as fit. is_cut: others were left out before."""
     shown = found[: that_fit([len(one.body) for one in found])]
     end = end_of(query.offset, query.count, len(shown), is_cut or len(shown) < len(found))
-    patients = dict.fromkeys(patient for one in shown for patient in one.patients)
-    return Page(query, total, end, shown, tuple(patients), snapshot)
+    return Page(f"/{query.resource.name}", query.sent, query.count, query.offset, total, end, shown, snapshot)
 
 
 def _count(query: Query) -> Select[Any]:
@@ -291,25 +262,6 @@ def _only_side(query: Query) -> _Side | None:
         (only,) = query.conditions
         return _Side(only.side, only.clause, only.once) if only.side is not None else None
     return None
-
-
-def _once(control: dict[str, str], name: str, value: str) -> None:
-    if name in control:
-        raise bad(name, "the parameter is given twice")
-    control[name] = value
-
-
-_MOST_OFFSET = 2**31 - 1
-
-
-def _whole(control: dict[str, str], name: str, default: int) -> int:
-    text = control.get(name)
-    if text is None:
-        return default
-    if not re.fullmatch(r"\d+", text, re.ASCII):
-        raise bad(name, "a number from 0 on is expected")
-    # The beginning of a longer number is above the most already.
-    return min(int(text.lstrip("0")[:11] or "0"), _MOST_OFFSET)
 
 
 def _sort(resource: Resource, text: str | None) -> str | None:

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from fhir_service.audit.records import touch
 from fhir_service.interactions import history, search
+from fhir_service.interactions.paging import Page, Pairs
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.service import Service
 from fhir_service.web.http import caller_of, is_lenient, query_pairs
@@ -30,8 +31,8 @@ async def searched(
     service: Service,
     resource: Resource,
     request: Request,
-    page: Callable[[search.Pairs, bool], P],
-    at_hand: Callable[[search.Pairs, bool], P | None] = lambda _pairs, _lenient: None,
+    page: Callable[[Pairs, bool], P],
+    at_hand: Callable[[Pairs, bool], P | None] = lambda _pairs, _lenient: None,
 ) -> P:
     """Search by a request's parameters.
 
@@ -50,7 +51,7 @@ async def searched(
     return found
 
 
-def query_of(service: Service, resource: Resource, pairs: search.Pairs, lenient: bool) -> search.Query:
+def query_of(service: Service, resource: Resource, pairs: Pairs, lenient: bool) -> search.Query:
     """Return the query that parameters make. Raises their bad request."""
     settings = service.settings
     size, most, additions = settings.page_size, settings.max_page_size, not settings.interface_only
@@ -58,19 +59,19 @@ def query_of(service: Service, resource: Resource, pairs: search.Pairs, lenient:
     return search.parse(resource, pairs, service.site, min(size, most), most, additions, lenient, stable)
 
 
-def page_at_hand(service: Service, resource: Resource, pairs: search.Pairs, lenient: bool) -> search.Page | None:
+def page_at_hand(service: Service, resource: Resource, pairs: Pairs, lenient: bool) -> Page | None:
     """Return the page that a query's parameters ask for, where it is in memory."""
     return search.at_hand(service.reader, query_of(service, resource, pairs, lenient))
 
 
-def page_of(service: Service, resource: Resource, pairs: search.Pairs, lenient: bool) -> search.Page:
+def page_of(service: Service, resource: Resource, pairs: Pairs, lenient: bool) -> Page:
     """Return the page that a query's parameters ask for."""
     return search.run(service.reader, query_of(service, resource, pairs, lenient))
 
 
 async def versions(
-    service: Service, resource: Resource, request: Request, letter: str, own: Callable[[search.Pairs], search.Pairs]
-) -> history.Page:
+    service: Service, resource: Resource, request: Request, letter: str, own: Callable[[Pairs], Pairs]
+) -> Page:
     """Return the versions of the type or resource of a request's path.
 
     Args:
@@ -83,5 +84,5 @@ async def versions(
     pairs = own(await query_pairs(request, settings.max_body))
     page, since = history.parse(resource, pairs, settings.page_size, settings.max_page_size)
     found = await run_in_threadpool(history.run, service.store, resource, page, since, touched.id)
-    touched.patients = found.patients(resource)
+    touched.patients = found.patients
     return found

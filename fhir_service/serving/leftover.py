@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from sqlalchemy import select, union_all
+from sqlalchemy import select
 
 from fhir_service.admin.asking import run_file
 from fhir_service.audit.chain import files_of, goes_on, head_file, records_of, records_since
@@ -26,7 +26,6 @@ from fhir_service.reference.storing import CLIENT
 from fhir_service.service import Service
 from fhir_service.store.changes import Witness
 from fhir_service.store.store import Store
-from fhir_service.store.tables import BODIES, HISTORY
 
 REACH = timedelta(minutes=5)
 """Time before the last record from which on what is stored may lack one: no request takes longer."""
@@ -158,19 +157,18 @@ def _stored(store: Store, witnesses: Sequence[Witness]) -> Iterator[_Write]:
 
 
 def _there(store: Store, name: str, ids: Sequence[str]) -> Iterator[Witness]:
-    """Yield the versions of some resources of a type, by their keys."""
-    table, which = BODIES[name], HISTORY.c.reference.in_([f"{name}/{one}" for one in ids])
-    now = select(table.c.id, table.c.version, table.c.updated_at, table.c.client).where(table.c.id.in_(ids))
-    old = select(HISTORY.c.reference, HISTORY.c.version, HISTORY.c.updated_at, HISTORY.c.client).where(which)
+    """Yield the versions of some resources of a type."""
+    versions = versions_of(RESOURCES[name], ids)
+    columns = versions.c.id, versions.c.version, versions.c.updated_at, versions.c.client
     with store.read() as connection:
-        for reference, version, updated_at, client in connection.execute(union_all(now, old)):
-            yield Witness(name, reference.removeprefix(f"{name}/"), version, updated_at, client)
+        for row in connection.execute(select(*columns)):
+            yield Witness(name, *row)
 
 
 def _patients(store: Store, write: _Write) -> tuple[str, ...]:
     """Return the ids of the patients whose the resource is by a write, and whose it was before."""
     resource = RESOURCES[write.type]
-    versions = versions_of(resource, write.id)
+    versions = versions_of(resource, [write.id])
     which = versions.c.version.in_((write.version, write.version - 1))
     with store.read() as connection:
         bodies = connection.execute(select(versions.c.body).where(which).order_by(versions.c.version.desc())).scalars()

@@ -64,8 +64,9 @@ class Question:
 
 
 class Found(NamedTuple):
-    """A stored resource: its body with markers, version, time of the last change, and the ids of whom it is about."""
+    """A version of a stored resource: its body with markers, number and time, and the ids of whom it is about."""
 
+    id: str
     body: bytes
     version: int
     updated_at: datetime

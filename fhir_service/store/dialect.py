@@ -94,7 +94,7 @@ class Dialect(Protocol):
         """Return a function that ends what is under way on a connection, from any thread, unless the server does."""
 
     def ended(self, error: BaseException) -> bool:
-        """True if a statement failed because it was ended: it took too long."""
+        """True if a statement was ended because it took too long, or too much memory."""
 
     def at_once(self, connection: Connection, rows: int) -> AbstractContextManager[None]:
         """Around statements that change so many rows: they may be sent together, as none is asked for its result."""

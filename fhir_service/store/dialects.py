@@ -164,7 +164,7 @@ class DuckDb:
         return raw_of(connection).interrupt
 
     def ended(self, error: BaseException) -> bool:
-        return isinstance(error.orig if isinstance(error, DBAPIError) else error, duckdb.InterruptException)
+        return isinstance(_cause(error), duckdb.InterruptException | duckdb.OutOfMemoryException)
 
     def at_once(self, _connection: Connection, _rows: int) -> AbstractContextManager[None]:
         return nullcontext()

@@ -1,11 +1,14 @@
 """Bounds on the bytes of pages: of one, which ends early beyond them, and of those that are read at once."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 
 from sqlalchemy import ColumnElement, case, func, or_
+
+from fhir_service.store.room import too_much
 
 MOST = 8 << 20
 """Bytes of the bodies of a page, unless its first one has more."""
@@ -36,19 +39,26 @@ def body_if_it_fits(
 
 
 class Turns:
-    """Room for so many bodies to be fetched at once, for which readers wait, each in its turn."""
+    """Room for so many bodies to be fetched at once, for which readers wait some seconds, each in its turn."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, seconds: float) -> None:
         self._most = self._left = most
+        self._seconds = seconds
         self._next, self._room = threading.Lock(), threading.Condition()
 
     @contextmanager
     def hold(self, bodies: int) -> Iterator[None]:
-        """Fetch some bodies within: nothing that waits for its own turn."""
-        part = min(bodies, self._most)
-        with self._next, self._room:  # so nobody who wants less passes the one who waits for much
-            self._room.wait_for(lambda: self._left >= part)
-            self._left -= part
+        """Fetch some bodies within: nothing that waits for its own turn. Raises the outcome of a wait too long."""
+        part, ends = min(bodies, self._most), time.monotonic() + self._seconds
+        if not self._next.acquire(timeout=self._seconds):  # so nobody who wants less passes the one who waits for much
+            raise too_much()
+        try:
+            with self._room:
+                if not self._room.wait_for(lambda: self._left >= part, ends - time.monotonic()):
+                    raise too_much()
+                self._left -= part
+        finally:
+            self._next.release()
         try:
             yield
         finally:
@@ -63,8 +73,9 @@ class Lanes:
     DuckDB has bodies of a whole history's page in memory, so one is read at a time.
     """
 
-    def __init__(self) -> None:
-        self._few, self._many, self._of_one, self._of_type = Turns(5 * FEW), Turns(AT_ONCE), Turns(1), Turns(1)
+    def __init__(self, seconds: float) -> None:
+        most = 5 * FEW, AT_ONCE, 1, 1
+        self._few, self._many, self._of_one, self._of_type = (Turns(each, seconds) for each in most)
 
     def page(self, bodies: int) -> Turns:
         return self._few if bodies <= FEW else self._many

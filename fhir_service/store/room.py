@@ -1,4 +1,4 @@
-"""A store whose disk is full, whichever library met it."""
+"""A store whose disk is full, whichever library met it, and reads that are too large."""
 
 import errno
 import os
@@ -24,3 +24,8 @@ def unavailable(error: BaseException) -> FhirError:
     if isinstance(error, FhirError):
         return error
     return FhirError(UNAVAILABLE, FULL if is_full(error) else None)
+
+
+def too_much() -> FhirError:
+    """Return the outcome of a read that takes too long, waits too long for its turn, or has too little memory."""
+    return FhirError(UNAVAILABLE, "what was asked for took too long or too much memory: ask for less")

@@ -21,7 +21,7 @@ from fhir_service.store.load_label import say_label
 from fhir_service.store.migrations import migrate
 from fhir_service.store.page_bytes import Lanes
 from fhir_service.store.patience import Patience
-from fhir_service.store.room import unavailable
+from fhir_service.store.room import too_much, unavailable
 from fhir_service.store.tables import BODIES, PROBE, SCHEMA_VERSION, STORE, metadata
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class Store:
         self.dialect = dialect
         self.engine = engine
         self._patience = Patience(read_seconds)
-        self.lanes = Lanes()
+        self.lanes = Lanes(read_seconds)
         self._answering = dialect.answering(engine, read_seconds)
         self._readers = {
             (several, asked): dialect.reader(self._answering if asked else engine, several)
@@ -66,7 +66,7 @@ class Store:
         """Open a store, made when missing. Raises StoreBusy, StoreVersion, FileNotFoundError or OSError.
 
         Args:
-            read_seconds: that what a request reads may take.
+            read_seconds: that what a request reads may take, and may wait for its turn.
         """
         dialect = dialect_of(url, memory_limit)
         engine = dialect.open(create)
@@ -113,7 +113,7 @@ class Store:
                     connection.commit()
         except Exception as error:
             if self.dialect.ended(error):
-                raise FhirError(UNAVAILABLE, "what was asked for took too long: ask for less") from None
+                raise too_much() from None
             if self.dialect.passing(error):
                 raise unavailable(error) from None
             raise

@@ -23,7 +23,7 @@ EVERYTHING = Question("Task", (), 2, 0)
 
 
 def found(version: int) -> Found:
-    return Found(b"x" * 10, version, AT, ())
+    return Found("a", b"x" * 10, version, AT, ())
 
 
 class History:

@@ -1,14 +1,22 @@
 """Pages end early beyond many bytes: over all of them each record is shown once, and few bodies are fetched at once."""
 
+import json
 import random
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fhir_service.interactions import search
+from fhir_service.interactions import history, search
+from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.service import Service
+from fhir_service.settings import Settings
 from fhir_service.store import bodies, page_bytes
 from tests.conftest import BOTH, Running
 from tests.support.bodies import entry, send, task
@@ -96,7 +104,7 @@ def test_no_more_bodies_are_fetched_than_at_once_where_the_first_ones_fill_a_pag
 
 def test_each_reader_has_its_turn_and_no_more_than_the_most_is_fetched_at_once() -> None:
     """Also who wants much, beside others who want little and come again and again."""
-    turns, lock, held, most = page_bytes.Turns(10), threading.Lock(), 0, 0
+    turns, lock, held, most = page_bytes.Turns(10, 60), threading.Lock(), 0, 0
 
     def fetch(bodies: int) -> None:
         nonlocal held, most
@@ -113,14 +121,69 @@ def test_each_reader_has_its_turn_and_no_more_than_the_most_is_fetched_at_once()
 
 
 def test_a_page_of_few_waits_for_none_of_many_and_for_no_history() -> None:
-    lanes = page_bytes.Lanes()
+    lanes = page_bytes.Lanes(60)
     with lanes.page(100).hold(page_bytes.AT_ONCE), lanes.history(of_one=False).hold(1), lanes.page(10).hold(10):
         pass
 
 
 def test_a_fetch_that_fails_gives_its_room_back() -> None:
-    turns = page_bytes.Turns(1)
+    turns = page_bytes.Turns(1, 60)
     with pytest.raises(KeyError), turns.hold(1):
         raise KeyError
     with turns.hold(1):
         pass
+
+
+def test_who_waits_too_long_for_a_turn_is_refused_and_keeps_nobody_else_out() -> None:
+    """LIMIT-18: as reads are that take too long; also behind another that waits."""
+    turns = page_bytes.Turns(3, 0.2)
+    with turns.hold(2), ThreadPoolExecutor(2) as pool:
+        for waiting in [pool.submit(turns.hold(2).__enter__) for _ in range(2)]:
+            with pytest.raises(FhirError) as raised:
+                waiting.result(60)
+            assert raised.value.diagnostics == "what was asked for took too long or too much memory: ask for less"
+        with turns.hold(1):
+            pass
+    with turns.hold(3):
+        pass
+
+
+@pytest.fixture
+def crowded(tmp_path: Path) -> Iterator[Service]:
+    """A service over a file, with more large tasks than its database has memory for."""
+    text = "'||repeat(md5(n::text), 15000)||'"
+    task = json.dumps({"resourceType": "Task", "for": {"reference": "Patient/p"}, "description": text})
+    with closing(Service.open(Settings(store=str(tmp_path / "s.duckdb")))) as opened:
+        with opened.store.engine.connect() as connection:
+            connection.exec_driver_sql(
+                "INSERT INTO task (seq, id, version, updated_at, client, patient, body)"
+                f" SELECT n, 't' || n, 1, to_timestamp(n), 'c', 'p', '{task}' FROM range(200) r(n)"
+            )
+            connection.commit()
+            connection.exec_driver_sql("CHECKPOINT")
+            connection.exec_driver_sql("SET GLOBAL memory_limit = '120MB'")
+        yield opened
+
+
+def test_what_lies_around_a_page_is_not_in_memory(crowded: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LIMIT-18: a history was sorted with its bodies, and a stretch read with all of them."""
+    monkeypatch.setattr(page_bytes, "AT_ONCE", 10)
+    monkeypatch.setattr(search, "ON_THE_WAY", 0)
+    monkeypatch.setattr(bodies, "CALM", -1)
+    resource, asked = RESOURCES["Task"], [("_count", "100"), ("_offset", "50")]
+    versions = history.run(crowded.store, resource, *history.parse(resource, asked, 10, 100))
+    assert [one.id for one in versions.found] == [f"t{n}" for n in range(149, 149 - len(versions.found), -1)]
+    assert len(versions.found) == page_bytes.MOST // len(versions.found[0].body)
+    query = search.parse(resource, asked, crowded.site, 10, 100, additions=True, lenient=False)
+    assert [one.id for one in search.run(crowded.reader, query).found] == [f"t{n}" for n in range(50, 67)]
+
+
+def test_a_page_that_needs_too_much_memory_says_so(crowded: Service) -> None:
+    resource = RESOURCES["Task"]
+    query = search.parse(resource, [("_count", "100")], crowded.site, 10, 100, additions=True, lenient=False)
+    with crowded.store.engine.connect() as connection:
+        connection.exec_driver_sql("SET GLOBAL memory_limit = '40MB'")
+    with pytest.raises(FhirError) as raised:
+        search.run(crowded.reader, query)
+    assert raised.value.outcome == UNAVAILABLE
+    assert raised.value.diagnostics == "what was asked for took too long or too much memory: ask for less"

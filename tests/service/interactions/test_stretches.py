@@ -5,7 +5,7 @@ import random
 import pytest
 
 from fhir_service.interactions import read, search
-from fhir_service.store import bodies
+from fhir_service.store import bodies, page_bytes
 from tests.conftest import Running
 from tests.support.bodies import entry, send, task
 
@@ -65,7 +65,7 @@ def test_a_sweep_asks_the_database_once_a_stretch_and_drives_nothing_out_of_memo
 def test_a_stretch_of_too_many_bytes_ends_early_and_the_rest_is_read_page_by_page(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read, "_AT_ONCE", 2)
+    monkeypatch.setattr(page_bytes, "AT_ONCE", 2)
     service.service.reader._bodies.of_a_stretch = 4_000
     offsets = range(0, ROWS, COUNT)
     assert [page(service, "", at) for at in offsets] == [alone(service, "", at) for at in offsets]

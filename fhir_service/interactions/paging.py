@@ -1,0 +1,68 @@
+"""A page of a search or of a history, and the parameters that say which page is asked for."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fhir_service.interactions.conditions import bad
+from fhir_service.interface.vocabulary import Resource
+from fhir_service.store.bodies import Found
+from fhir_service.store.snapshots import Snapshot
+
+Pairs = Sequence[tuple[str, str]]
+_MOST_OFFSET = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Resources or versions, with markers, and what their links say.
+
+    Args:
+        path: what was asked, below the base URL.
+        sent: the filters as sent.
+        total: how many there are on all pages.
+        end: the offset of the page behind this one.
+        snapshot: is carried by the links, so that other pages show the same state of the store.
+    """
+
+    path: str
+    sent: Pairs
+    count: int
+    offset: int
+    total: int
+    end: int
+    found: Sequence[Found]
+    snapshot: Snapshot | None = None
+
+    @property
+    def patients(self) -> tuple[str, ...]:
+        """The ids of the patients on the page."""
+        return tuple(dict.fromkeys(patient for one in self.found for patient in one.patients))
+
+
+def paging(resource: Resource, pairs: Pairs, count: int, most: int) -> tuple[int, int]:
+    """`_count` and `_offset` of a request that takes no other parameters. Raises bad requests."""
+    control: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in ("_count", "_offset"):
+            raise bad(name, f"the parameter is not known in a history of {resource.name}")
+        put_once(control, name, value)
+    return min(whole(control, "_count", count), most), whole(control, "_offset", 0)
+
+
+def put_once(control: dict[str, str], name: str, value: str) -> None:
+    """Put a parameter where it is not yet. Raises the bad request of one that is given twice."""
+    if name in control:
+        raise bad(name, "the parameter is given twice")
+    control[name] = value
+
+
+def whole(control: dict[str, str], name: str, default: int) -> int:
+    """Return the number of a parameter. Raises the bad request of another text."""
+    text = control.get(name)
+    if text is None:
+        return default
+    if not re.fullmatch(r"\d+", text, re.ASCII):
+        raise bad(name, "a number from 0 on is expected")
+    # The beginning of a longer number is above the most already.
+    return min(int(text.lstrip("0")[:11] or "0"), _MOST_OFFSET)
