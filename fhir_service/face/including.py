@@ -5,19 +5,23 @@ left out.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
+
+from sqlalchemy import Column, Connection, func, select
 
 from fhir_service.face.asked import Asked
 from fhir_service.face.rendering import formed, resource_of
 from fhir_service.interactions.conditions import bad
 from fhir_service.interface.json_text import parse_json
+from fhir_service.interface.outcomes import TOO_LARGE, FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.scopes import Caller
 from fhir_service.interface.vocabulary import Param, Resource
 from fhir_service.service import Service
 from fhir_service.store.bodies import Found
-from fhir_service.store.tables import RECORD
+from fhir_service.store.page_bytes import MOST
+from fhir_service.store.tables import BODIES, RECORD
 
 
 def includable(resource: Resource) -> dict[str, Param]:
@@ -55,15 +59,26 @@ def included(
 
 
 def _of_service(service: Service, name: str, ids: Iterable[str], asked: Asked) -> Iterator[dict[str, Any]]:
-    with service.reader.state(several=False) as state:
-        found = state.fetch(RESOURCES[name], list(ids))
+    with service.reader.state() as state:
+        _refuse_too_large(state.connection, BODIES[name].c.id, wanted := list(ids))
+        found = state.fetch(RESOURCES[name], wanted)
     for one in found.values():
         yield resource_of(one, asked)
 
 
 def _loaded(service: Service, name: str, ids: Iterable[str], asked: Asked) -> Iterator[dict[str, Any]]:
     references = [f"{name}/{each}" for each in ids]
-    with service.store.read(several=False, asked=True) as connection:
+    with service.store.read(asked=True) as connection:
+        _refuse_too_large(connection, RECORD.c.reference, references)
         rows = service.store.dialect.among(connection, RECORD, "reference", references, ("body",))
     for (body,) in rows:
         yield formed(parse_json(body), asked)
+
+
+def _refuse_too_large(connection: Connection, key: Column[str], keys: Collection[str]) -> None:
+    """Raise the outcome of bodies that have more bytes than a page, unless there is one alone."""
+    size = select(func.sum(func.bit_length(key.table.c.body))).where(key.in_(keys))
+    if len(keys) > 1 and (connection.execute(size).scalar() or 0) > 8 * MOST:
+        raise FhirError(
+            TOO_LARGE, "the resources to include are too large: ask for fewer with _count", text="Answer too large"
+        )

@@ -11,6 +11,7 @@ import pytest
 from fhir.resources.R4B import get_fhir_model_class
 
 from fhir_service.audit.records import read
+from fhir_service.face import including
 from fhir_service.face.statement import face_statement
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.requests import showing
@@ -64,6 +65,24 @@ def test_what_is_stored_is_answered_as_stored_even_where_it_cannot_be_read(
     assert (made.status_code, made.content) == (201, b"")
     assert made.headers["location"].startswith(f"{fresh_service.url}/fhir/Task/")
     assert total(fresh_service.client, "/Task?_count=0") == 1
+
+
+def test_what_is_included_has_no_more_bytes_than_a_page(
+    fresh_service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EXTRA-R4-03, LIMIT-18: patients with photographs took as much memory as there were on a page."""
+    for patient in ("p1", "p2"):
+        assert fresh_service.client.post(
+            "/Task", json=task(1, **{"for": {"reference": f"Patient/{patient}"}})
+        ).is_success
+    monkeypatch.setattr(including, "MOST", 1)
+    refused = fresh_service.client.get("/fhir/Task?_include=Task:patient")
+    assert (refused.status_code, refused.json()["issue"][0]["diagnostics"]) == (
+        413,
+        "the resources to include are too large: ask for fewer with _count",
+    )
+    one = fresh_service.client.get("/fhir/Task?_include=Task:patient&_count=1").json()
+    assert [entry["search"]["mode"] for entry in one["entry"]] == ["match", "include"]
 
 
 def test_a_batch_answers_with_no_more_than_there_is_room_for(tmp_path: Path) -> None:
