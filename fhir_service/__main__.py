@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,6 +18,8 @@ from fhir_service.admin.failing import Failed, plainly
 from fhir_service.settings import SettingError, Settings
 
 USAGE, REFUSED, DAMAGED = 2, 3, 4
+_LOOKS, _PAUSE = 30, 0.1
+"""How often a command looks for a store that another process has, and the seconds between."""
 
 
 def _settings(**flags: Any) -> Settings:
@@ -27,17 +30,28 @@ def _settings(**flags: Any) -> Settings:
 
 
 def _perform(store: str | None, operation: str, arguments: dict[str, Any], create: bool = False) -> dict[str, Any]:
-    """Do an operation on a store: through the service that has it open, else here."""
-    settings = _settings(store=store)
-    door = Door.of(settings.store_path)
-    with plainly(settings.store_path):
-        if door:
-            # A connection refused: the service ended meanwhile, or another process has its number now.
-            with suppress(ConnectionRefusedError):
-                return door.ask(operation, arguments)
-        from fhir_service.admin.actions import perform
+    """Do an operation on a store: through the service that has it open, else here.
 
-        return perform(settings, operation, arguments, create)
+    A service that starts has its store before it can be asked, and another command has it for a moment: both are waited
+    for.
+    """
+    settings = _settings(store=store)
+    with plainly(settings.store_path):
+        looks = 0
+        while True:
+            if door := Door.of(settings.store_path):
+                # A connection refused: the service ended meanwhile, or another process has its number now.
+                with suppress(ConnectionRefusedError):
+                    return door.ask(operation, arguments)
+            from fhir_service.admin.actions import perform
+            from fhir_service.store.opening import StoreBusy
+
+            try:
+                return perform(settings, operation, arguments, create)
+            except StoreBusy:
+                if (looks := looks + 1) == _LOOKS:
+                    raise
+            time.sleep(_PAUSE)
 
 
 Command = Callable[..., None]

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -154,14 +155,26 @@ def test_a_store_that_another_process_holds_is_named_and_left_alone(served, tmp_
             ("client", "add", "--name", "x"),
             ("audit",),
         ]
-        for command in commands:
-            result = run(*command, "--store", store)
+        with ThreadPoolExecutor(len(commands)) as pool:  # they wait some seconds for it
+            results = list(pool.map(lambda command: run(*command, "--store", store), commands))
+        for result in results:
             assert (result.returncode, result.stdout) == (5, "")
             assert result.stderr.count("\n") == 1
             assert f"process {note['pid']}" in result.stderr
         assert (store.stat().st_mtime_ns, store.stat().st_size) == (before.st_mtime_ns, before.st_size)
     finally:
         hidden.rename(run_file(store))
+
+
+def test_a_command_waits_for_a_service_that_starts(served, tmp_path):
+    """CLI-SVC-11: it has its store before it can be asked; whoever came then was told to go through it."""
+    store, _ = served
+    hidden = run_file(store).rename(tmp_path / "hidden.run")
+    asked = [sys.executable, "-m", "fhir_service", "client", "list", "--store", str(store)]
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, env=CLEAN) as process:
+        time.sleep(1.5)
+        hidden.rename(run_file(store))
+        assert process.wait(60) == 0
 
 
 def test_a_second_service_over_a_store_names_the_first(served):
