@@ -15,7 +15,7 @@ from pipelines.ledger.rejects import open_by_batch, open_in_batch
 from pipelines.ledger.so_far import as_of_now
 from pipelines.ledger.standing import undo_left_by_batch, undone_by_batch
 from pipelines.ledger.states import OUTCOMES, ROW_STATES
-from pipelines.runs.lines import IN_DOUBT_NEXT, aligned, dollars, first_of, undo_left
+from pipelines.runs.lines import IN_DOUBT_NEXT, NOT_LOADED_NEXT, aligned, dollars, first_of, undo_left
 from pipelines.session.ledger import ledger_of
 
 COUNTED = ("records", "accepted", "rejected", *OUTCOMES)
@@ -139,6 +139,8 @@ def _one(row: dict[str, Any]) -> Iterable[str]:
         yield f"run {run['run']}: {run['state']}, {_times(run)}: {_counted(run, COUNTED) or 'no records'}"
         if run["message"]:
             yield f"  {run['message']}"
+    if row.get("runs") and row["state"] == "failed":
+        yield f"not loaded: {NOT_LOADED_NEXT}"
     if left := row["undo_left"]:
         yield undo_left(row["batch_id"], left)
     if row.get("now"):

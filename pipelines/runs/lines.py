@@ -5,6 +5,9 @@ from itertools import islice
 
 SHOWN_NEXT = "the tables and the report page show it after the next import, or chartferry reports"
 """What a command says that changes what the tables tell, and publishes none itself."""
+NOT_LOADED_NEXT = (
+    "mend the export or its feed and put the file in again (batches/BATCH/source has it), or chartferry purge BATCH"
+)
 IN_DOUBT_NEXT = "chartferry doubts resolve looks again, and says what to do"
 
 

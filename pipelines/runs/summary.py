@@ -13,7 +13,7 @@ from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, UNREADABLE, UN
 from pipelines.ledger.failures import exit_and_message
 from pipelines.ledger.states import MADE
 from pipelines.ledger.tables import LedgerError
-from pipelines.runs.lines import IN_DOUBT_NEXT, aligned, dollars, undo_left
+from pipelines.runs.lines import IN_DOUBT_NEXT, NOT_LOADED_NEXT, aligned, dollars, undo_left
 from pipelines.runs.run import Result
 from pipelines.session.waiting import Left
 from pipelines.validation.reasons import WARNINGS
@@ -154,7 +154,8 @@ class Summary:
             yield f"note: open rejects of other batches: {self.open_elsewhere:,}; chartferry rejects export has them"
         if self.not_loaded:
             files = listed([f"{shown(file)} ({name})" for name, file in self.not_loaded.items()], FILES_SHOWN)
-            yield f"note: earlier files that were not loaded: {files}; chartferry status BATCH says why"
+            why = f"chartferry status BATCH says why; {NOT_LOADED_NEXT}"
+            yield f"note: earlier files that were not loaded: {files}; {why}"
         for name, records in self.undo_left.items():
             yield f"note: {undo_left(name, records)}"
 

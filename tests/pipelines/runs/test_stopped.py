@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from pipelines.home.scratch import remove_abandoned, workspace
+from pipelines.runs.lines import NOT_LOADED_NEXT
 from pipelines.runs.summary import Summary
 
 TEXT = "payment_id,patient_id,amount,paid_on,claim_id\nk1,p1,1.00,2026-03-01,\n"
@@ -100,6 +101,15 @@ def test_the_next_import_tells_of_rejects_that_a_command_left_that_was_stopped_b
     )
 
 
+def test_the_status_of_a_failed_batch_says_how_its_file_is_loaded_after_all(chartferry, home, asked):
+    """CLI-CMD-04: nothing takes the file again by itself once its feed is mended."""
+    (home / "inbox" / "payments.csv").write_text(TEXT.replace("amount", "sum"))
+    [failed] = asked("import")["batches"]
+    assert failed["state"] == "failed"
+    name = failed["batch_id"]
+    assert f"not loaded: {NOT_LOADED_NEXT}" in chartferry("status", name)[1].splitlines()
+
+
 def test_later_imports_name_a_file_that_was_not_loaded_until_its_records_came(chartferry, home, asked):
     """CLI-CMD-04: it is out of the inbox by then, and nothing else of an import would tell of it."""
     (home / "inbox" / "payments.csv").write_text(TEXT)
@@ -108,6 +118,6 @@ def test_later_imports_name_a_file_that_was_not_loaded_until_its_records_came(ch
     assert (stopped["state"], asked("import")["not_loaded"]) == ("stopped", [stopped["batch_id"]])
     code, said, _ = chartferry("import")
     note = f"note: earlier files that were not loaded: payments.csv ({stopped['batch_id']}); chartferry status BATCH"
-    assert (code, f"{note} says why" in said.splitlines()) == (0, True)
+    assert (code, f"{note} says why; {NOT_LOADED_NEXT}" in said.splitlines()) == (0, True)
     (home / "inbox" / "payments-2.csv").write_text(TEXT + "k2,p1,2.00,2026-03-01,\n")
     assert asked("import")["not_loaded"] == []
