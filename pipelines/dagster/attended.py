@@ -18,7 +18,6 @@ from pipelines.dagster.group import end_group
 from pipelines.home.files import locked
 
 ENDS_WITHIN_SECONDS = 30.0
-SECONDS_BETWEEN_LOOKS = 3
 
 
 def main(arguments: list[str]) -> None:
@@ -30,7 +29,6 @@ def main(arguments: list[str]) -> None:
         module, socket = rest
         serve(module, socket)
         return
-    look_less_often()
     if which == "web":
         from pipelines.dagster.web import serve_pages
 
@@ -40,16 +38,6 @@ def main(arguments: list[str]) -> None:
         [command] = entry_points(group="console_scripts", name=f"dagster-{which}")
         sys.argv = [command.name, *rest]
         command.load()()
-
-
-def look_less_often() -> None:
-    """Let pages and daemon ask every 3 seconds whether the definitions are new; Dagster's own is each second.
-
-    Each question goes to the code server, and is a good part of what all processes cost while nothing happens.
-    """
-    from dagster._grpc import server_watcher
-
-    server_watcher.WATCH_INTERVAL = SECONDS_BETWEEN_LOOKS
 
 
 @contextmanager

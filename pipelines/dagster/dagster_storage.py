@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dagster import DagsterEventType, EventLogEntry, EventLogRecord, EventRecordsFilter
+from dagster import DagsterEventType, EventLogEntry
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME, SqliteEventLogStorage
 from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
@@ -94,18 +94,6 @@ class SqliteEventsTogether(SqliteEventLogStorage):
                 _made.add(path)
             with engine.begin() as connection:
                 yield connection
-
-    def get_event_records(
-        self, event_records_filter: EventRecordsFilter, limit: int | None = None, ascending: bool = False
-    ) -> Sequence[EventLogRecord]:
-        """Return events of all runs; behind a number, those of the database that counts them through all runs.
-
-        So asks the sensor of OpenLineage, and Dagster's own storage refuses it, unless it is about assets: it counts in
-        each run. Checks, and what begins or ends a run, are counted through all runs as well; steps are not.
-        """
-        if isinstance(event_records_filter.after_cursor, int):
-            return super(SqliteEventLogStorage, self).get_event_records(event_records_filter, limit, ascending)
-        return super().get_event_records(event_records_filter, limit, ascending)
 
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
         """Store a batch of events, with the rows that `store_event` would write for each."""

@@ -1,20 +1,46 @@
 """Events for an OpenLineage server, by `dagster-openlineage` (extra `lineage`), where `OPENLINEAGE_URL` names one.
 
-They tell of runs, assets, checks and columns by name, and hold what Dagster's metadata holds: no row of data. Of steps
-they tell where Dagster's storage counts their events through all runs, as that of `up` does not.
+They tell of runs, steps, assets, checks and columns by name, and hold what Dagster's metadata holds: no row of data.
 """
 
+import json
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID, uuid5
 
 import dagster as dg
 
 from pipelines.dagster.names import Names
+from pipelines.home.counted import counted
 
 URL = "OPENLINEAGE_URL"
 LACKING = f"{URL} is set, and dagster-openlineage is not installed: pip install 'chartferry[lineage]'"
 SECONDS_BETWEEN_LOOKS = 60
-EVENTS_A_LOOK = 2_000
+RUNS_A_LOOK, EVENTS_A_LOOK = 50, 1_000
+"""What a look sends at most, but all of a run: Dagster gives it a minute."""
+REFUSED = (400, 413, 422)
+"""Answers to an event that would be the same the next time."""
+BEHIND = "last_storage_id"
+"""In the cursor: the number of the event by which the last run that was told of has ended."""
+ENDS = (dg.DagsterEventType.RUN_SUCCESS, dg.DagsterEventType.RUN_FAILURE, dg.DagsterEventType.RUN_CANCELED)
+RUN = {
+    "PIPELINE_START": "start_pipeline",
+    "PIPELINE_SUCCESS": "complete_pipeline",
+    "PIPELINE_FAILURE": "fail_pipeline",
+    "PIPELINE_CANCELED": "cancel_pipeline",
+}
+STEP = {"STEP_START": "start_step", "STEP_SUCCESS": "complete_step", "STEP_FAILURE": "fail_step"}
+ASSET = (
+    "ASSET_MATERIALIZATION_PLANNED",
+    "ASSET_MATERIALIZATION",
+    "ASSET_FAILED_TO_MATERIALIZE",
+    "ASSET_OBSERVATION",
+    "ASSET_CHECK_EVALUATION_PLANNED",
+    "ASSET_CHECK_EVALUATION",
+)
+TOLD = {dg.DagsterEventType(name) for name in (*RUN, *STEP, *ASSET)}
+NOT_MADE = "the run ended before it was made"
 
 log = logging.getLogger(__name__)
 
@@ -29,43 +55,87 @@ def lineage_sensors(environ: Mapping[str, str]) -> list[dg.SensorDefinition]:
     if not is_told(environ):
         return []
     try:
-        from dagster_openlineage import sensor as module
+        from dagster_openlineage import OpenLineageAdapter
+        from openlineage.client import OpenLineageClient
     except ImportError:
         log.warning(LACKING)
         return []
-    module.get_event_log_records = events_of_runs
-    theirs = module.openlineage_sensor(record_filter_limit=EVENTS_A_LOOK, include_asset_events=True)
 
     @dg.sensor(
         name=Names.of(environ).job("openlineage"),
         minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Sends what Dagster did since its last look to the OpenLineage server in {URL}.",
+        description=f"Sends what runs did that ended since its last look to the OpenLineage server in {URL}.",
     )
-    def openlineage(context: dg.SensorEvaluationContext) -> Iterator[dg.SkipReason]:
-        yield from theirs(context)
+    def openlineage(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        # The package's own emitter drops what the server does not take.
+        adapter, events = OpenLineageAdapter(emitter=OpenLineageClient()), 0
+        for end in runs_ended(context.instance, int(json.loads(context.cursor or "{}").get(BEHIND, 0))):
+            try:
+                events += tell(adapter, context.instance, end.run_id)
+            except OSError as error:  # of the client
+                status = getattr(getattr(error, "response", None), "status_code", None)
+                if status not in REFUSED:
+                    why = f"HTTP {status}" if status else type(error).__name__
+                    return dg.SkipReason(f"run {end.run_id} could not be told of: {why}. The next look tells it again.")
+                log.warning("the server in %s refused what run %s did: HTTP %s", URL, end.run_id, status)
+            context.update_cursor(json.dumps({BEHIND: end.storage_id}))
+            if events > EVENTS_A_LOOK:
+                break
+        return dg.SkipReason(f"sent {counted(events, 'event')}")
 
     return [openlineage]
 
 
-def events_of_runs(
-    instance: dg.DagsterInstance,
-    event_type: dg.DagsterEventType | Collection[dg.DagsterEventType],
-    last_storage_id: int,
-    record_filter_limit: int,
-) -> list[dg.EventLogRecord]:
-    """Return the next events of runs behind a number: the oldest, in their order, and at least one if there is one.
+def runs_ended(instance: dg.DagsterInstance, behind: int) -> list[dg.EventLogRecord]:
+    """Return the events by which the next runs have ended behind a number, in their order."""
+    asked = [dg.RunStatusChangeRecordsFilter(kind, after_storage_id=behind) for kind in ENDS]  # type: ignore[arg-type]
+    found = [instance.fetch_run_status_changes(each, RUNS_A_LOOK, ascending=True).records for each in asked]
+    return sorted((one for some in found for one in some), key=lambda end: end.storage_id)[:RUNS_A_LOOK]
 
-    Those of no run, such as of checks that a sensor notes, are left out: the sensor of OpenLineage takes the id of a
-    run for a UUID, and would stay at the first of these for good. Its own reading takes the newest of assets first.
+
+def tell(adapter: Any, instance: dg.DagsterInstance, run_id: str) -> int:
+    """Send the events of a run that has ended, in their order; return their number. Raises what the client raises.
+
+    A run that is told of again has the same ids, as its steps have.
     """
-    kinds = [event_type] if isinstance(event_type, dg.DagsterEventType) else [*event_type]
-    behind, limit, stored = last_storage_id, record_filter_limit or None, instance.event_log_storage
-    while True:
-        asked = [dg.EventRecordsFilter(event_type=kind, after_cursor=behind) for kind in kinds]
-        found = [record for each in asked for record in stored.get_event_records(each, limit, ascending=True)]
-        read = sorted(found, key=lambda record: record.storage_id)[:limit]
-        of_runs = [record for record in read if record.run_id]
-        if of_runs or not limit or len(read) < limit:
-            return of_runs
-        behind = read[-1].storage_id
+    if (run := instance.get_run_by_id(run_id)) is None:
+        return 0
+    origin = run.remote_job_origin
+    repository = origin.repository_origin.repository_name if origin else None
+    planned, events = set[dg.AssetKey](), instance.all_logs(run_id, TOLD)
+    for entry in events:
+        event, at = entry.get_dagster_event(), entry.timestamp
+        name, step = event.event_type_value, event.step_key or ""
+        if name in RUN:
+            while event.event_type in ENDS and planned:
+                adapter.asset_failed_to_materialize(planned.pop(), run_id, at, error_message=NOT_MADE)
+            getattr(adapter, RUN[name])(run.job_name, run_id, at, repository)
+        elif name in STEP:
+            own = str(uuid5(UUID(run_id), step))
+            getattr(adapter, STEP[name])(run.job_name, run_id, at, own, step, repository)
+        else:
+            _tell_of_asset(adapter, event, run_id, at, planned)
+    return len(events)
+
+
+def _tell_of_asset(adapter: Any, event: Any, run_id: str, at: float, planned: set[dg.AssetKey]) -> None:
+    """Send an event of an asset. planned: those that the run has not made so far, which it changes."""
+    name, said = event.event_type_value, event.event_specific_data
+    if name == "ASSET_MATERIALIZATION_PLANNED":
+        planned.add(said.asset_key)
+        adapter.asset_materialization_planned(said.asset_key, run_id, at)
+    elif name == "ASSET_MATERIALIZATION":
+        made = said.materialization
+        planned.discard(made.asset_key)
+        adapter.asset_materialization(made.asset_key, run_id, at, metadata=made.metadata, partition_key=made.partition)
+    elif name == "ASSET_FAILED_TO_MATERIALIZE":
+        planned.discard(said.asset_key)
+        adapter.asset_failed_to_materialize(said.asset_key, run_id, at, partition_key=said.partition)
+    elif name == "ASSET_OBSERVATION":
+        seen = said.asset_observation
+        adapter.asset_observation(seen.asset_key, run_id, at, metadata=seen.metadata, partition_key=seen.partition)
+    elif name == "ASSET_CHECK_EVALUATION_PLANNED":
+        adapter.asset_check_evaluation_planned(said.asset_key, said.check_name, run_id, at, standalone=True)
+    else:
+        adapter.asset_check_evaluation(said.asset_key, [said], run_id, at)

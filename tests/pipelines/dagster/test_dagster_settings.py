@@ -1,15 +1,10 @@
 """The settings of Dagster that come with a home."""
 
-import threading
 from pathlib import Path
-from unittest.mock import Mock
 
 import dagster as dg
 import pytest
-from dagster._grpc import server_watcher
-from dagster._grpc.client import DagsterGrpcClient
 
-from pipelines.dagster.attended import SECONDS_BETWEEN_LOOKS, look_less_often
 from pipelines.home.dagster_folder import prepare_dagster_home
 
 
@@ -30,24 +25,3 @@ def test_dagsters_settings_are_valid_written_once_and_send_nothing(tmp_path: Pat
     prepare_dagster_home(tmp_path)
     assert (folder / "dagster.yaml").read_text() == "telemetry: {enabled: false}\n"
     assert folder.stat().st_mode & 0o777 == 0o700
-
-
-def test_pages_and_daemon_ask_every_few_seconds_whether_the_definitions_are_new(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Dagster's own is each second, which costs a good part of what is spent while nothing happens."""
-    monkeypatch.setattr(server_watcher, "WATCH_INTERVAL", 1)
-    look_less_often()
-    waits, asked = list[float](), Mock(DagsterGrpcClient)
-
-    class Ending(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            waits.append(timeout or 0.0)
-            self.set()
-            return True
-
-    handlers = ("get_location_entry", "refresh_code_location", "on_disconnect", "on_reconnected", "on_updated")
-    asked.get_server_id.return_value = "one"
-    given = {name: Mock() for name in (*handlers, "on_error")}
-    server_watcher.watch_grpc_server_thread("here", asked, Ending(), **given)
-    assert waits == [SECONDS_BETWEEN_LOOKS]

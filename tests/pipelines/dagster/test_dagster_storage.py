@@ -17,7 +17,6 @@ from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from dagster._core.test_utils import create_run_for_test
 
 from pipelines.dagster.dagster_storage import SqliteEventsTogether, SqliteStorage, engine_of
-from pipelines.dagster.openlineage import events_of_runs
 from pipelines.dagster.requests import RANGE
 from pipelines.home.dagster_folder import dagster_environment, prepare_dagster_home
 
@@ -96,52 +95,6 @@ def test_a_run_over_many_partitions_is_known_with_their_metadata(
         newest = instance.get_latest_materialization_event(received.key)
         assert newest
         assert newest.run_id == found[0].run_id
-
-
-def test_events_of_all_runs_behind_a_number_come_in_their_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The oldest come first, so that whoever asks for some goes on with the next."""
-    started, planned = dg.DagsterEventType.RUN_START, dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
-    with instance_of(tmp_path, monkeypatch) as instance:
-        for number in (1, 2, 3):
-            event = DagsterEvent(started.value, "import_payments")
-            instance.report_dagster_event(event, plan(instance, number))
-
-        def numbers(kind: dg.DagsterEventType, after: int, limit: int | None = None) -> list[int]:
-            asked = dg.EventRecordsFilter(event_type=kind, after_cursor=after)
-            found = instance.event_log_storage.get_event_records(asked, limit, ascending=True)
-            return [record.storage_id for record in found]
-
-        first, second, third = numbers(started, 0)
-        assert numbers(started, 0, 2) == [first, second]
-        assert numbers(started, second) == [third]
-        of_assets = numbers(planned, 0)
-        assert len(of_assets) == 18
-        assert sorted({*of_assets, first, second, third}) == list(range(1, 22))
-
-
-@pytest.mark.parametrize("limit", [1, *(pytest.param(some, marks=pytest.mark.long) for some in (0, 2, 7, 100))])
-def test_the_events_of_runs_are_read_past_any_number_of_those_of_no_run(
-    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A sensor that reads from where it stopped comes to each, in their order."""
-    kinds = {*map(dg.DagsterEventType, ("PIPELINE_START", "ASSET_MATERIALIZATION_PLANNED", "ASSET_CHECK_EVALUATION"))}
-    with instance_of(tmp_path, monkeypatch) as instance:
-        for number in (1, 2):
-            event = DagsterEvent(dg.DagsterEventType.RUN_START.value, "import_payments")
-            instance.report_dagster_event(event, plan(instance, number))
-            for _ in range(5):
-                noted = dg.AssetCheckEvaluation(dg.AssetKey("a"), "keys_hold", True, {})
-                instance.report_runless_asset_event(noted)
-        every = [record.storage_id for record in events_of_runs(instance, kinds, 0, 0)]
-        assert len(every) > 2
-        assert every == sorted(every)
-        come: list[int] = []
-        while found := events_of_runs(instance, kinds, come[-1] if come else 0, limit):
-            assert all(record.run_id for record in found)
-            come += [record.storage_id for record in found]
-        assert come == every
 
 
 def one_by_one(storage: SqliteEventsTogether, events: Sequence[Any]) -> None:

@@ -31,6 +31,9 @@ def heard() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
     class Listener(Answers):
         def do_POST(self) -> None:
+            if self.path[1:4].isdecimal():
+                self.answer(int(self.path[1:4]))
+                return
             assert self.path == "/api/v1/lineage"
             events.append(json.loads(self.sent()))
             self.answer(201)
@@ -97,3 +100,69 @@ def waiting_batch(home: Path) -> str:
 
 def test_without_a_server_there_is_no_sensor() -> None:
     assert lineage_sensors({}) == []
+
+
+@dg.asset
+def good() -> None:
+    """Is made."""
+
+
+@dg.asset
+def bad() -> None:
+    """Fails."""
+    raise dg.Failure("not so")
+
+
+@dg.asset(deps=[bad])
+def behind_bad() -> None:
+    """Is planned, and never begun."""
+
+
+@pytest.mark.filterwarnings("ignore")  # of the client
+def test_what_the_server_did_not_take_is_told_again_at_the_next_look(
+    tmp_path: Path, heard: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, events = heard
+    monkeypatch.setenv("DAGSTER_HOME", str(prepare_dagster_home(tmp_path)))
+    with dg.DagsterInstance.get() as instance:
+        first = dg.materialize([good], instance=instance).run_id
+        second = dg.materialize([bad, behind_bad], instance=instance, raise_on_error=False).run_id
+        instance.report_runless_asset_event(dg.AssetCheckEvaluation(dg.AssetKey("good"), "holds", True, {}))
+        third = dg.materialize([good], instance=instance).run_id
+
+        def look(to: str, cursor: str | None) -> str | None:
+            monkeypatch.setenv(URL, to)
+            [sensor] = lineage_sensors({URL: to})
+            with dg.build_sensor_context(instance, cursor=cursor) as context:
+                sensor.evaluate_tick(context)
+                return context.cursor
+
+        away = look("http://127.0.0.1:1", None)
+        assert not away
+        assert not look(f"{url}/401/", away)
+        past = look(f"{url}/422/", away)  # would be refused again
+        assert past
+        assert not events
+        cursor = look(url, away)
+        assert past == cursor
+        assert look(url, cursor) == cursor
+        assert look(url, json.dumps({"last_storage_id": 0, "running_pipelines": {}})) == cursor  # of earlier versions
+    told, again = events[: len(events) // 2], events[len(events) // 2 :]
+    assert [about(each) for each in told] == [about(each) for each in again]
+    of_runs = [about(each) for each in told if each.get("job", {}).get("name") == "__ephemeral_asset_job__"]
+    assert [each[:2] for each in of_runs] == [
+        ("START", first),
+        ("COMPLETE", first),
+        ("START", second),
+        ("FAIL", second),
+        ("START", third),
+        ("COMPLETE", third),
+    ]
+    failed = [each["job"]["name"] for each in told if each.get("eventType") == "FAIL"]
+    assert [name for name in failed if "behind_bad" in name]
+    assert "__ephemeral_asset_job__.bad" in failed
+
+
+def about(event: dict[str, Any]) -> tuple[str, str, str]:
+    """What happened, in which run, to what."""
+    return str(event.get("eventType")), event["run"]["runId"], event["job"]["name"]
