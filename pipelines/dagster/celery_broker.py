@@ -17,6 +17,7 @@ from typing import Any
 from celery.signals import worker_ready
 from celery.worker import state
 from kombu.exceptions import OperationalError
+from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport.redis import Channel, QoS, Transport
 
 BEAT_SECONDS = 10.0
@@ -89,9 +90,15 @@ def tell(client: Any, index: str, tags: Iterable[str]) -> None:
         client.zadd(index, told, xx=True)
 
 
+class StepTransport(Transport):
+    """Redis, by channels whose steps give signs of life."""
+
+    Channel = StepChannel
+
+
 def watch_silence() -> None:
     """Let the workers of this program give signs of life."""
-    Transport.Channel = StepChannel
+    TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), f"{__name__}:{StepTransport.__name__}"))
     worker_ready.connect(_begin_to_tell)
 
 
