@@ -125,6 +125,26 @@ WAITED_FOR = {"client.threads", "loading.carrying", "loading.under_way"}
 """A load waits for all that is under way, and writes down what came of it."""
 
 
+OF_THIS_PROGRAM = {"sys.argv", "sys.excepthook", "sys.unraisablehook"}
+
+
+def test_no_module_changes_another():
+    """What another module or class is like is decided where it stands."""
+    changes = set[str]()
+    for name, module in modules().items():
+        imported = {
+            alias.asname or alias.name.partition(".")[0]
+            for node in statements(module)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+        for node in statements(module):
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            whats = {ast.unparse(each) for each in targets if isinstance(each, ast.Attribute)}
+            changes |= {f"{name}: {what}" for what in whats - OF_THIS_PROGRAM if what.partition(".")[0] in imported}
+    assert not changes
+
+
 def test_requests_are_made_in_threads_that_end_with_their_work():
     """Ctrl-C would wait for all attempts of other threads."""
     made = {
