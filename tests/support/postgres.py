@@ -164,15 +164,23 @@ def _run(*command: str | Path) -> None:
 
 
 def _reachable(binaries: Path, folder: Path) -> Path:
-    """The binaries where the server's user can read them: root's own folders are closed to it."""
+    """The binaries where the server's user can read them: root's own folders are closed to it.
+
+    They find their libraries by a place relative to their own.
+    """
     if not USER:
         return binaries
-    if (copied := folder / "install" / "bin").exists():
+    package = binaries.parent.parent
+    copied = folder / "install" / binaries.relative_to(package.parent)
+    if copied.exists():
         return copied
     try:
         _run(binaries / "postgres", "--version")
     except PermissionError:
-        return Path(shutil.copytree(binaries.parent, folder / "install")) / "bin"
+        for part in (binaries.parent, package.with_name(f"{package.name}.libs")):
+            if part.exists():
+                shutil.copytree(part, folder / "install" / part.relative_to(package.parent))
+        return copied
     return binaries
 
 
