@@ -1,11 +1,12 @@
 """The schema of a feed file (TOML), as pydantic models. `mapping` applies it; `docs/feeds.md` explains it."""
 
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field, Strict, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, Field, Strict, StringConstraints, model_validator
 
 from pipelines.feeds.terms.numbers import Numbers
 from pipelines.feeds.terms.parts import AsList, Encoding, Part, Texts, is_date_format
@@ -89,6 +90,43 @@ class Expect(Part):
         return self
 
 
+_OF_KIND = {
+    **dict.fromkeys(("questions", "scored", "scored_questions", "notes"), "answers"),
+    "copayments": "payments",
+    **dict.fromkeys(("comments", "one_row_per"), "tasks"),
+}
+"""The keys that only feeds of one kind have."""
+
+
+def _known_dates(forms: tuple[str, ...]) -> tuple[str, ...]:
+    for form in forms:
+        if form not in ("excel", "unix") and not is_date_format(form):
+            raise ValueError(
+                f"'{form}' is no format of a date (such as %d.%m.%Y %H:%M or %I:%M %p, excel or unix for numbers)"
+            )
+    return forms
+
+
+def _in_order(years: tuple[int, int]) -> tuple[int, int]:
+    if years[1] < years[0]:
+        raise ValueError("the first and the last year are expected: years = [1990, 2100]")
+    return years
+
+
+def _known_currency(signs: tuple[str, ...]) -> tuple[str, ...]:
+    if any(not sign.strip() or re.search(r"[\d.,()+\-]", sign) for sign in signs):
+        raise ValueError("a sign or code is expected ($, USD, US$)")
+    return signs
+
+
+def _known_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("no time zone of the IANA list (Europe/Berlin, America/New_York, ...)") from None
+    return name
+
+
 class FeedFile(Part):
     """A whole feed file."""
 
@@ -113,13 +151,13 @@ class FeedFile(Part):
     sheet: Annotated[Number, Field(ge=1)] | str | None = None
     dates_since: Literal[1900, 1904] = 1900
     empty: Texts = ()
-    timezone: str = "UTC"
+    timezone: Annotated[str, AfterValidator(_known_zone)] = "UTC"
     ambiguous: Literal["reject", "earlier", "later"] = "reject"
-    dates: Texts = ()
-    years: tuple[Year, Year] | None = None
+    dates: Annotated[Texts, AfterValidator(_known_dates)] = ()
+    years: Annotated[tuple[Year, Year], AfterValidator(_in_order)] | None = None
     decimal: Literal[".", ","] = "."
     thousands: Literal["", ".", ",", " ", "'"] = ""
-    currency: Texts = ()
+    currency: Annotated[Texts, AfterValidator(_known_currency)] = ()
     resources: bool = False
     one_row_per: Literal["comment"] | None = None
     changed: Policy = "reject"
@@ -138,69 +176,6 @@ class FeedFile(Part):
     questions: dict[str, Value] = {}
     comments: tuple[Comment, ...] = ()
 
-    @field_validator("dates")
-    @classmethod
-    def _known_dates(cls, forms: tuple[str, ...]) -> tuple[str, ...]:
-        for form in forms:
-            if form not in ("excel", "unix") and not is_date_format(form):
-                raise ValueError(
-                    f"'{form}' is no format of a date (such as %d.%m.%Y %H:%M or %I:%M %p, excel or unix for numbers)"
-                )
-        return forms
-
-    @field_validator("years")
-    @classmethod
-    def _years_in_order(cls, years: tuple[int, int] | None) -> tuple[int, int] | None:
-        if years and years[1] < years[0]:
-            raise ValueError("the first and the last year are expected: years = [1990, 2100]")
-        return years
-
-    @field_validator("currency")
-    @classmethod
-    def _known_currency(cls, signs: tuple[str, ...]) -> tuple[str, ...]:
-        if any(not sign.strip() or re.search(r"[\d.,()+\-]", sign) for sign in signs):
-            raise ValueError("a sign or code is expected ($, USD, US$)")
-        return signs
-
-    @field_validator("timezone")
-    @classmethod
-    def _known_zone(cls, name: str) -> str:
-        try:
-            ZoneInfo(name)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError("no time zone of the IANA list (Europe/Berlin, America/New_York, ...)") from None
-        return name
-
-    @model_validator(mode="after")
-    def _comes_from_somewhere(self) -> Self:
-        """Raise ValueError unless the rows come from files or from a query."""
-        if (self.query is None) != (self.format != "sql"):
-            raise ValueError('query: goes with format = "sql"')
-        if self.query and self.files:
-            raise ValueError("files: a feed takes files or has a query, not both")
-        return self
-
-    @model_validator(mode="after")
-    def _join_fits(self) -> Self:
-        """Raise ValueError for a join that could not be: of a table without text, or with a trailer of one file."""
-        for name, join in self.join.items():
-            if self.format in ("xlsx", "parquet", "sql", "fixed") or self.resources or self.trailer:
-                raise ValueError("join: goes with CSV, NDJSON or JSON, without resources or [trailer]")
-            if join.one_row_per not in ("", name):
-                raise ValueError(
-                    f"join.{name}.one_row_per: {name} is expected, where each row of that file is to be one"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _fields_fit(self) -> Self:
-        """Raise ValueError unless a file of fixed width has declared fields, each from a place to a later one."""
-        if bool(self.fields) != (self.format == "fixed"):
-            raise ValueError('fields: goes with format = "fixed", and that with fields: receipt = [1, 8]')
-        if wrong := [name for name, (first, last) in self.fields.items() if last < first]:
-            raise ValueError(f"fields: {wrong[0]} ends before it begins")
-        return self
-
     @model_validator(mode="before")
     @classmethod
     def _no_header(cls, given: Any) -> Any:
@@ -209,43 +184,38 @@ class FeedFile(Part):
         return {"header": 0, **given} if fixed else given
 
     @model_validator(mode="after")
-    def _policy_fits(self) -> Self:
-        if self.changed not in POLICIES[self.kind]:
-            raise ValueError(f"changed: {self.kind} take one of {', '.join(POLICIES[self.kind])}")
+    def _fits_together(self) -> Self:
+        if said := next((said for said, is_wrong in self._wrong() if is_wrong), None):
+            raise ValueError(said)
         return self
 
-    @model_validator(mode="after")
-    def _signs_differ(self) -> Self:
+    def _wrong(self) -> Iterator[tuple[str, object]]:
+        """Yield what keys may be that are each as they should be, and whether they are."""
+        yield 'query: goes with format = "sql"', (self.query is None) != (self.format != "sql")
+        yield "files: a feed takes files or has a query, not both", self.query and self.files
+        other = self.format in ("xlsx", "parquet", "sql", "fixed") or self.resources or self.trailer
+        yield "join: goes with CSV, NDJSON or JSON, without resources or [trailer]", self.join and other
+        for name, join in self.join.items():
+            said = f"join.{name}.one_row_per: {name} is expected, where each row of that file is to be one"
+            yield said, join.one_row_per not in ("", name)
+        said = 'fields: goes with format = "fixed", and that with fields: receipt = [1, 8]'
+        yield said, bool(self.fields) != (self.format == "fixed")
+        for name, (first, last) in self.fields.items():
+            yield f"fields: {name} ends before it begins", last < first
+        policies = POLICIES[self.kind]
+        yield f"changed: {self.kind} take one of {', '.join(policies)}", self.changed not in policies
         signs = [sign for sign in (self.delimiter, self.quote, self.escape) if sign]
-        if len(set(signs)) < len(signs):
-            raise ValueError("delimiter, quote and escape: three different characters are expected")
-        if self.thousands == self.decimal:
-            raise ValueError('thousands: not the decimal sign; for 1.234,50 say decimal = "," and thousands = "."')
-        return self
-
-    @model_validator(mode="after")
-    def _sections_fit(self) -> Self:
-        """Raise ValueError for sections of another kind of record, and for comments given in two ways."""
-        kinds = {
-            "questions": "answers",
-            "scored": "answers",
-            "scored_questions": "answers",
-            "notes": "answers",
-            "copayments": "payments",
-        }
-        kinds |= {"comments": "tasks", "one_row_per": "tasks"}
-        for section, kind in kinds.items():
-            if section in self.model_fields_set and getattr(self, section) and self.kind != kind:
-                raise ValueError(f"{section}: goes with kind = '{kind}'")
-        if self.comments and "comments" in self.columns:
-            raise ValueError("comments: either [[comments]] or columns.comments")
-        if self.comments and self.one_row_per:
-            raise ValueError("one_row_per: a comment of each row is made of columns.comment, not of [[comments]]")
-        if self.expect and self.expect.amount and self.kind != "payments":
-            raise ValueError("expect.amount: goes with kind = 'payments'")
-        if self.trailer and self.trailer.amount and self.kind != "payments":
-            raise ValueError("trailer.amount: goes with kind = 'payments'")
-        return self
+        yield "delimiter, quote and escape: three different characters are expected", len(set(signs)) < len(signs)
+        said = 'thousands: not the decimal sign; for 1.234,50 say decimal = "," and thousands = "."'
+        yield said, self.thousands == self.decimal
+        for name, kind in _OF_KIND.items():
+            is_said = name in self.model_fields_set and getattr(self, name)
+            yield f"{name}: goes with kind = '{kind}'", is_said and self.kind != kind
+        yield "comments: either [[comments]] or columns.comments", self.comments and "comments" in self.columns
+        said = "one_row_per: a comment of each row is made of columns.comment, not of [[comments]]"
+        yield said, self.comments and self.one_row_per
+        for name, part in (("expect", self.expect), ("trailer", self.trailer)):
+            yield f"{name}.amount: goes with kind = 'payments'", part and part.amount and self.kind != "payments"
 
     @property
     def numbers(self) -> Numbers:
