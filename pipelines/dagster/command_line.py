@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dagster as dg
 
@@ -37,22 +37,26 @@ OVERLAP = timedelta(minutes=10)
 """How far back each look reads again: a run's end time is taken before its commit, which may come after a look."""
 
 
-def told_since(cursor: str | None) -> tuple[str, set[Ended]]:
-    """Return the time from which to read the ledger, and the runs after it that were reported already."""
-    nothing: tuple[str, set[Ended]] = ("", set())
-    return understood(cursor, _told, nothing)
+class Said(NamedTuple):
+    """The sensor's memory. until: the time from which to read the ledger. told: runs after it that were reported.
 
+    settled: batches as they were settled. back: what was taken back at the last look, if any noted it.
+    """
 
-def _told(said: Any) -> tuple[str, set[Ended]]:
-    return str(said["until"]), _runs(said["told"])
+    until: str = ""
+    told: frozenset[Ended] = frozenset()
+    settled: frozenset[Ended] = frozenset()
+    back: Back | None = None
 
-
-def _settled(said: Any) -> set[Ended]:
-    return _runs(said["settled"])
-
-
-def _runs(said: Any) -> set[Ended]:
-    return {(target, batch_id, int(run)) for target, batch_id, run in said}
+    @classmethod
+    def of(cls, said: Any) -> "Said":
+        """Return what a cursor says; one of an earlier version says less."""
+        told, settled = (
+            frozenset((target, batch_id, int(run)) for target, batch_id, run in said.get(name, ()))
+            for name in ("told", "settled")
+        )
+        back = said.get("back")
+        return cls(str(said["until"]), told, settled, back and {str(each): int(n) for each, n in back.items()})
 
 
 def telling_sensor(
@@ -63,9 +67,7 @@ def telling_sensor(
 
     @ticking(ours, home, "command_line", SECONDS_BETWEEN_LOOKS, says, jobs)
     def command_line(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        until, told = told_since(context.cursor)
-        before = understood(context.cursor, _back, None)
-        settled_before = understood(context.cursor, _settled, set[Ended]())
+        until, told, settled_before, before = understood(context.cursor, Said.of, Said())
         with ledger_of(home, environ) as ledger:
             if ledger is None:
                 return dg.SkipReason("There is no ledger yet.")
@@ -102,11 +104,6 @@ def _shown_here(instance: dg.DagsterInstance, names: Names, catalog: Catalog) ->
     """Return the batches that this Dagster knows: another one, whose storage is lost, may have made more."""
     known = (instance.get_dynamic_partitions(names.batches_of(feed).name or "") for feed in catalog.feeds)
     return {names.batch(partition) for some in known for partition in some}
-
-
-def _back(said: Any) -> Back | None:
-    back = said.get("back")
-    return None if back is None else {str(each): int(number) for each, number in back.items()}
 
 
 def _cursor(until: str, ended: Sequence[tuple[str, Ended, str]], now: str) -> dict[str, Any]:

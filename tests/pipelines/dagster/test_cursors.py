@@ -11,9 +11,10 @@ import pytest
 
 from pipelines.dagster import unfinished
 from pipelines.dagster.alerts import Told
-from pipelines.dagster.command_line import told_since
+from pipelines.dagster.command_line import Said
 from pipelines.dagster.inbox import look
 from pipelines.dagster.inbox.look import Seen
+from pipelines.dagster.ticking import understood
 from pipelines.definitions import build_definitions
 from pipelines.ledger.ledger import Ledger
 from tests.support.publishing import few_tables
@@ -27,7 +28,7 @@ OF_NO_SENSOR += ['{"since": "x", "keys": 1, "tries": 2}', '{"until": 1, "told": 
 def test_a_cursor_that_no_sensor_wrote_counts_as_empty(cursor: str) -> None:
     assert look.from_cursor(cursor) == Seen()
     assert unfinished.from_cursor(cursor) == {}
-    assert told_since(cursor) == ("", set())
+    assert understood(cursor, Said.of, Said()) == Said()
     assert Told.of(cursor, NOW) == Told(NOW.timestamp(), set(), {})
 
 
