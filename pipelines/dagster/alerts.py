@@ -23,12 +23,12 @@ from pipelines.dagster.names import ONE_HOME, RETRIED_AS_TAG, WILL_RETRY_TAG, Na
 from pipelines.dagster.standing.verdicts import broken_in, unexpected_in
 from pipelines.dagster.tables import PUBLISH, REFRESH
 from pipelines.dagster.ticking import ticking, understood
-from pipelines.dagster.unread import UNREAD, unread
 from pipelines.dagster.waiting import Waiting, waiting_now
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import shown
 from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG
 from pipelines.importing.broken import Broken, none_taken, not_known
+from pipelines.ledger.failures import UNREAD, unread
 
 COMMAND, WEBHOOK = "CHARTFERRY_ALERT_COMMAND", "CHARTFERRY_ALERT_WEBHOOK"
 SECONDS_BETWEEN_LOOKS = 60

@@ -15,7 +15,6 @@ FILES_A_RUN = 200
 FILES_NAMED = 5
 """Files that a run names in its tag."""
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
-RUN_KEY_TAG = "dagster/run_key"
 UNDER_WAY = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -71,20 +70,6 @@ def result_of(
         asset_events=list(events),
         skip_reason=None if requests else if_none,
     )
-
-
-def keys_of(names: Names, result: dg.SensorResult) -> dict[str, str]:
-    """Return the run key of each batch that a result asks for."""
-    return {
-        names.batch(partition): str(request.run_key)
-        for request in result.run_requests or ()
-        for partition in request.tags[BATCH_TAG].split()
-    }
-
-
-def is_under_way(instance: dg.DagsterInstance, run_key: str) -> bool:
-    """True while the run that was asked for by this key waits, or is under way."""
-    return bool(instance.get_runs(dg.RunsFilter(tags={RUN_KEY_TAG: run_key}, statuses=UNDER_WAY), limit=1))
 
 
 def stretches(wanted: Sequence[str], known: Sequence[str]) -> list[list[str]]:

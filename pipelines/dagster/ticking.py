@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import dagster as dg
 
 from pipelines.dagster.names import Job, Names
-from pipelines.dagster.unread import said_of
 from pipelines.home.ticks import forget_tick, note_tick
+from pipelines.ledger.failures import said_of
 
 Read = TypeVar("Read")
 Look = Callable[[dg.SensorEvaluationContext], dg.SensorResult | dg.SkipReason]

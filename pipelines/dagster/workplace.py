@@ -17,13 +17,13 @@ import dagster as dg
 
 from pipelines.client.replies import TargetUnusable
 from pipelines.dagster.names import Names
-from pipelines.dagster.unread import UNREAD, said_of
 from pipelines.home import disk
 from pipelines.home.dagster_folder import INSECURE, STRICT, is_set
 from pipelines.home.exits import Explained
 from pipelines.home.inbox import Inbox
 from pipelines.home.preparing import check_mounted, prepare_home
 from pipelines.home.progress import PlainProgress
+from pipelines.ledger.failures import UNREAD, said_of
 from pipelines.ledger.tables import LedgerError
 from pipelines.session.opening import open_session
 from pipelines.session.session import Session

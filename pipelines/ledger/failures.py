@@ -1,21 +1,39 @@
 """The exit code and the message of each kind of failure, without texts that may hold a record's data."""
 
+import os
+
 from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.home import disk
+from pipelines.home.batch import reason_of, shown
 from pipelines.home.exits import INTERNAL, UNUSABLE, Explained
 from pipelines.home.faults import is_of_memory, told
 from pipelines.ledger.database import why
 
+UNREAD = (Explained, SQLAlchemyError, OSError)
+"""The failures of a read that leave it unknown what is broken. Any other is a fault of this program."""
+
+
+def unread(error: Explained | SQLAlchemyError | OSError) -> str:
+    """Return the sentence on such a failure of a look at what is broken."""
+    return f"What is broken could not be read: {said_of(error)}."
+
 
 def exit_and_message(error: BaseException) -> tuple[int, str]:
     """Return the exit code of a command that failed, and its one line."""
-    if disk.is_full(error):
-        return UNUSABLE, disk.FULL
-    if isinstance(error, Explained):
+    if isinstance(error, Explained) and not disk.is_full(error):
         return error.exit_code, str(error)
+    is_of_machine = disk.is_full(error) or isinstance(error, UNREAD) or is_of_memory(error)
+    return UNUSABLE if is_of_machine else INTERNAL, said_of(error)
+
+
+def said_of(error: BaseException) -> str:
+    """Return what may be said of a failure: not the text of one that nobody foresaw, which may hold values."""
+    if disk.is_full(error):
+        return disk.FULL
     if isinstance(error, SQLAlchemyError):
-        return UNUSABLE, f"the ledger could not be read or written: {why(error)}"
+        return f"the ledger could not be read or written: {why(error)}"
     if isinstance(error, OSError):
-        return UNUSABLE, f"{error.strerror or type(error).__name__}: {error.filename or 'a file'}"
-    return UNUSABLE if is_of_memory(error) else INTERNAL, told(error)
+        named = f"{shown(os.fsdecode(error.filename))}: " if isinstance(error.filename, str | bytes) else ""
+        return named + reason_of(error)
+    return str(error) if isinstance(error, Explained) else told(error)

@@ -70,10 +70,3 @@ def session_at(
     session = Session(home, catalog, ledger, connection, target, others, inbox or Inbox(home / "inbox"), **settings)
     session.strict = session.strict or connection.ours
     return session
-
-
-@contextmanager
-def open_ledger_alone(home: Path, environ: Mapping[str, str]) -> Iterator[Ledger]:
-    """The ledger of the same session, while the target is not asked. Raises `LedgerError`."""
-    with closing(open_ledger(home, environ)) as ledger:
-        yield ledger

@@ -4,7 +4,7 @@ The note is a file: other sensors and a check ask for it, and the process that l
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -21,20 +21,27 @@ FORGOTTEN_AFTER = timedelta(minutes=15)
 
 @dataclass(frozen=True)
 class Beyond:
-    """The findings of one look. received: names of files by batch. said: sentences for the log."""
+    """The findings of one look. received: names of files by batch. said: sentences for the log.
+
+    again: batches that were taken in before, of which a run may be under way.
+    """
 
     received: Mapping[tuple[str, str], str] = field(default_factory=dict)
     said: tuple[str, ...] = ()
+    again: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, taken: Taken) -> "Beyond":
+    def of(cls, taken: Taken, again: Container[str]) -> "Beyond":
+        """Return what was taken in. again: the marks of objects that were so before."""
         received = {(each.feed.name, each.batch.batch_id): each.batch.file_name for each in taken.received}
         said = (f"{shown(name)}: {why}; it is left where it is, and tried again" for name, why in taken.left.items())
-        return cls(received, tuple(said))
+        before = (each.batch.batch_id for each in taken.received if each.export.mark in again)
+        return cls(received, tuple(said), frozenset(before))
 
-    def batches(self, feed: str) -> list[str]:
-        """Return the batches of a feed, in the order in which they were taken in."""
-        return [batch_id for name, batch_id in self.received if name == feed]
+    def batches(self, feed: str, under_way: Callable[[], Container[str]]) -> list[str]:
+        """Return the batches of a feed to ask a run for, in the order in which they were taken in."""
+        mine = (batch_id for name, batch_id in self.received if name == feed)
+        return [batch_id for batch_id in mine if batch_id not in self.again or batch_id not in under_way()]
 
     @property
     def names(self) -> dict[str, str]:

@@ -16,7 +16,7 @@ from pipelines.dagster.inbox.files import files_in, has_inbox, is_quiet, mark_of
 from pipelines.dagster.inbox.look import Hashes, Look, Seen, Surroundings, from_cursor, look, to_cursor, warnings_of
 from pipelines.dagster.inbox.objects import Objects
 from pipelines.dagster.names import Job, Names
-from pipelines.dagster.requests import ask_for, batches_under_way, keys_of, result_of
+from pipelines.dagster.requests import ask_for, batches_under_way, result_of
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.inbox import Inbox
@@ -47,7 +47,7 @@ def inbox_sensor(home: Path, environ: Mapping[str, str], catalog: Catalog, jobs:
             return _reference_first(names, waiting, before, int(time.time() // SECONDS_BEFORE_ANOTHER_LOAD))
         if not (is_there or links.beyond):
             return dg.SkipReason("There is no inbox yet.")
-        now, beyond, found = datetime.now(UTC), objects.look(catalog, context.instance), Look()
+        now, beyond, found = datetime.now(UTC), objects.look(catalog), Look()
         under_way = cache(lambda: batches_under_way(context.instance, names, catalog.feeds))
         is_empty = not is_there or next(files_in(home / "inbox"), None) is None
         if not is_empty:  # nothing is opened for an empty one
@@ -56,13 +56,12 @@ def inbox_sensor(home: Path, environ: Mapping[str, str], catalog: Catalog, jobs:
         for sentence in (*beyond.said, *warnings_of(found)):
             context.log.warning(sentence)
         ready = [
-            (feed, [*beyond.batches(feed.name), *found.ready.get(feed.name, {}).values()]) for feed in catalog.feeds
+            (feed, [*beyond.batches(feed.name, under_way), *found.ready.get(feed.name, {}).values()])
+            for feed in catalog.feeds
         ]
         files = {**beyond.names, **found.names}
         asked = (ask_for(context.instance, names, *each, now.isoformat(), files) for each in ready)
-        result = result_of(asked, to_cursor(found.seen), "The inbox is empty." if is_empty else _nothing(found))
-        objects.asked(keys_of(names, result))
-        return result
+        return result_of(asked, to_cursor(found.seen), "The inbox is empty." if is_empty else _nothing(found))
 
     return inbox
 

@@ -13,13 +13,13 @@ import dagster as dg
 from pipelines.dagster import metadata
 from pipelines.dagster.inbox.files import LAIN_TOO_LONG, lain_for
 from pipelines.dagster.names import Names
-from pipelines.dagster.unread import UNREAD, unread
 from pipelines.dagster.waiting import waiting_now
 from pipelines.feeds.files.catalog import Feed, plain
 from pipelines.home.batch import shown
 from pipelines.home.preparing import check_mounted
 from pipelines.importing.broken import NAMED, Broken, broken_now
 from pipelines.importing.expected import Unexpected, unexpected_now
+from pipelines.ledger.failures import UNREAD, unread
 from pipelines.session.ledger import ledger_of
 
 OF_FEEDS = {

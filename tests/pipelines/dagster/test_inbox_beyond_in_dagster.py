@@ -17,6 +17,7 @@ from pipelines.dagster.waiting import PATIENCE, waiting_now
 from pipelines.dagster.workplace import Workplace
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
+from pipelines.home.dagster_folder import BATCH_TAG
 from tests.support.exports import PAYMENTS
 
 pytest.importorskip("obstore", reason="the extra `cluster` is not installed")
@@ -48,7 +49,7 @@ def test_the_sensor_asks_for_a_run_of_what_it_took_in(beyond, target, home):
 
 
 def run_of(instance: dg.DagsterInstance, request: dg.RunRequest, status: dg.DagsterRunStatus) -> None:
-    tags = {"dagster/run_key": str(request.run_key)}
+    tags = {BATCH_TAG: request.tags[BATCH_TAG]}
     run = dg.DagsterRun(job_name="import_payments", run_id=str(uuid4()), tags=tags, status=status)
     instance.run_storage.add_run(run)
 
@@ -75,12 +76,11 @@ def test_the_sensor_notes_what_a_run_was_begun_of_and_asks_again_where_none_was(
         [request] = tick()
         assert (tick(), tick()) == ([], [])  # no run yet, and no other one asked for
         monkeypatch.setattr("pipelines.dagster.inbox.objects.SECONDS_BEFORE_ANOTHER_TRY", 0.0)
-        monkeypatch.setattr("pipelines.dagster.inbox.objects.pause", lambda _: timedelta(0))
+        monkeypatch.setattr("pipelines.dagster.inbox.objects.SECONDS_FOR_A_RUN", 0.0)
         tick = process()
         [request] = tick()
         run_of(instance, request, dg.DagsterRunStatus.FAILURE)
         [request] = tick()
-        monkeypatch.setattr("pipelines.dagster.inbox.objects.SECONDS_BEFORE_ANOTHER_TRY", 300.0)
         run_of(instance, request, dg.DagsterRunStatus.STARTED)
         assert tick() == []
         with monkeypatch.context() as patched:

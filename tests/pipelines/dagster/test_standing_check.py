@@ -366,12 +366,15 @@ def test_a_ledger_that_cannot_be_read_is_told_and_holds_up_no_other_alert(
     assert "file is not a database" in next(each["text"] for each in said if each["event"] == "state_unknown")
 
 
+LEDGER = "the ledger could not be read or written: "
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
         (StoreUnusable("s3://b/: it does not answer"), "s3://b/: it does not answer"),
-        (OperationalError("SELECT 'SECRET'", {}, sqlite3.OperationalError("no such table: run")), "no such table: run"),
-        (DataError("SELECT 'SECRET'", {}, Exception("SECRET")), "DataError"),
+        (OperationalError("SELECT 'SECRET'", {}, sqlite3.OperationalError("no such table")), f"{LEDGER}no such table"),
+        (DataError("SELECT 'SECRET'", {}, Exception("SECRET")), f"{LEDGER}DataError"),
         (PermissionError(13, "Permission denied", "/inbox"), "/inbox: Permission denied"),
         (OSError("SECRET"), "OSError"),
     ],
