@@ -10,7 +10,7 @@ import click
 
 from pipelines.commands.common import Name, Options, as_text
 from pipelines.home.counted import counted
-from pipelines.home.exits import ALL_LOADED, UNREADABLE
+from pipelines.home.exits import ALL_LOADED, UNREADABLE, WronglyAsked
 
 if TYPE_CHECKING:
     from pipelines.corrections.worklist import WorkList
@@ -49,8 +49,7 @@ def feeds_check(options: Options, files: tuple[Path, ...], sample: Path | None, 
     for feed in found:
         click.echo("\n".join(feed_lines(feed)))
     if sample is not None and not found and code == ALL_LOADED:
-        click.echo(f"chartferry: {sample.name}: no feed takes a file of this name", err=True)
-        return UNREADABLE
+        raise WronglyAsked(f"{sample.name}: no feed takes a file of this name")
     return max(code, *(_show_sample(feed, sample, rows, options.home) for feed in found)) if sample and found else code
 
 
@@ -110,9 +109,7 @@ def feeds_expect(options: Options, feed: str) -> int:
     found = home_catalog(options.home, os.environ, options.feeds).named(feed)
     with ledger_of(options.home, os.environ) as ledger:
         if found is None or ledger is None:
-            what = f"{feed}: there is no feed of this name" if found is None else nothing_in(options.home)
-            click.echo(f"chartferry: {what}", err=True)
-            return UNREADABLE
+            raise WronglyAsked(f"{feed}: there is no feed of this name" if found is None else nothing_in(options.home))
         click.echo(as_text(draft_expectations(ledger, found)))
     return ALL_LOADED
 

@@ -61,7 +61,7 @@ def rejects_retry(at: AtTarget, batch: str | None, strict: bool, taken_back: boo
 @click.pass_obj
 def rejects_discard(options: Options, ids: tuple[str, ...], why: str | None) -> int:
     """Sets open rejects aside for good, on the record. Without a reason, or with an unknown ID, nothing is done."""
-    from pipelines.corrections.discarding import discard_in
+    from pipelines.corrections.rejects import discard_in
 
     if not (why or "").strip():
         raise click.UsageError("say why (--why): nothing was discarded")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.commands.common import Name, as_text
-from pipelines.home.exits import ALL_LOADED, UNREADABLE
+from pipelines.commands.common import Name
+from pipelines.home.exits import ALL_LOADED, WronglyAsked
 
 if TYPE_CHECKING:
     from pipelines.feeds.terms.rulebook import Entry
@@ -27,8 +27,7 @@ def rules(rule_id: str | None) -> int:
     if name is None:
         near = get_close_matches(rule_id.upper(), known, 1)
         hint = f"did you mean {near[0]}?" if near else "chartferry rules lists them"
-        click.echo(as_text([f"chartferry: {rule_id}: no such rule; {hint}"]), err=True)
-        return UNREADABLE
+        raise WronglyAsked(f"{rule_id}: no such rule; {hint}")
     entry = known[name]
     click.echo(f"{name}: {entry.sentence}\nwho says so: {rulebook.BASES[entry.basis]}\nwhat to do: {entry.do}")
     return ALL_LOADED

@@ -10,7 +10,7 @@ import click
 
 from pipelines.commands.common import Options, insecure_option
 from pipelines.home.dagster_folder import CLINIC, INSECURE
-from pipelines.home.exits import ALL_LOADED, UNUSABLE
+from pipelines.home.exits import ALL_LOADED, BadSetting
 from pipelines.session.code_servers import CODE_SERVER
 
 
@@ -41,8 +41,7 @@ def metrics(options: Options, serve: bool, host: str, port: int) -> int:
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
-        click.echo(f"chartferry: {host}:{port} cannot be listened on: {error.strerror}", err=True)
-        return UNUSABLE
+        raise BadSetting(f"{host}:{port} cannot be listened on: {error.strerror}") from None
     click.echo(f"listening on http://{host}:{server.server_port}/metrics")
     try:
         while thread.is_alive():
@@ -63,8 +62,7 @@ def up(options: Options, port: int | None, web_port: int | None, clinics: Path |
     from pipelines.commands import up as running
 
     if name := os.environ.get(CLINIC):  # its names in Dagster would not be those of its code location
-        click.echo(f"chartferry: {CLINIC} is set: clinic {name} runs by `chartferry up --clinics FILE` alone", err=True)
-        return UNUSABLE
+        raise BadSetting(f"{CLINIC} is set: clinic {name} runs by `chartferry up --clinics FILE` alone")
     if clinics and (options.feeds or port is not None):
         raise click.UsageError(
             "--clinics: its file says the feeds and the port of each clinic: leave out --feeds and --port"

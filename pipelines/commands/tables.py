@@ -11,7 +11,7 @@ import click
 
 from pipelines.commands.common import AtTarget, Options, as_text, insecure_option, print_answer, with_target
 from pipelines.home.counted import counted
-from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNREADABLE
+from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNREADABLE, WronglyAsked
 
 A_FILE = click.Path(path_type=Path)
 
@@ -111,8 +111,7 @@ def views_run(options: Options, file: Path, resources: tuple[Path, ...], out: Pa
 
     view = read_view(file)
     if out is not None and out.suffix not in SUFFIXES:
-        click.echo(f"chartferry: --out: {out.name} must end in {', '.join(SUFFIXES)}", err=True)
-        return UNREADABLE
+        raise WronglyAsked(f"--out: {out.name} must end in {', '.join(SUFFIXES)}")
     options.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     with ExitStack() as stack:
         folder = stack.enter_context(throwaway_folder(options.home))
@@ -143,8 +142,7 @@ def views_test(folder: Path, report_file: Path) -> int:
 
     results = list(run_folder(folder))
     if not results:
-        click.echo(f"chartferry: {folder}: holds no test files", err=True)
-        return UNREADABLE
+        raise WronglyAsked(f"{folder}: holds no test files")
     report_file.write_text(json.dumps(report(results), indent=2), encoding="utf-8")
     failed = [each for each in results if each.reason]
     click.echo(as_text(f"failed: {each.file}, {each.title}: {each.reason}" for each in failed), nl=bool(failed))

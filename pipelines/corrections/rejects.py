@@ -1,4 +1,4 @@
-"""Rejects given back: exported in the form they came in, to be corrected."""
+"""Rejects given back in the form they came in, to be corrected; and those set aside for good, on the record."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,10 +6,11 @@ from pathlib import Path
 from pipelines.corrections.exporting import Exported, export
 from pipelines.feeds.files.catalog import home_catalog
 from pipelines.home.preparing import prepare_home
+from pipelines.home.user import user_name
 from pipelines.ledger.addresses import known_as
-from pipelines.ledger.rejects import targets_with_rejects
+from pipelines.ledger.rejects import discard, targets_with_rejects
 from pipelines.session.connections import connect
-from pipelines.session.ledger import ledger_of
+from pipelines.session.ledger import ledger_of, nothing_in
 
 
 def export_home(
@@ -31,3 +32,20 @@ def export_home(
             with connect(home, environ, insecure) as connection:
                 targets = [known_as(ledger, connection.id)]
         return export(home, ledger, catalog, targets[0], batch_id, out) if targets else Exported(of=batch_id)
+
+
+NOT_OPEN = {
+    "unknown": "there is no such reject (chartferry status BATCH lists those of a batch)",
+    "closed": "is closed already",
+    "resubmitted": "is on its way again",
+}
+
+
+def discard_in(home: Path, environ: Mapping[str, str], ids: Sequence[str], why: str) -> tuple[int | None, list[str]]:
+    """Discard these rejects or none of them: how many (those of before included), and what stands in the way."""
+    with ledger_of(home, environ) as ledger:
+        if ledger is None:
+            return None, [nothing_in(home)]
+        ledger.take_up_journal(home)
+        wrong = discard(ledger, list(dict.fromkeys(ids)), user_name(), why)
+    return (None if wrong else len(set(ids))), [f"{name}: {NOT_OPEN[state]}" for name, state in wrong.items()]
