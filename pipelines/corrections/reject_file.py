@@ -13,7 +13,7 @@ from pipelines.feeds.reading.marks import MARKS, csv_lead, marked_line
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.home import spill
 from pipelines.home.batch import Received
-from pipelines.home.files import replace_whole
+from pipelines.home.files import written_whole
 from pipelines.ledger.rows import Reason
 from pipelines.validation.mapping import map_file
 from pipelines.validation.outcome import Validated
@@ -45,8 +45,8 @@ def write_rejects(
                 found.update(wanted[line].split())
     final = folder / f"{received.batch_id}.rejects.{form}"
     if found:
-        shutil.copyfile(part, final.with_name(f".{final.name}.part"))
-        replace_whole(final.with_name(f".{final.name}.part"), final)
+        with written_whole(final) as beside:
+            shutil.copyfile(part, beside)
     return final, found
 
 
@@ -108,10 +108,8 @@ class _Marker:
         if self.reader.header is None:
             return _ended(marked_line(raw, ids, [reason_element(reason) for reason in reasons]))
         said = "; ".join(map(reason_text, reasons))
-        return _ended(csv_lead((ids, self._in_its_encoding(said)), self.file) + raw)
-
-    def _in_its_encoding(self, text: str) -> str:
-        return text.encode(self.encoding, "replace").decode(self.encoding)
+        said = said.encode(self.encoding, "replace").decode(self.encoding)
+        return _ended(csv_lead((ids, said), self.file) + raw)
 
 
 def reason_text(reason: Reason) -> str:

@@ -17,7 +17,7 @@ from pipelines.feeds.files.crosswalks import BadCrosswalk, add_entries
 from pipelines.feeds.mapping.missing import missing_values, types_of
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.feeds.terms.values import Crosswalk
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import Unreadable, reading_file
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import targets_with_rejects
 from pipelines.ledger.tables import NotPossible
@@ -126,13 +126,13 @@ def write_csv(found: WorkList, path: Path) -> None:
 
 def read_csv_entries(path: Path) -> dict[tuple[str, str], str]:
     """The entries that somebody has filled in. Raises Unreadable."""
+    with reading_file(path.name):
+        content = path.read_bytes()
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
         sign = ";" if text.partition("\n")[0].count(";") > text.partition("\n")[0].count(",") else ","
         rows = csv.DictReader(text.splitlines(), delimiter=sign, strict=True)
         return dict(_entries(rows))
-    except OSError as error:
-        raise Unreadable(f"{path.name}: cannot be read: {error.strerror}") from None
     except (UnicodeError, csv.Error, KeyError):
         raise Unreadable(
             f"{path.name}: no work list with the columns {', '.join(HEADER[:4])}; save it as CSV UTF-8"

@@ -1,10 +1,12 @@
 """A received file: one batch, named by its feed and the hash of its bytes, and the folder that holds it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipelines.home.exits import WronglyAsked
+from pipelines.home.exits import Explained, WronglyAsked
 
 CONTROL = ".control.json"
 SOURCE = ("sha256", "source/*")
@@ -15,6 +17,20 @@ BESIDE_FILE = ("sha256", f"source/*{CONTROL}")
 
 class Unreadable(WronglyAsked):
     """A file that cannot be read as a whole. The message is one sentence: the file, what is wrong, what to do."""
+
+
+@contextmanager
+def reading_file(name: str, failure: type[Explained] = Unreadable) -> Iterator[None]:
+    """Turn the failure to read a file into a sentence with its name."""
+    try:
+        yield
+    except OSError as error:
+        raise failure(f"{name}: cannot be read: {reason_of(error)}") from None
+
+
+def reason_of(error: OSError) -> str:
+    """Return the words for a failure of the system."""
+    return error.strerror or type(error).__name__
 
 
 class NotReadToItsEnd(Unreadable):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -33,6 +34,21 @@ def write_whole(final: Path, content: bytes, mode: int = 0o600) -> None:
     part = final.with_name(f"{final.name}.part")
     part.write_bytes(content)
     replace_whole(part, final, mode)
+
+
+@contextmanager
+def written_whole(final: Path, mode: int = 0o600) -> Iterator[Path]:
+    """Yield a place beside `final`, for its owner only, and put what is written there in its place.
+
+    Nothing is left of it after a failure. Two that write at once have places of their own.
+    """
+    part = final.with_name(f".{final.name}-{uuid4().hex}.part")
+    try:
+        part.touch(0o600)
+        yield part
+        replace_whole(part, final, mode)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def link_or_copy(file: Path, link: Path) -> None:

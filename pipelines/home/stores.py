@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any, NamedTuple, Protocol
-from uuid import uuid4
 
+from pipelines.home.batch import reason_of
 from pipelines.home.exits import Explained
-from pipelines.home.files import locked, replace_whole, write_whole
+from pipelines.home.files import locked, write_whole, written_whole
 from pipelines.home.past_names import lying_past, unread_key
 
 SCHEMES = ("s3://", "gs://", "az://")
@@ -121,14 +121,10 @@ class Folder:
 
     def put(self, key: str, file: Path) -> None:
         final = self.path / key
-        part = final.with_name(f".{final.name}-{uuid4().hex}.part")
         with _not_of(file), self._told():
             final.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            try:
+            with written_whole(final, READ_ONLY) as part:
                 shutil.copyfile(file, part)
-                replace_whole(part, final, READ_ONLY)
-            finally:
-                part.unlink(missing_ok=True)
 
     def read(self, key: str) -> Held | None:
         with self._told():
@@ -212,7 +208,7 @@ class Folder:
         try:
             yield
         except OSError as error:
-            raise StoreUnusable(f"{self.path}: {error.strerror or type(error).__name__}") from None
+            raise StoreUnusable(f"{self.path}: {reason_of(error)}") from None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from fhir_service.interface.checking import check
 from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import Unreadable, reading_file
 from pipelines.home.folder import make_private
 from pipelines.home.scratch import throwaway_folder
 from pipelines.session.bundled import STORE
@@ -65,11 +65,10 @@ def check_questionnaires(path: Path, home: Path, environ: Mapping[str, str]) -> 
 def _read(path: Path) -> list[dict[str, Any]]:
     """One questionnaire as JSON, an array or a bundle of them, or one on each line. Raises Unreadable."""
     try:
-        if path.stat().st_size > MOST:
-            raise Unreadable(f"{path.name}: larger than {MOST >> 20} MB; check the questionnaires in parts")
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise Unreadable(f"{path.name}: cannot be read: {error.strerror}") from None
+        with reading_file(path.name):
+            if path.stat().st_size > MOST:
+                raise Unreadable(f"{path.name}: larger than {MOST >> 20} MB; check the questionnaires in parts")
+            text = path.read_text(encoding="utf-8-sig")
     except UnicodeError:
         raise Unreadable(f"{path.name}: no text in UTF-8") from None
     try:

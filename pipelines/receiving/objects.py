@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
-from pipelines.home.batch import Received, Unreadable
+from pipelines.home.batch import Received, Unreadable, reason_of
 from pipelines.home.objects import Export, Found, ObjectInbox
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Folder, StoreUnusable
@@ -69,7 +69,7 @@ def take_in(
         except (FeedError, Unreadable) as error:
             taken.left[name] = str(error).removeprefix(f"{name}: ")
         except OSError as error:
-            taken.left[name] = f"cannot be taken in: {error.strerror or type(error).__name__}"
+            taken.left[name] = f"cannot be taken in: {reason_of(error)}"
         except StoreUnusable as error:
             inbox.store.lying()
             taken.left[name] = f"cannot be fetched: {str(error).removeprefix(f'{inbox.place}: ')}"

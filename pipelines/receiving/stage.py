@@ -24,6 +24,8 @@ from pipelines.home.batch import (
     batch_name,
     control_of,
     is_control,
+    reading_file,
+    reason_of,
     received_before,
     shown,
     source_in,
@@ -105,7 +107,7 @@ def _why(error: OSError, home: Path) -> str:
     """Return why a file could not be taken; where the home cannot be written, that the file is not at fault."""
     if disk.is_full(error):
         return disk.FULL
-    said = error.strerror or type(error).__name__
+    said = reason_of(error)
     places = [Path(os.fsdecode(at)) for at in (error.filename, error.filename2) if at]
     own = [at for at in places if at.is_relative_to(home) and not at.is_relative_to(home / "inbox")]
     if error.errno in CLOSED and own:
@@ -137,10 +139,8 @@ def _linked(received: Received, own: Path) -> Received:
 
 def check_copy(received: Received) -> None:
     """Raises Unreadable when the copy in the batch is not the file that came, under whose name its rows would go."""
-    try:
+    with reading_file(received.file_name):
         same = sha256_of(received.path_in_batch) == received.sha256
-    except OSError as error:
-        raise Unreadable(f"{received.file_name}: cannot be read: {error.strerror or type(error).__name__}") from None
     if not same:
         raise Unreadable(
             f"{received.file_name}: the copy in its batch was changed since it was received: put the file itself into"

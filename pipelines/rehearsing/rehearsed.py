@@ -14,12 +14,13 @@ from typing import Any, Self
 
 import orjson
 
+from fhir_service.interface.datatypes import ID_PATTERN
 from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.rulebook import rules
 from pipelines.home import spill
 from pipelines.home.batch import Unreadable
-from pipelines.home.files import replace_whole, session
+from pipelines.home.files import session, written_whole
 from pipelines.rehearsing.refusals import basis, rests_on_decisions, rule_behind
 from pipelines.runs.lines import dollars, first_of
 from pipelines.runs.manifest import rules_version, software_version
@@ -30,7 +31,6 @@ from pipelines.session.questionnaires import Snapshot
 SHOWN = 20
 MONEY = "PaymentNotice"
 ABOVE_THE_BALANCE = "PAY-CREATE-04"
-FHIR_ID = re.compile(r"[A-Za-z0-9\-.]{1,64}")
 WITHOUT_WORD = {"finished": "unchanged", "stopped": "not sent", "failed": "not sent"}
 """The state of an accepted row without a fact in the ledger, by the state of its file; else `planned`."""
 
@@ -298,17 +298,10 @@ def _file(file: File) -> dict[str, Any]:
 
 
 def _write(path: Path, head: Mapping[str, Any], rows: Path) -> None:
-    part = path.with_name(f"{path.name}.part")
-    part.unlink(missing_ok=True)
-    part.touch(0o600)
-    try:
-        with part.open("w", encoding="utf-8") as out, rows.open(encoding="utf-8") as lines:
-            out.write(json.dumps(head, indent=1)[:-2] + ',\n "rows": [')
-            out.writelines(lines)
-            out.write("\n ]\n}\n")
-        replace_whole(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with written_whole(path) as part, part.open("w", encoding="utf-8") as out, rows.open(encoding="utf-8") as lines:
+        out.write(json.dumps(head, indent=1)[:-2] + ',\n "rows": [')
+        out.writelines(lines)
+        out.write("\n ]\n}\n")
 
 
 def _rows(folder: Path, file: File) -> Iterator[dict[str, Any]]:
@@ -332,7 +325,7 @@ def _rows(folder: Path, file: File) -> Iterator[dict[str, Any]]:
 def _row(file: File, row: dict[str, Any]) -> dict[str, Any]:
     reasons, body = orjson.loads(row.pop("reasons") or "[]"), row.pop("body")
     rules = [_rule(file, body, *reason[:4]) for reason in reasons]
-    if row["patient"] and not FHIR_ID.fullmatch(row["patient"]):
+    if row["patient"] and not re.fullmatch(ID_PATTERN, row["patient"]):
         row["patient"] = None  # whatever stands in that column, it is no id
     decision = rests_on_decisions(rule["basis"] for rule in rules)
     return {"file": file.result.file, **row, "rules": rules, "rests_on_decision": decision}

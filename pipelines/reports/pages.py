@@ -7,11 +7,12 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from fhir_service.interface.datatypes import ID_PATTERN
 from pipelines.client.shapes import objects_in
 from pipelines.client.whole import Counts
 
 RESOURCE = "DiagnosticReport"
-FHIR_ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
+FHIR_ID = re.compile(ID_PATTERN)
 SWEPT = pa.schema([("report_id", pa.string()), ("content_hash", pa.string()), ("body", pa.string())])
 Row = tuple[str, str, str]
 """The columns of `SWEPT`. `report_id` is the id of the resource, of whatever type."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from fhir_service.interface.datatypes import ID_PATTERN
 from pipelines.feeds.terms.rulebook import rules
 from pipelines.home import arrow
 from pipelines.home.spill import is_whole
@@ -74,7 +75,7 @@ READ = ("sweep", *OTHERS)
 RULE = pa.schema([(name, pa.string()) for name in ("rule_id", "sentence", "basis", "advice")])
 NAMING = (
     # FHIR's ids alone: `said` is a text of others, which may say anything.
-    """CREATE TEMP MACRO fhir_id(said) AS CASE WHEN regexp_full_match(said, '[A-Za-z0-9.-]{1,64}') THEN said END""",
+    f"""CREATE TEMP MACRO fhir_id(said) AS CASE WHEN regexp_full_match(said, '{ID_PATTERN}') THEN said END""",
     # The address by which `known_address` has other versions of the questionnaire that a response names with one.
     """CREATE TEMP MACRO other_version_of(said) AS
         CASE WHEN contains(said, '|') THEN split_part(said, '|', 1) || '|' END""",
@@ -86,7 +87,7 @@ NAMING = (
 """Macros for the questionnaire that a response names."""
 
 
-CONTAINED = """
+CONTAINED = f"""
     SELECT report_id || '#' || id AS report_id, content_hash,
         json_merge_patch(json_object('subject', subject), one, json_object('id', report_id || '#' || id))::VARCHAR
             AS body,
@@ -95,7 +96,7 @@ CONTAINED = """
         SELECT *, body -> '$.subject' AS subject, unnest(json_extract(body, '$.contained[*]')) AS one,
             json_extract_string(body, '$.result[*].reference') AS named
         FROM sweep WHERE gone_at IS NULL AND contains(body, '"contained":[')))
-    WHERE one ->> '$.resourceType' = 'Observation' AND regexp_full_match(id, '[A-Za-z0-9.-]{1,64}')
+    WHERE one ->> '$.resourceType' = 'Observation' AND regexp_full_match(id, '{ID_PATTERN}')
         AND list_contains(named, '#' || id)
     QUALIFY row_number() OVER (PARTITION BY report_id, id ORDER BY one::VARCHAR) = 1"""
 """The results that are within their report, by its id and theirs; of its patient, if they name none."""

@@ -13,6 +13,7 @@ from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
+from pipelines.home.batch import reading_file
 from pipelines.home.dagster_folder import CLINIC, INSECURE, is_set
 from pipelines.home.executor import problem_of_executor
 from pipelines.home.exits import BadSetting
@@ -115,9 +116,8 @@ def shared_environment(file: Path, environ: Mapping[str, str]) -> dict[str, str]
 def _said(file: Path) -> list[dict[str, Any]]:
     """Return what the file says of each clinic, as it stands there."""
     try:
-        said = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadSetting(f"{file}: cannot be read: {error.strerror}") from None
+        with reading_file(str(file), BadSetting):
+            said = tomllib.loads(file.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadSetting(f"{file.name}: is not TOML: {error}") from None
     found = said.pop("clinic", None)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from datetime import datetime
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -34,18 +33,9 @@ def open_ledger(home: Path, environ: Mapping[str, str], anew: bool = False) -> L
             ledger.close()
             raise LedgerError(problem)
         ledger.keep_batches(batches, place)
-        _date_alike(ledger)
+        if ledger.stored:  # machines that share files date them by a clock that they have in common
+            ledger.stored.clock, ledger.of_here = ledger.clock, lambda moment: moment
     return ledger
-
-
-def _date_alike(ledger: Ledger) -> None:
-    """Date files that machines share by the clock that they have in common: their own may be hours apart."""
-    if ledger.stored:
-        ledger.stored.clock, ledger.of_here = ledger.clock, _as_it_is
-
-
-def _as_it_is(moment: datetime) -> datetime:
-    return moment
 
 
 def _not_apart(environ: Mapping[str, str]) -> str | None:

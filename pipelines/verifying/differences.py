@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import tempfile
 import weakref
 from collections import Counter
@@ -10,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from pipelines.home.files import replace_whole
+from pipelines.home.files import written_whole
 from pipelines.runs.lines import first_of
 
 FILE = "differences.csv"
@@ -91,17 +90,12 @@ class Differences:
 
     def write(self, home: Path) -> Path | None:
         """Write all of them in the place of those of an earlier `verify`; return the file, None if there are none."""
-        path, part = home / FILE, home / f"{FILE}.{os.getpid()}.part"
+        path = home / FILE
         if not self.counts:
             path.unlink(missing_ok=True)
             return None
-        try:
-            opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(opened, "w", newline="", encoding="utf-8") as out:
-                rows = csv.writer(out, lineterminator="\n")
-                rows.writerow(field.name for field in fields(Difference))
-                rows.writerows(map(astuple, self))
-            replace_whole(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        with written_whole(path) as part, part.open("w", newline="", encoding="utf-8") as out:
+            rows = csv.writer(out, lineterminator="\n")
+            rows.writerow(field.name for field in fields(Difference))
+            rows.writerows(map(astuple, self))
         return path

@@ -21,7 +21,7 @@ from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.dagster.ticking import understood
 from pipelines.dagster.unfinished import pause
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
-from pipelines.home.batch import shown
+from pipelines.home.batch import reason_of, shown
 from pipelines.home.inbox import LEADS_OUT, Inbox
 from pipelines.ledger.ledger import Ledger
 from pipelines.receiving.written import is_written
@@ -186,7 +186,7 @@ def _take_up(path: Path, mark: str, known: Asked | None, by: Surroundings, found
         return
     except OSError as error:
         _not_now(mark, known, found)
-        found.unreadable[path.name] = error.strerror or type(error).__name__
+        found.unreadable[path.name] = reason_of(error)
         return
     if after != mark:
         found.still.add(after)

@@ -13,7 +13,7 @@ from pipelines.feeds.reading.headings import is_heading_of_rows
 from pipelines.feeds.reading.packed import Content
 from pipelines.feeds.terms.names import position
 from pipelines.feeds.terms.totals import FOOTS, is_aside, is_title, total_word
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import Unreadable, reading_file
 
 HEAD = 256 << 10
 
@@ -71,7 +71,8 @@ class Export:
 def look_at_text(content: Content) -> Export:
     """The beginning of a text file. Raises Unreadable when it is none."""
     name = content.name
-    start = _start(content)
+    with reading_file(name), content.open() as file:
+        start = file.read(HEAD)
     found = decoded(name, start)
     lines = found.text.splitlines(keepends=True)
     is_whole = len(start) < HEAD
@@ -86,14 +87,6 @@ def look_at_text(content: Content) -> Export:
     export.encoding, export.letters, export.others = found.encoding, found.letters, found.others
     export.written, export.rivals = how, rivals
     return export
-
-
-def _start(content: Content) -> bytes:
-    try:
-        with content.open() as file:
-            return file.read(HEAD)
-    except OSError as error:
-        raise Unreadable(f"{content.name}: cannot be read: {error.strerror}") from None
 
 
 def _objects(lines: Sequence[str]) -> list[dict[str, object]]:

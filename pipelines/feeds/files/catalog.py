@@ -6,6 +6,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fnmatch import fnmatchcase
@@ -24,7 +25,7 @@ from pipelines.feeds.terms.record import Kind
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.texts import composed
 from pipelines.feeds.terms.values import Crosswalk
-from pipelines.home.batch import is_control
+from pipelines.home.batch import is_control, reading_file
 from pipelines.home.exits import WronglyAsked
 
 BUILTIN = Path(__file__).parents[1] / "builtin"
@@ -186,12 +187,9 @@ def plain(name: str) -> str:
 
 def _feed_files(folder: Path) -> list[Path]:
     """A folder that is not there has none; of one that cannot be read nobody knows which exports its feeds take."""
-    try:
+    with reading_file(str(folder), FeedError), suppress(FileNotFoundError):
         return sorted(path for path in folder.iterdir() if path.suffix == ".toml")
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise FeedError(f"{folder}: cannot be read: {error.strerror}") from None
+    return []
 
 
 def load_feed(path: Path, builtin: bool = False, environ: Mapping[str, str] = os.environ) -> Feed:
@@ -218,11 +216,10 @@ def load_feed(path: Path, builtin: bool = False, environ: Mapping[str, str] = os
 
 def _text(path: Path) -> str:
     try:
-        return composed(path.read_bytes().decode("utf-8-sig"))
+        with reading_file(path.name, FeedError):
+            return composed(path.read_bytes().decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise FeedError(f"{path.name}: a feed file is UTF-8") from None
-    except OSError as error:
-        raise FeedError(f"{path.name}: cannot be read: {error.strerror}") from None
 
 
 def _with_maps(given: Any, maps: Any = None, at: tuple[str, ...] = ()) -> Any:

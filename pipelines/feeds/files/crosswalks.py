@@ -5,13 +5,13 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from pipelines.feeds.terms.columns import MADE_A_NUMBER
 from pipelines.feeds.terms.texts import composed, folded
 from pipelines.feeds.terms.values import Crosswalk
+from pipelines.home.batch import reading_file
 from pipelines.home.exits import WronglyAsked
-from pipelines.home.files import replace_whole
+from pipelines.home.files import written_whole
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -28,14 +28,15 @@ def read_csv(folder: Path, crosswalk: Crosswalk) -> dict[str, str]:
     place = f"crosswalk {crosswalk.file}"
     encoding = "utf-8-sig" if crosswalk.encoding.lower() in ("utf-8", "utf8") else crosswalk.encoding
     try:
-        with (folder / str(crosswalk.file)).open(newline="", encoding=encoding) as file:
+        with (
+            reading_file(place, BadCrosswalk),
+            (folder / str(crosswalk.file)).open(newline="", encoding=encoding) as file,
+        ):
             rows = csv.reader(file, strict=True, delimiter=crosswalk.delimiter)
             names = [composed(cell.strip()) for cell in next(rows, [])]
             at, wanted = _places(place, names, crosswalk), _wanted(place, names, crosswalk)
             whole = (row for row in rows if _is_whole(place, row, rows.line_num, len(names), max(at)))
             return _table(place, ((rows.line_num, *_picked(row, at)) for row in whole if wanted(row)))
-    except OSError as error:
-        raise BadCrosswalk(f"{place}: cannot be read: {error.strerror}") from None
     except (csv.Error, UnicodeError):
         raise BadCrosswalk(f"{place}: no CSV in {crosswalk.encoding.upper()}") from None
 
@@ -151,14 +152,10 @@ def add_entries(folder: Path, walk: Crosswalk, entries: Mapping[str, str]) -> in
     for value, entry in new.items():
         cells = {**filled, str(walk.from_): value, str(walk.to): entry}
         write([cells.get(name, "") for name in names])
-    part = path.with_name(f".{path.name}-{uuid4().hex}")
     try:
-        part.write_bytes(out.getvalue().encode(walk.encoding))
-        part.chmod(path.stat().st_mode & 0o777)
-        read_csv(folder, walk.model_copy(update={"file": part.name}))
-        replace_whole(part, path)
+        with written_whole(path, path.stat().st_mode & 0o777) as part:
+            part.write_bytes(out.getvalue().encode(walk.encoding))
+            read_csv(folder, walk.model_copy(update={"file": part.name}))
     except (OSError, UnicodeError) as error:
         raise BadCrosswalk(f"{place}: cannot be written: {type(error).__name__}") from None
-    finally:
-        part.unlink(missing_ok=True)
     return len(new)

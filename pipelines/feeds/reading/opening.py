@@ -7,7 +7,7 @@ from typing import TextIO
 
 from pipelines.feeds.reading.packed import GZIP, ZIP, ZSTANDARD, Content
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import Unreadable, reading_file
 
 BEGINNING = 4096
 ZEROS = "zero bytes where rows should be, as of a copy that was not finished; copy or export it again"
@@ -21,13 +21,11 @@ _WIDE = ("utf-16", "utf-32")
 def open_text(content: Content, feed: FeedFile, *, takes_array: bool = False) -> TextIO:
     """A file as text. Raises Unreadable for what is surely no text, and for a JSON array where none is taken."""
     encoding = codecs.lookup(feed.encoding).name
-    try:
+    with reading_file(content.name):
         with content.open() as file:
             start = file.read(BEGINNING)
         _surely_text(start, content.name, encoding, JSON_ARRAY if takes_array else None)
         stream = content.open()
-    except OSError as error:
-        raise Unreadable(f"{content.name}: cannot be read: {error.strerror}") from None
     errors = "surrogatepass" if encoding.startswith(_WIDE) else "surrogateescape"
     return io.TextIOWrapper(stream, _with_mark(start, encoding), errors, newline="")
 

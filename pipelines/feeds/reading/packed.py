@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from pipelines.home.batch import Unreadable, shown
+from pipelines.home.batch import Unreadable, reading_file, shown
 
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 ZSTANDARD = (b"\x28\xb5\x2f\xfd", *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)))
@@ -61,14 +61,12 @@ class Contents:
 
 def contents(path: Path, name: str, patterns: Sequence[str] = ()) -> Contents:
     """Return the contents of a file. patterns: of the names that its feed takes. Raises Unreadable."""
-    try:
+    with reading_file(name):
         with path.open("rb") as file:
             start = file.read(4)
         most = max(ALWAYS_TAKEN, MOST_TIMES * path.stat().st_size)
         if start in (ZIP, EMPTY_ZIP):
             return _of_zip(path, name, patterns, most)
-    except OSError as error:
-        raise Unreadable(f"{name}: cannot be read: {error.strerror}") from None
     plain = name.removesuffix(".gz").removesuffix(".zst")
     if start.startswith(GZIP):
         return Contents((Content(name, plain, _unpacked(lambda: gzip.open(path), name, "gzip", most)),))

@@ -10,7 +10,7 @@ from pipelines.feeds.reading.chunks import LONGEST_ROW
 from pipelines.feeds.reading.parquet import NO_TEXT
 from pipelines.feeds.reading.tables import TableReader, TableRow
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import Unreadable, reading_file
 
 
 class QueriedReader(TableReader):
@@ -22,10 +22,8 @@ class QueriedReader(TableReader):
         self._numbers = feed.numbers
 
     def open(self) -> None:
-        try:
+        with reading_file(self.name):
             self._file = self.held.enter_context(self._path.open(encoding="utf-8", newline="\n"))
-        except OSError as error:
-            raise Unreadable(f"{self.name}: cannot be read: {error.strerror}") from None
         self.take_header([str(name) for name in self._read(self._file.readline(LONGEST_ROW))])
 
     def rows(self) -> Iterator[TableRow]:

@@ -21,7 +21,7 @@ from pipelines.feeds.reading.formats import Shown, is_duration, is_of_time, show
 from pipelines.feeds.reading.packed import ALWAYS_TAKEN, MOST_TIMES
 from pipelines.feeds.reading.xml_parts import NotTaken, parse
 from pipelines.feeds.terms.times import DAY_0, DAY_0_OF_1904
-from pipelines.home.batch import Unreadable
+from pipelines.home.batch import Unreadable, reading_file
 
 MOST_CELLS = 6_000_000
 MOST_TEXT = 256 << 20
@@ -95,14 +95,11 @@ class Workbook:
         return looked
 
     def _check_file(self) -> None:
-        try:
-            with self._path.open("rb") as file:
-                if file.read(4) == OLD_OFFICE:
-                    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                        if content.find(ENCRYPTED) >= 0:
-                            raise Unreadable(f"{self._name}: the workbook has a password; save it without one")
-        except OSError as error:
-            raise Unreadable(f"{self._name}: cannot be read: {error.strerror}") from None
+        with reading_file(self._name), self._path.open("rb") as file:
+            if file.read(4) == OLD_OFFICE:
+                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                    if content.find(ENCRYPTED) >= 0:
+                        raise Unreadable(f"{self._name}: the workbook has a password; save it without one")
         if not zipfile.is_zipfile(self._path):
             raise Unreadable(f"{self._name}: {DAMAGED}")
 

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pipelines.home.batch import reading_file
 from pipelines.home.exits import WronglyAsked
 from pipelines.reports.views.fhir_types import PRIMITIVES, is_resource, is_type
 from pipelines.reports.views.fhirpath import BadPath, Constant, Node, nodes, parse
@@ -109,10 +110,8 @@ class View:
 
 def read_view(path: Path) -> View:
     """Return the view of a file. Raises `BadView`."""
-    try:
+    with reading_file(path.name, BadView):
         content = path.read_bytes()
-    except OSError as error:
-        raise BadView(f"{path.name}: the file cannot be read ({error.strerror})") from None
     if len(content) > MAX_BYTES:
         raise BadView(f"{path.name}: the file has more than {MAX_BYTES} bytes")
     return _view_in(path.name, content)

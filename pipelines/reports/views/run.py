@@ -11,6 +11,7 @@ import orjson
 import pyarrow as pa
 
 from pipelines.home import arrow
+from pipelines.home.batch import reading_file
 from pipelines.home.counted import counted
 from pipelines.home.files import session
 from pipelines.reports.views.columns import TAG
@@ -114,10 +115,8 @@ def _batches(resources: Iterable[bytes]) -> Iterator[pa.Table]:
 def resources_of(paths: Iterable[Path]) -> Iterator[bytes]:
     """Yield the JSON of the resources in NDJSON files, or in JSON files with one resource each. Raises `BadView`."""
     for path in paths:
-        try:
+        with reading_file(path.name, BadView):
             yield from _of_file(path)
-        except OSError as error:
-            raise BadView(f"{path.name}: cannot be read ({error.strerror})") from None
 
 
 def _of_file(path: Path) -> Iterator[bytes]:

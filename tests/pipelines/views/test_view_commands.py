@@ -44,7 +44,7 @@ def test_check_tells_columns_and_every_mistake(folder: Path, capsys: pytest.Capt
     assert printed.out == told
     assert printed.err.splitlines() == [
         "chartferry: bad.view.json: select[0].column[1].path: `.` at character 6 is not expected there",
-        "chartferry: none.view.json: the file cannot be read (No such file or directory)",
+        "chartferry: none.view.json: cannot be read: No such file or directory",
     ]
 
 
@@ -108,7 +108,7 @@ def test_run_reads_files_and_writes_a_table(folder: Path, capsys: pytest.Capture
     [
         (["many.view.json", "reports.ndjson"], "many.view.json: select[0].column[1]: a path gives more than one value"),
         (["bad.view.json", "reports.ndjson"], "bad.view.json: select[0].column[1].path: `.` at character 6 is not"),
-        (["good.view.json", "none.ndjson"], "none.ndjson: cannot be read (No such file or directory)"),
+        (["good.view.json", "none.ndjson"], "none.ndjson: cannot be read: No such file or directory"),
         (["good.view.json", "good.view.json", "odd.ndjson"], "odd.ndjson line 2: not JSON; a file holds one resource"),
         (["good.view.json", "reports.ndjson", "--out", "x.xlsx"], "--out: x.xlsx must end in .csv, .ndjson, .parquet"),
     ],
