@@ -11,14 +11,11 @@ import threading
 from contextlib import closing
 from dataclasses import replace
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from pipelines.client.client import FhirClient
-from pipelines.ledger.database import why
+from pipelines.ledger.failures import said_of
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import claim
-from pipelines.ledger.tables import LedgerError
 from pipelines.loading.accepted import Part
 from pipelines.loading.part_outcome import PartLoaded, ends_all
 from pipelines.loading.part_stage import Sayings, load_part
@@ -66,14 +63,8 @@ def main() -> int:
         work(order)
     except (EOFError, LeaseLost, KeyboardInterrupt):
         return BROKEN
-    except LedgerError as error:
-        print(f"a worker ended: {error}", file=sys.stderr)
-        return BROKEN
-    except SQLAlchemyError as error:
-        print(f"a worker ended: the ledger could not be read or written: {why(error)}", file=sys.stderr)
-        return BROKEN
     except Exception as error:  # noqa: BLE001 - its text may hold values of a record
-        print(f"a worker ended: {type(error).__name__}, a fault of ours", file=sys.stderr)
+        print(f"a worker ended: {said_of(error)}", file=sys.stderr)
         return BROKEN
     return 0
 
