@@ -15,10 +15,10 @@ from urllib.parse import quote
 import httpx
 
 from fhir_service.interface.registry import RESOURCES
-from tests.service.interface.test_readers_agree import Spoiler
 from tests.support.fuzz import CREATED, Fuzzer
 from tests.support.fuzz_answers import Sent
 from tests.support.fuzz_words import ODD_HEADERS
+from tests.support.readers import Spoiler
 
 BASE = "http://chart.example"
 SYSTEM = "urn:law"

@@ -27,10 +27,10 @@ from fhir_service.interactions import plain
 from fhir_service.interface.json_text import parse_json
 from tests.conftest import BOTH, FROZEN, WORLD, Database, Running, counted_ids, running
 from tests.laws.generated import BASE, SYSTEM, VALUES, Campaign, Step
-from tests.service.web.test_fuzz import Sender
 from tests.support import loopback
 from tests.support.fuzz import CREATED
 from tests.support.fuzz_answers import fault
+from tests.support.senders import Sender
 from tests.support.stored_tables import tables
 
 STORES = BOTH

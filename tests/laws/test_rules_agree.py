@@ -13,7 +13,7 @@ from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import World
-from tests.service.interface.test_readers_agree import KNOWN, SITE, SOUND, Spoiler
+from tests.support.readers import KNOWN, SITE, SOUND, Spoiler
 
 
 @dataclass

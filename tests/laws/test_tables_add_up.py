@@ -19,8 +19,8 @@ import pytest
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.publish import publish
 from pipelines.reports.sweep import sweep
-from tests.pipelines.test_any_order import COLUMNS, KEYS, POLICIES, TAKEN_BACK
 from tests.pipelines.test_every_record import CELLS, COMMANDS, FAULTS, KEY, VERSIONS, History, said_by
+from tests.support.any_order import COLUMNS, KEYS, POLICIES, TAKEN_BACK
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.publishing import Target, publish_only
 

@@ -10,7 +10,7 @@ import pytest
 from pipelines.cli import run
 from pipelines.client.identifiers import record_of
 from tests.pipelines import test_any_order
-from tests.pipelines.test_any_order import TAKEN_BACK, Sequence
+from tests.support.any_order import TAKEN_BACK, Sequence
 
 pytestmark = pytest.mark.long
 

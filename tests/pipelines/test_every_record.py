@@ -19,7 +19,7 @@ import pytest
 
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.states import UNDECIDED
-from tests.pipelines.test_any_order import COLUMNS, KEYS, TAKEN_BACK, Sequence
+from tests.support.any_order import COLUMNS, KEYS, TAKEN_BACK, Sequence
 
 STEPS = 9
 COMMANDS = {

@@ -23,19 +23,9 @@ from tests.support import loopback
 from tests.support.called import called
 from tests.support.clinic_feed import lay_clinic
 from tests.support.commands import forget_settings, load, serving
+from tests.support.privacy import TASKS, found_in, leaks, mark
 from tests.support.publishing import publish_only
 from tests.support.told import errors_to, everything_said
-
-PLACES = re.compile(
-    r"inbox/.*|batches/.*|published/(parquet/.*|reports\.[a-z]*\.?duckdb)|service\.duckdb(\.wal|\.ahead)?"
-)
-"""Where under a home patient data may be."""
-MARK = re.compile(rb"[Qq]z[a-z]+[Zz]q")
-
-
-def mark(what: str) -> str:
-    return f"Qz{what}Zq"
-
 
 PATIENTS = [
     {
@@ -89,7 +79,6 @@ REFERENCE = [
 ]
 
 CROSSWALK = f"MRN,NAME,FHIR\n{mark('mrn')},{mark('name')},p1\n"
-TASKS = "task_id,patient_id,description,status,requester_id,owner_id,due,labels,comment,comment_author_id,comment_time"
 ANSWERS = "response_id,patient_id,questionnaire,authored,author,question,answer_code,answer_text,answer_number"
 
 FILES: dict[str, str] = {
@@ -150,23 +139,6 @@ def lay_out(home: Path) -> Path:
     lines = "\n".join(map(json.dumps, REFERENCE)) + f'\n{{"resourceType": "Patient", "x": "{mark("notjson")}\n'
     (reference / "all.ndjson").write_text(lines)
     return reference
-
-
-def found_in(content: bytes) -> set[str]:
-    return {each.decode() for each in MARK.findall(content)}
-
-
-def leaks(home: Path, *texts: str) -> dict[str, set[str]]:
-    """The markers outside their places: by file of the home, and under `said` those of the texts."""
-    files = [path for path in home.rglob("*") if path.is_file()]
-    names = {str(path.relative_to(home)): path for path in files}
-    outside = {
-        name: path for name, path in names.items() if not PLACES.fullmatch(name) and not name.startswith("feeds/")
-    }
-    assert outside, "the ledger at least is searched"
-    found = {name: found_in(path.read_bytes()) for name, path in outside.items()}
-    found["said"] = found_in("\n".join(texts).encode())
-    return {name: marks for name, marks in found.items() if marks}
 
 
 # -- by the command, into the bundled service

@@ -20,9 +20,9 @@ from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import prepare_dagster_home
 from pipelines.session.ledger import open_ledger
-from tests.pipelines.test_privacy import TASKS, leaks, mark
 from tests.support.crossing import every_second
 from tests.support.fake_target import FakeTarget
+from tests.support.privacy import TASKS, leaks, mark
 from tests.support.publishing import publish_only
 
 CRASHES: dict[str, tuple[str, Callable[[str], Exception]]] = {

@@ -8,8 +8,8 @@ import duckdb
 from pipelines.reports.pseudonymous import Study
 from pipelines.reports.publish_pseudonymous import publish_pseudonymous
 from pipelines.reports.sweep import kept
-from tests.pipelines.reports.test_responses_of_others import FORM
 from tests.support.publishing import TARGET, World
+from tests.support.responses_of_others import FORM
 
 Tables = dict[str, list[dict[str, Any]]]
 """The rows of every table."""

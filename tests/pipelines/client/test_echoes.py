@@ -5,9 +5,9 @@ But for the words of a refusal, which the ledger keeps and nothing else does.
 
 import pytest
 
-from tests.pipelines.test_privacy import leaks, mark
 from tests.pipelines.test_privacy_of_faults import ROWS
 from tests.support.fake_answers import Said
+from tests.support.privacy import leaks, mark
 
 ECHO = mark("echo")
 ISSUE = {"severity": "error", "code": ECHO, "details": {"text": ECHO}, "diagnostics": ECHO, "expression": [ECHO]}

@@ -8,11 +8,11 @@ import pytest
 from tests.pipelines.feeds.test_arrays_and_parquet import FEED as ARRAYS
 from tests.pipelines.feeds.test_arrays_and_parquet import packed
 from tests.pipelines.feeds.test_arrays_and_parquet import payment as record
-from tests.pipelines.feeds.test_quotes import payment
 from tests.pipelines.feeds.test_workbooks import FEED as WORKBOOKS
 from tests.pipelines.feeds.test_workbooks import HEADER, row
 from tests.support.archives import zipped
 from tests.support.giving_back import one
+from tests.support.quotes import payment
 from tests.support.validating import PAYMENTS
 from tests.support.workbooks import Cell, sheet, workbook
 

@@ -16,8 +16,8 @@ from pipelines.feeds.reading import packed
 from pipelines.feeds.reading.marks import ids_in, marked_form
 from pipelines.feeds.reading.packed import contents, first_content
 from pipelines.home.batch import Unreadable
-from tests.pipelines.feeds.test_quotes import MARK, payment
 from tests.support.archives import zipped
+from tests.support.quotes import MARK, payment
 from tests.support.validating import PAYMENTS, accepted, rejected, validated
 
 ROWS = PAYMENTS + payment("a") + payment("b", "x") + payment("c")

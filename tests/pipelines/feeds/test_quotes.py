@@ -7,15 +7,10 @@ import pytest
 
 from pipelines.feeds.reading import csv_file
 from pipelines.home.batch import Unreadable
+from tests.support.quotes import MARK, TASKS, payment
 from tests.support.validating import PAYMENTS, accepted, rejected, validated
 
-TASKS = "task_id,description,status,requester_id,labels\n"
 ANSWERS = "response_id,patient_id,questionnaire,question,answer_code,answer_text\n"
-MARK = "0123456789abcdef"
-
-
-def payment(key: str, amount: str = "1.00") -> str:
-    return f"{key},p1,{amount},2024-01-01,\n"
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from pipelines.feeds.drafting.sniffing import of_rows
 from pipelines.feeds.reading.headings import Headings
 from pipelines.feeds.terms.totals import total_word
 from pipelines.validation.outcome import Validated
-from tests.pipelines.feeds.test_quotes import TASKS, payment
 from tests.support.archives import zipped
+from tests.support.quotes import TASKS, payment
 from tests.support.validating import PAYMENTS, accepted, keys, rejected, validated
 
 

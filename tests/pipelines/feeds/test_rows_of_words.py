@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.feeds.test_quotes import payment
 from tests.pipelines.feeds.test_repeated_headers import by
+from tests.support.quotes import payment
 from tests.support.validating import PAYMENTS, accepted, rejected, validated
 from tests.support.validating import rows as table
 

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from pipelines.ledger.ledger import Ledger
-from tests.pipelines.test_any_order import TAKEN_BACK, TYPES, Sequence
+from tests.support.any_order import TAKEN_BACK, TYPES, Sequence
 from tests.support.ledgers import lose_ledger, lose_tables
 from tests.support.replaying import rows_of
 

@@ -22,9 +22,9 @@ from pipelines.reports.tables import KIND, KINDS, report_tables, sql_folder
 from pipelines.reports.told import CHARGES, keep_told
 from pipelines.reports.views.definition import columns_of
 from tests.pipelines.reports.test_claim_balance import telling
-from tests.pipelines.reports.test_responses_of_others import STORY, items, response
 from tests.support.pseudonymity import Tables, publish, with_a_form
 from tests.support.publishing import BATCH, START, TARGET, World, carry_over, import_payments, publish_only
+from tests.support.responses_of_others import STORY, items, response
 
 SECRETS = (
     *("p1", "p2", "p7", "r1", "r2", "id-2", "id-t1", "c1", "d1", "o1", "e1", "theirs", "k2", BATCH, "payments.csv"),

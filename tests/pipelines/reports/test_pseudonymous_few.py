@@ -11,9 +11,9 @@ from pipelines.reports.pseudonymous import shown
 from pipelines.reports.tables import report_tables
 from pipelines.reports.told import PATIENTS, keep_told
 from tests.pipelines.reports.test_claim_balance import telling
-from tests.pipelines.reports.test_responses_of_others import items, response
 from tests.support.pseudonymity import publish, with_a_form
 from tests.support.publishing import LAB, TARGET, World, publish_only, report
+from tests.support.responses_of_others import items, response
 
 
 @pytest.fixture

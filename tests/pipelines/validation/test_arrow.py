@@ -79,7 +79,7 @@ from pathlib import Path
 import duckdb
 from pipelines.loading.accepted import accepted_rows
 from pipelines.verifying.staging import Filling
-from tests.pipelines.validation.test_golden import GOLDEN, validated
+from tests.support.golden import GOLDEN, validated
 for case in ("payments_csv", "tasks_csv", "answers_csv"):
     folder = Path(sys.argv[1], case)
     folder.mkdir()

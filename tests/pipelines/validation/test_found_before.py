@@ -29,8 +29,8 @@ from pipelines.validation.checking import check_records
 from pipelines.validation.mapping import map_file
 from pipelines.validation.outcome import Validated, read_from, told_as
 from pipelines.validation.stage import validate
-from tests.pipelines.validation.test_golden import CASES, GOLDEN, NOW, SITE, databases, file_and_feed, questionnaires
 from tests.support.exports import payments
+from tests.support.golden import CASES, GOLDEN, NOW, SITE, databases, file_and_feed, questionnaires
 
 TABLES = ("accepted", "rejects", "skipped", "warnings")
 EDITS = "file feed crosswalk questionnaires control strict site words known_as name program nothing".split()

@@ -2,33 +2,20 @@
 
 import json
 import os
-import sqlite3
 from collections import defaultdict
-from contextlib import closing
 from dataclasses import fields
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 from pathlib import Path
-from unittest.mock import patch
 from zoneinfo import ZoneInfo
 
 import pyarrow.parquet as pq
 import pytest
 
-from fhir_service.interface.resources.questionnaire import Questionnaire
-from fhir_service.interface.site import Site
-from pipelines.feeds.files.catalog import Feed, load_feeds
-from pipelines.home.batch import Received
 from pipelines.ledger.notes import Group
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.shared_notes import group_of
-from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.outcome import Validated
-from pipelines.validation.stage import validate
-
-GOLDEN = Path(__file__).parents[1] / "golden"
-CASES = sorted(folder.name for folder in GOLDEN.iterdir() if (folder / "input").is_dir())
-NOW = datetime(2024, 6, 1, 12, 0, tzinfo=timezone(timedelta(hours=9)))
-SITE = Site("http://chart.test", "acme", "clinic")
+from tests.support.golden import CASES, GOLDEN, NOW, file_and_feed, validated
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -51,35 +38,6 @@ def test_a_feed_makes_of_a_file_what_the_golden_folder_shows(case: str, tmp_path
             (output / name).write_text(text)
     assert shown == {path.name: path.read_text() for path in output.iterdir()}
     assert_all_is_accounted_for(found)
-
-
-def validated(folder: Path, tmp_path: Path) -> Validated:
-    file, feed = file_and_feed(folder)
-    received = Received(f"{feed.name}-0", "0" * 64, file, file.name, file.stat().st_size, NOW)
-    with patch.dict(os.environ, databases(folder, tmp_path)):
-        return validate(received, feed, questionnaires(), SITE, tmp_path / "run-1")
-
-
-def file_and_feed(folder: Path) -> tuple[Path, Feed]:
-    feeds = load_feeds([folder])
-    found = ((path, feeds.match(path.name)) for path in sorted(folder.iterdir()) if path.suffix != ".toml")
-    return next((path, feed) for path, feed in found if feed)
-
-
-def databases(folder: Path, tmp_path: Path) -> dict[str, str]:
-    """The URLs of databases made by the scripts beside the feed file: of `cards.sql` as `CARDS_URL`."""
-    urls = {}
-    for script in folder.glob("*.sql"):
-        path = tmp_path / f"{script.stem}.db"
-        with closing(sqlite3.connect(path)) as database:
-            database.executescript(script.read_text())
-        urls[f"{script.stem.upper()}_URL"] = f"sqlite:///{path}"
-    return urls
-
-
-def questionnaires() -> Snapshot:
-    stored = json.loads((GOLDEN / "questionnaires.json").read_text())
-    return Snapshot.of(Questionnaire.model_validate(questionnaire) for questionnaire in stored)
 
 
 def counts(found: Validated) -> str:

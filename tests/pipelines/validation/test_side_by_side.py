@@ -16,8 +16,8 @@ import pytest
 from pipelines.feeds.reading import chunks as reading
 from pipelines.validation import grouping, side_by_side
 from pipelines.validation.side_by_side import Helper, SideBySide, processes_for
-from tests.pipelines.validation.test_golden import CASES, GOLDEN, validated
 from tests.support.crossing import every_second
+from tests.support.golden import CASES, GOLDEN, validated
 from tests.support.helped import make, os_gone
 
 FILES = ("accepted.parquet", "rejects.parquet", "skipped.parquet")

@@ -18,10 +18,10 @@ from fhir_service.requests import showing
 from fhir_service.settings import Settings
 from fhir_service.web.http import FACE
 from tests.conftest import Running, running
-from tests.service.web.test_fuzz import Sender
 from tests.support import loopback
 from tests.support.bodies import entry, payment, task, total
 from tests.support.fuzz import Fuzzer
+from tests.support.senders import Sender
 
 
 def of_patient(body: dict[str, Any]) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
 from tests.conftest import BOTH, Running
 from tests.service.hostile.sent import TEXT
-from tests.service.interface.test_readers_agree import SITE, SOUND
 from tests.support.bodies import TASK
+from tests.support.readers import SITE, SOUND
 from tests.support.standing import until
 
 STORES = BOTH

@@ -8,14 +8,13 @@ import pytest
 
 from fhir_service.admin.checks import check_store
 from tests.conftest import WORLD, running
-from tests.service.serving.test_workers import supervised
 from tests.service.serving.test_workers_kills import Load
-from tests.service.writing.test_contention import made, next_of, task_in
-from tests.service.writing.test_contention_deaths import authorized
 from tests.support import loopback
 from tests.support.bodies import task
 from tests.support.called import command_output
+from tests.support.contention import authorized, made, next_of, task_in
 from tests.support.standby import WAYS, Pair, running_pair
+from tests.support.supervised import supervised
 
 SYNCHRONOUS = pytest.mark.parametrize(
     "synchronous", [True, pytest.param(False, marks=pytest.mark.long)], ids=["synchronous", "asynchronous"]

@@ -19,9 +19,9 @@ from fhir_service.serving.leftover import put_on_record
 from fhir_service.settings import Settings
 from fhir_service.store.changes import Witness
 from tests.conftest import FROZEN
-from tests.service.writing.test_contention_deaths import authorized
 from tests.support import loopback
 from tests.support.bodies import entry, task
+from tests.support.contention import authorized
 from tests.support.starting import start
 
 OTHER = {"for": {"reference": "Patient/p2"}}

@@ -1,43 +1,19 @@
 """`serve --workers N`: processes behind one address, watched and replaced, with their metrics in one place."""
 
-import contextlib
 import json
 import signal
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from fhir_service.settings import SettingError, Settings
-from tests.service.writing.test_contention_deaths import authorized
 from tests.support import loopback
 from tests.support.alive import lives
 from tests.support.commands import command, environment
+from tests.support.contention import authorized
 from tests.support.standing import until
-from tests.support.starting import finish, start
-
-WORKERS = 2
-
-
-@contextlib.contextmanager
-def supervised(store: str, folder: Path, workers: int = WORKERS, code: int = 0) -> Iterator[tuple[psutil.Process, str]]:
-    """Processes over a store: the one that watches them, and their address.
-
-    code: what the one that watches them ends with.
-    """
-    arguments = command("fhir-service", "serve", "--store", store, "--port", 0, "--workers", workers)
-    with start(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), cwd=folder
-    ) as process:
-        try:
-            assert process.stdout
-            yield psutil.Process(process.pid), process.stdout.readline().removeprefix("listening on ").strip()
-        finally:
-            process.terminate()
-            process.communicate(timeout=60)
-    assert process.returncode == code
+from tests.support.starting import finish
+from tests.support.supervised import WORKERS, supervised
 
 
 def test_a_process_that_dies_is_replaced_while_the_others_answer(url: str, tmp_path: Path) -> None:

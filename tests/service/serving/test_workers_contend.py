@@ -13,12 +13,11 @@ import pytest
 
 from fhir_service.admin.checks import check_store
 from tests.conftest import running
-from tests.service.serving.test_workers import supervised
 from tests.service.store.test_postgresql import BALANCE
-from tests.service.writing.test_contention import made
-from tests.service.writing.test_contention_deaths import authorized
 from tests.support import loopback
 from tests.support.bodies import payment, task, total
+from tests.support.contention import authorized, made
+from tests.support.supervised import supervised
 
 pytestmark = pytest.mark.long
 AT_ONCE = 50

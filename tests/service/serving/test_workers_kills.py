@@ -18,13 +18,12 @@ from sqlalchemy import make_url
 from fhir_service.admin.checks import check_store
 from fhir_service.serving import workers
 from tests.conftest import running
-from tests.service.serving.test_workers import supervised
-from tests.service.writing.test_contention import made
-from tests.service.writing.test_contention_deaths import authorized
 from tests.support import loopback
 from tests.support.bodies import task
+from tests.support.contention import authorized, made
 from tests.support.postgres import Postgres
 from tests.support.standing import until
+from tests.support.supervised import supervised
 
 CLIENTS = 8
 PAUSE = 0.03

@@ -3,20 +3,18 @@
 from collections import Counter
 
 import httpcore
-import httpx
 import pytest
 
 from fhir_service.admin.checks import check_store
 from tests.conftest import BOTH, running
 from tests.support.fuzz import Fuzzer
 from tests.support.fuzz_answers import fault
+from tests.support.senders import Sender
 
 STORES = BOTH
 SEED = 20260301
 ENOUGH = 0.30
 """The share of requests that must be accepted: else the fuzzing would only ever knock at the first door."""
-TIMEOUT = dict.fromkeys(("connect", "read", "write", "pool"), 30.0)
-"""Seconds; what hangs fails."""
 
 
 @pytest.mark.parametrize("requests", [100, pytest.param(10_000, marks=pytest.mark.long)])
@@ -42,26 +40,6 @@ def test_every_request_is_answered_by_what_it_asked_for_or_by_an_outcome(tmp_pat
         for kind, ids in fuzzer.made.items():
             for resource_id in set(ids[:: max(1, len(ids) // 50)]):
                 assert service.client.get(f"/{kind}/{resource_id}").json()["id"] == resource_id
-
-
-class Sender:
-    """Sends requests byte for byte: nothing is escaped, joined or followed on the way."""
-
-    def __init__(self, service, pool):
-        self._pool = pool
-        host, _, self._port = service.url.removeprefix("http://").partition(":")
-        self._host, self._always = (
-            host.encode(),
-            {name.encode(): value.encode() for name, value in service.headers.items()},
-        )
-
-    def send(self, sent):
-        headers = {b"host": self._host} | self._always | dict(sent.headers)
-        url = httpcore.URL(scheme=b"http", host=self._host, port=int(self._port), target=sent.target.encode())
-        answer = self._pool.request(
-            sent.method, url, headers=list(headers.items()), content=sent.content, extensions={"timeout": TIMEOUT}
-        )
-        return httpx.Response(answer.status, headers=answer.headers, content=answer.content)
 
 
 @pytest.mark.long

@@ -23,6 +23,7 @@ from fhir_service.writing import contending
 from tests.conftest import Running, running
 from tests.service.store.test_postgresql import BALANCE, end_sessions
 from tests.support.bodies import entry, payment, send, task, total
+from tests.support.contention import made, next_of, task_in
 from tests.support.postgres import Postgres, running_server
 from tests.support.taking_turns import take_turns
 
@@ -40,19 +41,6 @@ def one(url: str, proxy: Proxy, tmp_path: Path) -> Iterator[Running]:
     """A service, which is beyond the proxy from its database."""
     with running(tmp_path, store=str(make_url(url).set(query={"host": str(proxy.folder)}))) as found:
         yield found
-
-
-def made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
-
-
-def next_of(page: dict[str, Any]) -> str | None:
-    return next((link["url"] for link in page["link"] if link["relation"] == "next"), None)
-
-
-def task_in(found: Running, path: str) -> list[str]:
-    return [entry["resource"]["description"] for entry in found.client.get(path).json().get("entry", ())]
 
 
 # --- Exchanges ------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Services over PostgreSQL that die under load: what was acknowledged is there once."""
 
 import contextlib
-import os
 import random
 import subprocess
 import threading
@@ -12,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from fhir_service.admin.checks import check_store
-from fhir_service.service import Service
-from fhir_service.settings import Settings
 from tests.conftest import WORLD, running
 from tests.service.serving.test_kills import Load
 from tests.support.bodies import total
 from tests.support.called import command_output
 from tests.support.commands import command, environment
+from tests.support.contention import authorized
 from tests.support.postgres import running_server
 from tests.support.starting import start
 
@@ -60,16 +58,6 @@ def test_what_was_acknowledged_is_there_once_whatever_dies(tmp_path: Path, seed:
                 told = sum(path.startswith(f"/{kind}/") for path in acknowledged)
                 sent = sum(body["resourceType"] == kind for load in loads for body in load.sent)
                 assert told <= stored <= sent
-
-
-def authorized(store: str) -> dict[str, str]:
-    """The headers of a new client of a store."""
-    opened = Service.open(Settings(store=store, audit=os.devnull))
-    client = opened.auth.add_client("load")
-    form = {"grant_type": "client_credentials"} | {name: client[name] for name in ("client_id", "client_secret")}
-    _, token = opened.auth.token(form)
-    opened.close()
-    return {"authorization": f"Bearer {token['access_token']}"}
 
 
 @contextlib.contextmanager

@@ -1,0 +1,34 @@
+"""Marked values, and where they leak."""
+
+import re
+from pathlib import Path
+
+PLACES = re.compile(
+    r"inbox/.*|batches/.*|published/(parquet/.*|reports\.[a-z]*\.?duckdb)|service\.duckdb(\.wal|\.ahead)?"
+)
+"""Where under a home patient data may be."""
+MARK = re.compile(rb"[Qq]z[a-z]+[Zz]q")
+
+
+def mark(what: str) -> str:
+    return f"Qz{what}Zq"
+
+
+TASKS = "task_id,patient_id,description,status,requester_id,owner_id,due,labels,comment,comment_author_id,comment_time"
+
+
+def found_in(content: bytes) -> set[str]:
+    return {each.decode() for each in MARK.findall(content)}
+
+
+def leaks(home: Path, *texts: str) -> dict[str, set[str]]:
+    """The markers outside their places: by file of the home, and under `said` those of the texts."""
+    files = [path for path in home.rglob("*") if path.is_file()]
+    names = {str(path.relative_to(home)): path for path in files}
+    outside = {
+        name: path for name, path in names.items() if not PLACES.fullmatch(name) and not name.startswith("feeds/")
+    }
+    assert outside, "the ledger at least is searched"
+    found = {name: found_in(path.read_bytes()) for name, path in outside.items()}
+    found["said"] = found_in("\n".join(texts).encode())
+    return {name: marks for name, marks in found.items() if marks}
