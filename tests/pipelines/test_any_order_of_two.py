@@ -9,8 +9,7 @@ import pytest
 
 from pipelines.cli import run
 from pipelines.client.identifiers import record_of
-from tests.pipelines import test_any_order
-from tests.support.any_order import TAKEN_BACK, Sequence
+from tests.support.any_order import POLICIES, TAKEN_BACK, Sequence
 
 pytestmark = pytest.mark.long
 
@@ -60,7 +59,7 @@ def test_whatever_two_homes_do_in_whatever_order_no_record_is_there_twice(
 ):
     """LEDGER-01, LEDGER-15, STATE-HOME-02"""
     # A task that one home has cancelled, another would bring back with its update.
-    monkeypatch.setitem(test_any_order.POLICIES, "call", ("update",) if shared else ("reject", "skip"))
+    monkeypatch.setitem(POLICIES, "call", ("update",) if shared else ("reject", "skip"))
     dice = random.Random(f"two {seed}")
     with database(request, shared) as url:
         if url:
