@@ -7,7 +7,7 @@ from functools import partial
 import click
 
 from pipelines.commands.common import AtTarget, Name, Options, as_text, check_begun, no_batch, with_reason, with_target
-from pipelines.home.exits import ALL_LOADED
+from pipelines.home.exits import ALL_LOADED, WronglyAsked
 from pipelines.runs.lines import SHOWN_NEXT
 
 
@@ -18,12 +18,11 @@ from pipelines.runs.lines import SHOWN_NEXT
 def status(options: Options, batch: str | None, as_json: bool) -> int:
     """Batches with their counts, or one with its runs, its rows in doubt and its manifest."""
     from pipelines.importing.status import batch_status, status_lines
-    from pipelines.ledger.tables import NotPossible
     from pipelines.session.ledger import nothing_in
 
     found = batch_status(options.home, os.environ, batch)
     if found is None:
-        raise NotPossible(no_batch(batch) if batch else nothing_in(options.home))
+        raise WronglyAsked(no_batch(batch) if batch else nothing_in(options.home))
     click.echo(json.dumps(found, indent=1) if as_json else as_text(status_lines(found)))
     return ALL_LOADED
 

@@ -14,7 +14,6 @@ from typing import Any, Self
 
 import orjson
 
-from fhir_service.interface.datatypes import ID_PATTERN
 from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.terms.rulebook import rules
@@ -31,6 +30,7 @@ from pipelines.session.questionnaires import Snapshot
 SHOWN = 20
 MONEY = "PaymentNotice"
 ABOVE_THE_BALANCE = "PAY-CREATE-04"
+FHIR_ID = re.compile(r"[A-Za-z0-9\-.]{1,64}")
 WITHOUT_WORD = {"finished": "unchanged", "stopped": "not sent", "failed": "not sent"}
 """The state of an accepted row without a fact in the ledger, by the state of its file; else `planned`."""
 
@@ -325,7 +325,7 @@ def _rows(folder: Path, file: File) -> Iterator[dict[str, Any]]:
 def _row(file: File, row: dict[str, Any]) -> dict[str, Any]:
     reasons, body = orjson.loads(row.pop("reasons") or "[]"), row.pop("body")
     rules = [_rule(file, body, *reason[:4]) for reason in reasons]
-    if row["patient"] and not re.fullmatch(ID_PATTERN, row["patient"]):
+    if row["patient"] and not FHIR_ID.fullmatch(row["patient"]):
         row["patient"] = None  # whatever stands in that column, it is no id
     decision = rests_on_decisions(rule["basis"] for rule in rules)
     return {"file": file.result.file, **row, "rules": rules, "rests_on_decision": decision}
