@@ -17,6 +17,7 @@ import duckdb
 import pytest
 
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.standing import undone_by_batch
 from pipelines.reports.publish import publish
 from pipelines.reports.sweep import sweep
 from tests.pipelines.test_every_record import CELLS, COMMANDS, FAULTS, KEY, VERSIONS, History, said_by
@@ -310,7 +311,11 @@ class Accounts(History):
             if not names:
                 return None
             publish(self.home, ledger, sweep(Target([]), self.home, names[0]))
-        return Tables(self.home / "published/reports.duckdb")
+            tables = Tables(self.home / "published/reports.duckdb")
+            back = "SELECT target, batch_id, count(*) FROM import_row WHERE state = 'undone' GROUP BY ALL"
+            told = {(of, batch): number for of, batch, number in tables(back)}
+            assert undone_by_batch(ledger) == told, "Dagster is told otherwise what was taken back"
+        return tables
 
 
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])

@@ -247,6 +247,27 @@ def test_what_a_later_file_updated_waits_for_no_undo_that_was_cut_off_before(
     assert [row["undo_left"] for row in asked_of_status(chartferry)] == [0, 0]
 
 
+def test_status_says_of_each_batch_what_is_taken_back_now(home, asked, chartferry):
+    """CLI-CMD-10, CLI-CMD-17: a line counts by what its record is, also once that has been another line's between."""
+    tasks(home, "k1", "k2")
+    first = asked("import")["batches"][0]["batch_id"]
+    asked("undo", first)
+    put(home, "tasks-2.csv", TASKS + "k1,p1,call back,requested,a\n")
+    second = asked("import")["batches"][0]["batch_id"]
+
+    def told():
+        found = {row["batch_id"]: row["taken_back"] for row in asked_of_status(chartferry)}
+        return found[first], found[second]
+
+    assert told() == (2, 0)
+    asked("undo", second)
+    assert told() == (2, 1)
+    asked("import", "--again", first)
+    assert told() == (1, 1)
+    asked("rejects", "retry", "--taken-back")
+    assert told() == (0, 1)
+
+
 def test_ctrl_c_ends_updates_once_those_under_way_have_their_answers(home, target, asked, chartferry, monkeypatch):
     """CLI-CMD-10: all of some thousand rows that were read together were sent first."""
     let_update(home)
