@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import duckdb
 import pytest
 
+from pipelines.cli import run
 from pipelines.corrections import undo as undoing
 from pipelines.corrections.undo import NO_CLEAR_ANSWER
 from pipelines.home import disk
@@ -203,14 +204,22 @@ def test_what_an_undo_that_was_cut_off_had_not_done_stays_when_the_batch_is_load
     assert asked("verify")["differences"] == []
 
 
-@pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
+@pytest.mark.parametrize(
+    ("additions", "state"),
+    [(True, "created"), (False, "created"), (True, "adopted")],
+    ids=["with additions", "bare", "another home's"],
+)
 def test_verify_and_status_name_what_an_undo_that_was_cut_off_may_have_taken_back(
-    home, target, asked, chartferry, monkeypatch, additions
+    home, target, asked, chartferry, monkeypatch, additions, state
 ):
     """CLI-CMD-10, CLI-CMD-17: the ledger was said to agree with a target that had cancelled all of it."""
     target.additions = additions
     tasks(home, "k1", "k2")
-    batch = asked("import")["batches"][0]["batch_id"]
+    if state == "adopted":
+        run(["--home", str(home.parent / "other"), "import", str(home / "inbox")])
+    [found] = asked("import")["batches"]
+    assert found["counts"][state] == 2
+    batch = found["batch_id"]
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.corrections.undo.undone", Mock(side_effect=KeyboardInterrupt))
         assert chartferry("undo", batch)[0] == INTERRUPTED
