@@ -300,8 +300,9 @@ def _outcomes_of_other_lines() -> Select[Any]:
     # Of a batch without records, as that of a file which came before, no key is looked up.
     any_here = select(record.key).where(record.batch_no == bindparam("batch_no")).exists()
     of_batch = (version.batch_no == bindparam("batch_no"), t.IS_OUTCOME, ~and_(any_here, here))
-    # A record that was taken back and then loaded from another line had an outcome here before that.
-    state = case((version.state == "undone", func.coalesce(_first_of(t.versions), version.state)), else_=version.state)
+    # A record that was changed or taken back here, and then loaded from another line, had an outcome before that.
+    is_later = version.state.in_(("updated", "superseded", "undone"))
+    state = case((is_later, func.coalesce(_first_of(t.versions), version.state)), else_=version.state)
     return _by_state(select(state.label("state"), version.amount_cents).where(*of_batch).subquery().c)
 
 

@@ -81,12 +81,10 @@ def contents_of(
 
 def undone_at(ledger: LedgerAccess, target: str, batches: Collection[str]) -> dict[str, str]:
     """Return when each of these batches was last taken back (UTC text), where somebody has undone it."""
-    decision, found = t.decision.c, dict[str, str]()
-    query = select(decision.subject, decision.at).where(decision.target == target, decision.command == UNDO)
-    for subject, at in ledger.read(query.order_by(decision.at)):
-        if subject in batches:
-            found[subject] = at
-    return found
+    decision = t.decision.c
+    query = select(decision.subject, func.max(decision.at)).group_by(decision.subject)
+    undone = ledger.read(query.where(decision.target == target, decision.command == UNDO))
+    return {subject: at for subject, at in undone if subject in batches}
 
 
 def how_taken_back(batch_id: str, at: str | None) -> str:

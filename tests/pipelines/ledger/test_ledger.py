@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.answered import close_answered
+from pipelines.ledger.former import intend_change
 from pipelines.ledger.lease import LeaseLost, utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord, Outcome, Reason, Reject, Repeat, reject_id
@@ -112,6 +113,24 @@ def test_a_refused_record_corrected_in_another_file_keeps_its_first_outcome_ther
         ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201)])
     assert ledger.row_counts(TARGET, "payments-a") == {"refused": (1, 1050)}
     assert ledger.row_counts(TARGET, batch_id="payments-b") == {"created": (1, 1050)}
+
+
+def test_a_record_that_is_changed_on_its_line_keeps_its_first_outcome_there(ledger: Ledger) -> None:
+    """LEDGER-02: as by `import --remap`, also once another file has changed it."""
+
+    def change(line: int, batch: str, content: str) -> None:
+        intend_change(ledger, lease, *OF, [(1, intent("k1", line, batch, content))])
+        ledger.settle(TARGET, *OF, [Outcome("k1", 1, "updated", "id-1", 200)])
+
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent("k1", 2, "payments-a")])
+        ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201)])
+        change(2, "payments-a", "h2")
+        assert ledger.row_counts(TARGET, "payments-a") == {"created": (1, 1050)}
+        assert ledger.read(sa.select(t.repeat.c.line)) == []
+        change(5, "payments-b", "h3")
+    assert ledger.row_counts(TARGET, "payments-a") == {"created": (1, 1050)}
+    assert ledger.row_counts(TARGET, "payments-b") == {"updated": (1, 1050)}
 
 
 def test_repeats_are_noted_once_and_never_over_a_first_outcome(ledger: Ledger) -> None:
