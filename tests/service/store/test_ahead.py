@@ -223,6 +223,27 @@ def test_a_crash_between_the_tables_and_the_file_brings_nothing_twice(
         assert found(again)["payment_notice"] == sorted([*made, more])
 
 
+def test_a_crash_while_the_file_is_brought_into_the_tables_brings_nothing_twice(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restless: None
+) -> None:
+    with opened(store) as service:
+        made = [created(service, payment(100)).id for _ in range(3)]
+        first = crashed(store, tmp_path / "crash")
+    with monkeypatch.context() as patch:
+        patch.setattr(Frames, "clear", lambda _: None)
+        patch.setattr(Frames, "remove", lambda _: None)
+        with opened(first):
+            second = crashed(first, tmp_path / "again")
+    assert file_of(second).exists()
+    with opened(second) as again:
+        assert found(again)["payment_notice"] == sorted(made)
+        assert [one for one in check_store(again.store, again.site) if not one.notice] == []
+
+
+def nothing(_: Service) -> None:
+    """The file begins by one number later than the copy ends: to copy takes one."""
+
+
 def singles(service: Service) -> None:
     created(service, payment(5))
     service.store.catch_up()
@@ -240,7 +261,7 @@ def load(service: Service) -> None:
 
 
 @pytest.mark.alike
-@pytest.mark.parametrize("between", [singles, bundle, load])
+@pytest.mark.parametrize("between", [nothing, singles, bundle, load])
 def test_a_store_put_back_from_a_copy_takes_nothing_from_a_later_file(
     store: Path,
     tmp_path: Path,
