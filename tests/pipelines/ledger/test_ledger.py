@@ -85,6 +85,7 @@ def test_a_record_in_doubt_is_tried_again_where_it_stands(ledger: Ledger) -> Non
         ledger.settle(TARGET, *OF, [Outcome("k1", 1, "in_doubt")])
         assert [each.key for each in ledger.unsettled(TARGET)] == ["k1"]
         ledger.intend_again(lease, *OF, [intent("k1", 9, "payments-b")])
+        assert ledger.read(sa.select(t.repeat.c.line)) == []
         ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 200)])
     known = ledger.known(TARGET, *OF, ["k1"])["k1"]
     assert (known.batch_id, known.line, known.attempts, known.state) == ("payments-a", 2, 2, "created")
@@ -102,6 +103,7 @@ def test_a_record_is_of_the_line_that_was_sent(ledger: Ledger, content: str, pla
     known = ledger.known(TARGET, *OF, ["k1"])["k1"]
     assert (known.batch_id, known.line) == place
     assert ledger.row_counts(TARGET, place[0]) == {"created": (1, 1050)}
+    assert ledger.read(sa.select(t.repeat.c.line)) == []
 
 
 def test_a_refused_record_corrected_in_another_file_keeps_its_first_outcome_there(ledger: Ledger) -> None:

@@ -188,10 +188,19 @@ def test_an_equal_payment_from_before_is_no_double(batch, target, asked):
     assert (found["exit_code"], found["others"]) == (0, {"PaymentNotice": 1})
 
 
-def test_content_that_differs_is_named(batch, target, asked):
-    """CLI-CMD-17"""
+@pytest.mark.parametrize(("part", "purged"), [("amount", True), ("request", True), ("extension", False)])
+def test_content_that_differs_is_named(batch, target, asked, chartferry, part, purged):
+    """CLI-CMD-17: amount and patient also once the rows are purged."""
+    if purged:
+        chartferry("purge", batch)
+    claim = {"url": "claim", "valueReference": {"reference": "Claim/c1"}}
+    others = {
+        "amount": {"value": 2.51, "currency": "USD"},
+        "request": {"reference": "Patient/p9"},
+        "extension": [{"url": "http://schemas.example.com/fhir/copayment-claims", "extension": [claim]}],
+    }
     other = only(target, 250)
-    other["amount"] = {"value": 2.51, "currency": "USD"}
+    other[part] = others[part]
     assert named(asked("verify")) == [("differs", f"{batch}:4", other["id"])]
 
 
