@@ -111,6 +111,9 @@ def test_a_refused_record_corrected_in_another_file_keeps_its_first_outcome_ther
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [intent("k1", 2, "payments-a")])
         ledger.settle(TARGET, *OF, [Outcome("k1", 1, "refused", None, 422)])
+        ledger.intend_again(lease, *OF, [intent("k1", 2, "payments-a")])
+        ledger.settle(TARGET, *OF, [Outcome("k1", 1, "refused", None, 422)])
+        assert ledger.read(sa.select(t.repeat.c.line)) == []
         ledger.intend_again(lease, *OF, [intent("k1", 5, "payments-b", "h2")])
         ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201)])
     assert ledger.row_counts(TARGET, "payments-a") == {"refused": (1, 1050)}
@@ -133,6 +136,19 @@ def test_a_record_that_is_changed_on_its_line_keeps_its_first_outcome_there(ledg
         change(5, "payments-b", "h3")
     assert ledger.row_counts(TARGET, "payments-a") == {"created": (1, 1050)}
     assert ledger.row_counts(TARGET, "payments-b") == {"updated": (1, 1050)}
+
+
+@pytest.mark.parametrize(("generation", "resource"), [(1, "id-1"), (2, None)], ids=["update", "supersede"])
+def test_what_takes_the_place_of_a_resource_does_not_have_its_id(
+    ledger: Ledger, generation: int, resource: str | None
+) -> None:
+    """LEDGER-08: in doubt, it would pass for what was there before."""
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent("k1", 2, "payments-a")])
+        ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201)])
+        intend_change(ledger, lease, *OF, [(1, intent("k1", 5, "payments-b", "h2", generation))])
+        ledger.settle(TARGET, *OF, [Outcome("k1", generation, "in_doubt")])
+    assert ledger.known(TARGET, *OF, ["k1"])["k1"].resource_id == resource
 
 
 def test_repeats_are_noted_once_and_never_over_a_first_outcome(ledger: Ledger) -> None:
