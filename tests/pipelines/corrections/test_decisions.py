@@ -224,6 +224,19 @@ def work_list(home):
     return write
 
 
+def test_what_remap_has_set_aside_is_judged_by_the_policy_when_it_is_tried_again(home, target, asked, work_list):
+    """CLI-CMD-18: it is not closed by what was loaded before."""
+    work_list("what", "reject")
+    put(home, "list.csv", "id,what,more,state,by\nk1,call,ring,requested,a\n")
+    asked("import")
+    work_list("more", "reject")
+    assert asked("import", "--remap")["totals"]["rejected"] == 1
+    assert asked("rejects", "retry")["totals"]["rejected"] == 1
+    work_list("more", "update")
+    assert asked("rejects", "retry")["totals"]["updated"] == 1
+    assert [each["description"] for each in target.of("Task")] == ["ring"]
+
+
 def test_remap_reads_a_failed_file_of_which_rows_were_sent(home, target, asked, chartferry, monkeypatch, work_list):
     """CLI-CMD-18: it failed by a mistake in the feed file. One of which nothing was sent is not read."""
     work_list("what")

@@ -46,11 +46,11 @@ def comes_to(batch: str, line: int, key: str, state: str = "created", content: s
     return act
 
 
-def repeats(batch: str, line: int, key: str) -> Step:
-    """A row whose record is there as it is, from another file."""
+def repeats(batch: str, line: int, key: str, state: str = "unchanged") -> Step:
+    """A row whose record is there as it is, from another file or line."""
 
     def act(ledger: Ledger) -> None:
-        ledger.note_repeats(TARGET, *OF, batch, [Repeat(line, key, "unchanged", f"id-{key}", None, None, None)])
+        ledger.note_repeats(TARGET, *OF, batch, [Repeat(line, key, state, f"id-{key}", None, None, None)])
         close_answered(ledger, (TARGET, *OF), batch)
 
     return act
@@ -106,6 +106,10 @@ CASES: dict[str, tuple[list[Step], str]] = {
     ),
     "a row that was put in, as another file had it": (
         [comes_to("a", 2, "k9"), WRONG, put_in("c", 7), repeats("c", 7, "k9")],
+        "closed",
+    ),
+    "a row that was put in, as another line had it": (
+        [comes_to("a", 2, "k9"), WRONG, put_in("c", 7), repeats("c", 7, "k9", "skipped")],
         "closed",
     ),
     "a row that was put in, as another file had it, taken back": (

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.answered import close_answered
-from pipelines.ledger.former import intend_change
+from pipelines.ledger.former import intend_change, restore
 from pipelines.ledger.lease import LeaseLost, utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord, Outcome, Reason, Reject, Repeat, reject_id
@@ -151,6 +151,19 @@ def test_what_takes_the_place_of_a_resource_does_not_have_its_id(
     assert ledger.known(TARGET, *OF, ["k1"])["k1"].resource_id == resource
 
 
+def test_a_record_whose_change_is_refused_is_what_it_was_last(ledger: Ledger) -> None:
+    """LEDGER-08: not what it was at first."""
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent("k1", 2, "payments-a")])
+        ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201)])
+        intend_change(ledger, lease, *OF, [(1, intent("k1", 5, "payments-b", "h2"))])
+        ledger.settle(TARGET, *OF, [Outcome("k1", 1, "updated", "id-1", 200)])
+        before = ledger.known(TARGET, *OF, ["k1"])
+        intend_change(ledger, lease, *OF, [(1, intent("k1", 9, "payments-a", "h3"))])
+        restore(ledger, TARGET, *OF, ["k1"])
+    assert ledger.known(TARGET, *OF, ["k1"]) == before
+
+
 def test_repeats_are_noted_once_and_never_over_a_first_outcome(ledger: Ledger) -> None:
     """LEDGER-02, LEDGER-03"""
     with ledger.lease(TARGET) as lease:
@@ -210,6 +223,8 @@ def test_batches_keep_their_counts_and_runs_are_numbered(ledger: Ledger, clock: 
     clock.pass_seconds(60)
     ledger.finish_batch(TARGET, "payments-c", "finished")
     assert not ledger.start_batch(TARGET, "payments-c", feed="payments")
+    ledger.cut_off_run(TARGET, "payments-c", 1, "cut off", "it was killed")  # it has ended meanwhile
+    ledger.count_batch(TARGET, "payments-c", {"created": 4})
     assert ledger.start_run(TARGET, "payments-c") == 2
     ledger.finish_run(TARGET, "payments-c", 2, state="failed", counts={"unchanged": 5}, message="cannot be read")
     batch = ledger.batch(TARGET, "payments-c")
