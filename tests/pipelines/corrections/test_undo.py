@@ -319,6 +319,7 @@ def test_a_change_in_doubt_is_accepted_as_no_resource(home, target, asked, chart
     [later] = asked("import")["batches"]
     assert later["counts"]["in_doubt"] == 1
     target.put_faults = []
+    assert asked("verify")["counts"] == {"in doubt": 1}
     other = target.create({**target.stored[own], "id": None, "description": "call back", "status": "requested"})
     for name in (own, other[1].rpartition("/")[2]):
         code, _, err = chartferry("doubts", "accept", f"{later['batch_id']}:2", "--resource", name)
