@@ -138,17 +138,20 @@ def test_a_record_that_is_changed_on_its_line_keeps_its_first_outcome_there(ledg
     assert ledger.row_counts(TARGET, "payments-b") == {"updated": (1, 1050)}
 
 
-@pytest.mark.parametrize(("generation", "resource"), [(1, "id-1"), (2, None)], ids=["update", "supersede"])
+@pytest.mark.parametrize(
+    ("generation", "resource", "fate"), [(1, "id-1", "kept"), (2, None, "standing")], ids=["update", "supersede"]
+)
 def test_what_takes_the_place_of_a_resource_does_not_have_its_id(
-    ledger: Ledger, generation: int, resource: str | None
+    ledger: Ledger, generation: int, resource: str | None, fate: str
 ) -> None:
-    """LEDGER-08: in doubt, it would pass for what was there before."""
+    """LEDGER-08: in doubt, it would pass for what was there before, which is to be taken back."""
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [intent("k1", 2, "payments-a")])
         ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201)])
         intend_change(ledger, lease, *OF, [(1, intent("k1", 5, "payments-b", "h2", generation))])
         ledger.settle(TARGET, *OF, [Outcome("k1", generation, "in_doubt")])
     assert ledger.known(TARGET, *OF, ["k1"])["k1"].resource_id == resource
+    assert ledger.read(sa.select(t.former.c.resource_id, t.former.c.fate)) == [("id-1", fate)]
 
 
 def test_a_record_whose_change_is_refused_is_what_it_was_last(ledger: Ledger) -> None:
