@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from pipelines.ledger import tables as t
 from pipelines.ledger.answered import close_answered
 from pipelines.ledger.former import intend_change, restore
-from pipelines.ledger.lease import LeaseLost, utc_text
+from pipelines.ledger.lease import Holder, LeaseLost, is_dead, this_machine, utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord, Outcome, Reason, Reject, Repeat, reject_id
 from pipelines.ledger.tables import LedgerError
@@ -57,6 +57,24 @@ def test_a_record_that_is_known_cannot_be_intended_as_new(ledger: Ledger) -> Non
             ledger.intend(lease, *OF, [intent("k2", 3), intent("k1", 4)])
         assert "k1" not in str(caught.value)
         assert set(ledger.known(TARGET, *OF, ["k1", "k2"])) == {"k1"}
+
+
+def test_a_record_that_is_being_sent_cannot_be_intended_again(ledger: Ledger) -> None:
+    """LEDGER-01: whoever sends it may have made it."""
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent("k1")])
+        with pytest.raises(LedgerError, match="0 of 1"):
+            ledger.intend_again(lease, *OF, [intent("k1")])
+
+
+def test_a_process_that_this_user_may_not_ask_for_is_not_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LEDGER-10: another user's loader is at work."""
+
+    def refused(*_: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refused)
+    assert not is_dead(Holder("them", platform.node(), this_machine(), 1, "", ""))
 
 
 def test_records_are_told_apart_by_target_source_resource_and_key(ledger: Ledger) -> None:
@@ -298,8 +316,6 @@ def test_a_second_loader_waits_says_for_whom_and_takes_over_after_60_seconds_of_
 
 def test_a_dead_process_of_this_machine_is_not_waited_for(ledger: Ledger, clock: Clock) -> None:
     """LEDGER-10: a killed importer's next start does not lose a minute."""
-    from pipelines.ledger.lease import this_machine
-
     if not this_machine():
         pytest.skip("only where the system names its boot and its process numbers")
     dead = os.fork()
