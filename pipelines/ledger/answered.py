@@ -1,11 +1,13 @@
 """Answered rejects: the one rule by which a reject is open or closed, by what the ledger has now.
 
 A reject is answered once one of these has come to the target:
-* the record of its own line, which was read or tried anew since it was set aside last;
+* the record of its own line, since it was tried anew, or else set aside last;
 * the rows that were put in for it, as many as were wrong before;
 * a record with its key, of a later file, since it was set aside first;
 * its own content under its key, from whatever file.
-It is resubmitted as long as it is open what becomes of a row that is on its way for it. A discarded one stays so.
+It is resubmitted as long as it is open what becomes of a row that is tried for it: one that was put in, or tried anew,
+since it was set aside. What its line had before tells nothing of it, unless a load finds that it is known as it is.
+A discarded one stays so. All of this is asked of the tables, whatever state a reject had before.
 """
 
 from collections import defaultdict
@@ -14,18 +16,20 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Row, and_, delete, exists, func, or_, select
+from sqlalchemy import Row, and_, delete, exists, func, or_, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.answering import OPEN
 from pipelines.ledger.inserting import keep_others_out
-from pipelines.ledger.put_in import PutIn, lines_at, put_in_for
-from pipelines.ledger.states import LANDED, MADE, UNDECIDED
+from pipelines.ledger.put_in import PutIn, has_landed, is_to_come, lines_at, put_in_for
+from pipelines.ledger.states import LANDED, MADE
 from pipelines.ledger.verbs import verb
 
 _reject, _again, _record = t.reject.c, t.resubmission.c, t.record.c
-ABOUT = "reject_id batch_id line source resource_type source_key state content_hash first_seen_at last_seen_at"
+ABOUT = (
+    "reject_id batch_id line source resource_type source_key state content_hash first_seen_at last_seen_at tried_since"
+)
 RESTATE = "UPDATE reject SET state = ?, closed_by_batch = ? WHERE target = ? AND reject_id = ?"
 REPEATED = (
     select(_again.reject_id)
@@ -75,6 +79,13 @@ def close_rejects(
 
 
 @verb
+def date_tries(ledger: LedgerAccess) -> None:
+    """Date the rejects that are tried: versions before schema 15 did not."""
+    undated = (_reject.state == "resubmitted", _reject.tried_since.is_(None))
+    ledger.execute(update(t.reject).where(*undated).values(tried_since=_reject.last_seen_at))
+
+
+@verb
 def open_all_unanswered(ledger: LedgerAccess) -> None:
     """Open the closed rejects whose answers have been taken back: versions before schema 13 left them closed."""
     keys = defaultdict[t.Of, list[str]](list)
@@ -114,18 +125,16 @@ def open_unanswered(ledger: LedgerAccess, of: t.Of, keys: Collection[str]) -> No
 def restate_met(ledger: LedgerAccess, target: str, ids: Collection[str]) -> None:
     """Write down what has become of rejects that were set aside just now: a new one, and one that is open, is open."""
     query = select(_reject.reject_id).where(_reject.target == target, _reject.state.in_(("closed", "resubmitted")))
-    restate(ledger, target, [name for (name,) in ledger.read_of(query, _reject.reject_id, sorted(ids))], are_met=True)
+    restate(ledger, target, [name for (name,) in ledger.read_of(query, _reject.reject_id, sorted(ids))])
 
 
-def restate(ledger: LedgerAccess, target: str, ids: Collection[str], are_met: bool = False) -> None:
-    """Write down what has become of these rejects. Within a transaction. are_met: they were set aside just now."""
-    if changed := changes(ledger, target, ids, are_met):
+def restate(ledger: LedgerAccess, target: str, ids: Collection[str]) -> None:
+    """Write down what has become of these rejects. Within a transaction."""
+    if changed := changes(ledger, target, ids):
         write_states(ledger, changed)
 
 
-def changes(
-    ledger: LedgerAccess, target: str, ids: Collection[str], are_met: bool = False
-) -> list[tuple[str, str | None, str, str]]:
+def changes(ledger: LedgerAccess, target: str, ids: Collection[str]) -> list[tuple[str, str | None, str, str]]:
     """Return what has become of those of these rejects that have another state now, as `write_states` takes it."""
     columns = [_reject[name] for name in ABOUT.split()]
     wanted = select(*columns).where(_reject.target == target, _reject.state != "discarded")
@@ -138,14 +147,16 @@ def changes(
     changed = list[tuple[str, str | None, str, str]]()
     for each in rejects:
         rows, here = put_in.get(each.reject_id), own.get((each.batch_id, each.line), ())
-        if each.state == "resubmitted" and (rows.are_to_come() if rows else _is_to_come(here, are_met)):
-            continue
-        is_tried = each.state == "resubmitted" and not (rows or are_met)
-        if any(at.state in LANDED and (is_tried or (at.finished_at or "") > each.last_seen_at) for at in here):
-            closed_by: str | None = each.batch_id
+        closed_by: str | None = None
+        is_tried = each.tried_since is not None
+        if rows.are_to_come() if rows else is_tried and is_to_come(here, each.tried_since):
+            state = "resubmitted"
+        elif has_landed(here, each.tried_since if is_tried else each.last_seen_at):
+            state, closed_by = "closed", each.batch_id
         else:
             closed_by = (rows and rows.closed_by()) or _closed_by_key(each, [*_of(each, keys, records)], came)
-        if each.state != (state := "closed" if closed_by else "open"):
+            state = "closed" if closed_by else "open"
+        if each.state != state:
             changed.append((state, closed_by, target, each.reject_id))
     return changed
 
@@ -154,11 +165,6 @@ def changes(
 def write_states(ledger: LedgerAccess, states: Sequence[tuple[str, str | None, str, str]]) -> None:
     """Write down states of rejects: state, batch that has closed it, target and id of each."""
     ledger.write(RESTATE, states)
-
-
-def _is_to_come(here: Collection[Row[Any]], is_met: bool) -> bool:
-    """True if it is open what becomes of a row that is tried anew."""
-    return any(each.state in UNDECIDED for each in here) or not (here or is_met)
 
 
 def _closed_by_key(reject: Row[Any], records: Sequence[Row[Any] | None], came: Mapping[str, str]) -> str | None:

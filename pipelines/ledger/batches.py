@@ -230,7 +230,7 @@ class BatchLedger(LedgerAccess):
         it, in their order. So have records that were sent, or came to something: which came first closes a reject.
         """
         reject, again = t.reject.c, t.resubmission.c
-        set_aside = (reject.first_seen_at, reject.last_seen_at, again.seen_at)
+        set_aside = (reject.first_seen_at, reject.last_seen_at, reject.tried_since, again.seen_at, again.tried_since)
         done = tuple(each for table in (t.records.c, t.versions.c) for each in (table.finished_at, table.first_sent_at))
         ahead = union(*(select(each).where(each > moment) for each in set_aside)).subquery()
         last, spans = moment, list[tuple[str, str]]()

@@ -38,8 +38,8 @@ MOMENTS = {
     "run": ("started_at", "finished_at"),
     "record": ("first_attempt_at", "finished_at"),
     "version": ("kept_at", "finished_at"),
-    "reject": ("last_seen_at",),
-    "resubmission": ("seen_at",),
+    "reject": ("last_seen_at", "tried_since"),
+    "resubmission": ("seen_at", "tried_since"),
     "sighting": ("noted_at",),
     "query_mark": ("noted_at",),
     "decision": ("at",),
@@ -54,7 +54,7 @@ LAST_IN_TABLES = "SELECT max(at) FROM ({}) AS moments".format(
 """For where no journal says it: an earlier version did not note it, or the journal is gone."""
 JOURNAL = (t.journal.name, t.journal.c.number.name)
 LAST_AT = select(t.journal.c.at).order_by(t.journal.c.number.desc()).limit(1)
-MENDS: Facts = [["open_all_unanswered"]]
+MENDS: Facts = [["date_tries"], ["open_all_unanswered"]]
 """What is done once after a step of the schema."""
 First = Callable[[Connection], None]
 

@@ -65,7 +65,8 @@ INSERT INTO reject (target, reject_id, batch_id, line, lines, source, resource_t
   first_seen_at, last_seen_at, patient_id, source_at, amount_cents, content_hash)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', 1, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (target, reject_id) DO UPDATE SET stage = excluded.stage, attempts = reject.attempts + 1,
-  last_seen_at = excluded.last_seen_at, content_hash = COALESCE(excluded.content_hash, reject.content_hash)"""
+  last_seen_at = excluded.last_seen_at, tried_since = NULL,
+  content_hash = COALESCE(excluded.content_hash, reject.content_hash)"""
 FORGET_REASONS = "DELETE FROM reject_reason WHERE reject_id = ?"
 ADD_REASON = """
 INSERT INTO reject_reason (reject_id, position, rule_id, expression, column_name, message, retryable, line)

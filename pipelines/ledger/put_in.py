@@ -19,7 +19,7 @@ Lines = Mapping[tuple[str, int], Sequence[Row[Any]]]
 """What stands on lines, by batch and line: key, state and finished_at of each record or outcome."""
 _again = t.resubmission.c
 PUT_IN: Select[Any] = (
-    select(_again.reject_id, _again.batch_id, _again.line, _again.key, _again.seen_at, t.reject.c.source_key)
+    select(_again.reject_id, _again.batch_id, _again.line, _again.key, _again.seen_at, _again.tried_since)
     .join(t.reject, and_(t.reject.c.target == _again.target, t.reject.c.reject_id == _again.reject_id))
     .order_by(_again.seen_at, _again.batch_id, _again.line)
 )
@@ -34,19 +34,11 @@ class PutIn:
     def __init__(self, rows: Collection[Row[Any]], at: Lines) -> None:
         self.files = [[row for row in rows if row.batch_id == name] for name in dict.fromkeys(r.batch_id for r in rows)]
         self._at = at
-        keys = {row: self.keys_on(row) for row in rows}
-        self.there = {row: keys[row] for row in rows if self._is_there(row)}
+        self.there = {row: self.keys_on(row) for row in rows if has_landed(self._on(row), _since(row))}
         self._done = set(chain.from_iterable(self.there.values()))
 
     def _on(self, row: Row[Any]) -> Sequence[Row[Any]]:
         return self._at[row.batch_id, row.line]
-
-    def _is_there(self, row: Row[Any]) -> bool:
-        """True if a row's record has landed, and the row was not set aside since: read otherwise, it may be wrong."""
-        return any(
-            each.state in LANDED and (row.key is None or (each.finished_at or "") > row.seen_at)
-            for each in self._on(row)
-        )
 
     def keys_on(self, row: Row[Any]) -> set[str]:
         """Return the keys of what stands on a row's line."""
@@ -60,10 +52,10 @@ class PutIn:
         return set().union(*(self.keys_on(row) or {row.key} - {None} for row in rows))
 
     def are_to_come(self) -> bool:
-        """True if it is open what becomes of a row of the last file, or if none of them has come to anything yet."""
-        last = self.files[-1]
-        states = {each.state for row in last for each in self._on(row)}
-        return not states.isdisjoint(UNDECIDED) or not (states or any(row.key is not None for row in last))
+        """True if it is open what becomes of a row of the last file; beside a wrong one, of a row that was sent."""
+        tried = [row for row in self.files[-1] if not _is_wrong(row)]
+        is_alone = len(tried) == len(self.files[-1])
+        return any(is_to_come(self._on(row), _since(row) if is_alone else "") for row in tried)
 
     def closed_by(self) -> str | None:
         """Return the last file that brought one of the rows to the target; None if some were wrong beside it, and are
@@ -85,12 +77,32 @@ class PutIn:
         """True if fewer rows have come to the target than were left as wrong by the last file that had several."""
         later = set[str]()
         for file in reversed(self.files):
-            left = [row for row in self.left(file) if row.key is not None]
+            left = [row for row in self.left(file) if _is_wrong(row)]
             if left:
                 own = {row.key for row in file}
                 return len(file) > 1 and len(left) > len(later - own)
             later.update(*(self.there.get(row, ()) for row in file))
         return False
+
+
+def _is_wrong(row: Row[Any]) -> bool:
+    return row.tried_since is None and row.key is not None
+
+
+def _since(row: Row[Any]) -> str:
+    """Return the moment since which what comes to a row's line is what became of the row."""
+    return str(row.seen_at if row.tried_since is None else row.tried_since)
+
+
+def has_landed(here: Iterable[Row[Any]], since: str) -> bool:
+    """True if a record of a line has come to the target since a moment."""
+    return any(each.state in LANDED and (each.finished_at or "") > since for each in here)
+
+
+def is_to_come(here: Collection[Row[Any]], since: str) -> bool:
+    """True if it is open what becomes of a row that is tried since a moment; an empty one: what is there is all."""
+    is_decided = not since or any((each.finished_at or "") > since for each in here)
+    return not is_decided or any(each.state in UNDECIDED for each in here)
 
 
 def put_in(ledger: LedgerAccess, rows: Iterable[Row[Any]], target: str) -> dict[str, PutIn]:

@@ -28,9 +28,19 @@ FIRST = select(
 FIRST = FIRST.where(_OF_TARGET)
 LATER = PUT_IN.where(_OF_TARGET)
 """Where rejects of these states stood first, and where their records came again since."""
-NOTE_KEY = """
-UPDATE resubmission SET key = ?, seen_at = COALESCE(?, seen_at)
+SET_ASIDE = """
+UPDATE resubmission SET key = ?, seen_at = ?, tried_since = NULL
 WHERE target = ? AND batch_id = ? AND line = ? AND reject_id = ?"""
+TRY = """
+UPDATE {0} SET tried_since = ?
+WHERE target = ? AND batch_id = ? AND line = ? AND reject_id = ? AND EXISTS (
+  SELECT 1 FROM reject AS tried
+  WHERE tried.target = {0}.target AND tried.reject_id = {0}.reject_id AND tried.state <> 'closed')"""
+FOUND = """
+UPDATE {0} SET tried_since = ''
+WHERE target = ? AND batch_id = ? AND line = ? AND reject_id = ? AND tried_since IS NOT NULL"""
+ROWS = ("reject", "resubmission")
+"""Tables with the rows that may be tried: those that rejects came with, and those of later files."""
 
 
 class RejectPlace(NamedTuple):
@@ -61,8 +71,7 @@ def named_rejects(
     _note(ledger, of, batch_id, valid)
     keys = {reject.line: reject.source_key or "" for reject in rejects}
     now = ledger.now()
-    noted = [(keys[line], now, target, batch_id, line, name) for line, names in valid.items() for name in names]
-    ledger.write(NOTE_KEY, noted)
+    ledger.write(SET_ASIDE, [(keys[row[2]], now, *row) for row in _each(target, batch_id, valid)])
     named: dict[str, Reject] = {}
     for reject in rejects:
         own = (reject_id(target, batch_id, reject.line, reject.source_key),)
@@ -93,7 +102,10 @@ def resubmit(
     of = (target, source, resource_type)
     valid = _answerable(ledger, of, batch_id, answers)
     _note(ledger, of, batch_id, valid)
-    wait_on(ledger, target, (name for names in valid.values() for name in names))
+    tried = list(_each(target, batch_id, valid))
+    for table in ROWS:
+        ledger.write(TRY.format(table), [(ledger.now(), *row) for row in tried])
+    restate(ledger, target, {name for *_, name in tried})
 
 
 @verb
@@ -105,10 +117,20 @@ def note_answers(
     batch_id: str,
     answers: Mapping[int, Sequence[str]],
 ) -> None:
-    """Note that these records, by line, answer rejects that stay open: others of the batch are wrong for them."""
-    keep_others_out(ledger)
-    of = (target, source, resource_type)
-    _note(ledger, of, batch_id, _answerable(ledger, of, batch_id, answers))
+    """Note records of which others of the batch are wrong: a fact of earlier versions, now one with `resubmit`."""
+    resubmit(ledger, target, source, resource_type, batch_id, answers)
+
+
+@verb
+def found_there(ledger: LedgerAccess, target: str, batch_id: str, answers: Mapping[int, Sequence[str]]) -> None:
+    """Note that these records, by line, stay as they are known, which answers these rejects."""
+    for table in ROWS:
+        ledger.write(FOUND.format(table), list(_each(target, batch_id, answers)))
+
+
+def _each(target: str, batch_id: str, answers: Mapping[int, Sequence[str]]) -> Iterator[tuple[str, str, int, str]]:
+    for line, names in answers.items():
+        yield from ((target, batch_id, line, name) for name in names)
 
 
 def _answerable(
@@ -137,13 +159,6 @@ def _answerable(
     return {line: names for line, names in valid.items() if names}
 
 
-def wait_on(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> None:
-    """Note of open rejects that a record is on its way for them."""
-    for some in _parts(ids):
-        where = (_reject.target == target, _reject.reject_id.in_(some), _reject.state == "open")
-        ledger.execute(update(t.reject).where(*where).values(state="resubmitted"))
-
-
 def _note(ledger: LedgerAccess, of: t.Of, batch_id: str, answers: Mapping[int, Sequence[str]]) -> None:
     """Note appearances in files other than the reject's own."""
     target, names = of[0], sorted({name for each in answers.values() for name in each})
@@ -156,7 +171,6 @@ def _note(ledger: LedgerAccess, of: t.Of, batch_id: str, answers: Mapping[int, S
         if name not in own
     ]
     insert_new(ledger, t.resubmission, rows)
-    ledger.write(NOTE_KEY, [(None, None, target, batch_id, each["line"], each["reject_id"]) for each in rows])
 
 
 @verb

@@ -34,7 +34,7 @@ from pipelines.ledger.columns import (
     text_columns,
 )
 
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 15
 OF_STREAM = ("target", "source", "resource_type")
 Of = tuple[str, str, str]
 """Target, source and resource type."""
@@ -237,9 +237,12 @@ reject = Table(
     Column("attempts", Integer, nullable=False),
     *text_columns("first_seen_at", "last_seen_at", "closed_by_batch", "patient_id", "source_at"),
     cents_column(),
-    text_column("content_hash"),
+    *text_columns("content_hash", "tried_since"),
 )
-"""content_hash: of a record that was mapped; where that content is at the target, the reject is closed."""
+"""content_hash: of a record that was mapped; where that content is at the target, the reject is closed.
+
+tried_since: of the row that it came with, as in `resubmission`.
+"""
 Index("reject_by_key", *(reject.c[name] for name in (*OF_STREAM, "source_key")))
 
 reject_reason = Table(
@@ -260,10 +263,13 @@ resubmission = Table(
     Column("line", BigInteger, primary_key=True, autoincrement=False),
     text_column("reject_id", primary_key=True),
     text_column("seen_at", nullable=False),
-    text_column("key"),
+    *text_columns("key", "tried_since"),
 )
-"""Records of later files that answer a reject: the newest of them is what stands for it now. key: of one that was set
-aside when it came last, at `seen_at`; empty if it could not be read.
+"""Records of later files that answer a reject: the newest of them is what stands for it now.
+
+key: of one that was set aside, at `seen_at`; empty if it could not be read, none if it never was.
+tried_since: when it was put in, or tried anew, after that. It is empty once the row was found to be known as it is, and
+none while the row is set aside.
 """
 Index("resubmission_of_reject", resubmission.c.target, resubmission.c.reject_id)
 

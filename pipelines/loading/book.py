@@ -41,7 +41,7 @@ class Book:
         self.when_answered: Callable[[Row, bool], None] = lambda *_: None
         self.notes = SharedNotes.of(load.batch, load.client, load.ledger)
         self.answers = Answers.of(load.batch.folder)
-        self.repeats = Repeats(load)
+        self.repeats = Repeats(load, self.answers)
         self.intents = Intents(load, self.notes)
         self._outcomes = Outcomes(load, self.loaded, self.answers, self.repeats)
         self._held_in: tuple[str, int] | None = None
@@ -66,8 +66,12 @@ class Book:
         """Count a row as what an earlier worker of this load has made of it."""
         self.loaded.add(state, row.amount_cents)
 
-    def write_known(self, repeats: Sequence[Repeat], aside: Sequence[tuple[Row, Reason]]) -> None:
+    def write_known(
+        self, repeats: Sequence[Repeat], aside: Sequence[tuple[Row, Reason]], decided: Iterable[int] = ()
+    ) -> None:
         """Write rows down that were judged and are not sent, in one commit with the counts of the run.
+
+        decided: lines of rows that stay as they are known, which is not in doubt.
 
         One whose intent was taken back before has a record, which gets the outcome that it is refused.
         """
@@ -77,6 +81,7 @@ class Book:
         self.write_down([], refused)
         with self.load.ledger.transaction():
             self.repeats.note(repeats)
+            self.repeats.found(decided)
             for row, _ in aside:
                 self.loaded.add("rejected", row.amount_cents)
                 self.refused.add(row.key)

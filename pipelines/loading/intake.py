@@ -85,8 +85,9 @@ class Intake:
         aside = [(each.row, each.reason) for each in judged if each.reason]
         waiting = sum(each.verdict == "waits" for each in judged)
         updates = [(each.row, each.record) for each in judged if each.verdict == "update" and each.record]
-        repeats = [repeat for each in judged if each.verdict not in NOT_KEPT for repeat in self._kept(each)]
-        self._book.write_known(repeats, aside)
+        kept = [each for each in judged if each.verdict not in NOT_KEPT]
+        repeats = [repeat for each in kept for repeat in self._kept(each)]
+        self._book.write_known(repeats, aside, (each.row.line for each in kept if each.verdict not in UNDECIDED))
         self._load.progress.advance(len(rows) - len(sending) - len(updates) - len(aside) - waiting)
         update_tasks(self._book, updates)
         return sending

@@ -1,14 +1,16 @@
-"""Rows whose records are known from another line: each has an entry of its own, with the state that it came to."""
+"""Rows that are not sent: one whose record is known from another line has an entry, with the state that it came to."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from pipelines.home.spill import batches
+from pipelines.ledger.rejects import found_there
 from pipelines.ledger.rows import Repeat
 from pipelines.loading.accepted import ROWS_A_LOOK, plain_columns
 from pipelines.loading.load import Load
 from pipelines.loading.loaded import Loaded
 from pipelines.loading.row import Row
+from pipelines.session.answers import Answers
 
 SKIPPED = "line key patient_id source_at amount_cents".split()
 
@@ -16,8 +18,8 @@ SKIPPED = "line key patient_id source_at amount_cents".split()
 class Repeats:
     """Writes the repeats of one load."""
 
-    def __init__(self, load: Load) -> None:
-        self._load = load
+    def __init__(self, load: Load, answers: Answers) -> None:
+        self._load, self._answers = load, answers
 
     def note(self, repeats: Sequence[Repeat], at: str | None = None) -> None:
         """Note rows whose records are known from elsewhere, as of now or of another moment.
@@ -27,6 +29,7 @@ class Repeats:
         if not repeats:
             return
         ledger, batch = self._load.ledger, self._load.batch
+        self.found(each.line for each in repeats)
         if self.is_read_otherwise:
             keys = ledger.keys_on(batch.target, batch.batch_id, [each.line for each in repeats])
             repeats = [each for each in repeats if keys.get(each.line, each.key) == each.key]
@@ -36,6 +39,11 @@ class Repeats:
         """Note rows that say what their records say, as of now. Not of a batch that was read otherwise before."""
         if keys:
             self._load.ledger.note_unchanged(*self._load.of, self._load.batch.batch_id, lines, keys)
+
+    def found(self, lines: Iterable[int]) -> None:
+        """Note of those of these rows that answer rejects that they are not sent."""
+        if answers := self._answers.of_lines(lines):
+            found_there(self._load.ledger, self._load.of[0], self._load.batch.batch_id, answers)
 
     def note_skipped(self, loaded: Loaded) -> None:
         """Count and note equal repeats within the file, which count once, and doubtful records that the target has so.

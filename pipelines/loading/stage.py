@@ -6,7 +6,7 @@ one, after `proving.py` has seen by the first ones that the target does as it sa
 
 from pipelines.ledger.answered import close_answered
 from pipelines.ledger.doubts import forget_sightings
-from pipelines.ledger.rejects import note_answers, resubmit
+from pipelines.ledger.rejects import resubmit
 from pipelines.loading.book import Book
 from pipelines.loading.carrying import Carrier
 from pipelines.loading.intake import Intake
@@ -33,11 +33,8 @@ def before(book: Book) -> tuple[Intake, set[str]]:
 
 def note_to_come(book: Book) -> None:
     """Write down that records of the load are on their way to answer rejects."""
-    about = (book.load.ledger, *book.load.of, book.load.batch.batch_id)
     if found := book.answers.to_come():
-        resubmit(*about, found)
-    if found := book.answers.to_come(beside_wrong=True):
-        note_answers(*about, found)
+        resubmit(book.load.ledger, *book.load.of, book.load.batch.batch_id, found)
 
 
 def after(book: Book) -> Loaded:

@@ -90,6 +90,7 @@ class Unchanged:
         book.loaded.add_all("unchanged", len(self._kept), sum(row[4] or 0 for row in self._kept))
         self._elsewhere.sort(key=itemgetter(-1))
         with ledger.transaction():
+            book.repeats.found(row[-1] for row in self._kept)
             book.repeats.note_unchanged([row[-1] for row in self._elsewhere], [row[0] for row in self._elsewhere])
             if so_far := book.so_far():
                 ledger.count_run(batch.target, so_far)

@@ -66,8 +66,7 @@ class Answers:
 
     def __init__(self, by_line: Mapping[int, Mapping[str, str]], wrong: Iterable[int]) -> None:
         self.by_line = by_line
-        self._lines = by_line.keys() - set(wrong)
-        self._wrong: set[str] = {name for line in by_line.keys() - self._lines for name in by_line[line]}
+        self._lines = sorted(by_line.keys() - set(wrong))
 
     @classmethod
     def of(cls, folder: Path) -> Self:
@@ -87,13 +86,13 @@ class Answers:
         """Return the rejects that a record answers, each with its moment as in `answers_of`."""
         return self.by_line.get(line, {})
 
-    def to_come(self, beside_wrong: bool = False) -> dict[int, list[str]]:
-        """Return by line the rejects for which records are on their way: beside no row that is wrong, or beside one."""
-        left = {
-            line: [name for name in self.by_line[line] if (name in self._wrong) == beside_wrong]
-            for line in sorted(self._lines)
-        }
-        return {line: names for line, names in left.items() if names}
+    def of_lines(self, lines: Iterable[int]) -> dict[int, list[str]]:
+        """Return by line the rejects that records answer, of those of these lines that answer some."""
+        return {line: [*names] for line in lines if (names := self.of_line(line))}
+
+    def to_come(self) -> dict[int, list[str]]:
+        """Return by line the rejects for which records are on their way."""
+        return self.of_lines(self._lines)
 
     def going(self) -> set[str]:
         """Return the rejects that rows answer which are not wrong by themselves."""

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from contextlib import closing
+from unittest.mock import Mock
 
 import pytest
 
@@ -34,6 +35,49 @@ def test_a_retry_sends_refused_rows_again_and_closes_what_is_created(practice):
     [kept] = practice.rows("SELECT state, lines, records, accepted, rejected, created, refused FROM batch")
     assert kept == ("finished", 4, 3, 2, 1, 2, 0)
     assert practice.run("rejects", "retry", "--batch", "none")[0] == 4
+
+
+TASKS = """
+kind = "tasks"
+files = ["list*"]
+changed = "{changed}"
+[columns]
+task_id = "id"
+patient_id = "patient"
+description = "{text}"
+status = "{status}"
+requester_id = {{ constant = "d1" }}
+"""
+
+
+class Killed(BaseException):
+    """The importer's process ends here: nothing is written any more."""
+
+
+@pytest.mark.parametrize(
+    ("changed", "text", "told"),
+    [("update", "short", "call"), ("update", "long", "call back"), ("skip", "long", "call")],
+)
+def test_a_retry_that_was_killed_before_its_first_row_leaves_its_rejects_on_their_way(
+    changed, text, told, practice, monkeypatch
+):
+    """LEDGER-07: the record of before is no answer, unless the row is found to be known as it is."""
+    (practice.home / "feeds").mkdir()
+    feed = practice.home / "feeds" / "list.toml"
+    feed.write_text(TASKS.format(changed=changed, text="short", status="now"))
+    practice.take("id,patient,short,long,now,later\nt1,p1,call,call back,requested,odd\n", "list.csv")
+    feed.write_text(TASKS.format(changed=changed, text="short", status="later"))
+    assert practice.run("import", "--remap")[0] == 3
+    feed.write_text(TASKS.format(changed=changed, text=text, status="now"))
+    with monkeypatch.context() as killed:
+        killed.setattr("pipelines.loading.stage.Intake", Mock(side_effect=Killed))
+        with pytest.raises(Killed):
+            practice.run("rejects", "retry")
+    assert practice.rejects() == {"t1": ("resubmitted", 1)}
+    assert practice.run("rejects", "retry")[0] == 0
+    assert practice.rejects() == {"t1": ("closed", 1)}
+    [task] = practice.target.of("Task")
+    assert task["description"] == told
 
 
 def test_a_retry_uses_the_feeds_of_today(practice):

@@ -4,14 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from pipelines.ledger.answered import close_answered
+from pipelines.ledger.answered import changes, close_answered
 from pipelines.ledger.former import earlier_versions, intend_withdrawal, undone
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rejects import discard, resubmit, settle_resubmitted
+from pipelines.ledger.rejects import discard, found_there, resubmit, settle_resubmitted
 from pipelines.ledger.rows import Outcome, Reject, Repeat
 from tests.pipelines.conftest import Clock
 from tests.support.ledgers import OF, TARGET, intent, start
 
+LONG_AGO = "2020-01-01T00:00:00.000000Z"
 Step = Callable[[Ledger], object]
 
 
@@ -32,6 +33,11 @@ def set_aside(batch: str, line: int, key: str | None, content: str | None = None
 def put_in(batch: str, line: int) -> Step:
     """A row is on its way for the reject."""
     return lambda ledger: resubmit(ledger, TARGET, *OF, batch, {line: [the_reject(ledger)]})
+
+
+def stays(batch: str, line: int) -> Step:
+    """A row that is tried for the reject is known as it is."""
+    return lambda ledger: found_there(ledger, TARGET, batch, {line: [the_reject(ledger)]})
 
 
 def comes_to(batch: str, line: int, key: str, state: str = "created", content: str = "h1") -> Step:
@@ -74,6 +80,10 @@ def read_anew(batch: str) -> Step:
 
 
 WRONG = set_aside("b", 2, "k1")
+READ_OTHERWISE = [comes_to("b", 2, "k1"), WRONG, read_anew("b"), put_in("b", 2)]
+"""A row is loaded, then wrong, then tried anew."""
+PUT_IN_OTHERWISE = [WRONG, comes_to("c", 7, "k9"), set_aside("c", 7, "k9", answers=True), put_in("c", 7)]
+BESIDE_WRONG = [WRONG, set_aside("c", 8, "k8", answers=True), put_in("c", 7)]
 CASES: dict[str, tuple[list[Step], str]] = {
     "nothing came": ([WRONG], "open"),
     "its key, of a later file": ([WRONG, comes_to("c", 5, "k1")], "closed"),
@@ -96,6 +106,11 @@ CASES: dict[str, tuple[list[Step], str]] = {
         [set_aside("b", 2, None), read_anew("b"), put_in("b", 2), comes_to("b", 2, "k1", "in_doubt")],
         "resubmitted",
     ),
+    "its own line, tried anew beside its older record": (READ_OTHERWISE, "resubmitted"),
+    "its own line, known as it is": ([*READ_OTHERWISE, stays("b", 2)], "closed"),
+    "its own line, known as it is, and set aside since": ([*READ_OTHERWISE, stays("b", 2), WRONG], "open"),
+    "its own line, known as it is, taken back": ([*READ_OTHERWISE, stays("b", 2), taken_back("k1")], "open"),
+    "its own line, tried anew, wrong": ([WRONG, read_anew("b"), put_in("b", 2), WRONG], "open"),
     "its own line, as another file had it": (
         [comes_to("a", 2, "k1"), set_aside("b", 3, None), read_anew("b"), repeats("b", 3, "k1")],
         "closed",
@@ -120,7 +135,30 @@ CASES: dict[str, tuple[list[Step], str]] = {
     "a row that was put in, taken back": ([WRONG, put_in("c", 7), comes_to("c", 7, "k9"), taken_back("k9")], "open"),
     "a row that is on its way": ([WRONG, put_in("c", 7)], "resubmitted"),
     "a row that was put in, in doubt": ([WRONG, put_in("c", 7), comes_to("c", 7, "k9", "in_doubt")], "resubmitted"),
+    "one of two rows that were put in": (
+        [WRONG, put_in("c", 7), put_in("c", 8), comes_to("c", 7, "k9")],
+        "resubmitted",
+    ),
+    "a row that was put in, tried anew beside its older record": (PUT_IN_OTHERWISE, "resubmitted"),
+    "a row that was put in, known as it is": ([*PUT_IN_OTHERWISE, stays("c", 7)], "closed"),
+    "a row that was put in, read once more": (
+        [WRONG, put_in("c", 7), comes_to("c", 7, "k9"), put_in("c", 7)],
+        "closed",
+    ),
+    "a row that was put in beside a wrong one": (BESIDE_WRONG, "open"),
+    "a row that was put in beside a wrong one, in doubt": (
+        [*BESIDE_WRONG, comes_to("c", 7, "k9", "in_doubt")],
+        "resubmitted",
+    ),
+    "a row that was put in before a wrong one": (
+        [WRONG, put_in("c", 7), set_aside("d", 2, "k8", answers=True)],
+        "open",
+    ),
     "a row that was put in, wrong": ([WRONG, set_aside("c", 7, "k9", answers=True)], "open"),
+    "a row that was put in, wrong once it was sent": (
+        [WRONG, put_in("c", 7), set_aside("c", 7, "k9", answers=True)],
+        "open",
+    ),
     "the key of a row that was wrong": (
         [WRONG, set_aside("c", 7, "k9", answers=True), comes_to("d", 2, "k9")],
         "closed",
@@ -148,3 +186,5 @@ def test_a_reject_is_answered_by(case: str, ledger: Ledger, clock: Clock) -> Non
     settle_resubmitted(ledger, TARGET)
     [reject, *_] = ledger.tables()["reject"].to_pylist()
     assert (reject["state"], reject["closed_by_batch"] is not None) == (state, state == "closed")
+    ledger.date_rejects_back(LONG_AGO)
+    assert changes(ledger, TARGET, [reject["reject_id"]]) == []

@@ -13,8 +13,9 @@ import pytest
 from sqlalchemy import event
 
 from pipelines.ledger import verbs
-from pipelines.ledger.answered import close_answered
+from pipelines.ledger.answered import close_answered, write_states
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rejects import settle_resubmitted
 from pipelines.ledger.rows import Outcome, Reject
 from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError
 from tests.pipelines.conftest import Clock
@@ -228,9 +229,7 @@ def test_a_step_of_the_schema_opens_the_rejects_that_an_undo_had_left_closed(
     with closing(Ledger.open(path)) as ledger:
         journal = journal_of(ledger).path
         leave_closed(ledger, monkeypatch)
-    text = journal.read_text()
-    text = text.replace(f'"schema":{SCHEMA_VERSION}', f'"schema":{SCHEMA_VERSION - 1:>2}')
-    journal.write_text(text)
+    text = of_yesterday(journal)
     with closing(Ledger.open(path)) as ledger:
         [row] = ledger.tables()["reject"].to_pylist()
         assert (row["state"], row["closed_by_batch"]) == ("open", None)
@@ -242,6 +241,29 @@ def test_a_step_of_the_schema_opens_the_rejects_that_an_undo_had_left_closed(
         lose(path)
         with closing(Ledger.open(path)) as ledger:
             assert rows_of(ledger) == upgraded
+
+
+def test_a_step_of_the_schema_leaves_rejects_on_their_way_that_say_not_since_when(path: Path) -> None:
+    """LEDGER-07, LEDGER-20"""
+    with closing(Ledger.open(path)) as ledger:
+        send(ledger, "k1")
+        ledger.reject(TARGET, *OF, "payments-a", [Reject(2, 1, "k1", "rule", None, None, None, [])])
+        [row] = ledger.tables()["reject"].to_pylist()
+        write_states(ledger, [("resubmitted", None, TARGET, row["reject_id"])])
+        of_yesterday(journal_of(ledger).path)
+    for _ in range(2):
+        with closing(Ledger.open(path)) as ledger:
+            settle_resubmitted(ledger, TARGET)
+            [row] = ledger.tables()["reject"].to_pylist()
+            assert (row["state"], row["tried_since"]) == ("resubmitted", row["last_seen_at"])
+        lose(path)
+
+
+def of_yesterday(journal: Path) -> str:
+    """Make a journal one of an earlier schema; return its text."""
+    text = journal.read_text().replace(f'"schema":{SCHEMA_VERSION}', f'"schema":{SCHEMA_VERSION - 1:>2}')
+    journal.write_text(text)
+    return text
 
 
 def test_a_journal_whose_snapshot_is_of_an_earlier_version_is_named_where_the_ledger_is_lost(path: Path) -> None:

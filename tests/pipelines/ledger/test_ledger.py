@@ -213,7 +213,7 @@ def test_a_reject_met_again_is_the_same_reject_with_the_reasons_of_today(ledger:
         "target": TARGET, "reject_id": name, "batch_id": "payments-a", "line": 7, "lines": 2, "source": "default",
         "resource_type": "PaymentNotice", "source_key": "k7", "stage": "load", "state": "open", "attempts": 2,
         "content_hash": None, "first_seen_at": utc_text(NOON), "last_seen_at": utc_text(NOON + timedelta(seconds=60)),
-        "closed_by_batch": None, "patient_id": "p1", "source_at": PAID, "amount_cents": 100,
+        "closed_by_batch": None, "patient_id": "p1", "source_at": PAID, "amount_cents": 100, "tried_since": None,
     }  # fmt: skip
     reasons = tables["reject_reason"].to_pylist()
     assert [(r["position"], r["rule_id"], r["retryable"]) for r in reasons] == [(0, "PAY-2", 1), (1, "X", 1)]

@@ -212,4 +212,4 @@ def test_a_step_of_the_schema_opens_once_the_rejects_that_an_undo_had_left_close
                 assert [ledger.take_up_journal(tmp_path), ledger.take_up_journal(tmp_path)] == [lines, 0]
                 assert rows_of(ledger) == upgraded
                 facts = [facts for (facts,) in ledger.rows("SELECT facts FROM journal", ())]
-                assert facts.count('[["open_all_unanswered"]]') == 1
+                assert facts.count('[["date_tries"],["open_all_unanswered"]]') == 1
