@@ -146,7 +146,11 @@ def readable_tables(home: Path | None = None) -> list[ReportTable]:
     `report_tables` raises what is wrong with the others.
     """
     found: dict[str, ReportTable] = {}
-    for path in _files(home):
+    try:
+        files = _files(home)
+    except BrokenTable:
+        files = _files(None)
+    for path in files:
         with suppress(BrokenTable):
             table = _parse(path)
             found.setdefault(table.name, table)
@@ -170,7 +174,17 @@ def why_not_published(home: Path, path: Path) -> str:
 
 def _files(home: Path | None) -> list[Path]:
     views = [sql_folder() / "views", *([home / "views"] if home else [])]
-    return sorted(sql_folder().glob("*.sql")) + [path for folder in views for path in sorted(folder.glob(f"*{SUFFIX}"))]
+    return sorted(sql_folder().glob("*.sql")) + [path for folder in views for path in _views(folder)]
+
+
+def _views(folder: Path) -> list[Path]:
+    """Return the views in a folder, if there is one. Raises `BrokenTable` for one that cannot be read."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise BrokenTable(f"{folder} cannot be read: {error.strerror}") from None
 
 
 def _in_order(found: list[ReportTable]) -> list[ReportTable]:

@@ -14,7 +14,7 @@ import pytest
 
 from pipelines.ledger.rows import Outcome, Reason, Reject
 from pipelines.reports.publication import PublicationError
-from pipelines.reports.tables import report_tables, sql_folder, with_dictionary
+from pipelines.reports.tables import BrokenTable, readable_tables, report_tables, sql_folder, with_dictionary
 from tests.support.publishing import (
     RAD,
     START,
@@ -403,3 +403,12 @@ def test_a_task_is_what_was_sent_of_it_and_a_purged_one_counts_no_more(world: Wo
     world.publish()
     assert world.rows("SELECT count(*) FROM task") == [(0,)]
     assert world.rows("SELECT count(*) FROM import_row") == [(1,)]
+
+
+def test_a_folder_of_views_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """VIEW-02: its tables would be missing, and nothing would say so."""
+    (tmp_path / "views").write_text("no folder")
+    with pytest.raises(BrokenTable, match=r"views cannot be read: Not a directory"):
+        report_tables(tmp_path)
+    assert readable_tables(tmp_path) == readable_tables(None)
+    assert report_tables(tmp_path / "none") == report_tables(None)
