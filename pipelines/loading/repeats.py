@@ -42,7 +42,7 @@ class Repeats:
 
     def found(self, lines: Iterable[int]) -> None:
         """Note of those of these rows that answer rejects that they are not sent."""
-        if answers := self._answers.of_lines(lines):
+        if self._answers and (answers := self._answers.of_lines(lines)):
             found_there(self._load.ledger, self._load.of[0], self._load.batch.batch_id, answers)
 
     def note_skipped(self, loaded: Loaded) -> None:
