@@ -3,7 +3,7 @@
 It is Dagster's own command `dagster code-server start`, on a socket; run as a program with a module and `HOST:PORT`, on
 a port, for pages and a daemon of other hosts. A second process of that command holds the definitions. At each reload a
 new one takes its place, while runs of the one before go on. The command does not notice when that process ends by
-itself; `end_without_definitions` does.
+itself, or does not see any more that runs end, as after a full disk; `end_without_definitions` does.
 """
 
 import os
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import dagster as dg
 
 SECONDS_BETWEEN_LOOKS = 5.0
+LOOKS_AT_AN_END = 24
+"""Looks in a row, for two minutes, at which a process has not seen that a run of its own ended."""
 SECONDS_BETWEEN_TRIES = 0.5
 LONGEST_SILENCE = 120.0
 """Seconds after which lost runs are given up although no daemon was heard: it may be away, or its sensors are off."""
@@ -73,10 +75,12 @@ def end_with_runs() -> None:
 def end_without_definitions(stop: threading.Event, end: Callable[[], None], seconds: float) -> None:
     """Wait until the newest child of this process has ended, then call `end`, so that the supervisor starts it anew.
 
-    The newest child holds the definitions. Older ones only finish their runs, and may end at any time. Once a stop was
-    asked for, all children end in order, and it is left to that.
+    The newest child holds the definitions. Older ones only finish their runs, and may end at any time. Each sees within
+    a second that a run of its own ended; one that does not would leave it under way for good. Once a stop was asked
+    for, all children end in order, and it is left to that.
     """
     own, known, holder = psutil.Process(), set[psutil.Process](), None
+    unseen = dict[psutil.Process, int]()
     while holder is None or _lives(holder):
         if stop.wait(seconds):
             return
@@ -84,9 +88,20 @@ def end_without_definitions(stop: threading.Event, end: Callable[[], None], seco
         if new := [child for child in children if child not in known]:
             holder = max(new, key=lambda child: (child.create_time(), child.pid))
         known = set(children)
+        unseen = {run: unseen.get(run, 0) + 1 for child in children for run in _ended(child)}
+        if LOOKS_AT_AN_END in unseen.values():
+            break
     if not stop.is_set():
-        print("The process that holds the definitions ended.", file=sys.stderr, flush=True)
+        what = "does not see that a run ended" if LOOKS_AT_AN_END in unseen.values() else "ended"
+        print(f"The process that holds the definitions {what}.", file=sys.stderr, flush=True)
         end()
+
+
+def _ended(process: psutil.Process) -> list[psutil.Process]:
+    """Return the children of a process that have ended, which it has not seen so far."""
+    with suppress(psutil.NoSuchProcess):
+        return [child for child in process.children() if not _lives(child)]
+    return []
 
 
 def _lives(process: psutil.Process) -> bool:
