@@ -75,7 +75,7 @@ class Book:
     def adopted(self, row: Row, _: str) -> None:
         self.when_answered(row, False)
 
-    def write_known(self, _: object, aside: Sequence[tuple[Row, object]], decided: object) -> None:
+    def write_known(self, _: object, aside: Sequence[tuple[Row, object]], decided: object = ()) -> None:
         self.refused |= {row.key for row, _ in aside}
 
 
