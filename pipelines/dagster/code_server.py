@@ -3,7 +3,7 @@
 It is Dagster's own command `dagster code-server start`, on a socket; run as a program with a module and `HOST:PORT`, on
 a port, for pages and a daemon of other hosts. A second process of that command holds the definitions. At each reload a
 new one takes its place, while runs of the one before go on. The command does not notice when that process ends by
-itself, or does not see any more that runs end, as after a full disk; `end_without_definitions` does.
+itself; `end_without_definitions` does.
 """
 
 import os
@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     import dagster as dg
 
 SECONDS_BETWEEN_LOOKS = 5.0
-LOOKS_AT_AN_END = 24
-"""Looks in a row, for two minutes, at which a process has not seen that a run of its own ended."""
 SECONDS_BETWEEN_TRIES = 0.5
 LONGEST_SILENCE = 120.0
 """Seconds after which lost runs are given up although no daemon was heard: it may be away, or its sensors are off."""
 LOG_LEVEL = "warning"
+WATCHED = "CODE_SERVER_WATCHED"
+"""Set for the children of this program, which are begun anew where they end."""
+SEES_ENDS = "grpc-server-cleanup"
+"""Dagster's thread, in the process that holds the definitions, that sees when the process of a run has ended."""
 
 
 def serve(module: str, address: str, seconds: float = SECONDS_BETWEEN_LOOKS) -> None:
@@ -55,6 +57,7 @@ def serve(module: str, address: str, seconds: float = SECONDS_BETWEEN_LOOKS) -> 
         ("lost runs", give_up_when, (heard, stop, lost)),
     ):
         threading.Thread(target=target, args=given, name=name, daemon=True).start()
+    os.environ[WATCHED] = "yes"
     what = ("--module-name", module, "--location-name", location, "--log-level", LOG_LEVEL)
     sys.argv = ["dagster", "code-server", "start", *_where(address), *what]
     run_module("dagster", run_name="__main__")
@@ -75,12 +78,10 @@ def end_with_runs() -> None:
 def end_without_definitions(stop: threading.Event, end: Callable[[], None], seconds: float) -> None:
     """Wait until the newest child of this process has ended, then call `end`, so that the supervisor starts it anew.
 
-    The newest child holds the definitions. Older ones only finish their runs, and may end at any time. Each sees within
-    a second that a run of its own ended; one that does not would leave it under way for good. Once a stop was asked
-    for, all children end in order, and it is left to that.
+    The newest child holds the definitions. Older ones only finish their runs, and may end at any time. Once a stop was
+    asked for, all children end in order, and it is left to that.
     """
     own, known, holder = psutil.Process(), set[psutil.Process](), None
-    unseen = dict[psutil.Process, int]()
     while holder is None or _lives(holder):
         if stop.wait(seconds):
             return
@@ -88,20 +89,27 @@ def end_without_definitions(stop: threading.Event, end: Callable[[], None], seco
         if new := [child for child in children if child not in known]:
             holder = max(new, key=lambda child: (child.create_time(), child.pid))
         known = set(children)
-        unseen = {run: unseen.get(run, 0) + 1 for child in children for run in _ended(child)}
-        if LOOKS_AT_AN_END in unseen.values():
-            break
     if not stop.is_set():
-        what = "does not see that a run ended" if LOOKS_AT_AN_END in unseen.values() else "ended"
-        print(f"The process that holds the definitions {what}.", file=sys.stderr, flush=True)
+        print("The process that holds the definitions ended.", file=sys.stderr, flush=True)
         end()
 
 
-def _ended(process: psutil.Process) -> list[psutil.Process]:
-    """Return the children of a process that have ended, which it has not seen so far."""
-    with suppress(psutil.NoSuchProcess):
-        return [child for child in process.children() if not _lives(child)]
-    return []
+def end_when_blind() -> None:
+    """Let the process that holds the definitions end where it could not see any more that a run ended.
+
+    A failure ends the thread that looks for that, as where a full disk does not take what it saw. The run would count
+    as under way for good, and hold up others.
+    """
+    if not os.environ.get(WATCHED):  # within another Dagster nobody begins it anew
+        return
+    before = threading.excepthook
+
+    def failed(what: threading.ExceptHookArgs) -> None:
+        before(what)
+        if what.thread and what.thread.name == SEES_ENDS:
+            os._exit(1)
+
+    threading.excepthook = failed
 
 
 def _lives(process: psutil.Process) -> bool:

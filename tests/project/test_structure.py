@@ -125,7 +125,7 @@ WAITED_FOR = {"client.threads", "loading.carrying", "loading.under_way"}
 """A load waits for all that is under way, and writes down what came of it."""
 
 
-OF_THIS_PROGRAM = {"sys.argv", "sys.excepthook", "sys.unraisablehook"}
+OF_THIS_PROGRAM = {"sys.argv", "sys.excepthook", "sys.unraisablehook", "threading.excepthook"}
 
 
 def test_no_module_changes_another():

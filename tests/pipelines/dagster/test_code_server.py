@@ -1,31 +1,36 @@
-"""The code server ends, to be started anew, once its definitions are gone or it sees no end of a run any more."""
+"""The process that holds the definitions ends where it would not see any more that runs end."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
-PROGRAM = """
-import subprocess, sys, threading
-from pipelines.dagster.code_server import end_without_definitions
+from pipelines.dagster.code_server import WATCHED
 
-holder = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
-holder.stdout.readline()  # its run has ended
-threading.Timer(2, holder.kill).start()
-end_without_definitions(threading.Event(), lambda: print("ends", flush=True), 0.01)
-holder.kill()
+PROGRAM = """
+import sys, threading, time
+from pipelines.dagster.code_server import end_when_blind
+
+end_when_blind()
+failing = threading.Thread(target=lambda: 1 / 0, name=sys.argv[1])
+failing.start()
+failing.join()
+time.sleep(0.1)
+print("goes on")
 """
-HOLDER = "import subprocess, time; run = {}; print('up', flush=True); time.sleep(60)"
 
 
 @pytest.mark.parametrize(
-    ("run", "why"),
+    ("name", "watched", "end"),
     [
-        ("subprocess.Popen(['true'])", "does not see that a run ended"),
-        ("subprocess.run(['true'])", "ended"),  # killed after two seconds
+        ("grpc-server-cleanup", "yes", (1, "")),
+        ("another", "yes", (0, "goes on\n")),
+        ("grpc-server-cleanup", "", (0, "goes on\n")),
     ],
 )
-def test_it_ends_once_its_definitions_are_gone_or_do_not_see_that_a_run_ended(run: str, why: str) -> None:
-    command = [sys.executable, "-c", PROGRAM, HOLDER.format(run)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert (done.stdout, done.stderr) == ("ends\n", f"The process that holds the definitions {why}.\n")
+def test_it_ends_with_the_thread_that_sees_the_ends_of_runs(name: str, watched: str, end: tuple[int, str]) -> None:
+    command, environ = [sys.executable, "-c", PROGRAM, name], os.environ | {WATCHED: watched}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
+    assert (done.returncode, done.stdout) == end
+    assert "ZeroDivisionError" in done.stderr
