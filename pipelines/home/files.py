@@ -22,6 +22,17 @@ READABLE_SINCE = "v1.0.0"
 """Database files are written so that every DuckDB from this version on reads them."""
 
 
+def is_there(path: Path) -> bool:
+    """True if a path names something. Raises `OSError` where that cannot be told: `Path.exists` says no to it since
+    Python 3.14.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def replace_whole(part: Path, final: Path, mode: int = 0o600) -> None:
     """Put the finished `part` in the place of `final` in one step; it is on the disk first."""
     part.chmod(mode)

@@ -30,7 +30,7 @@ from pipelines.home.batch import (
     shown,
     source_in,
 )
-from pipelines.home.files import locked_folder, replace_whole, sha256_of, to_disk
+from pipelines.home.files import is_there, locked_folder, replace_whole, sha256_of, to_disk
 from pipelines.home.inbox import Inbox
 from pipelines.home.scratch import throwaway_folder
 from pipelines.ledger.kept import Batches
@@ -131,7 +131,7 @@ def _linked(received: Received, own: Path) -> Received:
     with suppress(OSError, StopIteration), locked_folder(batch):
         copy = source_in(batch)
         link.hardlink_to(copy)
-        if control_of(copy).exists():
+        if is_there(control_of(copy)):
             control_of(link).hardlink_to(control_of(copy))
         return replace(received, path_in_batch=link)
     return received
@@ -241,6 +241,6 @@ def _copy_control(path: Path, to: Path, source: Path, inbox: Inbox) -> os.stat_r
     without the totals it came with; and copied before anything is placed: another importer may take them just now.
     """
     control = control_of(path)
-    if not control.is_file() or control.resolve().parent == source.resolve():
+    if not (is_there(control) and control.is_file()) or control.resolve().parent == source.resolve():
         return None
     return _copy(control, to, inbox)[1]
