@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 import yaml
 
 from tests.conftest import longest_first
@@ -81,6 +82,14 @@ def test_files_of_tests_that_take_longest_begin_first() -> None:
         f"tests/short{more}.py::test_{number}" for more in ("", "_too") for number in (1, 2)
     ]
     assert " --dist loadfile --no-loadscope-reorder\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="only a clone says which files are its own")
+def test_no_file_is_larger_than_the_samples():
+    """What a run leaves behind, such as an audit, is larger."""
+    named = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    found = [ROOT / name for name in named.split("\0") if name and (ROOT / name).exists()]
+    assert [path.name for path in found if path.stat().st_size > 600_000] == []
 
 
 def test_no_file_has_a_name_that_a_shell_would_read():
