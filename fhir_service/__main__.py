@@ -15,6 +15,7 @@ import click
 
 from fhir_service.admin.asking import Door
 from fhir_service.admin.failing import Failed, plainly
+from fhir_service.paths import exists
 from fhir_service.settings import SettingError, Settings
 
 USAGE, REFUSED, DAMAGED = 2, 3, 4
@@ -312,7 +313,7 @@ def _audit_path(store: str | None) -> Path:
 
     settings = _settings(store=store)
     path = settings.audit_path
-    if settings.store_path and settings.store_path.exists() and not Door.of(settings.store_path):
+    if settings.store_path and exists(settings.store_path) and not Door.of(settings.store_path):
         from fhir_service.store.opening import refuse_held
 
         with plainly():

@@ -10,6 +10,7 @@ import duckdb
 from sqlalchemy import select
 
 from fhir_service.admin.asking import CommandError, runs
+from fhir_service.paths import exists
 from fhir_service.service import Service
 from fhir_service.store.dialects import DuckDb, dialect_of
 from fhir_service.store.room import is_full
@@ -41,7 +42,7 @@ def copy_store(service: Service, target: Path) -> None:
 
 
 def _refuse(target: Path) -> None:
-    if target.exists():
+    if exists(target):
         raise CommandError(f"{target} exists: name a file that does not")
 
 

@@ -19,6 +19,8 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fhir_service.paths import exists, is_folder
+
 NOTHING = sha256(b"").hexdigest()
 """The hash before the first line of all."""
 MARK = b'{"chain":"goes on"}'
@@ -72,9 +74,9 @@ def head_file(file: Path) -> Path:
 def files_of(path: Path) -> list[Path]:
     """Return the files under this name, of every process, that have content or a head."""
     pattern = re.compile(rf"{re.escape(path.stem)}\.[0-9]+{re.escape(path.suffix)}(?:\.head)?")
-    beside = sorted(path.parent.iterdir()) if path.parent.is_dir() else []
+    beside = sorted(path.parent.iterdir()) if is_folder(path.parent) else []
     own = {found.with_name(found.name.removesuffix(".head")) for found in beside if pattern.fullmatch(found.name)}
-    return [found for found in (path, *sorted(own)) if found.exists() or head_file(found).exists()]
+    return [found for found in (path, *sorted(own)) if exists(found) or exists(head_file(found))]
 
 
 class ChainedFile:
@@ -263,7 +265,7 @@ def examine(current: Sequence[Path], former: Sequence[Path], noted: Collection[s
 
 def _current(path: Path, noted: Collection[str]) -> Examined:
     head = Head.of(path)
-    if not path.exists():
+    if not exists(path):
         gone = Examined(path)
         gone.wrong.append("the file is gone; its head is there")
         return gone
@@ -351,7 +353,7 @@ def records_of(path: Path, offset: int = 0) -> Iterator[dict[str, Any]]:
 
     offset: of the byte behind which the first line begins that is read.
     """
-    if not path.exists():
+    if not exists(path):
         return
     with path.open("rb") as file:
         if offset:
@@ -365,7 +367,7 @@ def records_of(path: Path, offset: int = 0) -> Iterator[dict[str, Any]]:
 
 def records_since(path: Path, since: datetime) -> Iterator[dict[str, Any]]:
     """Yield the records of a file from a time on; the beginning of a long file is not read."""
-    size, back = path.stat().st_size if path.exists() else 0, _BLOCK
+    size, back = path.stat().st_size if exists(path) else 0, _BLOCK
     while back < size and not _begins_before(path, size - back, since):
         back *= 4
     for record in records_of(path, max(size - back, 0)):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import orjson
 
+from fhir_service.paths import exists, is_file, is_folder
 from fhir_service.store.changes import Witness
 
 MOST = 4 << 20
@@ -32,7 +33,7 @@ class Witnesses:
     def note(self, versions: Iterable[Witness]) -> None:
         """Write down what is about to be stored. Raises OSError: it must not be."""
         if not self._files:
-            if self._audit.exists() and not self._audit.is_file():
+            if exists(self._audit) and not is_file(self._audit):
                 # What a device or a pipe took cannot be read again.
                 return
             self._files = _free(self._audit)
@@ -107,7 +108,7 @@ class Left:
 
     def versions(self) -> list[Witness]:
         """Return what it may have stored, in order: not by their times, as clocks are set back."""
-        halves = [path for path in (self.path, _other(self.path)) if path.exists()]
+        halves = [path for path in (self.path, _other(self.path)) if exists(path)]
         return list(chain.from_iterable(map(_read, sorted(halves, key=lambda path: path.stat().st_mtime_ns))))
 
     def remove(self) -> None:
@@ -121,7 +122,7 @@ class Left:
 
 def left_beside(audit: Path) -> Iterator[Left]:
     """Yield what killed processes have left beside an audit."""
-    found = audit.parent.glob(f"{audit.name}.witnesses*") if audit.parent.is_dir() else ()
+    found = audit.parent.glob(f"{audit.name}.witnesses*") if is_folder(audit.parent) else ()
     for path in sorted(path for path in found if path.suffix != ".other"):
         with suppress(FileNotFoundError):
             file = os.open(path, os.O_RDONLY)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN
 from fhir_service.interface.json_text import Malformed, parse_bounded
 from fhir_service.interface.shape import printable
+from fhir_service.paths import exists, is_file, is_folder
 
 SUFFIXES = (".ndjson", ".ndjson.gz", ".json")
 # Text in which a control character, half a character or a null can hide; only then is it looked for value by value.
@@ -71,10 +72,10 @@ def files(paths: Iterable[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for path in paths:
-        if path.is_dir():
+        if is_folder(path):
             within = (Path(folder) / name for folder, _, names in os.walk(path, onerror=_unreadable) for name in names)
-            found += sorted(file for file in within if file.name.endswith(SUFFIXES) and file.is_file())
-        elif path.exists():
+            found += sorted(file for file in within if file.name.endswith(SUFFIXES) and is_file(file))
+        elif exists(path):
             found.append(path)
         else:
             raise FileNotFoundError(f"there is no file or folder {path}")

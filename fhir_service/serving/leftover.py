@@ -22,6 +22,7 @@ from fhir_service.audit.witnesses import Left, left_beside
 from fhir_service.interactions.history import versions_of
 from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
+from fhir_service.paths import exists, is_file
 from fhir_service.reference.storing import CLIENT
 from fhir_service.service import Service
 from fhir_service.store.changes import Witness
@@ -114,7 +115,7 @@ def _complete(service: Service, files: Iterable[Path], since: datetime, writes: 
 def _since(path: Path, run: Path) -> datetime | None:
     """Return from when on writes may lack a record in a file; None where the service ended by itself."""
     began, noted = _changed(run), _changed(head_file(path))
-    if began is None or (path.exists() and not path.is_file()):
+    if began is None or (exists(path) and not is_file(path)):
         # What a pipe or a device took cannot be read again.
         return None
     return max(began, noted - REACH if noted else began, _moved(path) or began)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, select
 
+from fhir_service.paths import exists
 from fhir_service.store import accounts
 from fhir_service.store.dialects import DuckDb
 from fhir_service.store.frames import ROOM, Frames
@@ -107,7 +108,7 @@ class Ahead:
     def _put_aside(self) -> None:
         path = self._frames.path
         aside = next(
-            found for n in range(1, 1_000_000) if not (found := path.with_name(f"{path.name}.{n}.unused")).exists()
+            found for n in range(1, 1_000_000) if not exists(found := path.with_name(f"{path.name}.{n}.unused"))
         )
         path.rename(aside)
         log.warning("the store is older than %s: its creates are not in the store, and the file is %s", path, aside)

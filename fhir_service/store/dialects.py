@@ -10,6 +10,7 @@ import duckdb
 from sqlalchemy import URL, Connection, Engine, Table, create_engine
 from sqlalchemy.exc import DBAPIError
 
+from fhir_service.paths import exists, is_folder
 from fhir_service.store import log_file
 from fhir_service.store.compiled import NAME as DUCKDB
 from fhir_service.store.dialect import Added, Dialect, Row
@@ -60,7 +61,7 @@ class DuckDb:
         }
 
     def open(self, create: bool) -> Engine:
-        if not self.path.exists():
+        if not exists(self.path):
             if not create:
                 raise FileNotFoundError(f"there is no store at {self.path}")
             self._make_folder()
@@ -74,14 +75,14 @@ class DuckDb:
         folder = self.path.parent
         if self.path.name == HOMES_OWN:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        elif not folder.is_dir():
+        elif not is_folder(folder):
             raise FileNotFoundError(f"there is no folder {folder}: make it, or name the store elsewhere")
 
     def copy(self, target: Path) -> None:
         """Copy the file and its log, which is consistent while nothing writes: call it in the writer's thread."""
         for suffix in ("", ".wal"):
             source = self.path.with_name(self.path.name + suffix)
-            if source.exists():
+            if exists(source):
                 shutil.copyfile(source, target.with_name(target.name + suffix))
         target.chmod(0o600)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, update
 
+from fhir_service.paths import exists
 from fhir_service.store.tables import STORE
 
 NAME = "load_label"
@@ -27,7 +28,7 @@ def say_label(store: Path | None, label: str) -> None:
     path = store.with_name(f"{store.name}.loaded.json")
     said = json.dumps({"store": store.stat().st_ino, "label": label}).encode()
     with suppress(OSError):  # who cannot write here loads nothing either
-        if not path.exists() or path.read_bytes() != said:
+        if not exists(path) or path.read_bytes() != said:
             part = path.with_suffix(".part")
             part.write_bytes(said)
             part.replace(path)

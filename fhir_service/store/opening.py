@@ -5,6 +5,8 @@ from pathlib import Path
 
 import duckdb
 
+from fhir_service.paths import exists
+
 
 class StoreBusy(Exception):
     """Another process has the store's file open."""
@@ -29,7 +31,7 @@ def opening_failed(path: str, message: str) -> Exception:
             f"{path} cannot be opened: what its log has fits neither into memory nor on the disk;"
             " free some room, or give it more memory (FHIR_SERVICE_MEMORY_LIMIT), and start again"
         )
-    if (wal := Path(f"{path}.wal")).exists():
+    if exists(wal := Path(f"{path}.wal")):
         return OSError(
             f"{path} cannot be opened as a DuckDB database: if it was put back from a copy, {wal.name} beside it is"
             " of the file that it replaced; move that away and start again"

@@ -28,6 +28,7 @@ from pipelines.client.replies import Late, retry_after
 from pipelines.home.batch import Unreadable
 from pipelines.home.counted import counted
 from pipelines.home.files import replace_whole, to_disk, write_whole
+from pipelines.home.paths import exists
 
 TOKEN = "CHARTFERRY_BULK_TOKEN"  # noqa: S105 - the name of a variable
 KINDS = {"PaymentNotice": "payments", "QuestionnaireResponse": "answers", "Task": "tasks"}
@@ -222,7 +223,7 @@ def _fetch(host: _Host, file: Published, folder: Path, room: int) -> None:
     """Fetch a file, in several goes where a connection ends early. room: the most bytes that it may have."""
     final = folder / file.name
     part, note = final.with_suffix(".part"), final.with_suffix(".etag")
-    if final.exists():
+    if exists(final):
         return
     why = ""
     for _ in range(TRIES):
@@ -239,7 +240,7 @@ def _fetch(host: _Host, file: Published, folder: Path, room: int) -> None:
 
 def _missing(host: _Host, file: Published, part: Path, note: Path, room: int) -> str:
     """Fetch what is missing of a file. Return why it is not whole, or nothing if it is."""
-    etag: str = json.loads(note.read_text()) if note.exists() and part.exists() else ""
+    etag: str = json.loads(note.read_text()) if exists(note) and exists(part) else ""
     at = part.stat().st_size if etag else 0
     wanted = {"range": f"bytes={at}-", "if-range": etag} if at else {}
     headers = {"accept": "application/fhir+ndjson", **wanted}

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipelines.client.capabilities import Capabilities
 from pipelines.home.exits import BadSetting
+from pipelines.home.paths import is_folder
 
 BUILTIN = Path(__file__).with_name("targets")
 INTERFACE = "interface"
@@ -91,8 +92,9 @@ def profile_for(software: str | None, folder: Path | None = None) -> Profile:
 
 
 def _all(folder: Path | None) -> Iterator[Profile]:
-    for path in (path for each in (folder, BUILTIN) if each and each.is_dir() for path in sorted(each.glob("*.toml"))):
-        yield _read(path)
+    for each in (folder, BUILTIN):
+        for path in sorted(each.glob("*.toml")) if each and is_folder(each) else ():
+            yield _read(path)
 
 
 def _read(path: Path) -> Profile:

@@ -20,6 +20,7 @@ from pipelines.commands.common import (
     with_target,
 )
 from pipelines.home.exits import UNUSABLE
+from pipelines.home.paths import exists
 
 
 class PathOrAddress(SomePath):
@@ -99,7 +100,7 @@ def _files_at(places: Sequence[Path | str], home: Path, insecure: bool) -> list[
 
     paths, inbox = [each for each in places if isinstance(each, Path)], Inbox(home / "inbox")
     for path in paths:
-        if not (path.exists() or inbox.holds(path)):
+        if not (exists(path) or inbox.holds(path)):
             raise Unreadable(f"{path}: there is no such file or folder")
     return [*paths, *fetched_files(home, [each for each in places if isinstance(each, str)], os.environ, insecure)]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 from sqlalchemy import select
 
+from pipelines.home.paths import exists
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reason
@@ -49,7 +50,7 @@ def _owed(store: Path, target: str, patients: set[str]) -> dict[str, int]:
     open, or one was killed.
     """
     # The service brings what this file holds into the tables when it opens the store.
-    if not store.exists() or store.with_name(f"{store.name}.ahead").exists():
+    if not exists(store) or exists(store.with_name(f"{store.name}.ahead")):
         return {}
     try:
         with duckdb.connect(str(store), read_only=True) as connection:

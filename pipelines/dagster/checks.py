@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 import dagster as dg
 import pyarrow.compute as pc
 
+from pipelines.home.paths import exists
 from pipelines.home.spill import batches
 from pipelines.importing.broken import none_taken, not_known
 from pipelines.ledger.states import LANDED, OUTCOMES
@@ -217,7 +218,7 @@ def counted_in(folder: Path) -> dict[str, Sums]:
     """Return the sums of each file of a validated run. The rows of `known` are in `rejects` too."""
     found = {name: _sums(folder / f"{name}.parquet") for name in ("accepted", "rejects", "skipped")}
     known = folder / "known.parquet"
-    return found | {"known": _sums(known) if known.exists() else Sums(0, 0, 0)}
+    return found | {"known": _sums(known) if exists(known) else Sums(0, 0, 0)}
 
 
 def _sums(path: Path) -> Sums:

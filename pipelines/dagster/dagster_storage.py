@@ -21,6 +21,8 @@ from dagster._core.storage.sqlite import create_db_conn_string
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from sqlalchemy import Connection, Engine, NullPool, QueuePool, create_engine
 
+from pipelines.home.paths import exists
+
 TOGETHER = (DagsterEventType.ASSET_MATERIALIZATION_PLANNED, DagsterEventType.ASSET_MATERIALIZATION)
 BUSY_SECONDS = 30
 """For which a writer waits for others, as in Dagster's own storage."""
@@ -54,7 +56,7 @@ def engine_of(address: str, keeps: bool = True) -> Engine:
 
 def is_made(path: Path) -> bool:
     """True if this process made or checked the database, and its file was not removed since."""
-    return path in _made and path.exists()
+    return path in _made and exists(path)
 
 
 class SqliteRuns(SqliteRunStorage):

@@ -20,6 +20,7 @@ from pipelines.home.batch import shown
 from pipelines.home.counted import listed
 from pipelines.home.files import sha256_of, write_whole
 from pipelines.home.folder import REFERENCE_NOTE
+from pipelines.home.paths import is_file, is_folder
 from pipelines.runs.manifest import software_version
 from pipelines.session.bundled import STORE
 from pipelines.session.service_commands import label_of, load_reference
@@ -48,10 +49,10 @@ class Loaded:
 def reference_files(home: Path) -> list[Path]:
     """Return the files of `<home>/reference` by name. Names that begin with a dot are still being written."""
     folder = home / GROUP
-    if not folder.is_dir():
+    if not is_folder(folder):
         return []
     named = (path for path in folder.iterdir() if path.name.endswith(ENDINGS) and not path.name.startswith("."))
-    return sorted(path for path in named if path.is_file())
+    return sorted(path for path in named if is_file(path))
 
 
 def looks_new(home: Path) -> list[Path]:

@@ -14,6 +14,7 @@ from pipelines.dagster.checks import LoadedBatch, counted_in
 from pipelines.dagster.stages.outcome import NOTHING_SENT, Outcome
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import received_before
+from pipelines.home.paths import exists
 from pipelines.ledger.columns import COPAYMENTS, COUNTS
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import KeptRun, runs_in
@@ -82,7 +83,7 @@ def _tell_one(known: Known, stage: str, told: Outcome) -> None:
         told.fail(batch_id, known.run["message"] or f"it is {state}")
     elif stage == "validated":
         told.done[batch_id] = _validated(known)
-        if (known.first[0] / "accepted.parquet").exists():
+        if exists(known.first[0] / "accepted.parquet"):
             told.facts[batch_id] = _as_its_files_say(known)
     else:
         result = _result(known)

@@ -5,6 +5,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pipelines.home.batch import is_control
+from pipelines.home.paths import is_file
 
 MANIFESTS = "run-*/manifest.json"
 ACCEPTED = "run-*/accepted.parquet"
@@ -26,7 +27,7 @@ def files_of(folder: Path) -> list[str]:
     return sorted(
         str(path.relative_to(folder))
         for path in found
-        if path.is_file() and not path.name.startswith(".") and path.suffix != ".part"
+        if is_file(path) and not path.name.startswith(".") and path.suffix != ".part"
     )
 
 
@@ -37,7 +38,7 @@ def is_of(path: str, patterns: Iterable[str]) -> bool:
 
 def holds_rows(folder: Path) -> bool:
     """True if any file in a batch's folder holds rows of it, what a stage has half written included."""
-    return any(path.is_file() and not is_of(str(path.relative_to(folder)), WITHOUT_ROWS) for path in folder.rglob("*"))
+    return any(is_file(path) and not is_of(str(path.relative_to(folder)), WITHOUT_ROWS) for path in folder.rglob("*"))
 
 
 def mark_of(file: Path) -> Mark | None:

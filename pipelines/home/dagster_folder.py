@@ -9,6 +9,7 @@ import yaml
 
 from pipelines.home.dagster_server import POSTGRES, at_server, is_on_disk
 from pipelines.home.folder import BadHome
+from pipelines.home.paths import exists
 
 FEED_TAG = "chartferry/feed"
 CLINIC, CLINIC_TAG = "CHARTFERRY_CLINIC", "chartferry/clinic"
@@ -126,7 +127,7 @@ def prepare_dagster_home(home: Path) -> Path:
     """`<home>/dagster` with its settings, for the owner only; made when missing."""
     folder = home / "dagster"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not (folder / "dagster.yaml").exists():
+    if not exists(folder / "dagster.yaml"):
         _write(folder, DAGSTER_YAML)
     return folder
 
@@ -196,7 +197,7 @@ def _write_anew(folder: Path, first_line: str, said: Mapping[str, Any]) -> None:
     """Write settings, unless a file is there that no longer begins with this line."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings = folder / "dagster.yaml"
-    if not settings.exists() or settings.read_bytes().startswith(first_line.encode()):
+    if not exists(settings) or settings.read_bytes().startswith(first_line.encode()):
         _write(folder, f"{first_line}\n{yaml.safe_dump(said, sort_keys=False)}")
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from pipelines.home.paths import exists
+
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
@@ -20,17 +22,6 @@ THREADS = 2
 """Of a DuckDB session, whatever the machine has: each needs memory of its own."""
 READABLE_SINCE = "v1.0.0"
 """Database files are written so that every DuckDB from this version on reads them."""
-
-
-def is_there(path: Path) -> bool:
-    """True if a path names something. Raises `OSError` where that cannot be told: `Path.exists` says no to it since
-    Python 3.14.
-    """
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
 
 
 def replace_whole(part: Path, final: Path, mode: int = 0o600) -> None:
@@ -87,9 +78,9 @@ def sha256_of(file: Path) -> str:
 
 def made_once(path: Path, random_bytes: int) -> str:
     """Return the random text of a file, which is made when it is first asked for: all that ask at once get one."""
-    if not path.exists():
+    if not exists(path):
         with locked(path.with_name(f".{path.name}.lock")):
-            if not path.exists():
+            if not exists(path):
                 write_whole(path, secrets.token_hex(random_bytes).encode())
     return path.read_text(encoding="ascii")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from pipelines.home.batch import Unreadable, shown
+from pipelines.home.paths import is_link
 
 SETTING = "CHARTFERRY_INBOX_LINKS"
 BEYOND = "CHARTFERRY_INBOX"
@@ -52,7 +53,7 @@ class Inbox:
 
     def refuses(self, path: Path) -> bool:
         """True for a link in the inbox that leads to where it may not."""
-        return path.is_symlink() and self.holds(path) and self._root(Path(os.path.realpath(path))) is None
+        return is_link(path) and self.holds(path) and self._root(Path(os.path.realpath(path))) is None
 
     @contextmanager
     def open(self, path: Path) -> Iterator[IO[bytes]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from pipelines.home.dagster_folder import CLINIC, prepare_dagster_home
 from pipelines.home.exits import BadSetting
 from pipelines.home.folder import BadHome, make_private
+from pipelines.home.paths import is_folder
 from pipelines.home.scratch import remove_leftovers
 
 INBOX = "inbox"
@@ -22,7 +23,7 @@ Too few of them fail in many places, each of which says something else.
 
 def check_mounted(home: Path, environ: Mapping[str, str]) -> None:
     """Raise `BadHome` where a clinic's home is not there: nothing is known of it, and it is not made anew."""
-    if environ.get(CLINIC) and not (home / INBOX).is_dir():
+    if environ.get(CLINIC) and not is_folder(home / INBOX):
         raise BadHome(f"{home} has no folder {INBOX}: its disk may not be mounted, and it is not made anew")
 
 

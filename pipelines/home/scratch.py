@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pipelines.home.files import locked_folder
+from pipelines.home.paths import exists, is_folder, is_link
 
 SCRATCH = "scratch"
 FORMERLY = (".rehearsal-*", ".dry-run-*", ".rejects-*", "batches/.incoming-*")
@@ -61,11 +62,11 @@ def _remove_leftovers(home: Path) -> None:
 def _remove(path: Path) -> None:
     """A service that is just ending may still write into a folder: tried again for a moment."""
     for _ in range(TRIES):
-        if path.is_dir() and not path.is_symlink():
+        if is_folder(path) and not is_link(path):
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-        if not path.exists():
+        if not exists(path):
             return
         time.sleep(PAUSE_SECONDS)
 
@@ -105,7 +106,7 @@ def workspace(folder: Path) -> Iterator[Path]:
 def remove_abandoned(folders: Iterable[Path]) -> None:
     """Remove the workspaces in these folders whose process has ended, and the files that it had half written."""
     for folder in folders:
-        if (folder / WORKSPACE).exists() and not _is_held(folder):
+        if exists(folder / WORKSPACE) and not _is_held(folder):
             for part in folder.glob("*.part"):
                 part.unlink(missing_ok=True)
             _remove(folder / WORKSPACE)

@@ -21,6 +21,7 @@ from pipelines.home.batch import reason_of
 from pipelines.home.exits import Explained
 from pipelines.home.files import locked, write_whole, written_whole
 from pipelines.home.past_names import lying_past, unread_key
+from pipelines.home.paths import is_folder
 
 SCHEMES = ("s3://", "gs://", "az://")
 LACKING = "needs obstore, which is not installed: pip install 'chartferry[cluster]'"
@@ -199,7 +200,7 @@ class Folder:
         yield from map(str, self.path.absolute().parents)
 
     def _remove_empty(self, folder: Path) -> None:
-        while folder != self.path and folder.is_dir() and not any(folder.iterdir()):
+        while folder != self.path and is_folder(folder) and not any(folder.iterdir()):
             folder.rmdir()
             folder = folder.parent
 

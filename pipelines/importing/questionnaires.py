@@ -12,6 +12,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from pipelines.home.batch import Unreadable, reading_file
 from pipelines.home.folder import make_private
+from pipelines.home.paths import exists
 from pipelines.home.scratch import throwaway_folder
 from pipelines.session.bundled import STORE
 from pipelines.session.service_commands import load_store
@@ -52,7 +53,7 @@ def check_questionnaires(path: Path, home: Path, environ: Mapping[str, str]) -> 
         refused = folder / "refused.ndjson"
         ours = {name: value for name, value in environ.items() if name != "FHIR_SERVICE_STORE"}
         load_store(folder / STORE, folder / "given", refused, ours)
-        for line in refused.read_text(encoding="utf-8").splitlines() if refused.exists() else ():
+        for line in refused.read_text(encoding="utf-8").splitlines() if exists(refused) else ():
             told = json.loads(line)
             name = told.get("id") or f"number {told.get('line')}"
             checked.problems += [f"{name}: {each['expression']}: {each['text']}" for each in told["problems"]]

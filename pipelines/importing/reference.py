@@ -27,6 +27,7 @@ from pipelines.client.replies import Failed, NoResult, NotDone, Refused, Reply, 
 from pipelines.client.threads import threads
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE
 from pipelines.home.files import write_whole
+from pipelines.home.paths import is_folder
 from pipelines.importing.naming import There, condition_of, id_as_name, is_another
 from pipelines.loading.answered import TOO_LARGE
 from pipelines.session.bundled import STORE
@@ -115,7 +116,7 @@ def put_reference(
 
 
 def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
+    if not is_folder(path):
         return [path]
     return sorted(each for each in path.iterdir() if each.name.endswith(ENDINGS))
 

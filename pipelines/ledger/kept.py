@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pipelines.home.batch import Received, received_before, source_in
 from pipelines.home.batch_files import holds_rows
+from pipelines.home.paths import exists, is_folder
 from pipelines.ledger.lease import Clock
 
 JOURNAL = "journal"
@@ -40,7 +41,7 @@ class Batches:
 
     def names(self) -> list[str]:
         """Return the batches that there are, by name."""
-        folders = self.path.iterdir() if self.path.is_dir() else ()
+        folders = self.path.iterdir() if is_folder(self.path) else ()
         return sorted(each.name for each in folders if each.name not in NO_BATCHES and not each.name.startswith("."))
 
     def folder(self, batch_id: str) -> Path:
@@ -76,7 +77,7 @@ class Batches:
     def has_source(self, batch_id: str) -> bool:
         """True if any rows of a batch are here, or kept: it was not purged, or not to the end."""
         folder = self.path / batch_id
-        return (folder / "source").exists() or holds_rows(folder)
+        return exists(folder / "source") or holds_rows(folder)
 
     def claim(self, _batch_id: str, _run: str, /) -> bool:
         """Take the name of a run's folder, which was just made; False if another run has it."""

@@ -24,6 +24,7 @@ from pipelines.home.batch_files import (
 from pipelines.home.batch_log import BatchLog, Entry, History, Version, number_of
 from pipelines.home.files import sha256_of
 from pipelines.home.owning import OWNER, is_owned, own
+from pipelines.home.paths import exists, is_folder
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Folder, Store, StoreUnusable, store_at
 from pipelines.ledger.kept import COPY, JOURNAL, Batches, copies_beyond
@@ -174,12 +175,12 @@ class StoredBatches(Batches):
         """
         logs = self.path / LOGS
         known = logs / f"{hashlib.sha256(self._place.encode()).hexdigest()[:16]}.known"
-        if known.exists() and not is_owned(store) and not store.names("log/"):
+        if exists(known) and not is_owned(store) and not store.names("log/"):
             raise StoreUnusable(f"{self._place}: {GONE}")
-        if isinstance(store, Folder) and not store.path.absolute().parent.is_dir():
+        if isinstance(store, Folder) and not is_folder(store.path.absolute().parent):
             raise StoreUnusable(f"{self._place}: the folder that it is to lie in is not there: make it, or mount it")
         since = own(store, deployment, ANOTHER)
-        if not known.exists():
+        if not exists(known):
             with suppress(OSError):  # a full disk: noted the next time
                 logs.mkdir(mode=0o700, parents=True, exist_ok=True)
                 known.touch(mode=0o600)
@@ -291,7 +292,7 @@ class _Folder:
         if not any(path.startswith("source/") for path in new):
             return Entry(new) if new else None
         # Equal bytes that came under another name took the place of those that were there, but for control totals.
-        gone = {path for path in history.now if path.startswith("source/") and not (self._path / path).exists()}
+        gone = {path for path in history.now if path.startswith("source/") and not exists(self._path / path)}
         for path in list(filter(is_source, new)):
             control = f"{path}{CONTROL}"
             gone -= {control}

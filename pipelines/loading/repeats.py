@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+from pipelines.home.paths import exists
 from pipelines.home.spill import batches
 from pipelines.ledger.rejects import found_there
 from pipelines.ledger.rows import Repeat
@@ -52,7 +53,7 @@ class Repeats:
         """
         for name, state in (("skipped", "skipped"), ("known", "unchanged")):
             path = self._load.batch.folder / f"{name}.parquet"
-            for part in batches(path, ROWS_A_LOOK, SKIPPED) if path.exists() else ():
+            for part in batches(path, ROWS_A_LOOK, SKIPPED) if exists(path) else ():
                 rows = list(zip(*plain_columns(part, SKIPPED), strict=True))
                 self.note([Repeat(line, key, state, None, *rest) for line, key, *rest in rows])
                 for *_, cents in rows:

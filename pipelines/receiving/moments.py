@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pipelines.home.batch import Received, Unreadable
 from pipelines.home.files import locked
+from pipelines.home.paths import exists
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.clock import EARLIEST, LAST_FACT, far_behind
 from pipelines.ledger.journal import Journal
@@ -66,11 +67,11 @@ def _may_write(mark: Path) -> bool:
     of that of a file server.
     """
     with suppress(OSError):
-        if not mark.exists():
+        if not exists(mark):
             mark.touch(0o600)
             os.utime(mark, (0, 0))
     return os.access(mark, os.W_OK)
 
 
 def _time_of(mark: Path) -> datetime:
-    return datetime.fromtimestamp(mark.stat().st_mtime, UTC) if mark.exists() else EARLIEST
+    return datetime.fromtimestamp(mark.stat().st_mtime, UTC) if exists(mark) else EARLIEST

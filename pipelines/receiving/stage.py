@@ -30,8 +30,9 @@ from pipelines.home.batch import (
     shown,
     source_in,
 )
-from pipelines.home.files import is_there, locked_folder, replace_whole, sha256_of, to_disk
+from pipelines.home.files import locked_folder, replace_whole, sha256_of, to_disk
 from pipelines.home.inbox import Inbox
+from pipelines.home.paths import exists, is_file
 from pipelines.home.scratch import throwaway_folder
 from pipelines.ledger.kept import Batches
 from pipelines.receiving.moments import moment_of_receipt, stamp
@@ -131,7 +132,7 @@ def _linked(received: Received, own: Path) -> Received:
     with suppress(OSError, StopIteration), locked_folder(batch):
         copy = source_in(batch)
         link.hardlink_to(copy)
-        if is_there(control_of(copy)):
+        if exists(control_of(copy)):
             control_of(link).hardlink_to(control_of(copy))
         return replace(received, path_in_batch=link)
     return received
@@ -224,7 +225,7 @@ def _hash_of(folder: Path, otherwise: str, now: datetime) -> str:
     time of its file is when the batch came.
     """
     known = folder / "sha256"
-    if known.exists() and HASH.fullmatch(said := known.read_text(errors="replace").strip()):
+    if exists(known) and HASH.fullmatch(said := known.read_text(errors="replace").strip()):
         return said
     part = folder / f".sha256-{uuid4().hex}"
     try:
@@ -241,6 +242,6 @@ def _copy_control(path: Path, to: Path, source: Path, inbox: Inbox) -> os.stat_r
     without the totals it came with; and copied before anything is placed: another importer may take them just now.
     """
     control = control_of(path)
-    if not (is_there(control) and control.is_file()) or control.resolve().parent == source.resolve():
+    if not is_file(control) or control.resolve().parent == source.resolve():
         return None
     return _copy(control, to, inbox)[1]

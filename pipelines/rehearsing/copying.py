@@ -11,6 +11,7 @@ from sqlalchemy import create_engine, inspect, select
 
 from pipelines.home.batch import SOURCE, received_before
 from pipelines.home.inbox import BATCHES
+from pipelines.home.paths import exists
 from pipelines.ledger import tables as t
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.database import address_of, shown
@@ -53,7 +54,7 @@ def make_store(wanted: Wanted, folder: Path, environ: Mapping[str, str], say: Ca
         return f"a copy of {wanted.home / STORE}"
     refused = folder / "refused.ndjson"
     load_store(folder / STORE, wanted.reference, refused, environ)
-    if refused.exists():
+    if exists(refused):
         say(f"{len(refused.read_bytes().splitlines()):,} reference records were refused")
     return f"a new store with {wanted.reference}"
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from pipelines.client.replies import TargetUnusable
 from pipelines.home.batch import Unreadable
 from pipelines.home.folder import make_private
+from pipelines.home.paths import exists
 from pipelines.home.preparing import prepare_home
 from pipelines.home.progress import Progress
 from pipelines.home.scratch import throwaway_folder
@@ -29,11 +30,11 @@ def rehearse(wanted: Wanted, environ: Mapping[str, str], progress: Progress) -> 
     or an earlier report that is none.
     """
     for path in wanted.paths:
-        if not path.exists():
+        if not exists(path):
             raise Unreadable(f"{path}: there is no such file or folder")
     earlier = Earlier.read(wanted.against) if wanted.against else None
     home = wanted.home
-    if not (wanted.reference or wanted.store or (home / STORE).exists()):
+    if not (wanted.reference or wanted.store or exists(home / STORE)):
         if not (store := environ.get("FHIR_SERVICE_STORE")):
             raise TargetUnusable(f"{home} has no bundled store to copy: name --reference DIR, or --store of a service")
         wanted = replace(wanted, store=store)

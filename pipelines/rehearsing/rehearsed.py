@@ -20,6 +20,7 @@ from pipelines.feeds.terms.rulebook import rules
 from pipelines.home import spill
 from pipelines.home.batch import Unreadable
 from pipelines.home.files import session, written_whole
+from pipelines.home.paths import exists
 from pipelines.rehearsing.refusals import basis, rests_on_decisions, rule_behind
 from pipelines.runs.lines import dollars, first_of
 from pipelines.runs.manifest import rules_version, software_version
@@ -308,7 +309,7 @@ def _rows(folder: Path, file: File) -> Iterator[dict[str, Any]]:
     """Yield every record of a file by its first line, with its outcome and why."""
     result = file.result
     run = folder / "batches" / str(result.batch_id) / f"run-{result.run}"
-    if not (run / "skipped.parquet").exists():
+    if not exists(run / "skipped.parquet"):
         return
     names = ("accepted", "skipped", "rejects")
     with spill.sorter(run / ".spill") as database:

@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 
 from pipelines.home.files import locked, session, write_whole
+from pipelines.home.paths import exists
 from pipelines.reports.results import SearchesById
 from pipelines.reports.sweep import FILES, OVERLAP, figures_of, folder_of, keep, now, read_whole
 
@@ -52,7 +53,7 @@ def sweep_changes(
     with locked(folder / ".changes.lock"):
         said = figures_of(folder, resource_type)
         last_whole, newest = (_moment(said.get(name)) for name in ("whole_at", "newest"))
-        whole = last_whole is None or said.get("is_due") or not final.exists() or clock() - last_whole >= WHOLE_AFTER
+        whole = last_whole is None or said.get("is_due") or not exists(final) or clock() - last_whole >= WHOLE_AFTER
         since = None if whole or newest is None or not is_dated else newest - OVERLAP
         if since is None and not whole and not is_asked_for:
             return False

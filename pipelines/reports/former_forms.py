@@ -16,6 +16,7 @@ from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from pipelines.home import arrow
+from pipelines.home.paths import exists
 from pipelines.ledger.manifests import runs_in
 from pipelines.reports.content_names import content_name
 from pipelines.reports.forms import NO_QUESTION, SIGN, Asked, ask_alike, with_options
@@ -91,7 +92,7 @@ def forms_in(db: duckdb.DuckDBPyConnection, folder: Path, swept: duckdb.DuckDBPy
 
 
 def _former(db: duckdb.DuckDBPyConnection, path: Path) -> list[Content]:
-    rows = db.execute(FORMER, [str(path)]).fetchall() if path.exists() else []
+    rows = db.execute(FORMER, [str(path)]).fetchall() if exists(path) else []
     return [Content(*row) for row in rows]
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import func, select
 
 from pipelines.home import disk
 from pipelines.home.files import MEMORY, link_or_copy, replace_whole
+from pipelines.home.paths import exists, is_folder
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.newer import PAGE
@@ -95,7 +96,7 @@ def put_beside(build: Path, tables: Collection[str], beside: Mapping[str, str]) 
 def _remove_leftovers(folder: Path) -> None:
     """Remove files of a publication that failed or was killed."""
     for left in [*folder.glob(".reports.*"), *folder.glob("parquet/*.part")]:
-        shutil.rmtree(left) if left.is_dir() else left.unlink()
+        shutil.rmtree(left) if is_folder(left) else left.unlink()
 
 
 def _remove_former(parquet: Path, tables: Collection[str]) -> None:
@@ -107,7 +108,7 @@ def _remove_former(parquet: Path, tables: Collection[str]) -> None:
 
 def put_in_place(build: Path, final: Path, published_at: str) -> None:
     """Replace the published file, keep the old one beside it, and move a foreign `.wal` out of the way."""
-    if final.exists():
+    if exists(final):
         part = final.with_name(".reports.previous")
         link_or_copy(final, part)
         part.replace(final.with_name("reports.previous.duckdb"))
@@ -122,5 +123,5 @@ def _move_foreign_wal(final: Path, published_at: str) -> None:
     with suppress(FileNotFoundError):
         for number in numbers(1):
             aside = final.with_name(f"reports.foreign-{stamp}{f'-{number}' if number > 1 else ''}.wal")
-            if not aside.exists():
+            if not exists(aside):
                 final.with_name(f"{final.name}.wal").rename(aside)

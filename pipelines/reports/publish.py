@@ -14,6 +14,7 @@ from jinja2 import TemplateError
 
 from pipelines.home.files import locked, session
 from pipelines.home.folder import REFERENCE_NOTE
+from pipelines.home.paths import exists
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.so_far import keep_so_far
@@ -78,7 +79,7 @@ def _build(
         _write_page(db, build.with_suffix(".html"), [*_older(home, sweep), *remarks])
         db.commit()
         db.execute("CHECKPOINT")
-    if build.with_name(f"{build.name}.wal").exists():
+    if exists(build.with_name(f"{build.name}.wal")):
         raise PublicationError("the new file was not closed whole: a .wal is left")
     return rows, remarks
 
@@ -91,7 +92,7 @@ def _older(home: Path, sweep: Sweep) -> Iterator[str]:
         return
     if sweep.started_at >= loaded:
         return
-    read = f"read on {said_at(sweep.started_at)}" if sweep.path.exists() else "not read yet"
+    read = f"read on {said_at(sweep.started_at)}" if exists(sweep.path) else "not read yet"
     yield f"The reports were {read}; reference data was loaded on {said_at(loaded)} and may hold others."
 
 

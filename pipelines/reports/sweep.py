@@ -23,6 +23,7 @@ from pipelines.client.replies import NoResult
 from pipelines.client.whole import Incomplete
 from pipelines.home import arrow
 from pipelines.home.files import locked, replace_whole, session, write_whole
+from pipelines.home.paths import exists
 from pipelines.home.spill import Writer
 from pipelines.reports.pages import RESOURCE, SWEPT, PageReader, SweepIncomplete
 
@@ -244,7 +245,7 @@ GROUPS: dict[str, Any] = {
 
 def known_in(db: duckdb.DuckDBPyConnection, file: Path) -> duckdb.DuckDBPyRelation:
     """Return the resources of a type that are kept in a file; none where there is no file."""
-    return db.read_parquet(str(file)) if file.exists() else db.sql(NOTHING_KNOWN)
+    return db.read_parquet(str(file)) if exists(file) else db.sql(NOTHING_KNOWN)
 
 
 def _keep_former(db: duckdb.DuckDBPyConnection, folder: Path, started: datetime) -> None:
@@ -257,7 +258,7 @@ def _keep_former(db: duckdb.DuckDBPyConnection, folder: Path, started: datetime)
     # A kill may have come before the figures of the first sweep: then it is known since when it was there, and no more.
     last = figures_of(folder, QUESTIONNAIRE).get("started_at")
     replaced = db.sql(FORMER, params={"started": started, "last": last})
-    former = replaced.union(db.read_parquet(str(before))) if before.exists() else replaced
+    former = replaced.union(db.read_parquet(str(before))) if exists(before) else replaced
     former.write_parquet(str(merged), compression="zstd")
     replace_whole(merged, before)
 
@@ -277,7 +278,7 @@ def keep(
         [(new, changed, gone, back)] = db.execute(COUNT_CHANGES).fetchall()
         if (changed or gone) and keeps_former:
             _keep_former(db, final.parent, started)
-        if new or changed or gone or back or not final.exists():
+        if new or changed or gone or back or not exists(final):
             db.sql(WITH_BODIES).write_parquet(str(merged), **GROUPS)
             replace_whole(merged, final)
         return new, changed, gone

@@ -15,6 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
+from pipelines.home.paths import is_folder
 from pipelines.reports.views.columns import declared_type
 from pipelines.reports.views.definition import FILES_KEPT, SUFFIX, BadView, Column, View, columns_of, read_view
 from pipelines.reports.views.fhirpath import BadPath
@@ -132,7 +133,7 @@ class ReportTable:
 def sql_folder() -> Path:
     """Return the folder of the SQL: inside the package if installed, else at the root of the repository."""
     inside = Path(__file__).parent / "sql"
-    return inside if inside.is_dir() else Path(__file__).parents[2] / "sql" / "reports"
+    return inside if is_folder(inside) else Path(__file__).parents[2] / "sql" / "reports"
 
 
 def report_tables(home: Path | None = None) -> list[ReportTable]:

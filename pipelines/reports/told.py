@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 
 from pipelines.home.files import replace_whole
+from pipelines.home.paths import exists
 from pipelines.reports.readings import read_at
 from pipelines.reports.results import SearchesById
 from pipelines.reports.sweep import FILES, folder_of
@@ -82,7 +83,7 @@ def stage_told(db: duckdb.DuckDBPyConnection, folder: Path, with_patients: bool)
     db.register("told", _rows(db, _file(folder, PATIENTS), PATIENT_COLUMNS))
     db.execute("INSERT INTO told_patient FROM told")
     swept = folder / FILES[PATIENT][0]
-    if swept.exists() and not _file(folder, PATIENTS).exists():
+    if exists(swept) and not exists(_file(folder, PATIENTS)):
         db.execute(
             """INSERT INTO told_patient SELECT report_id, body ->> '$.gender', (body ->> '$.birthYear')::BIGINT
             FROM read_parquet($1) WHERE gone_at IS NULL""",
@@ -92,7 +93,7 @@ def stage_told(db: duckdb.DuckDBPyConnection, folder: Path, with_patients: bool)
 
 
 def _rows(db: duckdb.DuckDBPyConnection, file: Path, columns: dict[str, str]) -> duckdb.DuckDBPyRelation:
-    if not file.exists() or not file.stat().st_size:
+    if not exists(file) or not file.stat().st_size:
         none = ", ".join(f"NULL::{kind} AS {name}" for name, kind in columns.items())
         return db.sql(f"SELECT {none} WHERE false")
     return db.sql(

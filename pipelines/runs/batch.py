@@ -6,6 +6,7 @@ The command line calls `import_file`. Dagster calls the steps: `beginning`, `val
 from pipelines.client.replies import TargetUnusable
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received, Unreadable
+from pipelines.home.paths import exists, is_link
 from pipelines.ledger.tables import NotPossible
 from pipelines.receiving.stage import receive
 from pipelines.runs.beginning import begin
@@ -31,7 +32,7 @@ def import_file(session: Session, waiting: Waiting, remap: bool = False) -> Resu
             batches=session.batches,
         )
     except Unreadable as error:
-        gone = not waiting.path.exists() and not waiting.path.is_symlink()
+        gone = not exists(waiting.path) and not is_link(waiting.path)
         message = f"{waiting.name}: taken by another importer, or removed" if gone else str(error)
         return Result(None, None, waiting.feed.name, waiting.name, "gone" if gone else "failed", message=message)
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fhir_service.interface.registry import RESOURCES
 from pipelines.home.files import write_whole
+from pipelines.home.paths import exists
 from pipelines.ledger.manifests import manifest_in, put_manifest
 from pipelines.loading.target_clock import AHEAD, ahead_now
 from pipelines.runs.run import Result, Run
@@ -64,7 +65,7 @@ def write_questionnaires(folder: Path, versions: Mapping[str, str]) -> None:
 def _questionnaires(folder: Path) -> dict[str, str]:
     """Short names of the content of the questionnaires that a run's answers were checked by."""
     path = folder / QUESTIONNAIRES
-    return dict(json.loads(path.read_bytes())) if path.exists() else {}
+    return dict(json.loads(path.read_bytes())) if exists(path) else {}
 
 
 @cache

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pipelines.client.pace import Pace
 from pipelines.home.files import write_whole
+from pipelines.home.paths import exists
 from pipelines.loading.load import Load
 from pipelines.loading.loaded import Batch
 from pipelines.runs.order import Order, Plan
@@ -61,7 +62,7 @@ def announced(session: Session, batch: Batch, loader: str) -> Plan | None:
     """Return the plan of the load that holds the target; None if that is another batch or run, or nobody can join."""
     path = _path(batch.folder, loader)
     session.batches.renew(batch.batch_id, f"{batch.folder.name}/{path.name}")
-    return _read(path) if path.exists() else None
+    return _read(path) if exists(path) else None
 
 
 def is_joined(folder: Path) -> bool:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
 from pipelines.feeds.reading.marks import ids_in, marked_form
 from pipelines.home.batch import Unreadable
+from pipelines.home.paths import exists
 from pipelines.ledger.heard import parted
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import feeds_answered
@@ -49,7 +50,7 @@ def answers_of(folder: Path) -> dict[int, dict[str, str]]:
     Each comes with the moment up to which whoever put the row in knew what the target has for it: see `parted`.
     """
     found: dict[int, dict[str, str]] = {}
-    if (folder / "answers.parquet").exists():
+    if exists(folder / "answers.parquet"):
         for line, name in _rows(folder / "answers.parquet", "line", "reject_id"):
             _add(found.setdefault(line, {}), [parted(name)])
     return found

@@ -15,6 +15,7 @@ import httpx
 from pipelines.client.replies import TargetUnusable
 from pipelines.home.files import locked_by_name
 from pipelines.home.logs import last_line
+from pipelines.home.paths import exists
 from pipelines.session import service_commands
 
 STORE = "service.duckdb"
@@ -123,6 +124,6 @@ def _last_line(log: Path, began: int) -> str:
 def copy_store(home: Path, to: Path, environ: Mapping[str, str], say: Say) -> None:
     """A consistent copy of the home's store, through the service that has it open. Raises `TargetUnusable`."""
     store = home / STORE
-    starts_elsewhere = not running(store) and (home / LOCK).exists()
+    starts_elsewhere = not running(store) and exists(home / LOCK)
     with _turn(home, say) if starts_elsewhere else nullcontext():
         service_commands.copy_named_store(str(store), to, environ)

@@ -17,6 +17,7 @@ from pipelines.home.batch import reading_file
 from pipelines.home.dagster_folder import CLINIC, INSECURE, is_set
 from pipelines.home.executor import problem_of_executor
 from pipelines.home.exits import BadSetting
+from pipelines.home.paths import is_folder
 from pipelines.home.preparing import INBOX
 from pipelines.session.code_servers import CODE_SERVER, CodeServer, host_of, problems_of_code_server
 from pipelines.session.named import NAMES, is_bundled, named_target
@@ -205,13 +206,13 @@ def _clinic(file: Path, said: Mapping[str, Any], environ: Mapping[str, str], com
     if not said.get("home"):
         raise BadSetting(f"{where}: has no home here: run this on the host of its code server, {said['code_server']}")
     home = _beside(file, said["home"])
-    if not home.is_dir():  # made here, a home whose disk is not mounted would begin with an empty ledger
+    if not is_folder(home):  # made here, a home whose disk is not mounted would begin with an empty ledger
         raise BadSetting(f"{where}: home: {home} is not there: make the folder, or mount it")
-    if not (home / INBOX).is_dir():
+    if not is_folder(home / INBOX):
         raise BadSetting(f"{where}: home: {home} has no folder {INBOX}: mount it, or make that folder for a new home")
     feeds = [_beside(file, folder) for folder in said.get("feeds", ())]
     for folder in feeds:
-        if not folder.is_dir():
+        if not is_folder(folder):
             raise BadSetting(f"{where}: feeds: {folder}: there is no such folder")
     prefix = said.get("environment")
     own = {each.removeprefix(prefix): value for each, value in environ.items() if prefix and each.startswith(prefix)}

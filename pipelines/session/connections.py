@@ -16,6 +16,7 @@ from pipelines.client.replies import TargetUnusable
 from pipelines.client.steps import BARE, Step, step_for
 from pipelines.client.tokens import Credentials
 from pipelines.home.files import write_whole
+from pipelines.home.paths import exists
 from pipelines.session.bundled import STORE, Say, bundled_service, running
 from pipelines.session.named import is_bundled, named_target
 from pipelines.session.service_commands import add_client, names, tell
@@ -123,7 +124,7 @@ def target_now(home: Path, environ: Mapping[str, str]) -> str | None:
 
 def _own_credentials(home: Path, environ: Mapping[str, str], anew: bool) -> Credentials:
     path = home / "credentials.json"
-    if anew or not path.exists():
+    if anew or not exists(path):
         write_whole(path, add_client(home / STORE, environ))
     try:
         client = json.loads(path.read_bytes())

@@ -7,6 +7,7 @@ from itertools import permutations
 from pathlib import Path
 
 from pipelines.home.inbox import BATCHES, BEYOND
+from pipelines.home.paths import exists
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
@@ -51,7 +52,7 @@ def _not_apart(environ: Mapping[str, str]) -> str | None:
 
 def has_ledger(home: Path, environ: Mapping[str, str]) -> bool:
     """True if the ledger is named by the environment, or is in the home, whole or as its journal alone."""
-    return bool(environ.get("CHARTFERRY_LEDGER")) or any((home / name).exists() for name in ("ledger.db", JOURNAL))
+    return bool(environ.get("CHARTFERRY_LEDGER")) or any(exists(home / name) for name in ("ledger.db", JOURNAL))
 
 
 def nothing_in(home: Path) -> str:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from pipelines.home.paths import exists
 from pipelines.reports.included import INCLUDE, sweep_including, with_results
 from pipelines.reports.pages import RESOURCE
 from pipelines.reports.readings import RESULTS, Reading
@@ -50,7 +51,7 @@ def reports_swept(session: Session) -> Iterator[tuple[Sweep, Path | None]]:
     with with_results(client, home) as including:
         with reading(RESOURCE):
             swept = sweep_including(including, home, target)
-        yield swept, including.file if including.file.exists() else None
+        yield swept, including.file if exists(including.file) else None
 
 
 def sweep_for_bulk(session: Session) -> tuple[Sweep, list[str]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
 from pipelines.home.batch import CONTROL, SOURCE, Received, is_control, received_before, shown
 from pipelines.home.inbox import LEADS_OUT, Inbox
+from pipelines.home.paths import exists, is_file, is_folder, is_link
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.answers import feed_of
 from pipelines.session.confirmed import without_end
@@ -50,7 +51,7 @@ def find_files(
     With a ledger, files that answer its rejects go to their feed whatever their name. With an inbox, links in it that
     it refuses are left.
     """
-    found = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    found = [file for path in paths for file in (sorted(path.iterdir()) if is_folder(path) else [path])]
     matched: dict[Path, Waiting] = {}
     left: list[Left] = []
     for file in found:
@@ -74,15 +75,15 @@ def find_files(
 
 def _no_export(path: Path, inbox: Inbox | None) -> Left | None:
     """Return why an entry is left: it is no file, a link that is not taken, or a file that says nothing by itself."""
-    if path.is_dir():
+    if is_folder(path):
         return Left(path, "a folder, whose files are not looked at; to import them name it", is_file=False)
-    if path.is_symlink() and not path.exists():
+    if is_link(path) and not exists(path):
         return Left(path, "a link that leads to no file")
     if inbox and inbox.refuses(path):
         return Left(path, LEADS_OUT)
-    if path.exists() and not path.is_file():
+    if exists(path) and not is_file(path):
         return Left(path, "not a regular file")  # a pipe, a socket, a device: nothing that can be read to its end
-    if is_control(path.name) and not path.with_name(path.name.removesuffix(CONTROL)).exists():
+    if is_control(path.name) and not exists(path.with_name(path.name.removesuffix(CONTROL))):
         return Left(path, "control totals, and the file that they are of is not here")
     return None
 
@@ -105,7 +106,7 @@ class Named:
 
 def named_of(paths: Sequence[Path], left: Sequence[Waiting]) -> Named:
     """Tell apart what is named. A path that is not there is of the inbox. left: the batches without an end."""
-    gone = {path: shown(path.name) for path in paths if not (path.exists() or path.is_symlink())}
+    gone = {path: shown(path.name) for path in paths if not (exists(path) or is_link(path))}
     going_on = [each for each in left if each.name in gone.values()]
     names = {each.name for each in going_on}
     missing = [Left(path, "there is no such file") for path, name in gone.items() if name not in names]

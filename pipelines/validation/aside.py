@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.home import arrow
+from pipelines.home.paths import exists
 from pipelines.home.spill import BATCH_SIZE
 
 LONG = 1_000
@@ -61,7 +62,7 @@ def _is_any_long(texts: pa.Array) -> bool:
 
 def restored(batches: Iterator[pa.RecordBatch], path: Path, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     """Yield the batches with their long texts put back, in parts of a bounded size."""
-    if not path.exists():
+    if not exists(path):
         yield from batches
         return
     with path.open("rb") as file:

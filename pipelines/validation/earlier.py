@@ -19,6 +19,7 @@ from pipelines.feeds.terms.record import Around
 from pipelines.home import arrow, spill
 from pipelines.home.batch import Received, control_of
 from pipelines.home.files import sha256_of, write_whole
+from pipelines.home.paths import exists
 from pipelines.validation.content import sha
 from pipelines.validation.outcome import Validated, read_from, told_as
 from pipelines.validation.program import program_hash
@@ -63,7 +64,7 @@ class Basis(NamedTuple):
         decides = [
             program,
             [received.batch_id, received.sha256, received.size, received.file_name, file.name, sha256_of(file)],
-            sha256_of(control) if control.exists() else None,
+            sha256_of(control) if exists(control) else None,
             [feed.name, feed.source, feed.hash, feed.path.name, feed.builtin, self.strict],
             feed.file.model_dump_json(by_alias=True),  # as its hash leaves out the order of tables, which items have
             [site.base_url, site.vendor, site.customer],
@@ -110,7 +111,7 @@ class Earlier:
         """
         if self._hash and self._hash == self._basis.hash():
             try:
-                there = (name for name in TABLES if (self._folder / name).exists())
+                there = (name for name in TABLES if exists(self._folder / name))
                 hashes = {name: sha256_of(self._folder / name) for name in there}
                 said = json.dumps([self._hash, hashes, told_as(found)])
                 write_whole(self._folder / FOUND, json.dumps({"said": said, "sha256": sha(said)}).encode())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.home.files import sha256_of
+from pipelines.home.paths import is_file
 
 if TYPE_CHECKING:
     from psutil import Process
@@ -67,10 +68,10 @@ def _files(zone: str) -> Iterator[tuple[Path, Path]]:
     """Yield the files of the program and those of a time zone, each after the folder that it is named by."""
     for package in PACKAGES:
         for path in sorted((PROJECT / package).rglob("*")):
-            if path.suffix != ".pyc" and path.is_file():
+            if path.suffix != ".pyc" and is_file(path):
                 yield PROJECT, path
     for zones in map(Path, zoneinfo.TZPATH):
-        if (path := zones / zone).is_file():
+        if is_file(path := zones / zone):
             yield zones, path
 
 
@@ -81,4 +82,4 @@ def _packages() -> list[Path]:
 
 def _records() -> list[Path]:
     """Return the lists of the packages' files, with their hashes."""
-    return [record for path in _packages() if (record := path / "RECORD").is_file()]
+    return [record for path in _packages() if is_file(record := path / "RECORD")]

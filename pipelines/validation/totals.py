@@ -8,6 +8,7 @@ from fhir_service.interface.json_text import Malformed, parse_json
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received, control_of
 from pipelines.home.counted import counted, word_for
+from pipelines.home.paths import exists
 from pipelines.validation.outcome import Validated
 from pipelines.validation.sums import total_said
 
@@ -23,7 +24,7 @@ def control_mismatch(received: Received, found: Validated) -> str | None:
     The sentence goes to logs and alerts, and the difference may be what a person paid.
     """
     control = control_of(received.path_in_batch)
-    if not control.exists():
+    if not exists(control):
         return None
     try:
         totals = parse_json(control.read_bytes().removeprefix(codecs.BOM_UTF8))

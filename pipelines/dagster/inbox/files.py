@@ -10,6 +10,7 @@ from stat import S_ISREG
 
 from pipelines.home import quiet
 from pipelines.home.batch import is_control
+from pipelines.home.paths import is_folder
 from pipelines.home.preparing import INBOX, check_mounted
 from pipelines.receiving.written import QUIET
 
@@ -25,12 +26,12 @@ def is_quiet(path: Path, about: os.stat_result, now: datetime) -> bool:
 def has_inbox(home: Path, environ: Mapping[str, str]) -> bool:
     """True if there is an inbox. Raises `BadHome` where that of a clinic has vanished."""
     check_mounted(home, environ)
-    return (home / INBOX).is_dir()
+    return is_folder(home / INBOX)
 
 
 def lain_for(inbox: Path, now: datetime, least: timedelta) -> dict[str, datetime]:
     """Return since when files are in the inbox, for those there for `least` or longer. No feed need take them."""
-    if not inbox.is_dir():
+    if not is_folder(inbox):
         return {}
     came = {path.name: datetime.fromtimestamp(about.st_ctime, UTC) for path, about in files_in(inbox)}
     return {name: at for name, at in came.items() if at <= now - least}

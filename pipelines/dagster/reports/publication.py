@@ -1,6 +1,7 @@
 """Publish the reports that the last sweep found, and what the ledger says now."""
 
 from pipelines.corrections.retention import retain
+from pipelines.home.paths import exists
 from pipelines.ledger.rejects import settle_resubmitted
 from pipelines.reports.publication import Publication
 from pipelines.reports.publish import publish
@@ -15,7 +16,7 @@ def publish_kept(session: Session) -> tuple[Publication, Sweep]:
     Raises `PublicationError`.
     """
     swept = kept(session.home, session.target)
-    if not (swept.path.exists() and swept.finished_at.timestamp()):  # the first one may have been killed at its end
+    if not (exists(swept.path) and swept.finished_at.timestamp()):  # the first one may have been killed at its end
         swept = sweep_target(session)
     settle_resubmitted(session.ledger, session.target)
     done = publish(session.home, session.ledger, swept)

@@ -13,6 +13,7 @@ from pipelines.home import traces
 from pipelines.home.batch import Unreadable, batch_name
 from pipelines.home.files import sha256_of
 from pipelines.home.inbox import BATCHES, Inbox
+from pipelines.home.paths import exists, is_file, is_folder
 from pipelines.ledger.kept import Batches
 from pipelines.receiving.stage import receive
 
@@ -33,7 +34,7 @@ def receive_all(
             path = waiting.get(batch_id)
             found = receive(path, feed, home, None, inbox, batches) if path else batches.received(batch_id)
         except Unreadable as error:
-            if path and not path.exists() and (found := batches.received(batch_id)):
+            if path and not exists(path) and (found := batches.received(batch_id)):
                 outcome.done[batch_id] = metadata.of_received(found)  # another run took it just now
             else:
                 outcome.fail(batch_id, str(error))
@@ -59,8 +60,8 @@ def batches_of(place: Workplace, log: logging.Logger) -> Batches:
 def waiting_files(feed: Feed, inbox: Path, batch_ids: set[str]) -> dict[str, Path]:
     """Return the files of these batches in the inbox, by batch."""
     found: dict[str, Path] = {}
-    for path in sorted(inbox.iterdir()) if inbox.is_dir() else ():
-        if len(found) == len(batch_ids) or not path.is_file() or path.name.startswith("."):
+    for path in sorted(inbox.iterdir()) if is_folder(inbox) else ():
+        if len(found) == len(batch_ids) or not is_file(path) or path.name.startswith("."):
             continue
         if feed.takes(path.name) or marked_form(path):
             try:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipelines.home.paths import is_folder
+
 ENDINGS = (".ndjson", ".ndjson.gz")
 SHOWN = 3
 MOST = 500_000
@@ -60,7 +62,7 @@ def _parts(text: str) -> set[str]:
 def records_in(folder: Path, types: Sequence[str]) -> Iterator[Candidate]:
     """The records of some types in a folder of NDJSON, up to a bound. Lines that are no records are passed over."""
     left = MOST
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+    for path in sorted(folder.iterdir()) if is_folder(folder) else ():
         if not path.name.endswith(ENDINGS):
             continue
         opener: Any = gzip.open if path.name.endswith(".gz") else open

@@ -27,6 +27,7 @@ from pipelines.feeds.terms.texts import composed
 from pipelines.feeds.terms.values import Crosswalk
 from pipelines.home.batch import is_control, reading_file
 from pipelines.home.exits import WronglyAsked
+from pipelines.home.paths import is_folder
 
 BUILTIN = Path(__file__).parents[1] / "builtin"
 FORMS = {".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "json", ".xlsx": "xlsx", ".parquet": "parquet"}
@@ -150,7 +151,7 @@ def home_catalog(home: Path, environ: Mapping[str, str], folders: Sequence[Path]
     """
     named = [Path(name) for name in environ.get("CHARTFERRY_FEEDS", "").split(os.pathsep) if name]
     for folder in named:
-        if not folder.is_dir():
+        if not is_folder(folder):
             raise FeedError(f"CHARTFERRY_FEEDS: {folder}: there is no such folder")
     return load_feeds([*folders, *named, home / "feeds"])
 
