@@ -17,6 +17,7 @@ from pipelines.ledger.former import intend_change, restore
 from pipelines.ledger.lease import Holder, LeaseLost, is_dead, this_machine, utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord, Outcome, Reason, Reject, Repeat, reject_id
+from pipelines.ledger.standing import undone_at
 from pipelines.ledger.tables import LedgerError
 from tests.pipelines.conftest import NOON, Clock
 from tests.support.ledgers import OF, PAID, TARGET, intent, start, states
@@ -89,6 +90,14 @@ def test_records_are_told_apart_by_target_source_resource_and_key(ledger: Ledger
     assert ledger.known(TARGET, *OF, ["k"])["k"].generation == 2
     assert ledger.known("other", *OF, ["k"])["k"].state == "created"
     assert ledger.known(TARGET, "default", "Task", ["k"])["k"].state == "sending"
+
+
+def test_an_undo_is_that_of_its_target_and_batch_and_the_last_one_counts(ledger: Ledger, clock: Clock) -> None:
+    """LEDGER-18: the reason of a row that was taken back names the undo."""
+    for target, command in [(TARGET, "undo")] * 2 + [("other", "undo"), (TARGET, "purge")]:
+        clock.pass_seconds(60)
+        ledger.note_decisions(target, "user", command, ["payments-a", "payments-b"], None)
+    assert undone_at(ledger, TARGET, ["payments-a"]) == {"payments-a": utc_text(NOON + timedelta(minutes=2))}
 
 
 def test_an_outcome_for_an_unknown_record_is_an_error(ledger: Ledger) -> None:
