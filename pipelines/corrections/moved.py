@@ -49,34 +49,29 @@ class Followed(NamedTuple):
 
 
 def follow(session: Session, records: Sequence[Moved]) -> Followed:
-    """Write down the new ids of records whose old ones are gone. Raises `TargetUnusable`.
+    """Write down the new ids of records of one source and type whose old ones are gone. Raises `TargetUnusable`.
 
     A resource that was taken back in the chart has moved like any other. Without identifiers, a record is there again
     if the resource is that it had before it was loaded again.
     """
-    of_streams: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for at, record in enumerate(records):
-        of_streams[record.source, record.resource_type].append(at)
     followed = Followed([], {}, [])
-    for (source, kind), of_stream in of_streams.items():
-        for start in range(0, len(of_stream), VALUES_A_SEARCH):
-            some = of_stream[start : start + VALUES_A_SEARCH]
-            look = _by_name if session.shows_names(kind) else _by_former_ids
-            with reading(kind):
-                there = look(session, source, kind, [records[at] for at in some])
-            outcomes = []
-            for at, ids in zip(some, there, strict=True):
-                record = records[at]
-                if not ids:
-                    followed.gone.append(at)
-                elif len(ids) > 1:
-                    followed.several.append(at)
-                else:
-                    followed.moved[at] = ids[0]
-                    outcomes.append(Outcome(record.key, record.generation, record.state, ids[0], None))
-            if outcomes:
-                session.ledger.settle(session.target, source, kind, outcomes)
-    followed.gone.sort()
+    for start in range(0, len(records), VALUES_A_SEARCH):
+        some = records[start : start + VALUES_A_SEARCH]
+        source, kind = some[0].source, some[0].resource_type
+        look = _by_name if session.shows_names(kind) else _by_former_ids
+        with reading(kind):
+            there = look(session, source, kind, some)
+        outcomes = []
+        for at, (record, ids) in enumerate(zip(some, there, strict=True), start):
+            if not ids:
+                followed.gone.append(at)
+            elif len(ids) > 1:
+                followed.several.append(at)
+            else:
+                followed.moved[at] = ids[0]
+                outcomes.append(Outcome(record.key, record.generation, record.state, ids[0], None))
+        if outcomes:
+            session.ledger.settle(session.target, source, kind, outcomes)
     return followed
 
 

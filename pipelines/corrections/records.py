@@ -1,6 +1,8 @@
 """The records of a batch, a piece at a time, and what the target has of those that were taken back."""
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -62,7 +64,10 @@ def count_records(session: Session, batch_id: str, states: Sequence[str]) -> int
 
 
 def pieces_of(session: Session, batch_id: str, states: Sequence[str]) -> Iterator[Piece]:
-    """The batch's records that are in these states now, in the order of its lines, whatever becomes of them."""
+    """The batch's records that are in these states now, in the order of its lines, whatever becomes of them.
+
+    All of a piece are of one source and type. A batch has several where its feed was changed between two runs.
+    """
     query = select(*COLUMNS).where(*_of_batch(session, batch_id, states)).order_by("line")
     with throwaway_folder(session.home) as folder:
         kept = folder / "records.parquet"
@@ -70,7 +75,9 @@ def pieces_of(session: Session, batch_id: str, states: Sequence[str]) -> Iterato
             for row in connection.execution_options(yield_per=ROWS_A_PIECE).execute(query):
                 out.add(*row)
         for part in batches(kept, ROWS_A_PIECE, Record._fields):
-            yield [Record._make(row) for row in zip(*(column.to_pylist() for column in part.columns), strict=True)]
+            rows = zip(*(column.to_pylist() for column in part.columns), strict=True)
+            for _, piece in groupby(map(Record._make, rows), attrgetter("source", "resource_type")):
+                yield list(piece)
 
 
 def changed_since(session: Session, batch_id: str) -> Iterator[tuple[Record, str]]:

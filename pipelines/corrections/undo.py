@@ -93,16 +93,15 @@ def _first(rows: dict[str, str], total: int, word: str) -> Iterator[str]:
 
 def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
     """Take back what the batch made: responses to `entered-in-error`, tasks to `cancelled`; list what cannot be."""
-    batch, done, progress = session.ledger.known_batch(session.target, batch_id), Undone(dry_run), session.progress
-    kind = str(batch["resource_type"])
-    bundle = step_for(session.connection.capabilities, kind).bundle
-    most = session.connection.client.profile.most_rows
+    session.ledger.known_batch(session.target, batch_id)
+    done, progress, most = Undone(dry_run), session.progress, session.connection.client.profile.most_rows
     with session.lease() as lease:
         if not dry_run:
             session.decide("undo", [batch_id])
         progress.stage("undo (dry run)" if dry_run else "undo", batch_id, count_records(session, batch_id, LEFT))
-        for piece in _to_undo(session, batch_id, dry_run):
+        for piece in filter(None, _to_undo(session, batch_id, dry_run)):
             own = made_here(session, piece)
+            bundle = step_for(session.connection.capabilities, piece[0].resource_type).bundle
             for record in piece:
                 if why := _why_not(record, own):
                     done.leave(record, why)

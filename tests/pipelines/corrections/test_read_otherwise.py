@@ -80,3 +80,19 @@ def test_a_batch_of_which_nothing_was_sent_is_of_what_its_mended_feed_says(
     feed.write_text(TASKS.format(source="third", status="requested"))
     practice.take(FILE, "till.csv")
     assert practice.rows("SELECT source FROM batch") == [("right",)]
+
+
+def test_an_undo_takes_back_what_a_batch_made_under_each_source_and_kind(home, target, asked, practice):
+    """CLI-CMD-10: it took back the rows of one, and said nothing of the others."""
+    feed, paid = home / "feeds" / "till.toml", FEED.format(more='[take]\ntype = "GIFT"', amount=AMOUNT)
+    feed.parent.mkdir()
+    first, second = (TASKS.format(source=source, status="requested") for source in ("one", "two"))
+    for text in (first + SALES, second + VOIDS, paid):
+        feed.write_text(text)
+        assert practice.take(FILE + "d,p1,14.00,2026-03-01,GIFT\n", "till.csv")[0] == 0
+    [(batch,)] = practice.rows("SELECT batch_id FROM batch")
+    for more in (["--dry-run"], []):
+        found = asked("undo", batch, *more)
+        assert (found["taken"], found["not_taken"]) == (3, 1)
+    assert [task["status"] for task in target.of("Task")] == ["cancelled"] * 3
+    assert asked("verify")["differences"] == []

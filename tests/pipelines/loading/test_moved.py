@@ -5,6 +5,7 @@ from unittest.mock import Mock
 import pytest
 
 from tests.support.exports import tasks
+from tests.support.ledgers import lose_ledger, read_ledger
 
 
 @pytest.fixture
@@ -88,14 +89,20 @@ def test_what_has_a_records_id_without_its_identifier_is_never_changed(batch, ta
 @pytest.mark.alike
 @pytest.mark.parametrize("reuse", [False, True], ids=["new ids", "ids of others"])
 @pytest.mark.parametrize("sweep", [False, True], ids=["each", "sweep"])
-def test_again_follows_what_moved_to_ids_of_others(reuse, sweep, batch, target, chartferry, monkeypatch):
-    """CLI-CMD-18"""
+def test_again_follows_what_moved_to_ids_of_others(reuse, sweep, batch, home, target, asked, chartferry, monkeypatch):
+    """CLI-CMD-18: what is known of a record stays, but for its id."""
     monkeypatch.setattr("pipelines.corrections.gone.READS_WITHOUT_A_SWEEP", 0 if sweep else 500)
+    monkeypatch.setattr("pipelines.corrections.moved.VALUES_A_SEARCH", 2)
+    lose_ledger(home)
+    assert asked("verify", "--adopt")["batches"][batch]["adopted"] == 3
     move(target, reuse)
     writes = target.writes
     _, out, err = chartferry("import", "--again", batch)
     assert "3 are there under another id" in err, out + err
     assert (target.writes, len(target.of("Task"))) == (writes, 3)
+    with read_ledger(home) as ledger:
+        known = ledger.execute("SELECT state, resource_id FROM record ORDER BY line").fetchall()
+    assert known == [("adopted", body["id"]) for body in target.of("Task")]
 
 
 @pytest.mark.long
