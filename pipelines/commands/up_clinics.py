@@ -5,14 +5,16 @@ What fails of one clinic is started anew, at last once a minute, and holds up no
 is started there; here it is only looked at.
 """
 
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipelines.commands.code_servers import Watched, environment_for, environment_of_pages, workspace_of
 from pipelines.commands.definitions import Reloading, reload_at, stamp_of
-from pipelines.commands.supervising import LOOPBACK, Say, alone, check_web_host, free, signals
+from pipelines.commands.supervising import LOOPBACK, Say, alone, check_web_host, free, no_answer, signals
 from pipelines.commands.up import REFERENCE, code_server, pages_and_daemon, service
 from pipelines.commands.wards import Ward, start, stop, watch
 from pipelines.home.dagster_folder import check_at_server, dagster_environment, prepare_shared_dagster
@@ -22,6 +24,51 @@ from pipelines.home.folder import make_private
 from pipelines.home.preparing import prepare_home
 from pipelines.session.clinics import Clinic, read_clinics, read_code_servers, shared_environment
 from pipelines.session.code_servers import CodeServer
+
+SECONDS_BETWEEN_LOOKS = 5.0
+PATIENCE = {"DAGSTER_GRPC_TIMEOUT_SECONDS": "15"}
+"""How long the pages wait for an answer of a code server, one after another at their start; Dagster's own is 60."""
+
+
+def environment_for(servers: Sequence[CodeServer]) -> dict[str, str]:
+    """Return what pages and daemon need to reach these hosts: they are asked directly, and not through a proxy."""
+    hosts = sorted({each.at[0].strip("[]") for each in servers})
+    return {"no_grpc_proxy": ",".join(hosts)} if hosts else {}
+
+
+def environment_of_pages(servers: Sequence[CodeServer], common: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the pages, which do not wait long for hosts that never answer.
+
+    common: that of pages and daemon; what it says itself holds. A reload of definitions has a timeout of its own.
+    """
+    return {**PATIENCE, **common} if servers else dict(common)
+
+
+@dataclass
+class Watched:
+    """Tells when a code server is out of reach, and when it is there again. silent: why it was out of reach last."""
+
+    server: CodeServer
+    say: Say
+    silent: str | None = None
+    due: float = 0.0
+    thread: threading.Thread | None = field(default=None, repr=False)
+
+    def look(self) -> None:
+        """Start a look in a thread of its own, where one is due: a host that is gone lets it wait."""
+        if time.monotonic() >= self.due and not (self.thread and self.thread.is_alive()):
+            self.due = time.monotonic() + SECONDS_BETWEEN_LOOKS
+            self.thread = threading.Thread(target=self.look_once, name=self.server.clinic, daemon=True)
+            self.thread.start()
+
+    def look_once(self) -> None:
+        """Look, and tell what has changed since the last look."""
+        before, self.silent = self.silent, no_answer(*self.server.at)
+        where = f"{self.server.clinic}: its code server at {self.server.address}"
+        if self.silent and not before:
+            self.say(f"{where} does not answer ({self.silent}); its imports wait; everything else goes on")
+        elif before and not self.silent:
+            self.say(f"{where} answers again")
 
 
 def up_clinics(home: Path, file: Path, environ: Mapping[str, str], web_port: int, say: Say) -> None:
@@ -54,7 +101,7 @@ def up_clinics(home: Path, file: Path, environ: Mapping[str, str], web_port: int
         of_clinics = [_of_clinic(clinic, sockets[clinic.name], home, taken) for clinic in clinics]
         wards = [ward for group in of_clinics for ward in group]
         common = {**environment_for(elsewhere), **dagster_environment(home, shared), "CHARTFERRY_HOME": str(home)}
-        web, daemon = pages_and_daemon(folder, {**sockets, **workspace_of(elsewhere)}, port)
+        web, daemon = pages_and_daemon(folder, {**sockets, **{each.clinic: each.at for each in elsewhere}}, port)
         for_all = [Ward(web, environment_of_pages(elsewhere, common)), Ward(daemon, common)]
         pages = f"http://{LOOPBACK}:{port}"
         looks = [look, *(_reloading(clinic, sockets[clinic.name], say).look for clinic in clinics)]

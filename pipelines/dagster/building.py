@@ -9,9 +9,9 @@ import dagster as dg
 
 from pipelines.dagster.imports import imports_of
 from pipelines.dagster.names import Names
-from pipelines.dagster.publishing import SCHEDULE, cron_of, publication_job, reports_job
+from pipelines.dagster.publishing import SCHEDULE, cron_of, report_jobs
 from pipelines.dagster.queries import query_job
-from pipelines.dagster.reference import reference_asset, reference_job
+from pipelines.dagster.reference import JOB, reference_asset
 from pipelines.dagster.reports.assets import report_assets
 from pipelines.dagster.retention import retention_job
 from pipelines.dagster.sensors import sensors_of
@@ -49,8 +49,9 @@ def build_definitions(
     bundled, names = is_bundled(environ), Names.of(environ)
     before = [names.reference] if bundled else []
     assets, imports = imports_of(names, catalog.feeds, environ, before)
-    refresh, publication = reports_job(names), publication_job(names)
-    own = [reference_job(names)] if bundled else []
+    publication, refresh = report_jobs(names)
+    loads = "Loads what is new in `reference`."
+    own = [names.job_over(names.job(JOB), before, loads)] if bundled else []
     retention = retention_job(environ)
     queries = [query_job(names, feed) for feed in catalog.feeds if feed.file.query]
     return dg.Definitions(

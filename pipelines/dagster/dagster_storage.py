@@ -59,8 +59,10 @@ def is_made(path: Path) -> bool:
     return path in _made and exists(path)
 
 
-class SqliteRuns(SqliteRunStorage):
-    """Runs in SQLite, with one engine."""
+class _OneEngine:
+    """A storage in SQLite, with one engine."""
+
+    _conn_string: str
 
     @contextmanager
     def connect(self) -> Iterator[Connection]:
@@ -68,13 +70,12 @@ class SqliteRuns(SqliteRunStorage):
             yield connection
 
 
-class SqliteSchedules(SqliteScheduleStorage):
-    """Schedules, sensors and their ticks in SQLite, with one engine."""
+class SqliteRuns(_OneEngine, SqliteRunStorage):
+    """Runs."""
 
-    @contextmanager
-    def connect(self) -> Iterator[Connection]:
-        with engine_of(self._conn_string).begin() as connection:
-            yield connection
+
+class SqliteSchedules(_OneEngine, SqliteScheduleStorage):
+    """Schedules, sensors and their ticks."""
 
 
 class SqliteEventsTogether(SqliteEventLogStorage):

@@ -32,7 +32,17 @@ def imports_of(
     loaded = loaded_by_several if executor else loaded_by_one_step
     for feed in feeds:
         assets += [_received(names, feed), _validated(names, feed, before), loaded(names, feed)]
-    return assets, [_job(names, feed, executor) for feed in feeds]
+    jobs = [
+        names.job_over(
+            names.job_of(feed),
+            list(names.keys_of(feed).values()),
+            f"Receives, validates and loads batches of the feed `{feed.name}`.",
+            tags=names.tags_of(feed),
+            executor_def=executor,  # of its steps, if not that of all jobs
+        )
+        for feed in feeds
+    ]
+    return assets, jobs
 
 
 def _received(names: Names, feed: Feed) -> dg.AssetsDefinition:
@@ -74,14 +84,3 @@ def _validated(names: Names, feed: Feed, before: Sequence[dg.AssetKey]) -> dg.As
         yield from ended(context, feed, validate, AFTER_VALIDATE)
 
     return validated
-
-
-def _job(names: Names, feed: Feed, executor: dg.ExecutorDefinition | None) -> Job:
-    """Return the job that imports batches of a feed. executor: of its steps, if not that of all jobs."""
-    return dg.define_asset_job(
-        names.job_of(feed),
-        selection=list(names.keys_of(feed).values()),
-        tags=names.tags_of(feed),
-        executor_def=executor,
-        description=f"Receives, validates and loads batches of the feed `{feed.name}`.",
-    )

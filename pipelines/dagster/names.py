@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -73,6 +74,10 @@ class Names:
     def job_of(self, feed: Feed) -> str:
         """Return the name of the job that imports batches of the feed."""
         return self.job(f"import_{plain(feed.name)}")
+
+    def job_over(self, name: str, assets: Any, says: str, **more: Any) -> Job:
+        """Return the job of a name that makes assets."""
+        return dg.define_asset_job(name, selection=assets, description=says, **{"tags": self.tags, **more})
 
     @property
     def tags(self) -> dict[str, str]:

@@ -45,22 +45,12 @@ def freshness(environ: Mapping[str, str]) -> dg.FreshnessPolicy:
     return dg.FreshnessPolicy.time_window(2 * gap + timedelta(hours=1), gap + timedelta(minutes=30))
 
 
-def reports_job(names: Names) -> Job:
-    return dg.define_asset_job(
-        names.job(REFRESH),
-        selection=dg.AssetSelection.groups(GROUP),
-        tags=names.tags,
-        description="Sweeps the reports and publishes the tables.",
-    )
-
-
-def publication_job(names: Names) -> Job:
-    return dg.define_asset_job(
-        names.job(PUBLISH),
-        selection=dg.AssetSelection.groups(GROUP) - dg.AssetSelection.assets(names.sweep),
-        tags=names.tags,
-        description="Publishes the tables from the ledger and the reports that the last sweep found.",
-    )
+def report_jobs(names: Names) -> tuple[Job, Job]:
+    """Return the job that publishes the tables, and the one that sweeps the reports first."""
+    swept = dg.AssetSelection.groups(GROUP)
+    kept, says = swept - dg.AssetSelection.assets(names.sweep), "Sweeps the reports and publishes the tables."
+    alone = "Publishes the tables from the ledger and the reports that the last sweep found."
+    return names.job_over(names.job(PUBLISH), kept, alone), names.job_over(names.job(REFRESH), swept, says)
 
 
 def publishing_sensor(

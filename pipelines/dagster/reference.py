@@ -14,7 +14,7 @@ from typing import Any
 import dagster as dg
 
 from pipelines.dagster import metadata
-from pipelines.dagster.names import AGAIN, Job, Names
+from pipelines.dagster.names import AGAIN, Names
 from pipelines.dagster.workplace import RESOURCE_KEY, workplace_of
 from pipelines.home.batch import shown
 from pipelines.home.counted import listed
@@ -192,13 +192,4 @@ def _taken_in(refused: int, where: Sequence[tuple[str, int]]) -> dg.AssetCheckRe
         severity=dg.AssetCheckSeverity.WARN,
         description=f"refused: {lines}; {REFUSED} has the reasons" if where else None,
         metadata={"records_refused": refused},
-    )
-
-
-def reference_job(names: Names) -> Job:
-    return dg.define_asset_job(
-        names.job(JOB),
-        selection=[names.reference],
-        tags=names.tags,
-        description="Loads what is new in `reference`.",
     )

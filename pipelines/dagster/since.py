@@ -5,11 +5,11 @@ Of a batch that was taken back the partition is materialized anew, with the rows
 a partition for that, and forgets no single partition: it stays green, and says what is left.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import dagster as dg
-from sqlalchemy import exists, func, select
+from sqlalchemy import ColumnElement, exists, func, select
 
 from pipelines.dagster import metadata
 from pipelines.dagster.names import Names
@@ -27,6 +27,8 @@ from pipelines.runs.run import FINISHED, UNDER_WAY
 LONGEST = timedelta(days=1)
 """How long after its decision an undo is watched: it may take back more of a batch while the sensor looks."""
 
+_run, _batch = t.run.c, t.batch.c
+
 Back = dict[str, int]
 """By `<target> <batch>`: how many of its records were taken back at the last look."""
 
@@ -36,12 +38,8 @@ Ended = tuple[str, str, int]
 
 def ended_runs(ledger: Ledger, since: str, most: int) -> list[tuple[str, Ended, str]]:
     """Return end time, run and feed of the runs that ended after `since`, in this order, at most so many."""
-    run, batch = t.run.c, t.batch.c
-    same = (batch.target == run.target) & (batch.batch_id == run.batch_id)
-    query = select(run.finished_at, run.target, run.batch_id, run.run, batch.feed).join(t.batch, same)
-    query = query.where(run.finished_at > since, run.state.in_((FINISHED, *NOTHING_SENT)))
-    rows = ledger.read(query.order_by(run.finished_at, run.batch_id).limit(most))
-    return [(at, (target, batch_id, number), feed) for at, target, batch_id, number, feed in rows]
+    have_ended = (_run.finished_at > since, _run.state.in_((FINISHED, *NOTHING_SENT)))
+    return _ends(ledger, _run.finished_at, have_ended, most)
 
 
 def settled_batches(ledger: Ledger) -> list[tuple[str, Ended, str]]:
@@ -49,13 +47,19 @@ def settled_batches(ledger: Ledger) -> list[tuple[str, Ended, str]]:
 
     A person may have settled a doubt: no run ends then. The time is that of the batch.
     """
-    run, batch, later = t.run.c, t.batch.c, t.run.alias("later").c
-    same = (batch.target == run.target) & (batch.batch_id == run.batch_id)
-    is_newest = ~exists().where(later.target == run.target, later.batch_id == run.batch_id, later.run > run.run)
-    query = select(batch.finished_at, run.target, run.batch_id, run.run, batch.feed).join(t.batch, same)
-    query = query.where(batch.state == FINISHED, run.state == UNDER_WAY, run.finished_at.is_not(None), is_newest)
-    rows = ledger.read(query.order_by(batch.finished_at, run.batch_id))
-    return [(at, (target, batch_id, number), feed) for at, target, batch_id, number, feed in rows]
+    later = t.run.alias("later").c
+    is_newest = ~exists().where(later.target == _run.target, later.batch_id == _run.batch_id, later.run > _run.run)
+    left_open = (_run.state == UNDER_WAY, _run.finished_at.is_not(None), is_newest)
+    return _ends(ledger, _batch.finished_at, (_batch.state == FINISHED, *left_open))
+
+
+def _ends(
+    ledger: Ledger, at: ColumnElement[str], which: Sequence[ColumnElement[bool]], most: int | None = None
+) -> list[tuple[str, Ended, str]]:
+    same = (_batch.target == _run.target) & (_batch.batch_id == _run.batch_id)
+    query = select(at, _run.target, _run.batch_id, _run.run, _batch.feed).join(t.batch, same).where(*which)
+    rows = ledger.read(query.order_by(at, _run.batch_id).limit(most))
+    return [(ended, (target, batch_id, number), feed) for ended, target, batch_id, number, feed in rows]
 
 
 def clock_was_right_at(ledger: Ledger) -> str:

@@ -18,8 +18,7 @@ from fhir_service.interface.site import Site
 from pipelines.home import arrow
 from pipelines.home.paths import exists
 from pipelines.ledger.manifests import runs_in
-from pipelines.reports.content_names import content_name
-from pipelines.reports.forms import NO_QUESTION, SIGN, Asked, ask_alike, with_options
+from pipelines.reports.forms import NO_QUESTION, SIGN, Asked, ask_alike, content_name, with_options
 from pipelines.reports.score_files import ScoreFile, score_files
 from pipelines.reports.scores import counted_in
 from pipelines.reports.sweep import BEFORE

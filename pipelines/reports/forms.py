@@ -4,11 +4,14 @@ Nothing is known of a question's meaning but its code, its words and its options
 are not put together.
 """
 
+import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
+
+from pydantic import BaseModel
 
 SHARED_CODES = ("http://loinc.org", "http://snomed.info/sct")
 """The systems whose codes mean one thing, whatever words a questionnaire has for them."""
@@ -127,3 +130,8 @@ def _plain(text: str | None) -> str:
     said = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text or "").casefold())
     signs = _NO_SIGN.sub("", said)
     return "".join(each for each in signs if unicodedata.category(each)[0] in "LMNS" or each in _KEPT) or said
+
+
+def content_name(questionnaire: BaseModel) -> str:
+    """Return a short name for the content of a questionnaire, as the interface reads it."""
+    return hashlib.sha256(questionnaire.model_dump_json().encode()).hexdigest()[:12]

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 from typing_extensions import TypedDict
 
+from pipelines.reports.settings import TomlFile, read_toml
 from pipelines.reports.tables import BrokenTable, sql_folder
-from pipelines.reports.toml_files import TomlFile, read_toml
 
 FOLDER = "scores"
 Row = Mapping[str, Any]

@@ -25,6 +25,12 @@ class CodeServer:
     address: str
     runs: int
 
+    @property
+    def at(self) -> tuple[str, int]:
+        """Host and port of its address, which the file was checked to have."""
+        host, _, port = self.address.rpartition(":")
+        return host, int(port)
+
 
 def host_and_port(address: str) -> tuple[str, int] | None:
     """Return host and port of an address; None if it is none. The host of an IPv6 address keeps its brackets."""

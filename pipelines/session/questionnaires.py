@@ -14,7 +14,7 @@ from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from pipelines.client.profiles import member
-from pipelines.reports.content_names import content_name
+from pipelines.reports.forms import content_name
 
 MOST_BYTES = 64 << 20
 """A larger file of reference data is passed over."""

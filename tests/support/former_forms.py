@@ -12,7 +12,7 @@ import pytest
 from fhir_service.interface.checking import check
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
-from pipelines.reports.content_names import content_name
+from pipelines.reports.forms import content_name
 from tests.support.publishing import START, TARGET, World, carry_over, publish_only, unpublished
 
 LOINC = "http://loinc.org"

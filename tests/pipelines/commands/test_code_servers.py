@@ -12,9 +12,9 @@ import yaml
 
 from pipelines.cli import run as chartferry
 from pipelines.commands import serve_code
-from pipelines.commands.code_servers import Watched, environment_for, environment_of_pages, workspace_of
 from pipelines.commands.definitions import write_workspace
 from pipelines.commands.supervising import CannotStart, Child, check_own, check_web_host
+from pipelines.commands.up_clinics import Watched, environment_for, environment_of_pages
 from pipelines.commands.wards import stop
 from pipelines.dagster.names import Names
 from pipelines.home.dagster_folder import (
@@ -126,7 +126,9 @@ def test_clinics_do_not_share_the_workers_of_an_executor(tmp_path: Path) -> None
 def test_the_workspace_names_sockets_of_this_host_and_addresses_of_others(tmp_path: Path) -> None:
     """SCALE-04: under the names of the clinics, which no proxy of the environment gets between."""
     far = [CodeServer("far", "10.0.0.5:4000", 2), CodeServer("east", "[fd00::6]:4001", 2)]
-    write_workspace(tmp_path / "workspace.yaml", {"north": tmp_path / "north.sock", **workspace_of(far)})
+    write_workspace(
+        tmp_path / "workspace.yaml", {"north": tmp_path / "north.sock", **{each.clinic: each.at for each in far}}
+    )
     assert yaml.safe_load((tmp_path / "workspace.yaml").read_text())["load_from"] == [
         {"grpc_server": {"socket": str(tmp_path / "north.sock"), "location_name": "north"}},
         {"grpc_server": {"host": "10.0.0.5", "port": 4000, "location_name": "far"}},
@@ -278,7 +280,7 @@ def test_the_pages_begin_although_a_code_server_takes_connections_and_never_answ
     (tmp_path / "dagster").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         far = CodeServer("far", f"127.0.0.1:{silent.getsockname()[1]}", 2)
-        write_workspace(tmp_path / "workspace.yaml", workspace_of([far]))
+        write_workspace(tmp_path / "workspace.yaml", {far.clinic: far.at})
         # Dagster reads the setting as it is imported.
         environ = os.environ | environment_of_pages([far], {}) | {"DAGSTER_GRPC_TIMEOUT_SECONDS": "1"}
         command = (sys.executable, "-c", PAGES_BEGIN, tmp_path / "dagster", tmp_path / "workspace.yaml")
