@@ -12,7 +12,7 @@ ACCEPTED = "run-*/accepted.parquet"
 NONE = ""
 """No file, where only what a batch has is to be known."""
 WARNINGS = "run-*/warnings.parquet"
-WITHOUT_ROWS = ("sha256", MANIFESTS, WARNINGS)
+WITHOUT_ROWS = ("sha256", MANIFESTS, WARNINGS, "run-*/.told")
 """The files of a batch that hold no row of it: they outlast a purge."""
 REPLACED = (MANIFESTS, "run-*/validated.json", "source/*.control.json")
 """The files of a batch that are written more than once. All others are written once, and never changed."""

@@ -23,6 +23,7 @@ from pipelines.ledger.kept import Batches
 from pipelines.ledger.lease import Clock, Held, LeaseLost, utc_text
 from pipelines.ledger.stored import StoredBatches
 from pipelines.ledger.tables import LedgerError
+from pipelines.ledger.told import LastTold
 from pipelines.ledger.verbs import ReplayedLease, replay
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class LedgerAccess:
         self.engine = engine
         self._in_step = in_step
         self._writing = engine.execution_options(writes=True)
-        self.clock, self.moments = clock, Moments(clock)
+        self.clock, self.moments, self.told = clock, Moments(clock), LastTold()
         self._placeholder = "?" if engine.dialect.paramstyle == "qmark" else "%s"
         self._numbers: dict[tuple[str, ...], int] = {}
         self._within = threading.local()
@@ -132,7 +133,7 @@ class LedgerAccess:
         if outer := getattr(self._within, "connection", None):
             yield outer
             return
-        within, in_step = self._within, self._in_step
+        within, in_step, told = self._within, self._in_step, None
         try:
             with self._writing.begin() as connection:
                 within.connection, within.facts, within.telling = connection, [], False
@@ -141,10 +142,11 @@ class LedgerAccess:
                     within.at, within.last = self.moments.behind(known.at), known.at
                     yield connection
                     if in_step and within.facts:
-                        in_step.keep(connection, known.position, within.at, within.facts)
+                        told = in_step.keep(connection, known.position, within.at, within.facts)
                         self.moments.kept()
                 finally:
                     within.connection = within.at = None
+            self.told.follow(told)
         except BaseException:  # of the commit, too: numbers that it did not keep are not known
             self._numbers.clear()
             raise

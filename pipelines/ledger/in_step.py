@@ -19,6 +19,7 @@ from pipelines.ledger.columns import metadata
 from pipelines.ledger.image import clear, image_of, is_empty
 from pipelines.ledger.journal import Facts, Journal, Line, Position, SegmentMissing, lines_of_copy, write_copy
 from pipelines.ledger.tables import LedgerError
+from pipelines.ledger.told import LastTold, Told
 
 LINES_A_QUERY = 500
 TWO_HISTORIES = (
@@ -53,7 +54,8 @@ LAST_IN_TABLES = "SELECT max(at) FROM ({}) AS moments".format(
 )
 """For where no journal says it: an earlier version did not note it, or the journal is gone."""
 JOURNAL = (t.journal.name, t.journal.c.number.name)
-LAST_AT = select(t.journal.c.at).order_by(t.journal.c.number.desc()).limit(1)
+LINE = t.journal.c.number, t.journal.c.at
+LAST = select(*LINE).order_by(t.journal.c.number.desc()).limit(1)
 MENDS: Facts = [["date_tries"], ["open_all_unanswered"]]
 """What is done once after a step of the schema."""
 First = Callable[[Connection], None]
@@ -75,6 +77,10 @@ class Replayed(Protocol):
     @property
     def moments(self) -> Moments:
         """Of its transactions."""
+
+    @property
+    def told(self) -> LastTold:
+        """Of this process."""
 
 
 class Known(NamedTuple):
@@ -214,8 +220,8 @@ class InDatabase:
         return False
 
     def last_at(self, connection: Connection) -> str | None:
-        found: str | None = connection.execute(LAST_AT).scalar()
-        return found
+        last = _last_line(connection)
+        return last and last.at
 
     def identity(self, connection: Connection) -> str | None:
         _lock(connection, "SHARE")  # a line with a smaller number may be about to be committed
@@ -225,12 +231,14 @@ class InDatabase:
 
     def catch_up(self, connection: Connection, ledger: Replayed) -> Known:
         """Make tables that have no journal again from the copies, or begin their journal with what they have."""
-        if (at := self.last_at(connection)) is None:
+        last = _last_line(connection)
+        ledger.told.check(connection, last)
+        if last is None:
             _lock(connection, "EXCLUSIVE")
-            if (at := self.last_at(connection)) is None:
+            if self.last_at(connection) is None:
                 self._make(connection, ledger)
-                at = self.last_at(connection)
-        return Known(None, at or "")
+            last = _last_line(connection)
+        return Known(None, last.at if last else "")
 
     def _make(self, connection: Connection, ledger: Replayed) -> None:
         if is_empty(connection) and self._files():
@@ -264,12 +272,13 @@ class InDatabase:
         if connection.execute(select(t.schema_version).where(t.IS_EARLIER)).first():
             self.keep(connection, None, _mend(ledger), MENDS)
 
-    def keep(self, connection: Connection, _known: Position | None, at: str, facts: Facts) -> None:
-        """Append the facts. One transaction at a time, from here to its commit, so that whoever sees a number, or has
-        it in a backup, has all before it.
+    def keep(self, connection: Connection, _known: Position | None, at: str, facts: Facts) -> Told:
+        """Append the facts; return their line. One transaction at a time, from here to its commit, so that whoever sees
+        a number, or has it in a backup, has all before it.
         """
         _lock(connection, "SHARE ROW EXCLUSIVE")
-        connection.execute(t.journal.insert().values(at=at, facts=msgspec.json.encode(facts).decode()))
+        told = {"at": at, "facts": msgspec.json.encode(facts).decode()}
+        return Told(*connection.execute(t.journal.insert().values(told).returning(*LINE)).one())
 
     def copy(self, connection: Connection) -> None:
         """Write what the copies lack to a file of its own. Raises `OSError`."""
@@ -325,6 +334,11 @@ InStep = BesideFile | InDatabase
 def last_of(names: Iterable[str]) -> int:
     """Return the number of the last line of copies, by their names: `<first>-<last>.ndjson.gz`."""
     return max((int(name.partition(".")[0].partition("-")[2]) for name in names), default=0)
+
+
+def _last_line(connection: Connection) -> Told | None:
+    found = connection.execute(LAST).one_or_none()
+    return Told(*found) if found else None
 
 
 def _lock(connection: Connection, mode: str) -> None:

@@ -33,6 +33,7 @@ def load_part(load: Load, lease: PartLease, sayings: Sayings, freed: set[str]) -
     before has done so. New doubts are not looked up here: of equal records in several parts, whose a resource is can be
     told of all together alone.
     """
+    load.ledger.told.note_in(load.batch.folder)
     book = Book(load)
     lease.counting = lambda: PartLoaded(book.loaded).as_text()
     intake = Intake(book)

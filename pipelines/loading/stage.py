@@ -25,6 +25,7 @@ def load(this: Load) -> Loaded:
 
 def before(book: Book) -> tuple[Intake, set[str]]:
     """Do what comes once before all rows; return these, and the keys of rows in doubt that may be sent again."""
+    book.load.ledger.told.note_in(book.load.batch.folder)
     note_to_come(book)
     book.repeats.note_skipped(book.loaded)
     intake = Intake(book)

@@ -2,7 +2,7 @@
 
 A run is in the ledger before its folder is made, and its end is there before its manifest says so. So a run is lost if
 its folder says more than the ledger. A run without an end is lost too where the ledger's server has another history by
-now, as after a failover: what the run did last may not be there.
+now, as after a failover, or lacks what the run told last, as after a restore: what the run did last may not be there.
 """
 
 from datetime import datetime, timedelta
@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch_files import MANIFESTS
+from pipelines.ledger.database import history_of
+from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import is_of, manifest_in, number_of
 from pipelines.ledger.states import CUT_OFF
 from pipelines.ledger.tables import NotPossible
+from pipelines.ledger.told import is_lacking
 from pipelines.loading.target_clock import ahead_in
 from pipelines.session.session import Session
 
@@ -92,12 +95,12 @@ def _lost_runs(session: Session, folder: Path, runs: list[Path]) -> LostBatch:
     """A run of the batch that ended later makes good for those before it, unless it could not read the file."""
     told = {run: manifest for run in runs if (manifest := manifest_in(run))}
     known = {run["started_at"]: run for run in session.ledger.runs(session.target, folder.name)}
-    history = session.ledger.history()
+    is_news = _News(session.ledger, known)
     ended = max((at for at, run in known.items() if run["finished_at"] and run["state"] not in UNREAD), default="")
     lost = [
         manifest
-        for manifest in told.values()
-        if is_of(manifest, session.target) and manifest["started_at"] > ended and _is_news(manifest, known, history)
+        for run, manifest in told.items()
+        if is_of(manifest, session.target) and manifest["started_at"] > ended and is_news(run, manifest)
     ]
     newest = session.ledger.newest_run(folder.name)
     untold = sum(number_of(run) > newest for run in runs if run not in told)
@@ -106,12 +109,22 @@ def _lost_runs(session: Session, folder: Path, runs: list[Path]) -> LostBatch:
     return LostBatch(folder, sorted(lost, key=lambda each: str(each["started_at"])), untold)
 
 
-def _is_news(manifest: dict[str, Any], known: dict[str, Any], history: str | None) -> bool:
-    run = known.get(manifest["started_at"])
-    if run is None or _is_noted(run):
-        return True
-    is_another = manifest.get("ledger_history") not in (None, history)
-    return not run["finished_at"] and bool(manifest["ended_at"] or is_another)
+class _News:
+    """Tells whether a run's folder says more than the ledger. known: the ledger's runs, by their beginning."""
+
+    def __init__(self, ledger: Ledger, known: dict[str, Any]) -> None:
+        self._ledger, self._known = ledger, known
+
+    def __call__(self, folder: Path, manifest: dict[str, Any]) -> bool:
+        run = self._known.get(manifest["started_at"])
+        if run is None or _is_noted(run):
+            return True
+        return not run["finished_at"] and (bool(manifest["ended_at"]) or self._is_behind(folder, manifest))
+
+    def _is_behind(self, folder: Path, manifest: dict[str, Any]) -> bool:
+        with self._ledger.reading() as connection:
+            is_another = manifest.get("ledger_history") not in (None, history_of(connection))
+            return is_another or is_lacking(connection, folder)
 
 
 def _is_noted(run: dict[str, Any]) -> bool:

@@ -1,0 +1,74 @@
+"""The line of a server's journal that a process told last, and a note of it beside the run that it is of.
+
+A server that lacks that line was put back to an earlier state: by a failover, but also by a copy of its files or a
+dump, which no name of a server's history tells of.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from sqlalchemy import Connection, select
+
+from pipelines.ledger import tables as t
+from pipelines.ledger.database import FAILED_OVER
+from pipelines.ledger.tables import LedgerError
+
+NOTE = ".told"
+
+
+class Told(NamedTuple):
+    """A line of a server's journal: its number, and its moment as UTC text."""
+
+    number: int
+    at: str
+
+
+class LastTold:
+    """The last line that a process has committed, and the folder of the run where it is noted. Safe in threads."""
+
+    def __init__(self) -> None:
+        self._line: Told | None = None
+        self._note: Path | None = None
+
+    def note_in(self, run: Path) -> None:
+        """Note lines that come in the folder of a run."""
+        self._note = run / NOTE
+
+    def follow(self, line: Told | None) -> None:
+        """Take a line that was committed; None of a ledger in a file, whose journal lies beside it."""
+        if line is None:
+            return
+        self._line = line
+        if self._note:
+            with suppress(OSError):  # the next one is noted
+                _write_over(self._note, f"{line.number:019} {line.at}\n".encode())
+
+    def check(self, connection: Connection, last: Told | None) -> None:
+        """Raise `LedgerError` for a server that lacks the line. last: the last one that it has."""
+        line = self._line
+        if line and line != last and not _is_there(connection, line):
+            raise LedgerError(FAILED_OVER)
+
+
+def is_lacking(connection: Connection, run: Path) -> bool:
+    """True if a server lacks the line that is noted in the folder of a run."""
+    with suppress(OSError, ValueError):
+        number, at = (run / NOTE).read_text(encoding="ascii").split()
+        return not _is_there(connection, Told(int(number), at))
+    return False
+
+
+def _is_there(connection: Connection, line: Told) -> bool:
+    found = connection.execute(select(t.journal.c.at).where(t.journal.c.number == line.number)).scalar()
+    return bool(found == line.at)
+
+
+def _write_over(file: Path, content: bytes) -> None:
+    """Write what is as long as what is there: no reader finds it empty, however this process ends."""
+    opened = os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.pwrite(opened, content, 0)
+    finally:
+        os.close(opened)
