@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, func, null, select, true
+from sqlalchemy import ColumnElement, Connection, Select, Table, func, literal_column, null, select, true
 
 from fhir_service.interactions.conditions import Clause, Condition, alternatives, bad, condition, refuse_too_many
 from fhir_service.interactions.far import spans
@@ -28,6 +28,9 @@ ON_THE_WAY = 500
 _SPREAD = 4
 """So many numbers a row, at most, has a stretch: others would be read with it."""
 _Column = ColumnElement[Any]
+_HEAD: tuple[_Column, ...] = literal_column("head.total"), literal_column("head.seen")
+_OF_PAGE: _Column = literal_column("page.id")
+"""Columns by their names: SQLAlchemy would make those of each subquery anew, under a lock that all threads share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +144,15 @@ def _all_of_a_page(query: Query, is_counted: bool) -> Select[Any]:
 
     There is one row at least. Ids are found first, as below: a sort would move bodies.
     """
-    head = (select(null().label("total"), null().label("seen")) if is_counted else seen_by(_count(query))).subquery()
+    known = select(null().label("total"), null().label("seen"))
+    head = (known if is_counted else seen_by(_count(query))).subquery("head")
     if not query.count:
-        return select(*head.c)
-    table, ids = BODIES[query.resource.name], _page(query).subquery()
+        return select(*_HEAD).select_from(head)
+    table, ids = BODIES[query.resource.name], _page(query).subquery("page")
     body, *order = _body_and_order(table, _sorted_by(query, table), _descends(query), page_bytes.MOST)
     columns = [body if name == "body" else table.c[name] for name in columns_of(query.resource)]
-    found = head.join(ids, true(), isouter=True).join(table, table.c.id == ids.c.id, isouter=True)
-    return select(*head.c, *columns).select_from(found).order_by(*order)
+    found = head.join(ids, true(), isouter=True).join(table, table.c.id == _OF_PAGE, isouter=True)
+    return select(*_HEAD, *columns).select_from(found).order_by(*order)
 
 
 @cache
@@ -218,12 +222,12 @@ def _filled(
 
 
 def _count(query: Query) -> Select[Any]:
-    """Count the rows that match."""
+    """Count the rows that match, as `total`."""
     if side := _only_side(query):
         rows = func.count() if side.once else func.count(func.distinct(side.table.c.seq))
-        return select(rows).select_from(side.table).where(side.clause)
+        return select(rows.label("total")).select_from(side.table).where(side.clause)
     table = BODIES[query.resource.name]
-    return select(func.count()).select_from(table).where(*_clauses(query, table))
+    return select(func.count().label("total")).select_from(table).where(*_clauses(query, table))
 
 
 def _page(query: Query, connection: Connection | None = None) -> Select[Any]:

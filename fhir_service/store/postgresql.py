@@ -65,7 +65,7 @@ class PostgreSql:
     # --- opening ---
 
     def open(self, create: bool) -> Engine:  # noqa: ARG002 - the database is there; whether the store is, comes later
-        engine = self._sessions.engine(POOL - _LOOKERS - _ANSWERING, SESSION, pool_pre_ping=True)
+        engine = self._sessions.engine(POOL - _LOOKERS - _ANSWERING, SESSION)
         try:
             with engine.connect() as connection:
                 encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
@@ -79,11 +79,11 @@ class PostgreSql:
 
     def answering(self, engine: Engine, seconds: int) -> Engine:  # noqa: ARG002 - these have connections of their own
         session = f"{SESSION};\nSET statement_timeout = '{seconds}s';\n{_ENDED_WITH_CLIENT}"
-        return self._sessions.engine(_ANSWERING, session, pool_pre_ping=True)
+        return self._sessions.engine(_ANSWERING, session)
 
     def looker(self) -> Engine:
         kept_plans = "".join(f";\nSET {name} = {value}" for name, value in _KEPT_PLANS.items())
-        return self._sessions.engine(_LOOKERS, SESSION + kept_plans, isolation_level="AUTOCOMMIT")
+        return self._sessions.engine(_LOOKERS, SESSION + kept_plans, tries=False, isolation_level="AUTOCOMMIT")
 
     def reader(self, engine: Engine, several: bool) -> Engine:
         level = "REPEATABLE READ" if several else "AUTOCOMMIT"

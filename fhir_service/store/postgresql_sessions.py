@@ -1,12 +1,15 @@
 """The connections of a process to a PostgreSQL database: how each begins, and what the log says where none does."""
 
 import logging
+import select
+import time
 from typing import Any
 
 import psycopg
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, InvalidatePoolError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from fhir_service.store.arrays import register
 from fhir_service.store.postgresql_ddl import RECOGNISE, WHERE
@@ -35,6 +38,10 @@ SET tcp_user_timeout = '30s';
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') IN ('off', 'local')
 """
 
+_USED_JUST_NOW = 1.0
+"""Seconds since it was used in which a connection is there unless the server says that it has ended it. One that has
+lain for longer is asked, in an exchange of its own."""
+
 log = logging.getLogger(__name__)
 
 
@@ -46,14 +53,21 @@ class Sessions:
         self._cluster = self.epoch = ""
         self._said = ""
 
-    def engine(self, most: int, session: str, **options: Any) -> Engine:
-        """Return an engine of so many connections at most, which all begin with these statements."""
+    def engine(self, most: int, session: str, tries: bool = True, **options: Any) -> Engine:
+        """Return an engine of so many connections at most, which all begin with these statements.
+
+        Args:
+            tries: True if each is looked at before it is used, whether it is there still; a lost one is replaced.
+        """
         waits = {name: value for name, value in LOST_LINE.items() if name not in self._url.query}
         engine = create_engine(
             self._url, connect_args=waits, pool_size=most, max_overflow=0, hide_parameters=True, **options
         )
         event.listen(engine, "connect", lambda raw, _record: self._begin(raw, session))
         event.listen(engine, "handle_error", self._say_why)
+        if tries:
+            event.listen(engine, "checkin", _note_use)
+            event.listen(engine, "checkout", lambda raw, record, _: _try(engine, raw, record))
         return engine
 
     def _begin(self, raw: psycopg.Connection[Any], session: str) -> None:
@@ -71,7 +85,7 @@ class Sessions:
 
     def _say_why(self, failed: ExceptionContext) -> None:
         """Log why no connection is made any more: once, until one is, or another reason keeps them from it."""
-        if self._cluster and failed.connection is None and not failed.is_pre_ping:
+        if self._cluster and failed.connection is None:
             reason = self.reason(failed.original_exception)
             if reason != self._said:
                 self._said = reason
@@ -90,6 +104,26 @@ class Sessions:
         lines = str(said).strip().splitlines() or [type(said).__name__]
         password = str(self._url.password or "")
         return lines[0].replace(password, "***") if password else lines[0]
+
+
+def _note_use(_raw: Any, record: ConnectionPoolEntry) -> None:
+    record.info["used"] = time.monotonic()
+
+
+def _try(engine: Engine, raw: Any, record: ConnectionPoolEntry) -> None:
+    """Raise what lets the pool make its connections anew, if this one is lost."""
+    used = record.info.get("used")
+    if used is None:
+        return
+    looked_at = select.poll()
+    looked_at.register(raw.fileno(), select.POLLIN)
+    try:
+        if looked_at.poll(0):
+            raise InvalidatePoolError  # nothing was asked: what there is to read is that the server has ended it
+        if time.monotonic() - used > _USED_JUST_NOW:
+            engine.dialect.do_ping(raw)
+    except psycopg.Error:
+        raise InvalidatePoolError from None
 
 
 def _parsed(text: str) -> URL:

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
-from fhir_service.store import postgresql
+from fhir_service.store import postgresql, postgresql_sessions
 from fhir_service.store.postgresql_sessions import SESSION, Sessions
 from fhir_service.store.store import Store
 from fhir_service.writing import commits
@@ -215,8 +215,35 @@ def test_lost_connections_are_made_anew(shared: Running, postgres: Postgres, url
     assert create(shared, 1) == 201
     end_sessions(postgres, url)
     assert create(shared, 2) == 201
-    end_sessions(postgres, url)
+    for _ in range(2):
+        assert total(shared.client, "/Task?_count=0") == 2
+        end_sessions(postgres, url)
     assert total(shared.client, "/Task?_count=0") == 2
+
+
+def test_a_connection_is_asked_whether_it_is_there_once_it_has_lain(
+    shared: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that does not answer is replaced; one that was just used costs no exchange."""
+    dialect = shared.service.store._answering.dialect
+    ping, asked = dialect.do_ping, list[object]()
+
+    def lost(raw: Any) -> bool:
+        asked.append(raw)
+        if len(asked) == 1:
+            raise psycopg.OperationalError("the connection is lost")
+        return bool(ping(raw))
+
+    monkeypatch.setattr(dialect, "do_ping", lost)
+    for _ in range(3):
+        assert total(shared.client, "/Task?_count=0") == 0
+    assert not asked
+    monkeypatch.setattr(postgresql_sessions, "_USED_JUST_NOW", 0)
+    for _ in range(3):
+        assert total(shared.client, "/Task?_count=0") == 0
+    lost_one, *others = asked
+    assert others
+    assert lost_one not in others
 
 
 def test_a_database_that_is_gone_is_503_until_it_is_back(
