@@ -42,8 +42,8 @@ ANOTHER = (
 
 
 GONE = (
-    f"nothing of what this deployment kept is there any more: mount it, or restore it, or, where it is to begin anew,"
-    f" remove batches/{LOGS} of this home"
+    f"nothing of what this deployment kept is there any more: mount it, restore it, or copy it there from where it was;"
+    f" where it is to begin anew, remove batches/{LOGS} of this home"
 )
 
 
@@ -171,11 +171,11 @@ class StoredBatches(Batches):
     def _copies_of(self, store: Store, deployment: str) -> Path:
         """Make sure that a store is this deployment's; return the folder for copies of its logs.
 
-        Raises StoreUnusable also where there was something of this deployment, and is nothing any more.
+        Raises StoreUnusable also where this home has kept something, here or at another place, and nothing is there.
         """
         logs = self.path / LOGS
         known = logs / f"{hashlib.sha256(self._place.encode()).hexdigest()[:16]}.known"
-        if exists(known) and not is_owned(store) and not store.names("log/"):
+        if any(logs.glob("*.known")) and not is_owned(store) and not store.names("log/"):
             raise StoreUnusable(f"{self._place}: {GONE}")
         if isinstance(store, Folder) and not is_folder(store.path.absolute().parent):
             raise StoreUnusable(f"{self._place}: the folder that it is to lie in is not there: make it, or mount it")

@@ -260,6 +260,27 @@ def test_a_shared_folder_that_is_not_mounted_is_not_made_anew(machines, target):
     assert amounts(target) == [1.0, 2.0, 4.0]
 
 
+@FOLDER
+def test_a_place_that_gets_another_name_is_not_begun_anew_without_its_batches(machines, target, monkeypatch):
+    """SCALE-03: as that of a clinic which is renamed. What a lost machine had received was seen by nobody then."""
+    machines.put("one")
+    machines.asked("one", "import")
+    machines.put("two", "k4,p1,4.00,2026-03-01,\n")
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.runs.beginning.note_batch", killed)
+        machines.does("two", "import")
+    machines.loses("two")
+    place, other = Path(machines.place), Path(f"{machines.place}-other")
+    monkeypatch.setenv("CHARTFERRY_BATCHES", str(other))
+    code, out, err = machines.does("one", "import")
+    assert (code, amounts(target)) == (6, [1.0, 2.0])
+    assert "copy it there from where it was" in out + err
+    assert not list(other.glob("*"))
+    shutil.copytree(place, other, dirs_exist_ok=True)
+    assert machines.asked("one", "import")["totals"]["created"] == 1
+    assert amounts(target) == [1.0, 2.0, 4.0]
+
+
 def test_the_manifest_of_a_run_is_kept_before_the_copy_of_the_journal(machines, target, monkeypatch):
     """SCALE-03: the ledger says that the run is done, and nobody would keep it later."""
     machines.put("one")
