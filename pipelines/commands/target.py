@@ -1,23 +1,34 @@
 """The commands about the target itself: `target`, and `reference load`, which puts to it what records name."""
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import click
 
-from pipelines.commands.common import AtTarget, print_answer, with_target
+from pipelines.commands.common import AtTarget, print_answer, with_reason, with_target
 
 
 @click.command(short_help="What the target offers, and how rows will be sent.")
+@click.option("--formerly", metavar="ADDRESS", help="It is the server that was at this address before.")
+@with_reason
 @with_target
-def target(at: AtTarget) -> int:
+def target(at: AtTarget, formerly: str | None) -> int:
     """Show the target's own statement, how an import will therefore send, and at what risk. Writes nothing there."""
     from pipelines.home.preparing import prepare_home
     from pipelines.session.connections import connect
+    from pipelines.session.known_target import take_for
+    from pipelines.session.ledger import open_ledger
     from pipelines.session.offered import offered
 
+    if at.why and not formerly:
+        raise click.UsageError("--why goes with --formerly")
     prepare_home(at.home)
     with connect(at.home, os.environ, at.insecure) as connection:
+        if formerly:
+            with closing(open_ledger(at.home, os.environ)) as ledger:
+                ledger.take_up_journal(at.home)
+                take_for(connection, ledger, formerly, at.why)
         return print_answer(offered(connection), at.as_json, connection.label)
 
 

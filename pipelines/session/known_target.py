@@ -1,4 +1,4 @@
-"""Recognize a target, also one that shows an id for the first time, or shows none any more.
+"""Recognize a target, also one that shows an id for the first time, shows none any more, or has another address.
 
 Under another name everything would be sent to it a second time. Where the ledger does not know it, or is lost, the runs
 of the home are read.
@@ -11,14 +11,17 @@ from sqlalchemy import select
 
 from pipelines.client.replies import NoResult, TargetUnusable
 from pipelines.home.batch_files import MANIFESTS
+from pipelines.home.user import user_name
 from pipelines.ledger import tables as t
 from pipelines.ledger.addresses import as_spelled, known_as, spelled_alike
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import manifest_in
+from pipelines.ledger.tables import NotPossible
 from pipelines.session.connections import Connection
 
 LOOKED_AT = 5
+FORMERLY = "target --formerly"
 
 Known = dict[str, set[str]]
 """The addresses of targets, by what each is known by."""
@@ -32,11 +35,14 @@ def known_target(connection: Connection, ledger: Ledger, home: Path) -> str:
     name, before = (as_spelled(each, known) for each in (name, before))
     if name not in known and before not in known:
         before = _formerly_at(connection.base_url, known) or before
-    if connection.capabilities.store_id is None:
+    is_alias = spelled_alike(name) != spelled_alike(connection.id)
+    if connection.capabilities.store_id is None and not is_alias:
         _is_not_a_known_one_without_its_id(connection.base_url, known)
+    if name not in known and not connection.capabilities.identified:
+        _is_not_a_known_one_by_another_address(connection, ledger, set(known) - {before})
     if name in known or before not in known:
         return name
-    if not _has(connection, _made(ledger, before)):
+    if (made := _made(ledger, before)) and not _has(connection, made):
         return name
     ledger.note_alias(connection.id, before)
     return before
@@ -77,6 +83,37 @@ def _is_not_a_known_one_without_its_id(base_url: str, known: Known) -> None:
         )
 
 
+def _is_not_a_known_one_by_another_address(connection: Connection, ledger: Ledger, others: Collection[str]) -> None:
+    """Raises `TargetUnusable` for what has resources that were made at another target: no row of it could be told from
+    those that come.
+    """
+    for other in sorted(others):
+        if _has(connection, _made(ledger, other)):
+            raise TargetUnusable(
+                f"{connection.base_url} has what was sent to {other}: under another name all would go there once more."
+                f" Nothing was sent. Name it as before; or, where that server has a new address for good: chartferry"
+                f" target --formerly {other}; or, where it is a copy of that one, use a home and a ledger of its own"
+            )
+
+
+def take_for(connection: Connection, ledger: Ledger, former: str, why: str | None) -> str:
+    """Let a target be the one that is known by another address, on the record; return that. Raises `NotPossible`."""
+    known = _known(ledger)
+    before, name = as_spelled(known_as(ledger, former), known), known_as(ledger, connection.id)
+    if before not in known:
+        raise NotPossible(
+            f"nothing was sent to {former}: it is known by none of {', '.join(sorted(known)) or 'no name'}"
+        )
+    if as_spelled(name, known) in known:
+        raise NotPossible(f"{connection.base_url} is a target of its own by now: rows were sent there under this name")
+    if not _has(connection, _made(ledger, before)):
+        raise NotPossible(f"{connection.base_url} has nothing of what was sent to {former} last: it is another target")
+    with ledger.transaction():
+        ledger.note_alias(connection.id, before)
+        ledger.note_decisions(before, user_name(), FORMERLY, [connection.base_url], why)
+    return before
+
+
 def _made(ledger: Ledger, name: str) -> list[tuple[str, str]]:
     """Return the resources that the ledger made last at the target of this name, as `(type, id)`."""
     record = t.record.c
@@ -88,11 +125,11 @@ def _made(ledger: Ledger, name: str) -> list[tuple[str, str]]:
 
 
 def _has(connection: Connection, made: list[tuple[str, str]]) -> bool:
-    """True if a target has any of these; also where there are none."""
+    """True if a target has any of these."""
     try:
-        return not made or any(connection.client.read(kind, found) is not None for kind, found in made)
+        return any(connection.client.read(kind, found) is not None for kind, found in made)
     except NoResult as error:
         raise TargetUnusable(
-            f"{connection.base_url} was known by its address and shows the id {connection.id} now; whether it is the"
-            f" same target could not be told ({error}): nothing was sent"
+            f"whether {connection.base_url} ({connection.id}) is a target that is known by another name could not be"
+            f" told ({error}): nothing was sent"
         ) from None

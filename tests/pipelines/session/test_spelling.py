@@ -117,3 +117,43 @@ def test_another_store_at_an_address_is_another_target(home, target, asked):
     target.additions, target.stored = True, {}
     again = asked("import", path)
     assert (again["totals"]["created"], again["target_id"], len(again["other_targets"])) == (1, "urn:uuid:fake", 1)
+
+
+def at_another_address(target, monkeypatch) -> None:
+    monkeypatch.setenv("FHIR_BASE_URL", target.url.replace("127.0.0.1", "localhost"))
+
+
+def test_a_bare_target_under_another_address_gets_nothing_again(home, target, asked, chartferry, monkeypatch):
+    """LEDGER-01, CLI-CMD-19: until a person says that it is the one that it was."""
+    target.additions = False
+    path = home.parent / "payments.csv"
+    path.write_text(PAYMENTS)
+    asked("import", path)
+    at_another_address(target, monkeypatch)
+    code, _, err = chartferry("import", path)
+    assert (code, len(target.of("PaymentNotice"))) == (UNUSABLE, 1)
+    assert f"has what was sent to {target.url}" in err
+    code, _, err = chartferry("target", "--formerly", "http://elsewhere")
+    assert (code, "nothing was sent to http://elsewhere" in err) == (4, True)
+    assert chartferry("target", "--formerly", f"{target.url}/", "--why", "it has a name now")[0] == 0
+    path.write_text(PAYMENTS + "k2,p1,2.00,2026-01-01\n")
+    again = asked("import", path)
+    assert (again["totals"]["created"], again["totals"]["unchanged"], again["other_targets"]) == (1, 1, [])
+    monkeypatch.setenv("FHIR_BASE_URL", target.url)
+    assert asked("import", path)["totals"]["created"] == 0
+    assert asked("verify")["differences"] == []
+
+
+def test_another_bare_server_is_another_target(home, target, asked, chartferry, monkeypatch):
+    """LEDGER-01: it has nothing of what was sent to the first, and is not taken for it."""
+    target.additions = False
+    path = home.parent / "payments.csv"
+    path.write_text(PAYMENTS)
+    asked("import", path)
+    target.stored = {}
+    at_another_address(target, monkeypatch)
+    code, _, err = chartferry("target", "--formerly", target.url)
+    assert (code, "has nothing of what was sent" in err) == (4, True)
+    assert asked("import", path)["totals"]["created"] == 1
+    code, _, err = chartferry("target", "--formerly", target.url)
+    assert (code, "is a target of its own by now" in err) == (4, True)
