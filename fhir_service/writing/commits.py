@@ -200,17 +200,15 @@ class Commits:
 
     def run(self, function: Callable[[Connection], T], resources: bool, records: Collection[str] | None = None) -> T:
         """Run a function in a transaction of its own. resources, records: as of `Writer.transact`."""
-        seq, anything = self._seq, resources and records is None
+        anything = resources and records is None
         try:
             # Only the beginning is tried again: the function may keep what it met.
             with self._patiently(lambda: self._begun(resources, sums=True)) as connection:
                 value = function(connection)
                 with self._bodies.changing_all() if anything else nullcontext():
                     self._commit(connection, resources)
-        except BaseException as error:
-            self._seq = seq
-            if isinstance(error, CommitFailed):
-                self._forget()
+        except CommitFailed:
+            self._forget()
             raise
         if anything:
             self._forget()
@@ -235,11 +233,9 @@ class Commits:
     def _patiently(self, work: Callable[[], T]) -> T:
         """Do what stores nothing when it fails, and again after failures that may pass."""
         for pause in PAUSES:
-            seq = self._seq
             try:
                 return work()
             except Exception as error:
-                self._seq = seq
                 if not self._store.dialect.passing(error):
                     raise
                 log.warning("the database failed, trying again: %s", type(error).__name__)

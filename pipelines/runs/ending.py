@@ -134,8 +134,6 @@ def _end_batch(session: Session, run: Run, result: Result, parts_left: bool) -> 
     before = now if now and "finished" in (run.before, now["state"]) else None
     is_open = result.counts["in_doubt"] or result.waits_for or parts_left
     state = "finished" if before and not is_open else result.state
-    if before and result.state != "finished" and _is_sent(session, batch_id):
-        state = "running"  # a run before was cut off
     if state == "finished" and goes_on(session, run, result):
         state = "running"
     counts = lines = _lines_of(session, run, result, before)
