@@ -1,5 +1,9 @@
 """What is asked for a second time, or in another home: files of unknown rejects, batches that are purged."""
 
+import pytest
+
+from tests.support.fake_target import FakeTarget, serving
+
 PAYMENTS = "payment_id,patient_id,amount,paid_on\n"
 
 
@@ -22,3 +26,19 @@ def test_a_batch_that_was_purged_is_not_purged_again(home, asked, chartferry):
     code, said, _ = chartferry("purge", batch["batch_id"])
     assert (code, "its source rows are gone already" in said) == (0, True)
     assert chartferry("status", batch["batch_id"])[1].count("decision: ") == 1
+
+
+@pytest.mark.parametrize("why", ["1 of its rejects is open", "not finished"])
+def test_what_is_needed_for_another_target_is_not_purged(home, asked, chartferry, monkeypatch, why):
+    """CLI-CMD-16: the target that it was imported into first has all of the file."""
+    path = home.parent / "payments.csv"
+    path.write_text(PAYMENTS + "k1,p1,1.00,2026-01-01\n")
+    [batch] = asked("import", path)["batches"]
+    with serving(FakeTarget(additions=False)) as other:
+        other.valid_tokens.add("fixed")
+        other.refuse, other.faults = lambda _: "open" in why, ["lost_before"] * ("open" not in why)
+        monkeypatch.setenv("FHIR_BASE_URL", other.url)
+        assert asked("import", path)["totals"]["created"] == 0
+        code, _, said = chartferry("purge", batch["batch_id"])
+    assert (code, why in said) == (4, True)
+    assert list(home.glob("batches/*/source/payments.csv"))

@@ -3,11 +3,12 @@
 import os
 import re
 import sys
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -75,6 +76,8 @@ def test_a_file_leaves_the_inbox_when_its_copy_would_outlast_a_power_failure(
     between = {path for what, path in done[renamed:gone] if what == "sync"}
     folders = (target.parent, target.parent.parent, home / "batches", home)
     assert {str(folder) for folder in folders} | {f"{target}.control.json"} <= between
+    assert any(what == "sync" and path.endswith("/incoming") for what, path in done[:renamed])
+    assert ("replace", f"{target}.control.json") in done[:renamed]  # no batch begins without its control totals
 
 
 def test_a_file_elsewhere_stays_and_the_same_bytes_are_the_same_batch(feed: Feed, tmp_path: Path) -> None:
@@ -201,19 +204,32 @@ def test_a_file_that_grows_while_it_is_read_is_left_for_the_next_time(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says whether a program has a file open to write")
+@pytest.mark.parametrize("before", [True, False], ids=["before", "meanwhile"])
 @pytest.mark.parametrize("written", ["payments.csv", "payments.csv.control.json"])
 def test_a_file_that_a_program_still_writes_is_left_however_long_it_pauses(
-    feed: Feed, tmp_path: Path, written: str
+    feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str, before: bool
 ) -> None:
-    """STATE-HOME-03: moved, it would take with it what the program writes next, which nobody would ever see."""
+    """STATE-HOME-03: moved, it would take with it what the program writes next, which nobody would ever see.
+
+    It has opened the file before it is read, or meanwhile.
+    """
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     (inbox / "payments.csv").write_text("one\n")
-    with (inbox / written).open("a") as program:
+    programs = list[IO[str]]()
+    with ExitStack() as opened, monkeypatch.context() as patched:
+
+        def begin(_: object = None) -> None:
+            programs.append(opened.enter_context((inbox / written).open("a")))
+
+        if before:
+            begin()
+        else:
+            patched.setattr(stage, "_settle", begin)
         with pytest.raises(Unreadable, match=rf"^{written}: another program still has it open to write; try again"):
             receive(inbox / "payments.csv", feed, tmp_path, NOW)
         assert (inbox / "payments.csv").exists()
-        program.write("two\n")
+        programs[0].write("two\n")
     received = receive(inbox / "payments.csv", feed, tmp_path, NOW).path_in_batch
     assert received.with_name(written).read_text().endswith("two\n")
     assert not list(inbox.iterdir())
