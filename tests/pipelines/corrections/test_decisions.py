@@ -119,6 +119,18 @@ def test_accept_settles_a_doubt_as_the_resource_that_a_person_names(doubt, home,
     assert asked("import")["totals"]["created"] == 1
 
 
+def test_accept_takes_no_resource_that_is_another_rows(home, target, asked, chartferry):
+    """CLI-CMD-09: two equal payments of a patient are two, and one of them may never have arrived."""
+    target.additions, target.faults = False, ["", "lost_before"]
+    payments(home, ("k1", "p1", "1.00"))
+    asked("import")
+    payments(home, ("k2", "p1", "1.00"), name="payments-2.csv")
+    doubt = asked("import")["batches"][0]["batch_id"]
+    [first] = target.of("PaymentNotice")
+    code, _, err = chartferry("doubts", "accept", f"{doubt}:2", "--resource", first["id"])
+    assert (code, "is another row's already" in err, decisions(home)) == (4, True, [])
+
+
 @pytest.mark.then_published
 def test_resend_lets_the_next_import_send_it(doubt, home, target, asked):
     """CLI-CMD-09, CLI-CMD-19"""

@@ -94,6 +94,15 @@ def test_rows_are_read_as_long_as_a_line_is_short_of_them_and_few_wait() -> None
     assert not filled(Lines(2, 2, 10, set(), NOBODY), [row(number, str(number)) for number in range(20)]).want_rows
 
 
+def test_rows_that_wait_do_not_go_once_their_lane_has_stopped() -> None:
+    """QR-CREATE-16: one that came before them is in doubt."""
+    stopped = set[str]()
+    lines = filled(Lines(2, 2, 10, stopped, NOBODY), [row(number, "ab"[number % 2]) for number in range(4)])
+    stopped.add("a")
+    assert keys(lines.take(9)) == [["k1", "k3"]]
+    assert not lines.add(row(4, "a"))
+
+
 def test_a_unit_is_bounded_in_size() -> None:
     """LIMIT-04: a row that is larger than that goes alone."""
     large = "x" * (CHARACTERS_A_UNIT // 2 + 1)

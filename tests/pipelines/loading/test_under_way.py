@@ -23,6 +23,7 @@ from pipelines.client.threads import A_WHILE
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.ledger.states import UNDECIDED
+from pipelines.ledger.tables import LedgerError
 from pipelines.loading.answered import Result
 from pipelines.loading.carrying import SPARE, spare_of
 from pipelines.loading.posting import post
@@ -130,6 +131,21 @@ def test_what_was_intended_and_never_sent_is_taken_back_when_the_target_is_away(
     assert book.held
     assert sorted(book.held + target.sent) == sorted(book.intended)
     assert sorted(book.came) == sorted(target.sent)
+
+
+def test_what_the_ledger_was_asked_of_in_vain_was_not_sent_and_is_taken_back() -> None:
+    """LEDGER-01: else its rows were in doubt."""
+    book, target, asked = Book("Task", 20), Target(MADE), iter([True, False])
+
+    def confirm() -> None:
+        if not next(asked, True):
+            raise LedgerError("the ledger does not answer")
+
+    book.confirm = confirm  # type: ignore[method-assign]
+    target.go.set()
+    with pytest.raises(LedgerError):
+        sent(book, target)
+    assert sorted(book.held + target.sent) == sorted(book.intended)
 
 
 def test_who_lost_the_lease_leaves_what_it_intended_to_who_has_it() -> None:

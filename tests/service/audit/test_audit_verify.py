@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from fhir_service.__main__ import main
-from fhir_service.audit.chain import ChainedFile, Head, examine, files_of
+from fhir_service.audit.chain import ChainedFile, Head, examine, files_of, head_file
 from tests.conftest import Running
 from tests.support.audits import READ, audit_of, lines, verify, written
 from tests.support.bodies import send, task
@@ -149,6 +149,48 @@ def test_a_new_file_carries_the_head_of_the_one_before(tmp_path: Path) -> None:
     assert verify(path, second).exit_code == 4
     remove(second, 1)
     assert verify(path, first, second).exit_code == 4
+
+
+def test_lines_removed_at_the_end_of_a_file_that_was_moved_away_are_found(tmp_path: Path) -> None:
+    """EXTRA-OPS-07: nothing goes on from what is its last line now; what goes on was emptied, too."""
+    path, former = tmp_path / "audit.ndjson", tmp_path / "audit.1"
+    written(path, 1, 2)
+    path.rename(former)
+    head_file(path).unlink()
+    remove(former, 2)
+    [found] = examine([], [former])
+    assert found.wrong == ["no file that was named goes on from its end: lines at its end may be missing"]
+
+
+def test_a_file_that_is_emptied_while_a_process_writes_has_the_head_of_what_it_holds(tmp_path: Path) -> None:
+    """EXTRA-OPS-07: as programs do that rotate logs by a copy of them."""
+    path = tmp_path / "audit.ndjson"
+    file = ChainedFile(path)
+    file.append([b'{"n":1}', b'{"n":2}'], keep=True)
+    copy = tmp_path / "audit.1"
+    copy.write_bytes(path.read_bytes())
+    os.truncate(path, 0)
+    file.append([b'{"n":3}'], keep=True)
+    assert verify(path, copy).exit_code == 0
+    assert verify(path).exit_code == 4
+
+
+def test_a_time_in_which_nothing_could_be_written_shows_though_nothing_waits(tmp_path: Path) -> None:
+    """EXTRA-OPS-07: the records of reads that were withheld are not written later."""
+    full = [False, True, False]
+
+    def fails(file: int, data: bytes) -> int:
+        if full.pop(0):
+            raise OSError(28, "No space left on device")
+        return os.write(file, data)
+
+    file = ChainedFile(tmp_path / "audit.ndjson", fails)
+    file.append([b'{"n":1}'], keep=True)
+    with pytest.raises(OSError, match="No space"):
+        file.append([b'{"n":2}'], keep=False)
+    file.append([b'{"n":3}'], keep=True)
+    said = [json.loads(line) for line in lines(tmp_path / "audit.ndjson")]
+    assert [record.get("n", record.get("chain")) for record in said] == ["goes on", 1, "goes on", 3]
 
 
 def test_lines_from_before_the_chain_count_as_unchained(tmp_path: Path) -> None:

@@ -183,6 +183,33 @@ def test_revoking_a_client_ends_its_tokens_at_once(auth, store):
     assert revoked == {client["client_id"]: auth._clock(), other["client_id"]: None}
 
 
+def test_a_token_that_was_met_is_known_until_it_expires_or_is_found_to_have_ended(auth, store, writer, clock):
+    """AUTH-10, AUTH-11: a create is let in by that; the store is asked later if somebody has ended it."""
+    client, elsewhere = auth.add_client("n"), Auth(store, writer, clock)
+    digests = [hashed(bearer(auth, client).removeprefix("Bearer ")) for _ in range(2)]
+    assert [auth.met(digest) for digest in digests] == [None, None]
+    auth.look_up(digests)
+    assert [auth.met(digest).client for digest in digests] == [client["client_id"]] * 2
+    clock.forward(36_001)
+    assert auth.met(digests[0]) is None
+    clock.forward(-3_600)
+    elsewhere.revoke(client["client_id"])
+    auth.look_up(digests)
+    assert auth.met(digests[0]) is None
+
+
+def test_no_token_is_issued_to_a_client_that_is_revoked_while_it_asks(auth, store, monkeypatch):
+    """AUTH-11: its secret was right a moment before."""
+    client = auth.add_client("n")
+    held = auth._authenticate(client["client_id"], client["client_secret"])
+    monkeypatch.setattr(auth, "_authenticate", lambda *_: held)
+    auth.revoke(client["client_id"])
+    status, body = auth.token(form(client))
+    assert (status, body["error"]) == (401, "invalid_client")
+    with store.read() as connection:
+        assert connection.execute(select(TOKEN.c.hash)).all() == []
+
+
 def test_revoking_twice_is_the_same_and_an_unknown_client_is_named(auth):
     client = auth.add_client("one")
     auth.revoke(client["client_id"])

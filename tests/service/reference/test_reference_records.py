@@ -122,6 +122,8 @@ def test_a_claim_that_changes_after_payments_has_them_allocated_anew(load, servi
     )
     assert rows(service, CHARGE, "claim", "patient", "paid") == [("c0", "p2", 0), ("c1", "p1", 5000)]
     assert rows(service, ACCOUNT, "patient", "charged", "paid") == [("p1", 10010, 5000), ("p2", 2000, 0)]
+    load(changed(CLAIM, id="c2", created="2024-01-01", total={"value": Decimal(60)}))
+    assert rows(service, CHARGE, "claim", "paid") == [("c0", 0), ("c1", 0), ("c2", 5000)]
 
 
 def _pay(service: Service, id: str, patient: str, dollars: int) -> None:

@@ -148,11 +148,27 @@ def test_the_latest_come_last_whatever_the_clock_says(tmp_path: Path) -> None:
     witnesses = Witnesses(tmp_path / "audit")
     later, earlier = [[version(n)._replace(updated_at=FROZEN - n * timedelta(hours=1))] for n in (0, 1)]
     witnesses.note(later)
+    os.utime(witnesses._files[0].path, (0, 0))  # a disk's times may have steps
     witnesses._files[0].size = MOST + 1
     witnesses.note(earlier)
     for half in witnesses._files:
         os.close(half.file)
     assert [left.versions() for left in left_beside(tmp_path / "audit")] == [[*later, *earlier]]
+
+
+def test_where_witnesses_are_written_in_part_nothing_may_be_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EXTRA-OPS-03: the next ones take their place."""
+    witnesses, write = Witnesses(tmp_path / "audit"), os.pwrite
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", lambda file, data, at: write(file, data[:9], at))
+        with pytest.raises(OSError, match="No space left on device"):
+            witnesses.note([version(1)])
+    witnesses.note([version(2)])
+    for half in witnesses._files:
+        os.close(half.file)
+    assert [left.versions() for left in left_beside(tmp_path / "audit")] == [[version(2)]]
 
 
 def test_witnesses_of_a_process_that_lives_are_not_left(tmp_path: Path) -> None:
