@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from pipelines.ledger.columns import COUNTS
+from pipelines.ledger.tables import LedgerError
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.loading.part_outcome import PartLoaded
 from tests.support.fake_target import FakeTarget
@@ -62,6 +63,25 @@ def test_a_run_killed_at_any_moment_has_counted_what_it_settled(work, monkeypatc
     assert len(set(seen)) > 2
     assert seen == sorted(seen)
     assert seen[-1] == ROWS
+
+
+def test_results_are_written_and_counted_once_however_often_that_fails(work, monkeypatch):
+    """LEDGER-01: what the target has answered is not in doubt for want of a moment's room, and no sum has it twice."""
+    work.ledger.start_batch(TARGET, "payments-1", feed="payments")
+    work.ledger.start_run(TARGET, "payments-1")
+    settle, failing = work.ledger.settle, [LedgerError("no room")] * 2
+
+    def fails(*results):
+        settle(*results)
+        if failing:
+            raise failing.pop()
+
+    monkeypatch.setattr(work.ledger, "settle", fails)
+    with pytest.raises(LedgerError):
+        work.run([payment(1)])
+    run = run_of(work, "payments-1")
+    assert (run["created"], run["amount_created"]) == (1, 100)
+    assert work.ledger.row_counts(TARGET, "payments-1") == {"created": (1, 100)}
 
 
 def test_rows_that_are_known_already_are_counted_as_they_are_met(work):

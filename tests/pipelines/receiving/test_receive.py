@@ -182,6 +182,21 @@ def test_a_file_that_another_importer_takes_meanwhile_stays_in_its_batch_with_it
     assert list(inbox.iterdir()) == []
 
 
+def test_the_clock_of_a_file_server_tells_nothing_of_when_files_came(
+    feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """STATE-HOME-03: it gives a new file its own time, and that no other may be taken until then."""
+    touch = Path.touch
+
+    def touches(path: Path, mode: int) -> None:
+        touch(path, mode)
+        os.utime(path, (2**33, 2**33))
+
+    monkeypatch.setattr(Path, "touch", touches)
+    (tmp_path / "payments.csv").write_text("one\n")
+    assert receive(tmp_path / "payments.csv", feed, tmp_path / "home").received_at <= datetime.now(UTC)
+
+
 def test_a_file_that_is_not_there_is_unreadable_in_one_sentence(feed: Feed, tmp_path: Path) -> None:
     """STATE-HOME-03."""
     with pytest.raises(Unreadable, match=r"^payments\.csv: cannot be taken in: No such file or directory$"):

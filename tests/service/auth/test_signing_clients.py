@@ -97,6 +97,7 @@ WRONG: dict[str, tuple[Key, dict[str, Any], dict[str, Any], str]] = {
     "exp is beyond time": (RSA, {}, {"exp": 1e300}, "`exp`"),
     "no exp": (RSA, {}, {"exp": None}, "`exp`"),
     "nbf": (RSA, {}, {"nbf": 200}, "`nbf`"),
+    "iat": (RSA, {}, {"iat": 200}, "`iat`"),
     "no jti": (RSA, {}, {"jti": None}, "`jti`"),
     "long jti": (RSA, {}, {"jti": "x" * 501}, "`jti`"),
     "alg": (RSA, {"alg": "RS256"}, {}, "`alg`"),
@@ -113,7 +114,7 @@ def test_an_assertion_that_is_wrong_proves_nothing(wrong: str, auth: Auth, clock
     key, header, claims, says = WRONG[wrong]
     now = int(clock().timestamp())
     claims = {
-        name: now + value if name in ("exp", "nbf") and isinstance(value, int) else value
+        name: now + value if name in ("exp", "nbf", "iat") and isinstance(value, int) else value
         for name, value in claims.items()
     }
     status, body = asked(auth, assertion(client, key, clock, header, **claims))
@@ -228,7 +229,10 @@ def test_keys_at_an_address_are_fetched_and_rotated_there(auth: Auth, clock: Clo
         seconds[0] += 11
         assert asked(auth, assertion(client, EC, clock, jti="b"))[0] == 200
         assert asked(auth, assertion(client, RSA, clock, jti="c"))[0] == 401
-        assert times == [2]
+        auth.revoke(client)
+        seconds[0] += 400
+        assert asked(auth, assertion(client, EC, clock, jti="e"))[0] == 401
+        assert times == [2]  # for who was revoked nobody is asked
         other = auth.add_client("lab", "system/Task.rs", f"{address}/elsewhere")["client_id"]
         assert asked(auth, assertion(other, EC, clock, jti="d"))[0] == 401
 
