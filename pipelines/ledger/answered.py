@@ -20,7 +20,7 @@ from sqlalchemy import Row, and_, delete, exists, func, or_, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.answering import OPEN
+from pipelines.ledger.answering import OPEN, came_at
 from pipelines.ledger.inserting import keep_others_out
 from pipelines.ledger.put_in import PutIn, has_landed, is_to_come, lines_at, put_in_for
 from pipelines.ledger.states import LANDED, MADE
@@ -30,6 +30,7 @@ _reject, _again, _record = t.reject.c, t.resubmission.c, t.record.c
 ABOUT = (
     "reject_id batch_id line source resource_type source_key state content_hash first_seen_at last_seen_at tried_since"
 )
+CHANGING = ("open", "resubmitted", "closed")
 RESTATE = "UPDATE reject SET state = ?, closed_by_batch = ? WHERE target = ? AND reject_id = ?"
 REPEATED = (
     select(_again.reject_id)
@@ -122,28 +123,24 @@ def open_unanswered(ledger: LedgerAccess, of: t.Of, keys: Collection[str]) -> No
     restate(ledger, target, closed_now | {name for (name,) in by_key})
 
 
-def restate_met(ledger: LedgerAccess, target: str, ids: Collection[str]) -> None:
-    """Write down what has become of rejects that were set aside just now: a new one, and one that is open, is open."""
-    query = select(_reject.reject_id).where(_reject.target == target, _reject.state.in_(("closed", "resubmitted")))
-    restate(ledger, target, [name for (name,) in ledger.read_of(query, _reject.reject_id, sorted(ids))])
-
-
-def restate(ledger: LedgerAccess, target: str, ids: Collection[str]) -> None:
-    """Write down what has become of these rejects. Within a transaction."""
-    if changed := changes(ledger, target, ids):
+def restate(ledger: LedgerAccess, target: str, ids: Collection[str], states: Sequence[str] = CHANGING) -> None:
+    """Write down what has become of those of these rejects that have one of these states. Within a transaction."""
+    if changed := changes(ledger, target, ids, states):
         write_states(ledger, changed)
 
 
-def changes(ledger: LedgerAccess, target: str, ids: Collection[str]) -> list[tuple[str, str | None, str, str]]:
+def changes(
+    ledger: LedgerAccess, target: str, ids: Collection[str], states: Sequence[str] = CHANGING
+) -> list[tuple[str, str | None, str, str]]:
     """Return what has become of those of these rejects that have another state now, as `write_states` takes it."""
     columns = [_reject[name] for name in ABOUT.split()]
-    wanted = select(*columns).where(_reject.target == target, _reject.state != "discarded")
+    wanted = select(*columns).where(_reject.target == target, _reject.state.in_(states))
     rejects = ledger.read_of(wanted, _reject.reject_id, sorted(ids))
     put_in = put_in_for(ledger, target, [each.reject_id for each in rejects])
     own = lines_at(ledger, target, _read_since(ledger, target, rejects))
     keys = {each.reject_id: _keys(each, put_in.get(each.reject_id)) for each in rejects}
     records = _records_of(ledger, target, rejects, keys)
-    came = _came(ledger, target, {each.batch_id for each in chain(rejects, records.values())})
+    came = came_at(ledger, target, {each.batch_id for each in chain(rejects, records.values())})
     changed = list[tuple[str, str | None, str, str]]()
     for each in rejects:
         rows, here = put_in.get(each.reject_id), own.get((each.batch_id, each.line), ())
@@ -218,12 +215,6 @@ def _records_of(ledger: LedgerAccess, target: str, rejects: Iterable[Row[Any]], 
         query = select(*(_record[name] for name in names)).where(t.of_stream(_record, (target, *of)))
         found |= {(*of, each.key): each for each in ledger.read_of(query, _record.key, sorted(some))}
     return found
-
-
-def _came(ledger: LedgerAccess, target: str, batches: Collection[str]) -> Mapping[str, str]:
-    """Return when batches were received, as UTC text."""
-    received = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
-    return defaultdict(str, {name: at or "" for name, at in ledger.read_of(received, t.batch.c.batch_id, batches)})
 
 
 def _touched_by(of: t.Of, batch_id: str) -> Any:

@@ -159,12 +159,11 @@ class Rejects:
         """Leave out what answers by its key alone, and came before an open reject, or is no record of its row's key."""
         names = {each.batch_id for each in self.by_id.values()}
         names |= {each.batch_id for each in chain.from_iterable(self._answers.values())}
-        received = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
-        came = {name: at or "" for name, at in ledger.read_of(received, t.batch.c.batch_id, sorted(names))}
+        came = came_at(ledger, target, names)
         for name, answers in self._answers.items():
             if self.by_id[name].state in OPEN:
-                since = came.get(self.by_id[name].batch_id, "")
-                self._answers[name] = [a for a in answers if a.is_put_in or came.get(a.batch_id, "") >= since]
+                since = came[self.by_id[name].batch_id]
+                self._answers[name] = [a for a in answers if a.is_put_in or came[a.batch_id] >= since]
         for name in under_other_keys(ledger, target, self.by_id):
             self._answers[name] = [answer for answer in self._answers.get(name, ()) if answer.is_put_in]
 
@@ -221,6 +220,13 @@ def answers_to(ledger: LedgerAccess, of: t.Of, rejects: Mapping[str, Row[Any]]) 
             each = known[key]
             found[place.reject_id].append(Answer(key, place.batch_id, each.state, each.first_attempt_at or "", True))
     return found
+
+
+def came_at(ledger: LedgerAccess, target: str, batches: Collection[str]) -> Mapping[str, str]:
+    """Return when batches were received, as UTC text; an empty one of any other."""
+    received = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
+    rows = ledger.read_of(received, t.batch.c.batch_id, sorted(batches))
+    return defaultdict(str, {name: at or "" for name, at in rows})
 
 
 def _rejects(of: t.Of) -> Any:

@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, TypeVar
 
-from sqlalchemy import Row, ScalarSelect, Select, Table, and_, bindparam, case, func, select, union, update
-from sqlalchemy.sql.base import ReadOnlyColumnCollection
+from sqlalchemy import ColumnElement, Row, Select, Table, and_, bindparam, case, func, select, union, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
@@ -31,6 +30,7 @@ RUNS = (
     .order_by(t.run.c.run)
 )
 """Made once: a command asks for these again and again, and to make them takes longer than to read few rows."""
+ON_LINE = ("stream_id", "key", "batch_no", "line")
 
 
 class BatchLedger(LedgerAccess):
@@ -193,16 +193,11 @@ class BatchLedger(LedgerAccess):
 
         What was undone before its ledger was lost, and found again since, counts as adopted.
         """
-        counts: dict[str, tuple[int, int]] = {}
         this = (t.batch.c.target == target, t.batch.c.batch_id == batch_id)
         with self.reading():
             number = self.value(select(t.batch.c.batch_no).where(*this))
-            found = [row for query in (OF_RECORDS, OF_OTHER_LINES) for row in self.read(query, batch_no=number)]
-        for state, rows, cents in found:
-            outcome = "adopted" if state == "undone" else state
-            before = counts.get(outcome, (0, 0))
-            counts[outcome] = (before[0] + rows, before[1] + int(cents))
-        return counts
+            found = self.read(OUTCOMES, batch_no=number)
+        return {outcome: (rows, int(cents)) for outcome, rows, cents in found}
 
     @verb
     def date_batches_back(self, moment: str) -> None:
@@ -282,45 +277,36 @@ def _dicts(rows: Iterable[Row[Any]]) -> list[dict[str, Any]]:
     return [dict(row._mapping) for row in rows]
 
 
-def _outcomes_of_records() -> Select[Any]:
-    """Select state, rows and cents of the lines that records of a batch are from.
+def _outcomes() -> Select[Any]:
+    """Select outcome, rows and cents of the lines of a batch: those of its records, and those that these have left.
 
     The outcome of a line is the first that its record had there: what came later is another line's, or a person's.
     """
-    record = t.records.c
-    lines = select(func.coalesce(_first_of(t.records), record.state).label("state"), record.amount_cents)
-    return _by_state(lines.where(record.batch_no == bindparam("batch_no")).subquery().c)
-
-
-def _outcomes_of_other_lines() -> Select[Any]:
-    """Select state, rows and cents of the lines of a batch whose records are from other lines now."""
     record, version = t.records.c, t.versions.c
-    same = ("stream_id", "key", "batch_no", "line")
-    here = select(record.key).where(*(record[name] == version[name] for name in same)).exists()
+    here: ColumnElement[int] = bindparam("batch_no")
+    own = select(_first_of(t.records).label("state"), record.amount_cents).where(record.batch_no == here)
+    stands = select(record.key).where(*(record[name] == version[name] for name in ON_LINE)).exists()
     # Of a batch without records, as that of a file which came before, no key is looked up.
-    any_here = select(record.key).where(record.batch_no == bindparam("batch_no")).exists()
-    of_batch = (version.batch_no == bindparam("batch_no"), t.IS_OUTCOME, ~and_(any_here, here))
+    has_records = select(record.key).where(record.batch_no == here).exists()
     # A record that was changed or taken back here, and then loaded from another line, had an outcome before that.
     is_later = version.state.in_(("updated", "superseded", "undone"))
-    state = case((is_later, func.coalesce(_first_of(t.versions), version.state)), else_=version.state)
-    return _by_state(select(state.label("state"), version.amount_cents).where(*of_batch).subquery().c)
+    left = select(case((is_later, _first_of(t.versions)), else_=version.state), version.amount_cents)
+    left = left.where(version.batch_no == here, t.IS_OUTCOME, ~and_(has_records, stands))
+    lines = own.union_all(left).subquery().c
+    outcome = case((lines.state == "undone", "adopted"), else_=lines.state).label("outcome")
+    return select(outcome, func.count(), func.coalesce(func.sum(lines.amount_cents), 0)).group_by("outcome")
 
 
-def _first_of(lines: Table) -> ScalarSelect[Any]:
-    """Select the state of the first version that a record had on its line, once that was decided."""
+def _first_of(lines: Table) -> ColumnElement[str]:
+    """Select the state of the first version that a record had on its line, once that was decided; else its own."""
     version = t.versions.alias("earlier").c
-    same = (version[name] == lines.c[name] for name in ("stream_id", "key", "batch_no", "line"))
+    same = (version[name] == lines.c[name] for name in ON_LINE)
     decided = (version.fate.is_not(None), version.state.not_in(UNDECIDED))
     query = select(version.state).where(*same, *decided).order_by(version.version).limit(1)
-    return query.correlate(lines).scalar_subquery()
+    return func.coalesce(query.correlate(lines).scalar_subquery(), lines.c.state)
 
 
-def _by_state(lines: ReadOnlyColumnCollection[str, Any]) -> Select[Any]:
-    cents = func.coalesce(func.sum(lines.amount_cents), 0)
-    return select(lines.state, func.count(), cents).group_by(lines.state)
-
-
-OF_RECORDS, OF_OTHER_LINES = _outcomes_of_records(), _outcomes_of_other_lines()
+OUTCOMES = _outcomes()
 
 
 def _before(moment: str, rows: Sequence[R]) -> Iterator[tuple[str, R]]:

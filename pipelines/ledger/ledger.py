@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from sqlalchemy import select, update
 
 from pipelines.ledger import tables as t
-from pipelines.ledger.answered import restate_met
+from pipelines.ledger.answered import restate
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.former import KEEP_OUTCOME
 from pipelines.ledger.inserting import keep_others_out
@@ -248,7 +248,7 @@ class Ledger(BatchLedger):
             for position, reason in enumerate(r.reasons)
         ]
         self.write(SET_ASIDE, rows)
-        restate_met(self, target, named)
+        restate(self, target, named, ("closed", "resubmitted"))  # a new one, and one that is open, is open
         self.write(FORGET_REASONS, [(name,) for name in named])
         self.write(ADD_REASON, reasons)
         return list(named)

@@ -107,6 +107,7 @@ def test_a_failed_batch_is_done_with_when_its_rows_were_purged_and_not_when_anot
         assert not broken_now(ledger, home.path, NOW)["payments"].failed
 
 
+@pytest.mark.by_hand
 def test_a_file_of_which_no_record_was_taken_is_broken_until_it_is_mended(home: Home) -> None:
     home.now = NOW
     with closing(home.ledger()) as ledger:
