@@ -12,8 +12,7 @@ from pipelines.client.tokens import Credentials
 from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import PartLease
-from pipelines.loading.load import Load
-from pipelines.loading.loaded import Batch
+from pipelines.loading.load import Batch, Load
 
 
 @dataclass(frozen=True)

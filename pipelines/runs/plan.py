@@ -11,8 +11,7 @@ from pathlib import Path
 from pipelines.client.pace import Pace
 from pipelines.home.files import write_whole
 from pipelines.home.paths import exists
-from pipelines.loading.load import Load
-from pipelines.loading.loaded import Batch
+from pipelines.loading.load import Batch, Load
 from pipelines.runs.order import Order, Plan
 from pipelines.session.session import Session
 
