@@ -24,7 +24,7 @@ from pipelines.client.client import FhirClient  # noqa: E402 - the project's own
 from pipelines.client.profiles import profile_for  # noqa: E402
 from pipelines.client.tokens import Credentials  # noqa: E402
 from pipelines.reports import results  # noqa: E402
-from pipelines.reports.included import with_results  # noqa: E402
+from pipelines.reports.results import with_results  # noqa: E402
 from pipelines.reports.sweep import sweep  # noqa: E402
 
 JSON = {"content-type": "application/fhir+json", "accept": "application/json"}

@@ -22,9 +22,9 @@ sys.path.insert(0, str(HERE.parent))
 
 from bench.service import prepared, serving, task  # noqa: E402 - the project's own folder is not on a script's path
 from pipelines.client.client import FhirClient  # noqa: E402
-from pipelines.client.paging import AT_ONCE, LARGE  # noqa: E402
 from pipelines.client.replies import resources_of  # noqa: E402
 from pipelines.client.tokens import Credentials  # noqa: E402
+from pipelines.client.whole import AT_ONCE, LARGE  # noqa: E402
 from pipelines.verifying.staging import Filling, workbench  # noqa: E402
 from pipelines.verifying.target import THERE, there_of  # noqa: E402
 

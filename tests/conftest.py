@@ -35,7 +35,7 @@ from fhir_service.settings import Settings
 from fhir_service.web.protocol import Protocol
 from pipelines.home import files
 from pipelines.ledger.access import JOURNAL
-from pipelines.session import service_commands
+from pipelines.session import bundled
 from tests.support import loopback
 from tests.support.crossing import leave_for_long
 from tests.support.dialects import share_compiled
@@ -208,7 +208,7 @@ def journals_replay(request: pytest.FixtureRequest) -> Iterator[None]:
 def own_services_start_warm() -> Iterator[None]:
     """The services that commands in this process start come from the warm process, and cost no imports."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service_commands, "SERVICE", OwnService())
+        patch.setattr(bundled, "SERVICE", OwnService())
         yield
 
 

@@ -19,7 +19,6 @@ from pipelines.client.capabilities import Capabilities, capabilities_of
 from pipelines.client.connections import client_for
 from pipelines.client.identifiers import NOBODY, search_token
 from pipelines.client.pace import PATIENT, Attempts, Patience
-from pipelines.client.paging import NONE, Page, followed
 from pipelines.client.profiles import PLAIN, Profile
 from pipelines.client.replies import (
     AGAIN,
@@ -46,6 +45,7 @@ from pipelines.client.replies import (
 )
 from pipelines.client.threads import nobody_waits
 from pipelines.client.tokens import Credentials, Tokens
+from pipelines.client.whole import NONE, Page, followed
 from pipelines.home import traces
 
 CONFLICT = 412

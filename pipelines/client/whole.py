@@ -2,20 +2,29 @@
 
 Counts alone do not show it. Where a resource that was read goes away and another comes in at the end, the pages move
 up, one resource is in none of them, and the count is as before. So a link whose offset counts resources is followed
-from one resource earlier. A page that holds none of the page before has moved up.
+from one resource earlier. A page that holds none of the page before has moved up. Pages are read each when it is
+wanted, or ahead of whoever reads them.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from typing import Any
 
-from pipelines.client.replies import Unknown, next_link, resources_of, total_of
+from pipelines.client.replies import Refused, Unknown, next_link, resources_of, total_of
+from pipelines.client.threads import result_of, threads
 from pipelines.home.counted import counted
 
 Body = dict[str, Any]
+AT_ONCE = 4
+"""Pages under way at once where a whole type is read: a target reads some while others are understood here."""
+NONE: Mapping[str, str] = {}
+LARGE = {"_count": "1000"}
+"""A wish: a target gives pages of its own largest size, or refuses."""
 MOST_IDLE = 50
 """Pages in a row without a resource, or as one before, after which there is no end to be waited for."""
-
 BEYOND = 1_000_000
 """Resources that pages may hold beyond twice as many as the target counts: some count wrongly, or grow meanwhile."""
 MOST_PAGES = 2_000_000
@@ -193,3 +202,66 @@ def whole(pages: Iterable[Body], resource_type: str) -> Iterator[Body]:
                 seen.add(body["id"])
                 yield body
     read.check(len(seen))
+
+
+def followed(
+    get: Callable[[str], Body], page: Body, resource_type: str, offset: str, at_once: int = 0
+) -> Iterator[Body]:
+    """Yield the first page of a search and those that its `next` links lead to.
+
+    offset: as in `Turning`. at_once: how many are asked for while one is understood; several by addresses that the
+    first page tells, as long as the links lead to these. Raises as `get` and `Turning.turn` do.
+    """
+    turning = Turning(offset, resource_type)
+    with threads(max(at_once, 1), "page") as pool:
+        ahead = _Ahead(pool, get, turning.others(page) if at_once > 1 else iter(()), at_once)
+        while True:
+            shown = turning.new(page)
+            if not at_once:
+                yield shown
+            link = turning.turn(page)
+            if at_once:
+                ahead.ask(link)
+                yield shown
+            if not link:
+                return
+            try:
+                page = ahead.take() if at_once else get(link)
+            except Refused:
+                if (given := turning.as_given()) is None:
+                    raise
+                ahead.drop()
+                page = get(given)
+
+
+class _Ahead:
+    """Pages that are asked for before they are wanted. others: their addresses, as the first page tells them."""
+
+    def __init__(
+        self, pool: ThreadPoolExecutor, get: Callable[[str], Body], others: Iterator[str], at_once: int
+    ) -> None:
+        self._pool, self._get, self._others, self._at_once = pool, get, others, at_once
+        self._coming = deque[tuple[str, Future[Body]]]()
+
+    def ask(self, link: str | None) -> None:
+        """Ask for the page of a link, and for more. Where the link is another than was expected, it alone tells on."""
+        for each in islice(self._others, self._at_once - len(self._coming)) if link else ():
+            self._submit(each)
+        if not self._coming or self._coming[0][0] != link:
+            self.drop()
+            if link:
+                self._submit(link)
+
+    def take(self) -> Body:
+        """Return the page that was asked for first. Raises as its reading does."""
+        return result_of(self._coming.popleft()[1])
+
+    def drop(self) -> None:
+        """Wait for no page any more, and go by links alone from here on."""
+        for _, each in self._coming:
+            each.cancel()
+        self._coming.clear()
+        self._others = iter(())
+
+    def _submit(self, address: str) -> None:
+        self._coming.append((address, self._pool.submit(self._get, address)))

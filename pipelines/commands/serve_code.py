@@ -14,8 +14,7 @@ from pipelines.commands.wards import Ward, start, stop, watch
 from pipelines.home.dagster_folder import CLINIC, INSECURE, dagster_environment, is_set, prepare_served_dagster
 from pipelines.home.dagster_server import problem_of
 from pipelines.home.preparing import prepare_home
-from pipelines.session.clinics import Clinic
-from pipelines.session.code_servers import CODE_SERVER, EVERY, host_and_port
+from pipelines.session.clinics import CODE_SERVER, EVERY, Clinic, host_and_port
 from pipelines.session.named import is_bundled, named_target
 
 

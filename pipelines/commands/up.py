@@ -14,9 +14,8 @@ from pipelines.commands.supervising import LOOPBACK, Child, Removed, Say, alone,
 from pipelines.commands.wards import Ward, start, stop, watch
 from pipelines.home.dagster_folder import INSECURE, dagster_environment, is_set, lacking, prepare_dagster_home
 from pipelines.home.preparing import prepare_home
-from pipelines.session.bundled import STORE
+from pipelines.session.bundled import SERVICE, STORE
 from pipelines.session.named import is_bundled, named_target
-from pipelines.session.service_commands import SERVICE
 
 SERVICE_PORT, WEB_PORT = 8400, 3000
 REFERENCE = "reference"

@@ -22,8 +22,7 @@ from pipelines.home.dagster_server import POSTGRES, problem_of
 from pipelines.home.exits import BadSetting
 from pipelines.home.folder import make_private
 from pipelines.home.preparing import prepare_home
-from pipelines.session.clinics import Clinic, read_clinics, read_code_servers, shared_environment
-from pipelines.session.code_servers import CodeServer
+from pipelines.session.clinics import Clinic, CodeServer, read_clinics, read_code_servers, shared_environment
 
 SECONDS_BETWEEN_LOOKS = 5.0
 PATIENCE = {"DAGSTER_GRPC_TIMEOUT_SECONDS": "15"}

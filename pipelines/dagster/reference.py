@@ -22,8 +22,7 @@ from pipelines.home.files import sha256_of, write_whole
 from pipelines.home.folder import REFERENCE_NOTE
 from pipelines.home.paths import is_file, is_folder
 from pipelines.runs.manifest import software_version
-from pipelines.session.bundled import STORE
-from pipelines.session.service_commands import label_of, load_reference
+from pipelines.session.bundled import STORE, label_of, load_reference
 
 GROUP = "reference"
 JOB = "load_reference"

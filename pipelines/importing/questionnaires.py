@@ -14,8 +14,7 @@ from pipelines.home.batch import Unreadable, reading_file
 from pipelines.home.folder import make_private
 from pipelines.home.paths import exists
 from pipelines.home.scratch import throwaway_folder
-from pipelines.session.bundled import STORE
-from pipelines.session.service_commands import load_store
+from pipelines.session.bundled import STORE, load_store
 from pipelines.validation.inspection import ambiguities
 
 MOST = 16 << 20

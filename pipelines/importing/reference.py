@@ -30,10 +30,9 @@ from pipelines.home.files import write_whole
 from pipelines.home.paths import is_folder
 from pipelines.importing.naming import There, condition_of, id_as_name, is_another
 from pipelines.loading.answered import TOO_LARGE
-from pipelines.session.bundled import STORE
+from pipelines.session.bundled import STORE, load_reference
 from pipelines.session.connections import Connection
 from pipelines.session.reading import reading
-from pipelines.session.service_commands import load_reference
 
 Body = dict[str, Any]
 Outcome = str | Reply | Exception

@@ -18,10 +18,9 @@ from sqlalchemy import select
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import referred
 from pipelines.client.identifiers import identifier_value, values_of
-from pipelines.client.paging import LARGE
 from pipelines.client.replies import NoResult
 from pipelines.client.threads import threads
-from pipelines.client.whole import whole
+from pipelines.client.whole import LARGE, whole
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reason

@@ -17,10 +17,9 @@ from pipelines.loading.answered import Result, made, read_existing
 from pipelines.loading.book import Book
 from pipelines.loading.identity import Identity
 from pipelines.loading.interrupts import undivided
-from pipelines.loading.misplaced import are_of_others
 from pipelines.loading.posting import sender
 from pipelines.loading.row import Row
-from pipelines.loading.sending import Sent
+from pipelines.loading.sending import Sent, are_of_others
 from pipelines.loading.why import Why
 
 MOST_TRIED = 10

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pipelines.client.client import CONFLICT, FhirClient
+import orjson
+
+from pipelines.client.client import CONFLICT, Entry, FhirClient
+from pipelines.client.identifiers import has_names_of_another
 from pipelines.client.pace import Attempts
 from pipelines.client.replies import (
     NOT_OFFERED,
@@ -24,10 +27,10 @@ from pipelines.client.replies import (
 )
 from pipelines.client.steps import Step
 from pipelines.home.counted import counted
-from pipelines.loading.answered import TOO_LARGE, Bodies, Result, existing, of_its_row, read_back, settled
+from pipelines.loading.answered import TOO_LARGE, Bodies, Result, compared, existing, of_its_row, read_back, settled
 from pipelines.loading.identity import Identity
 from pipelines.loading.limits import Sizes, Trouble
-from pipelines.loading.misplaced import are_there, tell_of_others
+from pipelines.loading.lookup import by_identifier
 from pipelines.loading.row import Row
 
 NO_ANSWER = "no clear answer ({})"
@@ -258,3 +261,29 @@ class _Sending:
     def _existing(self, at: int, reply: Reply, bodies: Bodies) -> Result | None:
         """A 200 answer, compared with what was read back; None when it could not be read, which is unknown."""
         return existing(self._way.resource_type, self._entries[at][0], reply, bodies, at in self._unsure)
+
+
+def tell_of_others(entries: Sequence[Entry], replies: Sequence[Reply]) -> bool:
+    """True if answers say so themselves: by the resource that one brings, or by one resource that two have made."""
+    made = [reply.resource_id for reply in replies if reply.kind == "created"]
+    brought = ((body, reply.body) for (body, _), reply in zip(entries, replies, strict=True) if reply.body)
+    return len(set(made)) < len(made) or any(has_names_of_another(orjson.loads(sent), body) for sent, body in brought)
+
+
+def are_of_others(
+    client: FhirClient, kind: str, made: Sequence[tuple[Entry, str]], read_all: Callable[..., Any] = map
+) -> bool:
+    """True if a resource that an entry has made, by its answer, has another record's name. It is read by its id."""
+    bodies = read_back(client, kind, [resource_id for _, resource_id in made], read_all)
+    found = ((sent, bodies.get(resource_id)) for (sent, _), resource_id in made)
+    return any(body is not None and has_names_of_another(orjson.loads(sent), body) for sent, body in found)
+
+
+def are_there(client: FhirClient, identity: Identity, refused: Sequence[Row]) -> bool:
+    """True if the target has a row that was refused, by its answer. It is searched for by its identifier."""
+    found = by_identifier(client, identity, refused, None)
+    return any(
+        compared(identity.resource_type, row.body, body, str(body["id"]), None, False).state != "refused"
+        for row in refused
+        for body in found[row.key].there
+    )

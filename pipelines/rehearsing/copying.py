@@ -17,10 +17,9 @@ from pipelines.ledger.columns import metadata
 from pipelines.ledger.database import address_of, shown
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.ledger import Ledger
-from pipelines.session.bundled import STORE, copy_store
+from pipelines.session.bundled import STORE, copy_named_store, copy_store, load_store
 from pipelines.session.confirmed import without_end
 from pipelines.session.ledger import ledger_of
-from pipelines.session.service_commands import copy_named_store, load_store
 from pipelines.session.session import Session
 
 ROWS_A_COPY = 5_000

@@ -6,10 +6,9 @@ from functools import partial
 from pathlib import Path
 
 from pipelines.home.paths import exists
-from pipelines.reports.included import INCLUDE, sweep_including, with_results
 from pipelines.reports.pages import RESOURCE
 from pipelines.reports.readings import RESULTS, Reading
-from pipelines.reports.results import RESULT, sweep_results
+from pipelines.reports.results import INCLUDE, RESULT, sweep_including, sweep_results, with_results
 from pipelines.reports.sweep import QUESTIONNAIRE, Sweep, sweep
 from pipelines.session.beside import BESIDE, RESPONSE, VIEWED, beside, read_changes
 from pipelines.session.reading import reading

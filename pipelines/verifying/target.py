@@ -14,9 +14,8 @@ import duckdb
 
 from pipelines.client.comparison import OWN_TIME, fingerprints, referred
 from pipelines.client.identifiers import IMPORTERS, identifier_of, record_of
-from pipelines.client.paging import AT_ONCE, LARGE
 from pipelines.client.replies import Refused, Unknown, resources_of
-from pipelines.client.whole import Incomplete, Whole
+from pipelines.client.whole import AT_ONCE, LARGE, Incomplete, Whole
 from pipelines.loading.lookup import DAY
 from pipelines.loading.task_content import said
 from pipelines.session.reading import reading

@@ -190,10 +190,10 @@ def main() -> None:
     gc.disable()  # what is imported stays
     code: list[int] = []
     atexit.register(end_at_once, code)  # before all imports, so that it is called after what they register
-    from pipelines.session import service_commands
+    from pipelines.session import bundled
 
     import_all()
-    service_commands.SERVICE = service_command(sys.argv[1])
+    bundled.SERVICE = service_command(sys.argv[1])
     warm = Warm(sys.argv[1])
     print("ready", flush=True)
     gc.collect()

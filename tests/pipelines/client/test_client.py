@@ -10,12 +10,11 @@ import pytest
 
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Patience
-from pipelines.client.paging import LARGE
 from pipelines.client.profiles import Profile
 from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown, next_link
 from pipelines.client.steps import BARE, step_for
 from pipelines.client.tokens import Credentials
-from pipelines.client.whole import Incomplete, whole
+from pipelines.client.whole import LARGE, Incomplete, whole
 from tests.support.fake_answers import Said
 from tests.support.fake_target import FakeTarget, serving
 

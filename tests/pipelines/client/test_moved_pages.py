@@ -17,9 +17,8 @@ import pytest
 
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Patience
-from pipelines.client.paging import LARGE
 from pipelines.client.tokens import Credentials
-from pipelines.client.whole import Incomplete, Turning, whole
+from pipelines.client.whole import LARGE, Incomplete, Turning, whole
 from pipelines.reports.pages import SweepIncomplete
 from pipelines.reports.sweep import sweep
 from pipelines.session import connections

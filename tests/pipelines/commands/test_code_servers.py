@@ -26,8 +26,7 @@ from pipelines.home.dagster_folder import (
 from pipelines.home.dagster_server import problem_of
 from pipelines.home.exits import BadSetting
 from pipelines.home.folder import BadHome
-from pipelines.session.clinics import read_clinics, read_code_servers, shared_environment
-from pipelines.session.code_servers import CodeServer
+from pipelines.session.clinics import CodeServer, read_clinics, read_code_servers, shared_environment
 from tests.support.clinics import TWO, clinics_file
 from tests.support.commands import forget_settings
 

@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from pipelines.client.replies import TargetUnusable
-from pipelines.session import service_commands
+from pipelines.session import bundled
 from pipelines.session.bundled import bundled_service
 from tests.conftest import small_world
 from tests.pipelines.commands.test_cli import put, summary
@@ -71,8 +71,8 @@ def test_a_payment_above_the_balance_is_given_back_with_the_balance(own, chartfe
 
 def test_the_bundled_service_ends_when_its_command_is_killed(own):
     """CLI-GLOBAL-03"""
-    code = "import pathlib, sys, os, time; from pipelines.session import service_commands\n"
-    code += "from pipelines.session.bundled import bundled_service; service_commands.SERVICE = sys.argv[2:]\n"
+    code = "import pathlib, sys, os, time; from pipelines.session import bundled\n"
+    code += "from pipelines.session.bundled import bundled_service; bundled.SERVICE = sys.argv[2:]\n"
     code += "with bundled_service(pathlib.Path(sys.argv[1]), os.environ) as url: print(url, flush=True), time.sleep(60)"
     command = [sys.executable, "-c", code, str(own), *OwnService()]
     with subprocess.Popen(command, cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, text=True) as holder:
@@ -113,11 +113,11 @@ def test_a_store_that_cannot_be_opened_is_one_line(own, chartferry):
 def test_a_service_without_room_says_so_and_what_its_library_says_behind_it_is_left_out(own, chartferry, monkeypatch):
     """CLI-IMPORT-08"""
     said = "Error: there is no space left\nnanobind: leaked 2 instances!\n - leaked instance\nSee https://example.org"
-    monkeypatch.setattr(service_commands, "SERVICE", (sys.executable, "-S", "-c", f"import sys; sys.exit({said!r})"))
+    monkeypatch.setattr(bundled, "SERVICE", (sys.executable, "-S", "-c", f"import sys; sys.exit({said!r})"))
     code, _, err = chartferry("import")
     assert (code, err) == (6, "chartferry: the bundled service did not start: there is no space left\n")
     with pytest.raises(TargetUnusable) as error:
-        service_commands.names(own / "service.duckdb", os.environ)
+        bundled.names(own / "service.duckdb", os.environ)
     assert str(error.value) == "the names could not be read: there is no space left"
 
 

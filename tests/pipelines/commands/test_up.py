@@ -30,7 +30,7 @@ from pipelines.home.dagster_folder import LOAD_POOL, dagster_environment, lackin
 from pipelines.home.exits import BadSetting
 from pipelines.home.logs import rotate
 from pipelines.home.ticks import note_tick
-from pipelines.session import service_commands
+from pipelines.session import bundled
 from tests.support import loopback
 from tests.support.alive import lives
 from tests.support.commands import forget_settings
@@ -128,7 +128,7 @@ def test_what_does_not_start_says_its_last_words_and_nothing_stays(
     home.mkdir()
     (home / "service.duckdb").write_bytes(b"no store" * 1000)
     forget_settings(monkeypatch)
-    monkeypatch.setattr(up, "SERVICE", service_commands.SERVICE)
+    monkeypatch.setattr(up, "SERVICE", bundled.SERVICE)
     monkeypatch.setattr(up, "ATTENDED", (sys.executable, "-S", "-c", "import time; time.sleep(600)"))
     assert chartferry(["--home", str(home), "up", "--port", "0", "--web-port", "0"]) == 6
     errors = capsys.readouterr().err

@@ -12,10 +12,9 @@ import pytest
 
 from pipelines.client.capabilities import capabilities_of
 from pipelines.client.replies import Late, NotDone, NotSent, Refused, Reply, Unknown
-from pipelines.reports.included import INCLUDE, sweep_including, with_results
 from pipelines.reports.pages import SweepIncomplete
 from pipelines.reports.publish import publish
-from pipelines.reports.results import RESULT, sweep_results
+from pipelines.reports.results import INCLUDE, RESULT, sweep_including, sweep_results, with_results
 from pipelines.reports.sweep import FILES, folder_of, kept, sweep
 from pipelines.session.sweeping import reports_swept
 from tests.support.publishing import TARGET, Target, World, publish_only, report
