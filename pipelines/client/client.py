@@ -45,7 +45,7 @@ from pipelines.client.replies import (
 )
 from pipelines.client.threads import nobody_waits
 from pipelines.client.tokens import Credentials, Tokens
-from pipelines.client.whole import NONE, Page, followed
+from pipelines.client.whole import NONE, Body, followed
 from pipelines.home import traces
 
 CONFLICT = 412
@@ -247,7 +247,7 @@ class FhirClient:
         params: Mapping[str, str] | None = None,
         wishes: Mapping[str, str] = NONE,
         at_once: int = 0,
-    ) -> Iterator[Page]:
+    ) -> Iterator[Body]:
         """Yield the bundles of a search, by following `next` links only.
 
         wishes: further parameters, left away where the target refuses them, as `_total` is. at_once: as in `followed`.
@@ -265,7 +265,7 @@ class FhirClient:
         self._refuses_total |= "_total" in total and "_total" not in wished
         yield from followed(self.get, first, resource_type, self.profile.offset, at_once)
 
-    def named(self, resource_type: str, system: str, values: Sequence[str]) -> Iterator[Page]:
+    def named(self, resource_type: str, system: str, values: Sequence[str]) -> Iterator[Body]:
         """Yield the pages of one search for these identifiers of a system, which may hold what was not asked for.
 
         Raises as `pages` does. values: few enough for an address.

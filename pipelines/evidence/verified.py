@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from pipelines.verifying.differences import MEANING
-from pipelines.verifying.verified import Verified
+from pipelines.verifying.verified import MEANING, Verified
 
 LISTED = 100
 """Differences of each kind that an evidence lists; it counts all of them."""

@@ -13,7 +13,6 @@ from pipelines.reports.changes import read_whole_next
 from pipelines.runs.lost import lost_batches
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
-from pipelines.verifying.differences import Difference
 from pipelines.verifying.dropped import dropped_of, sample_of
 from pipelines.verifying.staging import (
     FOUND,
@@ -29,7 +28,7 @@ from pipelines.verifying.staging import (
 )
 from pipelines.verifying.target import stage_hidden, stage_known, stage_target
 from pipelines.verifying.updates import stage_behind
-from pipelines.verifying.verified import Verified
+from pipelines.verifying.verified import Difference, Verified
 
 TYPES = ("PaymentNotice", "QuestionnaireResponse", "Task")
 SLACK = "INTERVAL 5 MINUTE"

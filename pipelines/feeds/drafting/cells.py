@@ -6,9 +6,8 @@ from datetime import UTC, date
 from functools import cache, partial
 
 from pipelines.feeds.terms.columns import Fault
-from pipelines.feeds.terms.date_forms import reader_of_form
 from pipelines.feeds.terms.numbers import Numbers
-from pipelines.feeds.terms.times import EXCEL_DAYS, Conventions, time
+from pipelines.feeds.terms.times import EXCEL_DAYS, Conventions, reader_of_form, time
 
 DAYS = (
     *("%d.%m.%Y", "%d.%m.%y", "%m/%d/%Y", "%d/%m/%Y", "%m/%d/%y", "%d/%m/%y", "%Y/%m/%d", "%Y.%m.%d", "%Y%m%d"),

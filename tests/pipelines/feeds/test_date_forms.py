@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.feeds.terms.columns import Fault
-from pipelines.feeds.terms.date_forms import reader_of_form
 from pipelines.feeds.terms.parts import is_date_format
-from pipelines.feeds.terms.times import Conventions, times_of
+from pipelines.feeds.terms.times import Conventions, reader_of_form, times_of
 
 FORMS = ("%m%d%Y", "%Y%m%d", "%y%m%d", "%Y%m%d%H%M%S", "%d%m%Y %H%M", "%m/%d/%Y %I%M%p", "%d%b%Y", "%Y-%m-%dT%H%M%S%f")
 

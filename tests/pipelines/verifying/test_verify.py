@@ -13,7 +13,7 @@ from pipelines.client.client import FhirClient
 from pipelines.client.replies import Refused, Reply
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import records
-from pipelines.verifying.differences import MEANING
+from pipelines.verifying.verified import MEANING
 from tests.support.exports import payments, put, tasks
 from tests.support.ledgers import keep_ledger, lose_ledger
 
