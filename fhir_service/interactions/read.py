@@ -130,9 +130,6 @@ class State:
 
     def keep_stretch(self, part: Question, resource: Resource, total: int, rows: Sequence[tuple[int, str]]) -> None:
         """Keep a part of the answer to a search, with few other rows in the span of its rows' numbers."""
-        if not rows:
-            self._bodies.keep_stretch(part, Stretch(total, [], OVERHEAD), self._epoch)
-            return
         numbers = BODIES[resource.name].c.seq
         wanted, found, size = {each for _, each in rows}, list[Found](), OVERHEAD
         columns = [numbers.table.c[name] for name in columns_of(resource)]
@@ -140,12 +137,12 @@ class State:
         while some := rows[start:end]:
             span = select(*columns).where(numbers.between(some[0][0], some[-1][0])).order_by(numbers)
             more = [found_of(*row) for row in self.connection.execute(span) if row.id in wanted]
-            size += sum(one.size for one in more)
-            if size > self._bodies.of_a_stretch:
+            larger = size + sum(one.size for one in more)
+            if larger > self._bodies.of_a_stretch:
                 break
             found += more
+            size = larger
             start, end = end, end + page_bytes.AT_ONCE * self._bodies.of_a_stretch // size  # as many as may fit
-        size = OVERHEAD + sum(one.size for one in found)
         self._bodies.keep_stretch(part, Stretch(total, found, size), self._epoch)
 
     def fetch(self, resource: Resource, ids: Sequence[str]) -> dict[str, Found]:

@@ -55,6 +55,15 @@ def parse_json(raw: bytes | str) -> Any:
     return _parsed(raw, None)
 
 
+def object_in(raw: bytes | str) -> dict[str, Any] | None:
+    """Return the object that a JSON text is; None of any other text."""
+    try:
+        found = parse_json(raw)
+    except (Malformed, ArithmeticError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def parse_bounded(raw: bytes | str) -> Any:
     """Parse a text whose numbers are stored as they are. Refuses those that exceed a double, too."""
     return _parsed(raw, _LONG_NUMBER)

@@ -44,9 +44,7 @@ def accept(session: Session, name: str, resource_id: str) -> str:
     if not re.fullmatch(ID_PATTERN, resource_id, re.ASCII):
         raise NotPossible(f"{given!a} is no id of a resource (1 to 64 letters, digits, '-' and '.')")
     with session.lease():
-        doubt = _doubt(session, name)
-        if doubt.is_change:
-            raise NotPossible(NO_NEED.format(name))
+        doubt = _made(session, name)
         kind = doubt.resource_type
         with reading(kind):
             body = session.connection.client.read(kind, resource_id)
@@ -77,9 +75,7 @@ def resend(session: Session, name: str, apart_from: Collection[str] = ()) -> str
     """
     others = {each.rpartition("/")[2] for each in apart_from}
     with session.lease() as lease:
-        doubt = _doubt(session, name)
-        if doubt.is_change:
-            raise NotPossible(NO_NEED.format(name))
+        doubt = _made(session, name)
         check_absent(session, doubt, others)
         of = (doubt.source, doubt.resource_type, doubt.key, doubt.generation)
         session.decide("doubts resend", [name], ", ".join(f"apart from {other}" for other in sorted(others)) or None)
@@ -88,9 +84,12 @@ def resend(session: Session, name: str, apart_from: Collection[str] = ()) -> str
     return f"{name}: the next import sends it again"
 
 
-def _doubt(session: Session, name: str) -> Doubtful:
+def _made(session: Session, name: str) -> Doubtful:
+    """Return a row in doubt that may have made a resource. Raises `NotPossible` for any other, as for a change."""
     batch_id, _, line = name.rpartition(":")
     found = [doubt for doubt in doubtful(session.ledger, session.target, batch_id) if str(doubt.line) == line]
     if not found:
         raise NotPossible(f"{name}: no such row in doubt (they are named <batch>:<line>; see: chartferry status BATCH)")
+    if found[0].is_change:
+        raise NotPossible(NO_NEED.format(name))
     return found[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fhir_service.interface.checking import check
-from fhir_service.interface.json_text import Malformed, parse_json
+from fhir_service.interface.json_text import object_in
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from pipelines.client.profiles import member
@@ -99,13 +99,5 @@ def _bodies(folder: Path) -> Iterator[dict[str, Any]]:
         if path.stat().st_size > MOST_BYTES:
             continue
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            if '"Questionnaire"' in line and (body := _parsed(line)).get("resourceType") == "Questionnaire":
+            if '"Questionnaire"' in line and (body := object_in(line) or {}).get("resourceType") == "Questionnaire":
                 yield body
-
-
-def _parsed(line: str) -> dict[str, Any]:
-    try:
-        found = parse_json(line)
-    except (Malformed, ArithmeticError):
-        return {}
-    return found if isinstance(found, dict) else {}

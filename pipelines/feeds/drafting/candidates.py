@@ -1,7 +1,6 @@
 """Nearest candidates for a value without an entry: reference data, compared by record number, name and birth date."""
 
 import gzip
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fhir_service.interface.json_text import object_in
 from pipelines.home.paths import is_folder
 
 ENDINGS = (".ndjson", ".ndjson.gz")
@@ -68,18 +68,10 @@ def records_in(folder: Path, types: Sequence[str]) -> Iterator[Candidate]:
         opener: Any = gzip.open if path.name.endswith(".gz") else open
         with opener(path, "rt", encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                found = _record(line)
+                found = object_in(line)
                 if found and found.get("resourceType") in types and isinstance(found.get("id"), str) and left:
                     left -= 1
                     yield Candidate(found["id"], words_of(found))
-
-
-def _record(line: str) -> dict[str, Any] | None:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def words_of(record: dict[str, Any]) -> str:

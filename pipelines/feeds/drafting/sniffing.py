@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from fhir_service.interface.json_text import Malformed, parse_json
+from fhir_service.interface.json_text import object_in
 from pipelines.feeds.drafting.encodings import decoded
 from pipelines.feeds.drafting.tables import ROWS, Row, Written, header_of, width_of, written
 from pipelines.feeds.reading.headings import is_heading_of_rows
@@ -92,11 +92,7 @@ def look_at_text(content: Content) -> Export:
 def _objects(lines: Sequence[str]) -> list[dict[str, object]]:
     found = []
     for line in islice((line for line in lines if line.strip()), ROWS):
-        try:
-            parsed = parse_json(line)
-        except (Malformed, ArithmeticError):
-            break
-        if not isinstance(parsed, dict):
+        if (parsed := object_in(line)) is None:
             break
         found.append(parsed)
     return found

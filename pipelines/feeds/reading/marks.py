@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fhir_service.interface.json_text import Malformed, parse_json
+from fhir_service.interface.json_text import object_in
 from pipelines.feeds.reading.dialect import dialect
 from pipelines.feeds.reading.packed import Content, first_content
 from pipelines.feeds.terms.columns import Fault
@@ -108,7 +108,7 @@ def marked_line(text: str, reject_ids: str, reasons: Sequence[Any]) -> str:
     """A line with the marks in it. What is no JSON object stands whole in `_text`, so that the line is one."""
     text = text.strip()
     lead = f'{{"_reject_id":{json.dumps(reject_ids)},"_reasons":{compact(reasons)}'
-    own = _object(text)
+    own = object_in(text)
     if own is None or TEXT in own or own.keys() & set(MARKS):
         return f'{lead},"_text":{json.dumps(text)}}}'
     return lead + "," * bool(own) + text[1:].lstrip()
@@ -118,7 +118,7 @@ def unmarked_line(text: str) -> tuple[str | None, str]:
     """The ids of rejects, and the line without the marks."""
     if REJECT_ID not in text:
         return None, text
-    own = _object(text)
+    own = object_in(text)
     if own is None:
         found = _ID_ELEMENT.search(text)
         return ids_of(found and found[1]), text
@@ -127,14 +127,6 @@ def unmarked_line(text: str) -> tuple[str | None, str]:
     if isinstance(own.get(TEXT), str):
         return answered, own[TEXT] + "\n"
     return answered, (_cut(text.strip()) or compact(own)) + "\n"
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    try:
-        found = parse_json(text)
-    except (Malformed, ArithmeticError, UnicodeError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _cut(text: str) -> str | None:
