@@ -6,7 +6,7 @@ from functools import lru_cache
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d\Z", re.ASCII)
 _DATETIME = re.compile(
-    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-](?:0\d|1[0-3]):[0-5]\d|[+-]14:00)\Z", re.ASCII
+    r"(\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):\d\d:\d\d)(?:\.(\d+))?(Z|[+-](?:0\d|1[0-3]):[0-5]\d|[+-]14:00)\Z", re.ASCII
 )
 # What only the look of the offset may change in.
 _IN_UTC = re.compile(r"(\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.(?!000000)\d{6})?)(?:Z|\+00:00)\Z", re.ASCII)

@@ -33,7 +33,7 @@ def known_encoding(name: str) -> str:
 def is_date_format(form: str) -> bool:
     """True if `strptime` can read a whole date by this format: year, month and day; and hours of a half with that."""
     is_whole = all(re.search(f"%[{letters}]", form) for letters in ("Yyxc", "mbBjxc", "djxc"))
-    if not is_whole or ("%I" in form and "%p" not in form):
+    if not is_whole or ("%I" in form and "%p" not in form) or not _EVERYWHERE.issuperset(re.findall("%(.)", form)):
         return False
     try:
         datetime.strptime(datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC).strftime(form), form)  # noqa: DTZ007 - only tried
@@ -41,6 +41,9 @@ def is_date_format(form: str) -> bool:
         return False
     return True
 
+
+_EVERYWHERE = frozenset("aAbBcdfGHIjmMpSuUVwWxXyYzZ%")
+"""The directives that each Python reads. Some read more of them: `%T`, `%e`."""
 
 Encoding = Annotated[str, AfterValidator(known_encoding)]
 AsList = BeforeValidator(lambda given: [given] if isinstance(given, str) else given)

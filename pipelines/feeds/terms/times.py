@@ -255,7 +255,8 @@ def _shift_on(ordinal: int, zone: tzinfo) -> timedelta | None:
 
 
 _ISO_TIME = re.compile(
-    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(?:(:\d\d)(?:[.,](\d{1,9}))?)?\s?(Z|z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
+    r"(\d{4}-\d\d-\d\d)[T ]((?:[01]\d|2[0-3]):\d\d)(?:(:\d\d)(?:[.,](\d{1,9}))?)?\s?(Z|z|[+-]\d\d(?::?\d\d)?)?",
+    re.ASCII,
 )
 _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _ISO_DAY = 10

@@ -83,3 +83,15 @@ def test_blanks_without_end_are_looked_at_once() -> None:
     """LIMIT-14: such a text is refused in the time of its length; a hundred thousand blanks would take hours."""
     with pytest.raises(ValueError):  # noqa: PT011 - what a reader raises
         reader_of_form("%Y %m%d")(f"2020{' ' * 100_000}112")
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d %T", "%m/%d/%Y %r", "%e.%m.%Y", "%F", "%Y-%m-%d %k"])
+def test_a_directive_that_only_some_pythons_read_is_none(form: str) -> None:
+    """FEED-FILE-09: a feed file says the same under each, and `%T` alone would leave the time of day out."""
+    assert not is_date_format(form)
+
+
+@pytest.mark.parametrize("text", ["2026-03-01T24:00:00Z", "2026-03-01 24:00", "2026-03-01T24:00:00+01:00"])
+def test_there_is_no_hour_24(text: str) -> None:
+    """FEED-FILE-09: since Python 3.14 `fromisoformat` takes it for the next day."""
+    assert isinstance(read(text), Fault)
