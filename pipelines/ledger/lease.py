@@ -48,7 +48,7 @@ class Holder(NamedTuple):
 
 def utc_text(moment: datetime) -> str:
     """The ledger's form of a moment: UTC, microseconds, `Z`."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def is_moment(said: object) -> bool:
