@@ -1,7 +1,9 @@
-"""What a path names. A path that cannot be looked at raises `OSError`: since Python 3.14, `pathlib` says no to it."""
+"""What a path names, and what is in a folder. What cannot be looked at raises `OSError`; `pathlib` calls it absent."""
 
 import errno
 import stat
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 _NOTHING = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
@@ -33,3 +35,28 @@ def _mode(path: Path, *, follow: bool = True) -> int:
         if error.errno not in _NOTHING:
             raise
         return 0
+
+
+def matching(folder: Path, pattern: str) -> Iterator[Path]:
+    """Yield the paths below a folder that match, part by part, in order; `**`, which comes last, is any path below.
+
+    `Path.glob` passes over a folder that cannot be read.
+    """
+    part, _, rest = pattern.partition("/")
+    for name in sorted(_names_in(folder)):
+        path = folder / name
+        if part == "**":
+            yield path
+            yield from () if is_link(path) else matching(path, part)
+        elif fnmatchcase(name, part):
+            yield from matching(path, rest) if rest else (path,)
+
+
+def _names_in(folder: Path) -> list[str]:
+    """Return the names of what is in a folder; none where there is no folder."""
+    try:
+        return [path.name for path in folder.iterdir()]
+    except OSError as error:
+        if error.errno not in _NOTHING:
+            raise
+        return []

@@ -10,7 +10,7 @@ import duckdb
 from sqlalchemy import select
 
 from fhir_service.admin.asking import CommandError, runs
-from fhir_service.paths import exists
+from fhir_service.paths import exists, matching
 from fhir_service.service import Service
 from fhir_service.store.dialects import DuckDb, dialect_of
 from fhir_service.store.room import is_full
@@ -48,7 +48,7 @@ def _refuse(target: Path) -> None:
 
 def _remove_left(target: Path) -> None:
     """Remove what copies to this name have left whose process was killed."""
-    for part in target.parent.glob(f"{glob.escape(target.name)}.*.part"):
+    for part in matching(target.parent, f"{glob.escape(target.name)}.*.part"):
         made_by = re.fullmatch(r"(\d+)-[0-9a-f]{8}", part.name.removeprefix(f"{target.name}.").removesuffix(".part"))
         if made_by and not runs(int(made_by[1])):
             _remove(part)

@@ -7,6 +7,7 @@ outlive the process, not the machine. A process that ends by itself removes its 
 
 import errno
 import fcntl
+import glob
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import orjson
 
-from fhir_service.paths import exists, is_file, is_folder
+from fhir_service.paths import exists, is_file, matching
 from fhir_service.store.changes import Witness
 
 MOST = 4 << 20
@@ -122,7 +123,7 @@ class Left:
 
 def left_beside(audit: Path) -> Iterator[Left]:
     """Yield what killed processes have left beside an audit."""
-    found = audit.parent.glob(f"{audit.name}.witnesses*") if is_folder(audit.parent) else ()
+    found = matching(audit.parent, f"{glob.escape(audit.name)}.witnesses*")
     for path in sorted(path for path in found if path.suffix != ".other"):
         with suppress(FileNotFoundError):
             file = os.open(path, os.O_RDONLY)

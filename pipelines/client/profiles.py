@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipelines.client.capabilities import Capabilities
 from pipelines.home.exits import BadSetting
-from pipelines.home.paths import is_folder
+from pipelines.home.paths import matching
 
 BUILTIN = Path(__file__).with_name("targets")
 INTERFACE = "interface"
@@ -93,7 +93,7 @@ def profile_for(software: str | None, folder: Path | None = None) -> Profile:
 
 def _all(folder: Path | None) -> Iterator[Profile]:
     for each in (folder, BUILTIN):
-        for path in sorted(each.glob("*.toml")) if each and is_folder(each) else ():
+        for path in matching(each, "*.toml") if each else ():
             yield _read(path)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from pipelines.home.batch import shown
+from pipelines.home.paths import matching
 from pipelines.home.progress import Progress
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def check_begun(home: Path) -> None:
     from pipelines.ledger.tables import NotPossible
     from pipelines.session.ledger import has_ledger, nothing_in
 
-    if not (has_ledger(home, os.environ) or os.environ.get(BATCHES) or any((home / "batches").glob("*/sha256"))):
+    if not (has_ledger(home, os.environ) or os.environ.get(BATCHES) or any(matching(home / "batches", "*/sha256"))):
         raise NotPossible(nothing_in(home))
 
 

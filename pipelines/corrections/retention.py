@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipelines.home.batch_files import NONE, WITHOUT_ROWS, is_of
 from pipelines.home.counted import counted, word_for
-from pipelines.home.paths import is_folder, is_link
+from pipelines.home.paths import is_folder, is_link, matching
 from pipelines.home.user import user_name
 from pipelines.ledger.answering import OPEN
 from pipelines.ledger.lease import utc_text
@@ -57,8 +57,8 @@ def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | N
 
 def remove_rows(folder: Path) -> None:
     """Leave of a batch's folder only the folders of its runs, and what holds no row."""
-    runs = {each for each in folder.glob("run-*") if is_folder(each)}
-    for path in {*folder.glob("*"), *folder.glob("run-*/*")} - runs:
+    runs = {each for each in matching(folder, "run-*") if is_folder(each)}
+    for path in {*matching(folder, "*"), *matching(folder, "run-*/*")} - runs:
         if is_folder(path) and not is_link(path):
             shutil.rmtree(path)
         elif not is_of(str(path.relative_to(folder)), WITHOUT_ROWS):
@@ -95,7 +95,7 @@ def retain(session: Session) -> None:
         session.progress.say(
             f"{name}: {age}: its source rows are removed" if why is None else f"{age}, and kept: {why}"
         )
-    for path in (session.home / "rehearsals").glob("*.json"):
+    for path in matching(session.home / "rehearsals", "*.json"):
         if path.stat().st_mtime < (now - timedelta(days=session.keep_days)).timestamp():
             path.unlink()
 

@@ -10,6 +10,7 @@ from typing import Any
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received, received_before
 from pipelines.home.files import write_whole
+from pipelines.home.paths import matching
 from pipelines.ledger.kept import Batches
 from pipelines.ledger.manifests import is_of, manifest_in
 from pipelines.runs.beginning import begin
@@ -66,14 +67,14 @@ def begin_signed(session: Session, received: Received, feed: Feed) -> Run:
 def is_signed(batches: Batches, target: str, batch_id: str, run: int) -> bool:
     """True if Dagster made the run."""
     folder = batches.renew(batch_id, f"run-*/{SIGNED}")
-    found = [*folder.glob(f"run-{run}/{SIGNED}"), *folder.glob(f"run-{run}-*/{SIGNED}")]
+    found = [*matching(folder, f"run-{run}/{SIGNED}"), *matching(folder, f"run-{run}-*/{SIGNED}")]
     return any(path.read_bytes() == target.encode() for path in found)
 
 
 def was_spread(batches: Batches, batch_id: str) -> bool:
     """True if the first run of a batch was loaded in parts by several steps, once and from its beginning."""
     folder = batches.path / batch_id
-    return any(map(is_first, [*folder.glob("run-1"), *folder.glob("run-1-*")]))
+    return any(map(is_first, [*matching(folder, "run-1"), *matching(folder, "run-1-*")]))
 
 
 def newest(session: Session, feed: Feed, batch_id: str) -> Newest:
@@ -83,7 +84,7 @@ def newest(session: Session, feed: Feed, batch_id: str) -> Newest:
     `NotPossible` for one that may have been loaded in part, which a ledger that failed over since may not know.
     """
     found: list[tuple[int, Path, dict[str, Any]]] = []
-    for folder in session.batches.renew(batch_id).glob("run-*"):
+    for folder in matching(session.batches.renew(batch_id), "run-*"):
         manifest = manifest_in(folder)
         about = manifest if manifest and manifest["ended_at"] else _said(folder / HANDED_OVER)
         if about and is_of(about, session.target):

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pipelines.home.batch import is_control
-from pipelines.home.paths import is_file
+from pipelines.home.paths import is_file, matching
 
 MANIFESTS = "run-*/manifest.json"
 ACCEPTED = "run-*/accepted.parquet"
@@ -23,7 +23,7 @@ Mark = tuple[int, int]
 
 def files_of(folder: Path) -> list[str]:
     """Return the paths of a batch's files, without what a stage has half written and what is made for people."""
-    found = [*folder.glob("sha256"), *folder.glob("source/*"), *folder.glob("run-*/*")]
+    found = [*matching(folder, "sha256"), *matching(folder, "source/*"), *matching(folder, "run-*/*")]
     return sorted(
         str(path.relative_to(folder))
         for path in found
@@ -38,7 +38,9 @@ def is_of(path: str, patterns: Iterable[str]) -> bool:
 
 def holds_rows(folder: Path) -> bool:
     """True if any file in a batch's folder holds rows of it, what a stage has half written included."""
-    return any(is_file(path) and not is_of(str(path.relative_to(folder)), WITHOUT_ROWS) for path in folder.rglob("*"))
+    return any(
+        is_file(path) and not is_of(str(path.relative_to(folder)), WITHOUT_ROWS) for path in matching(folder, "**")
+    )
 
 
 def mark_of(file: Path) -> Mark | None:

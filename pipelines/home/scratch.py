@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pipelines.home.files import locked_folder
-from pipelines.home.paths import exists, is_folder, is_link
+from pipelines.home.paths import exists, is_folder, is_link, matching
 
 SCRATCH = "scratch"
 FORMERLY = (".rehearsal-*", ".dry-run-*", ".rejects-*", "batches/.incoming-*")
@@ -50,7 +50,7 @@ def remove_leftovers(home: Path) -> None:
 
 def _leftovers(home: Path) -> Iterator[Path]:
     for place in (f"{SCRATCH}/*", *FORMERLY):
-        yield from home.glob(place)
+        yield from matching(home, place)
 
 
 def _remove_leftovers(home: Path) -> None:
@@ -107,6 +107,6 @@ def remove_abandoned(folders: Iterable[Path]) -> None:
     """Remove the workspaces in these folders whose process has ended, and the files that it had half written."""
     for folder in folders:
         if exists(folder / WORKSPACE) and not _is_held(folder):
-            for part in folder.glob("*.part"):
+            for part in matching(folder, "*.part"):
                 part.unlink(missing_ok=True)
             _remove(folder / WORKSPACE)

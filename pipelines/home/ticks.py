@@ -4,6 +4,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pipelines.home.paths import matching
+
 FOLDER = Path("dagster") / "ticks"
 
 
@@ -23,7 +25,7 @@ def forget_tick(home: Path, name: str) -> None:
 def last_ticks(home: Path) -> dict[str, datetime]:
     """Return the time of each sensor's last tick; empty where no daemon ever ran."""
     found = {}
-    for path in sorted((home / FOLDER).glob("*")):
+    for path in matching(home / FOLDER, "*"):
         with suppress(OSError):
             found[path.name] = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     return found

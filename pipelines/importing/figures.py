@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 
 from pipelines.home.files import write_whole
+from pipelines.home.paths import is_file
 from pipelines.home.ticks import last_ticks
 from pipelines.importing.broken import ALL_AGES, broken_now, loaded_last
 from pipelines.ledger import tables as t
@@ -100,7 +101,7 @@ def _of_home(home: Path) -> Iterator[Metric]:
 def _waiting(inbox: Path) -> list[float]:
     """Return the times of the files in the inbox."""
     try:
-        return [entry.stat().st_mtime for entry in inbox.iterdir() if entry.is_file() and entry.name[0] != "."]
+        return [entry.stat().st_mtime for entry in inbox.iterdir() if is_file(entry) and entry.name[0] != "."]
     except OSError:
         return []
 

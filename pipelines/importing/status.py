@@ -7,6 +7,7 @@ from typing import Any
 
 from pipelines.home.batch import shown as as_shown
 from pipelines.home.batch_files import MANIFESTS
+from pipelines.home.paths import matching
 from pipelines.importing.parts_under_way import parts_lines, parts_under_way
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
@@ -97,7 +98,7 @@ def _is_about(decision: dict[str, Any], batch_id: str) -> bool:
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest of the newest run."""
-    found = sorted(folder.glob("run-*/manifest.json"), key=lambda path: path.stat().st_mtime)
+    found = sorted(matching(folder, "run-*/manifest.json"), key=lambda path: path.stat().st_mtime)
     return dict(json.loads(found[-1].read_bytes())) if found else None
 
 

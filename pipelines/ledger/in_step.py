@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 from sqlalchemy import Connection, select, text
 
+from pipelines.home.paths import matching
 from pipelines.ledger import tables as t
 from pipelines.ledger.clock import Moments
 from pipelines.ledger.columns import metadata
@@ -295,7 +296,7 @@ class InDatabase:
         write_copy(folder, ((row.number, row.at, msgspec.json.decode(row.facts)) for row in found))
 
     def _files(self) -> list[Path]:
-        return sorted(self.copies.glob("*.ndjson.gz")) if self.copies else []
+        return sorted(matching(self.copies, "*.ndjson.gz")) if self.copies else []
 
 
 def _lines_of(copies: Iterable[Path], beyond: int) -> Iterator[tuple[int, Line]]:

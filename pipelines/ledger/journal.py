@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import msgspec
 
 from pipelines.home.files import replace_whole
+from pipelines.home.paths import matching
 from pipelines.ledger.lease import is_moment
 from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError
 
@@ -260,7 +261,7 @@ class Journal:
         replace_whole(part, path)
 
     def _closed_segments(self) -> list[int]:
-        return [int(path.name.partition(".")[0]) for path in self._closed.glob("[0-9]*.ndjson.gz")]
+        return [int(path.name.partition(".")[0]) for path in matching(self._closed, "[0-9]*.ndjson.gz")]
 
     def _begin(self, head: Head, at: str, snapshot: Sequence[Facts]) -> Position:
         return self._replace(head, (_encoded(n, at, facts) for n, facts in enumerate(snapshot, head.after + 1)))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipelines.home.batch import Received, received_before, source_in
 from pipelines.home.batch_files import holds_rows
-from pipelines.home.paths import exists, is_folder
+from pipelines.home.paths import exists, is_folder, matching
 from pipelines.ledger.lease import Clock
 
 JOURNAL = "journal"
@@ -95,7 +95,7 @@ class Batches:
     @contextmanager
     def journal_beyond(self, number: int) -> Iterator[list[Path]]:
         """Yield the copies of the ledger's journal that `copies_beyond` names."""
-        names = (path.name for path in (self.path / JOURNAL).glob("*"))
+        names = (path.name for path in matching(self.path / JOURNAL, "*"))
         yield [self.path / JOURNAL / name for name in copies_beyond(names, number)]
 
     def remove(self, batch_id: str) -> None:

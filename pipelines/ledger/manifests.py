@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipelines.home.files import write_whole
+from pipelines.home.paths import matching
 from pipelines.ledger.addresses import spelled_alike
 from pipelines.ledger.lease import is_moment
 
@@ -56,7 +57,7 @@ class KeptRun(NamedTuple):
 
 def runs_in(batch: Path, target: str | None) -> list[KeptRun]:
     """The runs of a batch that were for this target, the oldest first. After a lost ledger two may have one number."""
-    told = ((folder, run_of(folder, target)) for folder in batch.glob("run-*"))
+    told = ((folder, run_of(folder, target)) for folder in matching(batch, "run-*"))
     found = (KeptRun(number_of(folder), folder, said) for folder, said in told if said)
     return sorted(found, key=lambda each: (each.number, each.manifest["started_at"]))
 

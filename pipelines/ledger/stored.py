@@ -24,7 +24,7 @@ from pipelines.home.batch_files import (
 from pipelines.home.batch_log import BatchLog, Entry, History, Version, number_of
 from pipelines.home.files import sha256_of
 from pipelines.home.owning import OWNER, is_owned, own
-from pipelines.home.paths import exists, is_folder
+from pipelines.home.paths import exists, is_folder, matching
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Folder, Store, StoreUnusable, store_at
 from pipelines.ledger.kept import COPY, JOURNAL, Batches, copies_beyond
@@ -175,7 +175,7 @@ class StoredBatches(Batches):
         """
         logs = self.path / LOGS
         known = logs / f"{hashlib.sha256(self._place.encode()).hexdigest()[:16]}.known"
-        if any(logs.glob("*.known")) and not is_owned(store) and not store.names("log/"):
+        if any(matching(logs, "*.known")) and not is_owned(store) and not store.names("log/"):
             raise StoreUnusable(f"{self._place}: {GONE}")
         if isinstance(store, Folder) and not is_folder(store.path.absolute().parent):
             raise StoreUnusable(f"{self._place}: the folder that it is to lie in is not there: make it, or mount it")
@@ -208,7 +208,7 @@ class Logs:
         """Put what is new in the ledger's journal beside the batches."""
         with throwaway_folder(home) as scratch:
             copy(filter(COPY.fullmatch, self._store.names(f"{JOURNAL}/")), scratch)
-            for path in sorted(scratch.glob("*.ndjson.gz")):
+            for path in matching(scratch, "*.ndjson.gz"):
                 self._store.put(f"{JOURNAL}/{path.name}", path)
 
     def fetch_journal(self, number: int, folder: Path) -> list[Path]:

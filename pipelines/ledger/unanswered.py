@@ -17,6 +17,7 @@ import pyarrow as pa
 from sqlalchemy import func, select
 
 from pipelines.home.batch_files import ACCEPTED, MANIFESTS
+from pipelines.home.paths import matching
 from pipelines.home.spill import batches, is_whole
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import KEYS_A_QUERY, LedgerAccess
@@ -87,7 +88,7 @@ def is_unanswered(ledger: LedgerAccess, kept: Batches, batch: Mapping[str, Any])
 
 def _newest_reading(folder: Path, target: str) -> Path | None:
     """Return what the newest run that read a file to its end accepted of it."""
-    found = (path for path in folder.glob(ACCEPTED) if is_whole(path) and not is_of_another(path.parent, target))
+    found = (path for path in matching(folder, ACCEPTED) if is_whole(path) and not is_of_another(path.parent, target))
     return max(found, key=lambda path: (number_of(path.parent), path.stat().st_mtime_ns), default=None)
 
 

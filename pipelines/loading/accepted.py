@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.home import arrow
+from pipelines.home.paths import matching
 from pipelines.home.spill import batches, is_whole
 from pipelines.loading.row import Row
 
@@ -77,7 +78,7 @@ def utc_texts(column: pa.Array) -> list[str | None]:
 
 def accepted_files(batch: Path) -> list[Path]:
     """Return the accepted files of a batch's runs, the newest first, without files that were cut short."""
-    files = (path for path in batch.glob("run-*/accepted.parquet") if is_whole(path))
+    files = (path for path in matching(batch, "run-*/accepted.parquet") if is_whole(path))
     return sorted(files, key=lambda path: path.stat().st_mtime, reverse=True)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from pipelines.client.comparison import moment
 from pipelines.home.batch_files import MANIFESTS
+from pipelines.home.paths import matching
 from pipelines.ledger.manifests import run_of
 from pipelines.loading.lookup import ahead
 from pipelines.session.session import Session
@@ -40,7 +41,7 @@ class TargetClock:
         """Read the manifests of a batch, or of all."""
         batches = session.batches
         batches.bring(names := batches.names() if batch_id is None else [batch_id], MANIFESTS)
-        return cls.in_runs((run for name in names for run in (batches.path / name).glob("run-*")), session.target)
+        return cls.in_runs((run for name in names for run in matching(batches.path / name, "run-*")), session.target)
 
     @classmethod
     def in_runs(cls, folders: Iterable[Path], target: str) -> Self:

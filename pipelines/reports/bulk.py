@@ -13,6 +13,7 @@ import duckdb
 import orjson
 
 from pipelines.home.files import locked, replace_whole, session, write_whole
+from pipelines.home.paths import matching
 from pipelines.home.scratch import throwaway_folder
 from pipelines.reports.publication import PublicationError, why
 from pipelines.reports.sweep import FILES, held
@@ -55,7 +56,7 @@ def publish_bulk(home: Path, target: str, address: str, published_at: datetime, 
 
 def _remove_left(folder: Path, kept: Collection[str]) -> None:
     """Remove files that no publication names: also at first, since on a full disk those that failed would pile up."""
-    for file in (*folder.glob("*.part"), *folder.glob("*.ndjson")):
+    for file in (*matching(folder, "*.part"), *matching(folder, "*.ndjson")):
         if file.name not in kept:
             file.unlink()
 

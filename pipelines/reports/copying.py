@@ -14,6 +14,7 @@ from typing import Any
 
 from pipelines.home.files import link_or_copy, locked, sha256_of
 from pipelines.home.owning import OWNER, deployment_of, own
+from pipelines.home.paths import matching
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.stores import Held, SomebodyElse, Store, StoreUnusable
 from pipelines.reports.newer import LOCK
@@ -59,7 +60,7 @@ def _as_they_are(published: Path, tables: Collection[str], folder: Path) -> dict
     with locked(published / LOCK):
         names = ["reports.duckdb", *BESIDE.values()]
         # Others may have put files of their own beside ours.
-        names += [f"parquet/{path.name}" for path in sorted(published.glob("parquet/*.parquet")) if path.stem in tables]
+        names += [f"parquet/{path.name}" for path in matching(published, "parquet/*.parquet") if path.stem in tables]
         for name in names:
             link_or_copy(published / name, folder / name)
     return {name: folder / name for name in names}

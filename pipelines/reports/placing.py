@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 
 from pipelines.home import disk
 from pipelines.home.files import MEMORY, link_or_copy, replace_whole
-from pipelines.home.paths import exists, is_folder
+from pipelines.home.paths import exists, is_folder, matching
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.newer import PAGE
@@ -86,7 +86,7 @@ def put_beside(build: Path, tables: Collection[str], beside: Mapping[str, str]) 
     beside: the names of the latter, by the suffix that they have while they are made.
     """
     folder = build.parent
-    for part in sorted(folder.glob("parquet/*.part")):
+    for part in matching(folder, "parquet/*.part"):
         replace_whole(part, part.with_suffix(""), READ_ONLY)
     _remove_former(folder / "parquet", tables)
     for suffix, name in beside.items():
@@ -95,13 +95,13 @@ def put_beside(build: Path, tables: Collection[str], beside: Mapping[str, str]) 
 
 def _remove_leftovers(folder: Path) -> None:
     """Remove files of a publication that failed or was killed."""
-    for left in [*folder.glob(".reports.*"), *folder.glob("parquet/*.part")]:
+    for left in [*matching(folder, ".reports.*"), *matching(folder, "parquet/*.part")]:
         shutil.rmtree(left) if is_folder(left) else left.unlink()
 
 
 def _remove_former(parquet: Path, tables: Collection[str]) -> None:
     """Remove Parquet files of tables no longer published. Files that others put there are writable, and stay."""
-    for path in parquet.glob("*.parquet"):
+    for path in matching(parquet, "*.parquet"):
         if path.stem not in tables and path.stat().st_mode & 0o777 == READ_ONLY:
             path.unlink()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.home.files import locked, replace_whole, session
+from pipelines.home.paths import matching
 from pipelines.home.scratch import throwaway_folder
 from pipelines.ledger.ledger import Ledger
 from pipelines.reports.making import make_tables, write_files
@@ -74,7 +75,7 @@ def _month(published_at: str) -> str:
 def _forget_times(folder: Path, published_at: str) -> None:
     """Give all files the month for their time, which copies keep."""
     month = datetime.fromisoformat(_month(published_at)).timestamp()
-    for path in (*folder.glob("parquet/*"), *folder.iterdir(), folder):
+    for path in (*matching(folder, "parquet/*"), *folder.iterdir(), folder):
         utime(path, (month, month))
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 from typing_extensions import TypedDict
 
+from pipelines.home.paths import matching
 from pipelines.reports.settings import TomlFile, read_toml
 from pipelines.reports.tables import BrokenTable, sql_folder
 
@@ -47,8 +48,8 @@ class ScoreFile(ScoreRule):
 
 def score_files(home: Path) -> list[ScoreFile]:
     """Return the rules of all scores; one of the home takes the place of ours of its name. Raises `BrokenTable`."""
-    found = {each.name: each for each in (_read(path, True) for path in sorted((sql_folder() / FOLDER).glob("*.toml")))}
-    for path in sorted((home / FOLDER).glob("*.toml")):
+    found = {each.name: each for each in (_read(path, True) for path in matching(sql_folder() / FOLDER, "*.toml"))}
+    for path in matching(home / FOLDER, "*.toml"):
         own = _read(path, False)
         if own.name in found and not found[own.name].is_ours:
             raise BrokenTable(f"{own.file}: the score {own.name} is in {found[own.name].file} already")

@@ -10,6 +10,7 @@ import pyarrow as pa
 from fhir_service.interface.datatypes import ID_PATTERN
 from pipelines.feeds.terms.rulebook import rules
 from pipelines.home import arrow
+from pipelines.home.paths import matching
 from pipelines.home.spill import is_whole
 from pipelines.ledger.manifests import is_of_another
 from pipelines.reports.former_forms import checked_by, forms_in
@@ -152,7 +153,7 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_pa
         of_batches = [batches / row[0] for row in db.execute(ids).fetchall()]
         files = _files_of_runs(of_batches, "accepted.parquet", sweep.target)
         db.register(name, db.sql(of_files, params=[files]) if files else db.sql(nothing))
-    warned = _files_of_runs(batches.glob("*"), "warnings.parquet", sweep.target)
+    warned = _files_of_runs(matching(batches, "*"), "warnings.parquet", sweep.target)
     db.register("warned", db.sql(WARNED, params=[warned]) if warned else db.sql(NOTHING_WARNED))
     for name, resource_type in OTHERS.items():
         found = known_in(db, sweep.path.with_name(FILES[resource_type][0]))
@@ -217,7 +218,7 @@ def _rules() -> pa.Table:
 
 def _files_of_runs(batches: Iterable[Path], name: str, target: str) -> list[str]:
     """Return the whole files of this name in the folders of runs, without runs that were for another target."""
-    paths = (path for batch in batches for path in batch.glob(f"run-*/{name}"))
+    paths = (path for batch in batches for path in matching(batch, f"run-*/{name}"))
     return [str(path) for path in paths if not is_of_another(path.parent, target) and is_whole(path)]
 
 

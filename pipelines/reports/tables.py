@@ -15,7 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.home.paths import is_folder
+from pipelines.home.paths import is_folder, matching
 from pipelines.reports.views.columns import declared_type
 from pipelines.reports.views.definition import FILES_KEPT, SUFFIX, BadView, Column, View, columns_of, read_view
 from pipelines.reports.views.fhirpath import BadPath
@@ -175,7 +175,7 @@ def why_not_published(home: Path, path: Path) -> str:
 
 def _files(home: Path | None) -> list[Path]:
     views = [sql_folder() / "views", *([home / "views"] if home else [])]
-    return sorted(sql_folder().glob("*.sql")) + [path for folder in views for path in _views(folder)]
+    return sorted(matching(sql_folder(), "*.sql")) + [path for folder in views for path in _views(folder)]
 
 
 def _views(folder: Path) -> list[Path]:
@@ -207,13 +207,13 @@ def _in_order(found: list[ReportTable]) -> list[ReportTable]:
 
 def staging_selects() -> dict[str, str]:
     """Return the SELECTs that make inputs of the tables from the relations `sweep`, `sent` and `ready`, by name."""
-    return {path.stem: path.read_text() for path in sorted((sql_folder() / "staging").glob("*.sql"))}
+    return {path.stem: path.read_text() for path in matching(sql_folder() / "staging", "*.sql")}
 
 
 @cache
 def _staged() -> frozenset[str]:
     """Return the names of the relations that tables are made from, and that are no tables."""
-    ours = [_of_sql(path) for path in sql_folder().glob("*.sql")]
+    ours = [_of_sql(path) for path in matching(sql_folder(), "*.sql")]
     read = {name for table in ours for name in table.inputs}
     return frozenset(read - {table.name for table in ours} | set(staging_selects()) | set(VIEWED.values()) | OF_STAGING)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.packed import unpacked_sha256
 from pipelines.home.batch import SOURCE, Received, received_before
+from pipelines.home.paths import matching
 from pipelines.home.scratch import remove_abandoned
 from pipelines.ledger.lease import utc_text
 from pipelines.runs.cut_off import lines_left, retry_of
@@ -54,7 +55,7 @@ def begin(
         rules_version=rules_version(),
         software_version=software_version(),
     )
-    remove_abandoned(batch.glob("run-*"))
+    remove_abandoned(matching(batch, "run-*"))
     folder = _run_folder(session, batch, number)
     [started_at] = (run["started_at"] for run in session.ledger.runs(target, batch_id) if run["run"] == number)
     run = Run(received, feed, number, folder, before, time.monotonic(), started_at, only, remap, taken_back)

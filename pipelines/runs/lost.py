@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch_files import MANIFESTS
+from pipelines.home.paths import matching
 from pipelines.ledger.database import history_of
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.manifests import is_of, manifest_in, number_of
@@ -64,7 +65,7 @@ def lost_batches(session: Session) -> list[LostBatch]:
     names = batches.names()
     batches.bring(names, MANIFESTS)
     for folder in (batches.path / name for name in names):
-        runs = list(folder.glob("run-*"))
+        runs = list(matching(folder, "run-*"))
         if not {f"run-{number}" for number in ended.get(folder.name, ())}.issuperset(run.name for run in runs):
             lost = _lost_runs(session, folder, runs)
             found += [lost] if lost.manifests or lost.untold else []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipelines.client.pace import Pace
 from pipelines.home.files import write_whole
-from pipelines.home.paths import exists
+from pipelines.home.paths import exists, matching
 from pipelines.loading.load import Batch, Load
 from pipelines.runs.order import Order, Plan
 from pipelines.session.session import Session
@@ -66,12 +66,12 @@ def announced(session: Session, batch: Batch, loader: str) -> Plan | None:
 
 def is_joined(folder: Path) -> bool:
     """True if a load of a run was announced before: so is each that follows, or `is_first` would not see it."""
-    return any(folder.glob(PLANS))
+    return any(matching(folder, PLANS))
 
 
 def is_first(folder: Path) -> bool:
     """True if a run was loaded in parts once, from its beginning, as the plans in its folder say."""
-    plans = [_read(path) for path in folder.glob(PLANS)]
+    plans = [_read(path) for path in matching(folder, PLANS)]
     return len(plans) == 1 and plans[0].first
 
 

@@ -14,6 +14,7 @@ from fhir_service.interface.json_text import object_in
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from pipelines.client.profiles import member
+from pipelines.home.paths import matching
 from pipelines.reports.forms import content_name
 
 MOST_BYTES = 64 << 20
@@ -95,7 +96,7 @@ def reference_questionnaires(home: Path) -> Snapshot | None:
 
 
 def _bodies(folder: Path) -> Iterator[dict[str, Any]]:
-    for path in sorted(folder.glob("*.ndjson")):
+    for path in matching(folder, "*.ndjson"):
         if path.stat().st_size > MOST_BYTES:
             continue
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():

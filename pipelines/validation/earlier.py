@@ -19,7 +19,7 @@ from pipelines.feeds.terms.record import Around
 from pipelines.home import arrow, spill
 from pipelines.home.batch import Received, control_of
 from pipelines.home.files import sha256_of, write_whole
-from pipelines.home.paths import exists
+from pipelines.home.paths import exists, matching
 from pipelines.validation.content import sha
 from pipelines.validation.outcome import Validated, read_from, told_as
 from pipelines.validation.program import program_hash
@@ -89,7 +89,7 @@ class Earlier:
         """
         if self._hash is None or (answers and self._basis.feed.file.join):  # whose records may begin on other lines
             return None
-        for path in sorted(self._folder.parent.glob(f"{RUNS}/{FOUND}")):
+        for path in matching(self._folder.parent, f"{RUNS}/{FOUND}"):
             with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):
                 kept = json.loads(path.read_bytes())
                 hashed, tables, told = json.loads(kept["said"])

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipelines.feeds.reading.chunks import Notice, Places
 from pipelines.home.files import write_whole
+from pipelines.home.paths import matching
 
 PLACES = "places.json"
 """The file with the places of lines in a batch of several files, in the folder of each of its runs."""
@@ -118,7 +119,7 @@ def write_places(folder: Path, places: Places) -> None:
 
 def places_in(batch: Path) -> Places:
     """The places of a batch, to name its lines as a person finds them. batch: its folder."""
-    for path in sorted(batch.glob(f"run-*/{PLACES}")):
+    for path in matching(batch, f"run-*/{PLACES}"):
         with suppress(OSError, ValueError, TypeError):
             return Places(tuple((str(name), int(end)) for name, end in json.loads(path.read_bytes())))
     return Places()

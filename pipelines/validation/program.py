@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.home.files import sha256_of
-from pipelines.home.paths import is_file
+from pipelines.home.paths import is_file, matching
 
 if TYPE_CHECKING:
     from psutil import Process
@@ -67,7 +67,7 @@ def _hash(zone: str) -> str:
 def _files(zone: str) -> Iterator[tuple[Path, Path]]:
     """Yield the files of the program and those of a time zone, each after the folder that it is named by."""
     for package in PACKAGES:
-        for path in sorted((PROJECT / package).rglob("*")):
+        for path in matching(PROJECT / package, "**"):
             if path.suffix != ".pyc" and is_file(path):
                 yield PROJECT, path
     for zones in map(Path, zoneinfo.TZPATH):

@@ -27,7 +27,7 @@ from pipelines.feeds.terms.texts import composed
 from pipelines.feeds.terms.values import Crosswalk
 from pipelines.home.batch import is_control, reading_file
 from pipelines.home.exits import WronglyAsked
-from pipelines.home.paths import is_folder
+from pipelines.home.paths import is_folder, matching
 
 BUILTIN = Path(__file__).parents[1] / "builtin"
 FORMS = {".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "json", ".xlsx": "xlsx", ".parquet": "parquet"}
@@ -178,7 +178,7 @@ def load_feeds(folders: Sequence[Path] = ()) -> Catalog:
 @cache
 def builtin_feeds() -> tuple[Feed, ...]:
     """The feeds that come with the program, read once in a process: each look of a sensor asks for them."""
-    return tuple(load_feed(path, builtin=True) for path in sorted(BUILTIN.glob("*.toml")))
+    return tuple(load_feed(path, builtin=True) for path in matching(BUILTIN, "*.toml"))
 
 
 def plain(name: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from pipelines.home.counted import counted
+from pipelines.home.paths import matching
 from pipelines.reports.views.compile import compile_view
 from pipelines.reports.views.definition import HALF_A_CHARACTER, BadView, view_of
 
@@ -25,7 +26,7 @@ class CaseResult(NamedTuple):
 
 def run_folder(folder: Path) -> Iterator[CaseResult]:
     """Yield the result of every test in the JSON files of a folder. Raises `BadView` for other JSON."""
-    for path in sorted(folder.glob("*.json")):
+    for path in matching(folder, "*.json"):
         body = _read(path)
         if "tests" in body:
             yield from run_file(path.name, body)
