@@ -22,7 +22,7 @@ import orjson
 
 from pipelines.client.addresses import is_loopback
 from pipelines.client.client import TRY_AGAIN
-from pipelines.client.connections import begin, client_for
+from pipelines.client.connections import begin, client_for, name_of
 from pipelines.client.pace import PATIENT, Attempts, Patience
 from pipelines.client.replies import Late, retry_after
 from pipelines.home.batch import Unreadable
@@ -144,7 +144,7 @@ def _manifest(host: _Host, url: str) -> bytes:
 
 
 def _why(error: Exception) -> str:
-    return str(error) if isinstance(error, Late) else type(error).__name__
+    return str(error) if isinstance(error, Late) else name_of(error)
 
 
 def _hint(answer: httpx.Response) -> str:

@@ -16,7 +16,7 @@ import httpx
 from pipelines.client.addresses import with_whole_links
 from pipelines.client.answers import ask
 from pipelines.client.capabilities import Capabilities, capabilities_of
-from pipelines.client.connections import client_for
+from pipelines.client.connections import client_for, name_of
 from pipelines.client.identifiers import NOBODY, search_token
 from pipelines.client.pace import PATIENT, Attempts, Patience
 from pipelines.client.profiles import PLAIN, Profile
@@ -146,7 +146,7 @@ class FhirClient:
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 if isinstance(error, httpx.ReadTimeout) and attempts.number < SLOW_TRIES and attempts.next():
                     continue
-                raise TargetUnusable(f"{self.base_url} does not answer ({type(error).__name__})") from None
+                raise TargetUnusable(f"{self.base_url} does not answer ({name_of(error)})") from None
             except Unknown as error:
                 raise TargetUnusable(f"{self.base_url} does not answer ({error})") from None
             if answer.status_code not in TRY_AGAIN or not attempts.next(retry_after(answer)):
@@ -371,7 +371,7 @@ class FhirClient:
             with traces.request(method) as trace:
                 answer = ask(self._http, method, url, headers={**headers, **trace}, content=body)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise NotSent(f"no connection: {type(error).__name__}") from None
+            raise NotSent(f"no connection: {name_of(error)}") from None
         except httpx.InvalidURL:
             raise NotSent("an address that cannot be sent", final=True) from None
         except httpx.TimeoutException as error:

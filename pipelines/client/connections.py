@@ -62,7 +62,10 @@ def client_for(url: str, transport: httpx.BaseTransport | None = None, **options
 @cache
 def _tls(trust_env: bool) -> ssl.SSLContext:
     """The context of TLS for all clients of this process: making one reads every certificate that is trusted."""
-    return httpx.create_ssl_context(trust_env=trust_env)
+    tls = httpx.create_ssl_context(trust_env=trust_env)
+    # On since Python 3.13: for a formality, it refuses certificates of private authorities that all else trusts.
+    tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return tls
 
 
 def _proxies(named: Mapping[str, str]) -> dict[str, str | None]:
@@ -143,6 +146,16 @@ class _Answer(httpx.SyncByteStream):
 
     def close(self) -> None:
         self._answer.close()
+
+
+def name_of(error: Exception) -> str:
+    """Return the name of an error of a connection, or why the other side's certificate is not trusted."""
+    cause: BaseException | None = error
+    while cause:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is not trusted: {cause.verify_message}"
+        cause = cause.__cause__ or cause.__context__
+    return type(error).__name__
 
 
 def _of_httpx(error: Exception) -> Exception:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from pipelines.client.answers import ask
+from pipelines.client.connections import name_of
 from pipelines.client.pace import Attempts, Patience
 from pipelines.client.replies import NotSent, Unknown, object_of, retry_after
 from pipelines.client.signing import SigningKey
@@ -99,7 +100,7 @@ class Tokens:
                 form |= {"client_id": known.client_id or "", "client_secret": known.client_secret or ""}
             answer = ask(self._http, "POST", url, data=form, headers={"accept": JSON})
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise NotSent(f"no access token: {type(error).__name__}") from None
+            raise NotSent(f"no access token: {name_of(error)}") from None
         except Unknown as error:
             raise NotSent(f"no access token: {error}", final=error.final) from None
         body = object_of(answer) or {}

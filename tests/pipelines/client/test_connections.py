@@ -1,15 +1,24 @@
-"""The way to a target: by a proxy that the environment names, or none."""
+"""The way to a target: by a proxy that the environment names, or none; and which certificates are trusted."""
 
+import ssl
 from base64 import b64encode
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from pipelines.client.connections import begin, client_for
+from pipelines.client import connections
+from pipelines.client.connections import begin, client_for, name_of
 from pipelines.home.exits import BadSetting
-from tests.support.serving import Answers, served
+from tests.support.serving import Answers, Server, served, serving_in_a_thread
 
 VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 USER = f"Basic {b64encode(b'ada:word').decode()}"
@@ -90,3 +99,54 @@ def test_a_proxy_of_another_kind_is_a_setting_that_is_named(
         ask("https://target.example/Task")
     assert "word" not in str(error.value)
     assert server.seen == []
+
+
+@pytest.fixture
+def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The certificate of a clinic's own authority, beside which `server.pem` has one that it signed, and its key.
+
+    That one does not name the key which it was signed with, as those of many such authorities.
+    """
+    key, now, day = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC), timedelta(days=1)
+    clinic, host = (x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]) for name in ("clinic", "host"))
+    own = x509.CertificateBuilder(clinic, clinic, key.public_key(), 1, now - day, now + day)
+    own = own.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    signed = x509.CertificateBuilder(clinic, host, key.public_key(), 2, now - day, now + day)
+    signed = signed.add_extension(
+        x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+    )
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "server.pem").write_bytes(text + signed.sign(key, SHA256()).public_bytes(Encoding.PEM))
+    (tmp_path / "authority.pem").write_bytes(own.sign(key, SHA256()).public_bytes(Encoding.PEM))
+    monkeypatch.setattr(connections, "is_loopback", lambda _: False)
+    connections._tls.cache_clear()
+    yield tmp_path / "authority.pem"
+    connections._tls.cache_clear()
+
+
+@pytest.fixture
+def clinic(authority: Path, server: Any) -> Iterator[str]:
+    """A server with a certificate of that authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.with_name("server.pem"))
+    listening = Server(("127.0.0.1", 0), server)
+    listening.socket = context.wrap_socket(listening.socket, server_side=True)
+    with serving_in_a_thread(listening) as url:
+        yield url.replace("http:", "https:")
+
+
+def test_a_private_authority_is_trusted_alike_under_each_python(
+    clinic: str, authority: Path, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since 3.13 Python asks more of a certificate than all else does."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    ask(clinic)
+    assert server.seen == [("/", None)]
+
+
+def test_a_certificate_that_is_not_trusted_is_named_as_that(clinic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    with pytest.raises(httpx.ConnectError) as raised:
+        ask(clinic)
+    assert name_of(raised.value).startswith("its certificate is not trusted: unable to get")
+    assert name_of(httpx.ConnectError("refused")) == "ConnectError"
