@@ -154,7 +154,7 @@ def check_begun(home: Path) -> None:
     from pipelines.ledger.tables import NotPossible
     from pipelines.session.ledger import has_ledger, nothing_in
 
-    if not (has_ledger(home, os.environ) or os.environ.get(BATCHES) or any(matching(home / "batches", "*/sha256"))):
+    if not (has_ledger(home, os.environ) or os.environ.get(BATCHES) or any(matching(home / "batches", "*-*/sha256"))):
         raise NotPossible(nothing_in(home))
 
 

@@ -15,7 +15,7 @@ from pipelines.home.paths import exists, is_folder, matching
 from pipelines.ledger.lease import Clock
 
 JOURNAL = "journal"
-NO_BATCHES = ("_reports", JOURNAL)
+NO_BATCHES = ("_reports", JOURNAL, "lost+found")
 COPY = re.compile(r"[0-9]+-([0-9]+)\.ndjson\.gz")
 """The name of a copy of the ledger's journal, and in it the number of its last line."""
 

@@ -153,7 +153,7 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_pa
         of_batches = [batches / row[0] for row in db.execute(ids).fetchall()]
         files = _files_of_runs(of_batches, "accepted.parquet", sweep.target)
         db.register(name, db.sql(of_files, params=[files]) if files else db.sql(nothing))
-    warned = _files_of_runs(matching(batches, "*"), "warnings.parquet", sweep.target)
+    warned = _files_of_runs(matching(batches, "*-*"), "warnings.parquet", sweep.target)
     db.register("warned", db.sql(WARNED, params=[warned]) if warned else db.sql(NOTHING_WARNED))
     for name, resource_type in OTHERS.items():
         found = known_in(db, sweep.path.with_name(FILES[resource_type][0]))

@@ -59,7 +59,7 @@ def _with_those_on_record(batches: Batches, known: Known) -> Known:
     """Return the known targets and those of a home's runs, with all addresses that they had."""
     found = {name: set(urls) for name, urls in known.items()}
     batches.bring(batches.names(), MANIFESTS)
-    for run in filter(None, map(manifest_in, matching(batches.path, "*/run-*"))):
+    for run in filter(None, map(manifest_in, matching(batches.path, "*-*/run-*"))):
         found.setdefault(run["target"], set()).add(str(run.get("target_url", "")))
     return found
 

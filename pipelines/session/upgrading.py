@@ -46,7 +46,7 @@ class Outcome(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 def take_outcomes(batches: Path, connection: Connection) -> None:
     """Take the outcomes that lie in the batches' folders, and that the ledger lacks, into its records."""
-    found = ((manifest_in(path.parent), path) for path in matching(batches, f"*/run-*/{NAME}"))
+    found = ((manifest_in(path.parent), path) for path in matching(batches, f"*-*/run-*/{NAME}"))
     runs = [(manifest, path) for manifest, path in found if manifest]
     for manifest, path in sorted(runs, key=lambda run: str(run[0]["started_at"])):
         rows = _rows(path.with_name("accepted.parquet"))

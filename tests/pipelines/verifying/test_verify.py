@@ -1,9 +1,12 @@
 """`verify`: each thing that ledger and target can disagree on is planted and named; a lost ledger is rebuilt."""
 
 import csv
+import errno
 import json
+import os
 import stat
 from contextlib import closing
+from functools import partial
 
 import httpx
 import pytest
@@ -329,6 +332,29 @@ def test_no_other_file_goes_to_a_bare_target_while_the_ledger_is_behind(older, h
     assert asked("import")["totals"]["created"] == 1
     assert sorted(body["amount"]["value"] for body in target.of("PaymentNotice")) == [1.0, 2.0, 3.0]
     assert asked("verify")["differences"] == []
+
+
+def test_nothing_goes_to_a_bare_target_while_a_batch_that_the_ledger_lost_cannot_be_read(
+    home, target, chartferry, monkeypatch
+):
+    """CLI-CMD-17, LEDGER-01: a folder whose runs cannot be listed was one without runs."""
+    target.additions = False
+    payments(home, ("k1", "p1", "1.00"), name="payments-a.csv")
+    chartferry("import")
+    lose_ledger(home)
+    [batch] = (home / "batches").glob("payments-*")
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"), name="payments-b.csv")
+    for name in ("listdir", "scandir"):
+        monkeypatch.setattr(os, name, partial(refusing, getattr(os, name), batch))
+    code, _, err = chartferry("import")
+    assert (code, "Permission denied" in err) == (6, True)
+    assert [body["amount"]["value"] for body in target.of("PaymentNotice")] == [1.0]
+
+
+def refusing(listed, folder, asked="."):
+    if str(asked) == str(folder):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+    return listed(asked)
 
 
 def test_a_lost_ledger_agrees_with_nothing(batch, home, target, asked, chartferry):
