@@ -1,6 +1,7 @@
 """The beginning and the end that imports have in common: their summary, and the publication behind them."""
 
 from collections import Counter
+from collections.abc import Collection
 
 from pipelines.client.replies import TargetUnusable
 from pipelines.corrections.retention import retain
@@ -22,6 +23,7 @@ def close_import(session: Session, summary: Summary) -> None:
     told = {result.batch_id for result in summary.results}
     left = ((name, n) for (target, name), n in open_by_batch(session.ledger).items() if target == session.target)
     summary.open_elsewhere = sum(n for name, n in left if name not in told)
+    summary.not_here = _without_end_elsewhere(session, told)
     summary.not_loaded = {
         name: str(row["file_name"] or "")
         for row in session.ledger.batches(session.target)
@@ -32,6 +34,13 @@ def close_import(session: Session, summary: Summary) -> None:
     publish_into(session, summary)
     retain(session)
     write_figures(session.home, session.ledger)
+
+
+def _without_end_elsewhere(session: Session, told: Collection[str | None]) -> dict[str, str]:
+    """Return the batches without an end whose files are not here, with the names of these."""
+    running = (row for row in session.ledger.batches(session.target) if row["state"] == "running")
+    found = {str(row["batch_id"]): str(row["file_name"] or "") for row in running if row["batch_id"] not in told}
+    return {name: file for name, file in found.items() if session.batches.received(name) is None}
 
 
 def publish_only(session: Session, study: Study | None = None) -> Summary:

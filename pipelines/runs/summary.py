@@ -23,6 +23,7 @@ COUNTED = (
     " in_doubt"
 ).split()
 GIVEN_BACK = "chartferry rejects export gives them back, each with its reasons; chartferry rules ID says what to do"
+NOT_HERE_NEXT = "chartferry import goes on where they came in; where that machine is lost, put them in again"
 LACKING = {"FEED-ANS-03", "QR-12"}
 """Rules that an answer breaks whose questionnaire is not there."""
 COLUMNS_SHOWN = 40
@@ -42,10 +43,10 @@ class Summary:
     """A run's results, the files that no feed takes, and what was published. store: of the bundled service.
 
     left_there: by target other than this one, how many batches have no end there. without_end: batches of other files
-    that have none here, by name, with the names of their files. nothing_new: feeds whose
-    databases have no rows to import. open_elsewhere: rejects of other batches that are not done with. not_loaded: by
-    name, earlier files that were not loaded, with records that nothing answers. undo_left: by batch, the records that
-    an undo may have taken back. remarks: what readers of the tables must know, a sentence each.
+    that have none here, by name, with the names of their files. not_here: such ones whose files are not in this home.
+    nothing_new: feeds whose databases have no rows to import. open_elsewhere: rejects of other batches that are not
+    done with. not_loaded: by name, earlier files that were not loaded, with records that nothing answers. undo_left: by
+    batch, the records that an undo may have taken back. remarks: what readers of the tables must know, a sentence each.
     looked_in: the files and folders that were asked for.
     """
 
@@ -62,6 +63,7 @@ class Summary:
     store: Path | None = None
     left_there: Mapping[str, int] = field(default_factory=dict)
     without_end: Mapping[str, str] = field(default_factory=dict)
+    not_here: Mapping[str, str] = field(default_factory=dict)
     nothing_new: list[str] = field(default_factory=list)
     open_elsewhere: int = 0
     not_loaded: Mapping[str, str] = field(default_factory=dict)
@@ -110,6 +112,7 @@ class Summary:
             "batches": [asdict(result) for result in self.results],
             "totals": dict(_totals(self.results)),
             "without_end": list(self._still_without_end()),
+            "not_here": list(self.not_here),
             "nothing_new": self.nothing_new,
             "open_elsewhere": self.open_elsewhere,
             "not_loaded": list(self.not_loaded),
@@ -152,8 +155,10 @@ class Summary:
     def _of_earlier_files(self) -> Iterable[str]:
         if self.open_elsewhere:
             yield f"note: open rejects of other batches: {self.open_elsewhere:,}; chartferry rejects export has them"
+        if self.not_here:
+            yield f"note: files without an end that are not in this home: {_files(self.not_here)}; {NOT_HERE_NEXT}"
         if self.not_loaded:
-            files = listed([f"{shown(file)} ({name})" for name, file in self.not_loaded.items()], FILES_SHOWN)
+            files = _files(self.not_loaded)
             why = f"chartferry status BATCH says why; {NOT_LOADED_NEXT}"
             yield f"note: earlier files that were not loaded: {files}; {why}"
         for name, records in self.undo_left.items():
@@ -206,6 +211,11 @@ def _totals(results: Iterable[Result]) -> Counter[str]:
     for result in results:
         totals.update({**result.counts, "waiting": result.waiting})
     return totals
+
+
+def _files(batches: Mapping[str, str]) -> str:
+    """Return batches as people know them, by their files."""
+    return listed([f"{shown(file)} ({name})" for name, file in batches.items()], FILES_SHOWN)
 
 
 def _codes(result: Result) -> Iterable[int]:

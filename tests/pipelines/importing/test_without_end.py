@@ -1,6 +1,7 @@
 """Batches without an end: an import of the inbox goes on with them, an import of other files names them."""
 
 import json
+import shutil
 
 import pytest
 
@@ -54,6 +55,20 @@ def test_an_import_of_other_files_names_what_has_no_end(killed, home, target, ch
     assert asked("import")["totals"]["created"] == 1
     assert asked("import", other)["without_end"] == []
     assert len(target.of("PaymentNotice")) == 2
+
+
+def test_what_has_no_end_and_is_not_in_this_home_is_named(killed, home, target, chartferry, asked):
+    """LEDGER-27, SCALE-03: its home was restored from a backup, or it came in at a machine that is lost."""
+    [folder] = (home / "batches").glob("payments-*")
+    shutil.rmtree(folder)
+    code, out, _ = chartferry("import")
+    named = f"note: files without an end that are not in this home: payments-1.csv ({folder.name}); chartferry import"
+    assert (code, named in out) == (0, True)
+    assert asked("import")["not_here"] == [folder.name]
+    (home / "inbox" / "payments-1.csv").write_text(PAYMENTS + "A,p1,10.00,2026-03-01,\n")
+    again = asked("import")
+    assert (again["totals"]["created"], again["not_here"]) == (1, [])
+    assert asked("import")["not_here"] == []
 
 
 def test_a_file_of_which_no_run_has_begun_is_in_the_status(home, target, chartferry, asked, monkeypatch):
