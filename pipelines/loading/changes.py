@@ -24,7 +24,6 @@ Body = dict[str, Any]
 Wanted = Callable[[Body], Body | None]
 """Gives the body to write for a resource as it was read; None when it is as it should be."""
 
-RESPONSE = "resourceType id questionnaire subject encounter authored author".split()
 CONFLICT = 412
 NOT_THERE = 404
 
@@ -134,11 +133,11 @@ class Changes:
         return merged(now, ours, self._owner.replaces)
 
     def _withdrawn(self, now: Body) -> Body:
-        """Return the body that takes a resource back."""
+        """Return the body that takes a resource back: of a response all that was read, which the interface does not
+        look at. A server of another make, that says nothing of itself, would keep nothing else.
+        """
         status = {"status": TAKEN_BACK[self._type]}
-        if self._type == "Task":
-            return self._merged(now, status)
-        return now | status if self._owner.replaces else {name: now[name] for name in RESPONSE if name in now} | status
+        return self._merged(now, status) if self._type == "Task" else now | status
 
     def _taking_back(self, resource_id: str, read: Body) -> Body:
         """The entry of a bundle that takes back a resource as it was read."""

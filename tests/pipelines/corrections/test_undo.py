@@ -60,6 +60,17 @@ def test_undo_takes_tasks_back_and_again_loads_them_anew(home, target, asked, ch
     assert [each[:2] for each in decisions(home)] == [("undo", batch), ("undo", batch), ("import --again", batch)]
 
 
+def test_what_is_taken_back_keeps_its_answers_at_a_server_that_replaces_it(home, target, asked):
+    """CLI-CMD-11, TARGET-03: it says nothing of itself by which it could be told from the interface."""
+    target.additions, target.promised = False, ["reference"]
+    target.stored["q1"] = QUESTIONS
+    put(home, "answers.csv", "response_id,patient_id,questionnaire,question,answer_text\nr1,p1,q1,1,tired\n")
+    batch = asked("import")["batches"][0]["batch_id"]
+    (before,) = target.of("QuestionnaireResponse")
+    assert asked("undo", batch)["exit_code"] == 0
+    assert target.of("QuestionnaireResponse") == [before | {"status": "entered-in-error"}]
+
+
 def test_what_was_taken_back_in_the_chart_is_loaded_anew_as_verify_says(home, target, asked, chartferry):
     """CLI-CMD-11, CLI-CMD-17"""
     target.stored["q1"] = QUESTIONS
