@@ -125,9 +125,10 @@ def test_accept_takes_no_resource_that_is_another_rows(home, target, asked, char
     payments(home, ("k1", "p1", "1.00"))
     asked("import")
     payments(home, ("k2", "p1", "1.00"), name="payments-2.csv")
-    doubt = asked("import")["batches"][0]["batch_id"]
+    [second] = asked("import")["batches"]
+    assert (second["state"], second["waiting"]) == ("running", 0)
     [first] = target.of("PaymentNotice")
-    code, _, err = chartferry("doubts", "accept", f"{doubt}:2", "--resource", first["id"])
+    code, _, err = chartferry("doubts", "accept", f"{second['batch_id']}:2", "--resource", first["id"])
     assert (code, "is another row's already" in err, decisions(home)) == (4, True, [])
 
 

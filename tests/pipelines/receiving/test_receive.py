@@ -1,10 +1,11 @@
 """Receiving: a file becomes a batch."""
 
+import json
 import os
 import re
 import sys
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fcntl import LOCK_EX, LOCK_NB, flock
 from hashlib import sha256
 from pathlib import Path
@@ -14,6 +15,8 @@ import pytest
 
 from pipelines.feeds.files.catalog import Feed, load_feeds
 from pipelines.home.batch import Unreadable
+from pipelines.ledger.access import JOURNAL
+from pipelines.ledger.lease import utc_text
 from pipelines.receiving import stage
 from pipelines.receiving.stage import receive
 from pipelines.receiving.written import is_written
@@ -195,6 +198,16 @@ def test_the_clock_of_a_file_server_tells_nothing_of_when_files_came(
     monkeypatch.setattr(Path, "touch", touches)
     (tmp_path / "payments.csv").write_text("one\n")
     assert receive(tmp_path / "payments.csv", feed, tmp_path / "home").received_at <= datetime.now(UTC)
+
+
+def test_what_comes_after_the_last_fact_of_a_ledger_is_later_also_where_the_clock_was_set_back(
+    feed: Feed, tmp_path: Path
+) -> None:
+    """LEDGER-18: else a correction would be older than the undo that it follows."""
+    fact = datetime.now(UTC) + timedelta(minutes=1)
+    (tmp_path / JOURNAL).write_text(json.dumps({"n": 1, "at": utc_text(fact), "facts": []}) + "\n")
+    (tmp_path / "payments.csv").write_text("one\n")
+    assert receive(tmp_path / "payments.csv", feed, tmp_path).received_at > fact
 
 
 def test_a_file_that_is_not_there_is_unreadable_in_one_sentence(feed: Feed, tmp_path: Path) -> None:
