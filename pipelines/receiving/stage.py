@@ -75,7 +75,7 @@ def receive(
             stamp(incoming, now)
             batch_id = batch_name(feed.name, sha256)
             folder = batches.renew(batch_id, *BESIDE_FILE)
-            control = _copy_control(path, scratch / "control", folder / "source", inbox)
+            control = _copy_control(path, scratch / "control", inbox)
             (folder / "source").mkdir(mode=0o700, parents=True, exist_ok=True)
             with locked_folder(folder):  # of importers of equal bytes, the later one finds what the earlier one placed
                 target = _place(folder, sha256, name, batches, now)
@@ -237,11 +237,9 @@ def _hash_of(folder: Path, otherwise: str, now: datetime) -> str:
     return otherwise
 
 
-def _copy_control(path: Path, to: Path, source: Path, inbox: Inbox) -> os.stat_result | None:
+def _copy_control(path: Path, to: Path, inbox: Inbox) -> os.stat_result | None:
     """Copy the control totals beside the file, if there are any. They are placed before it, so that no batch begins
     without the totals it came with; and copied before anything is placed: another importer may take them just now.
     """
     control = control_of(path)
-    if not is_file(control) or control.resolve().parent == source.resolve():
-        return None
-    return _copy(control, to, inbox)[1]
+    return _copy(control, to, inbox)[1] if is_file(control) else None
