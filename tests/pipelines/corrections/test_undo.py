@@ -374,6 +374,7 @@ def test_what_an_undo_may_have_taken_back_is_not_said_to_be_there(home, target, 
     said = sorted(why.partition(": ")[2] for why in found["left"].values())
     assert (found["exit_code"], said) == (6, ["not done", NO_CLEAR_ANSWER])
     target.put_faults = []
+    assert asked("verify")["counts"] == {"undo open": 2}
     assert asked("undo", batch)["taken"] == 2
 
 
