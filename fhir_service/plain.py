@@ -14,6 +14,7 @@ from fhir_service.interface.vocabulary import Resource
 from fhir_service.requests import acts, finding, showing
 from fhir_service.requests.bundle import history_bundle, searchset
 from fhir_service.service import Service
+from fhir_service.web.admission import confirm, unconfirmed
 from fhir_service.web.http import Handler, json_response, null_body
 
 
@@ -62,7 +63,9 @@ def read(service: Service, resource: Resource) -> Handler:
 def search(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
         at_hand = partial(finding.page_at_hand, service, resource)
-        page = await finding.searched(service, resource, request, partial(finding.page_of, service, resource), at_hand)
+        read = partial(finding.page_of, service, resource, token=unconfirmed(request.scope))
+        page = await finding.searched(service, resource, request, read, at_hand)
+        confirm(request.scope)
         return json_response(request, await showing.joined(service, page.found, searchset, page))
 
     return handle

@@ -2,10 +2,11 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
+from typing import TypeVar
 
 from sqlalchemy import Connection, select
 
@@ -18,6 +19,8 @@ from fhir_service.store.bodies import OVERHEAD, Bodies, Epoch, Found, Question, 
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES
 from fhir_service.store.together import Together
+
+T = TypeVar("T")
 
 COLUMNS = ("id", "body", "version", "updated_at")
 
@@ -75,6 +78,13 @@ class Reader:
         epoch = self._bodies.epoch()
         with self._store.read(several, asked=True) as connection:
             yield State(connection, self._store, self._bodies, epoch)
+
+    def at_once(self, work: Callable[["State"], T]) -> T:
+        """Return what a function finds by one statement of a database server. It is called again if that was lost."""
+        epoch = self._bodies.epoch()
+        return self._store.look_up(
+            lambda connection: work(State(connection, self._store, self._bodies, epoch)), asked=True
+        )
 
     def read_all(self, references: Collection[Reference]) -> dict[Reference, Found]:
         """Read resources from wherever they are: those that there are."""

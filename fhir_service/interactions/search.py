@@ -7,19 +7,20 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, func, literal_column, null, select, true
+from sqlalchemy import ColumnElement, Connection, Select, Table, func, literal_column, null, select, text, true
 
 from fhir_service.interactions.conditions import Clause, Condition, alternatives, bad, condition, refuse_too_many
 from fhir_service.interactions.far import spans
 from fhir_service.interactions.paging import Page, Pairs, put_once, whole
 from fhir_service.interactions.read import Reader, State, columns_of, found_of
+from fhir_service.interface.scopes import unauthenticated
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Param, Resource
 from fhir_service.store import page_bytes
 from fhir_service.store.bodies import Found, Question
 from fhir_service.store.page_bytes import body_if_it_fits, end_of, that_fit
 from fhir_service.store.snapshots import Snapshot, name_of, seen_by, taken
-from fhir_service.store.tables import BODIES
+from fhir_service.store.tables import BODIES, NOT_REVOKED, TOKEN
 
 SNAPSHOT = "_snapshot"
 """A parameter that links carry: the state of the store that their pages show."""
@@ -28,7 +29,7 @@ ON_THE_WAY = 500
 _SPREAD = 4
 """So many numbers a row, at most, has a stretch: others would be read with it."""
 _Column = ColumnElement[Any]
-_HEAD: tuple[_Column, ...] = literal_column("head.total"), literal_column("head.seen")
+_HEAD: tuple[_Column, ...] = tuple(map(literal_column, ("head.total", "head.seen", "head.holds")))
 _OF_PAGE: _Column = literal_column("page.id")
 """Columns by their names: SQLAlchemy would make those of each subquery anew, under a lock that all threads share."""
 
@@ -46,6 +47,8 @@ class Query:
     stable: bool = False
     """True if all pages show the store as of the first one, by a snapshot in their links."""
     snapshot: Snapshot | None = None
+    token: str = ""
+    """The hash of the token that has to hold still, where that is asked of a database server with the page."""
 
     @property
     def name(self) -> str:
@@ -121,14 +124,19 @@ def run(reader: Reader, query: Query) -> Page:
 
 def _read_at_once(reader: Reader, query: Query) -> Page:
     """Read a page from a database server: by one statement, as each is an exchange with it, and a moment of its own."""
-    with reader.state(several=False) as state:
-        snapshot = query.snapshot
-        if snapshot and snapshot.epoch != state.epoch:
-            raise bad(SNAPSHOT, "the database has been restored or taken over since this search began: search again")
-        is_counted = snapshot is not None and snapshot.search == query.name
-        rows = state.connection.execute(_all_of_a_page(query, is_counted)).all()
-    total, seen = rows[0][:2]
-    on_it = [row[2:] for row in rows if len(row) > 2 and row[2] is not None]
+    return reader.at_once(lambda state: _read_from(state, query))
+
+
+def _read_from(state: State, query: Query) -> Page:
+    snapshot = query.snapshot
+    if snapshot and snapshot.epoch != state.epoch:
+        raise bad(SNAPSHOT, "the database has been restored or taken over since this search began: search again")
+    is_counted = snapshot is not None and snapshot.search == query.name
+    rows = state.connection.execute(_all_of_a_page(query, is_counted)).all()
+    total, seen, holds = rows[0][:3]
+    if query.token and not holds:
+        raise unauthenticated()
+    on_it = [row[3:] for row in rows if len(row) > 3 and row[3] is not None]
     found = [found_of(*row) for row in on_it if row[1] is not None]
     is_cut = len(found) < len(on_it)
     if snapshot is None:
@@ -140,12 +148,15 @@ def _read_at_once(reader: Reader, query: Query) -> Page:
 
 
 def _all_of_a_page(query: Query, is_counted: bool) -> Select[Any]:
-    """Select how many match and what was seen, both null if they are known, in each row beside a resource of a page.
+    """Select how many match and what was seen, both null if they are known, and whether the token holds, in each row
+    beside a resource of a page.
 
     There is one row at least. Ids are found first, as below: a sort would move bodies.
     """
     known = select(null().label("total"), null().label("seen"))
-    head = (known if is_counted else seen_by(_count(query))).subquery("head")
+    holding = select(TOKEN.c.hash).where(TOKEN.c.hash == query.token, text(NOT_REVOKED)).exists()
+    holds = (holding if query.token else null()).label("holds")
+    head = (known if is_counted else seen_by(_count(query))).add_columns(holds).subquery("head")
     if not query.count:
         return select(*_HEAD).select_from(head)
     table, ids = BODIES[query.resource.name], _page(query).subquery("page")

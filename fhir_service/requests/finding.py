@@ -1,6 +1,7 @@
 """Searches and histories that a request asks for, carried out: rights, audit, parameters, and the page found."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -61,12 +62,14 @@ def query_of(service: Service, resource: Resource, pairs: Pairs, lenient: bool) 
 
 def page_at_hand(service: Service, resource: Resource, pairs: Pairs, lenient: bool) -> Page | None:
     """Return the page that a query's parameters ask for, where it is in memory."""
+    if service.reader.shared:
+        return None
     return search.at_hand(service.reader, query_of(service, resource, pairs, lenient))
 
 
-def page_of(service: Service, resource: Resource, pairs: Pairs, lenient: bool) -> Page:
-    """Return the page that a query's parameters ask for."""
-    return search.run(service.reader, query_of(service, resource, pairs, lenient))
+def page_of(service: Service, resource: Resource, pairs: Pairs, lenient: bool, token: str = "") -> Page:
+    """Return the page that a query's parameters ask for. token: as of `Query`."""
+    return search.run(service.reader, replace(query_of(service, resource, pairs, lenient), token=token))
 
 
 async def versions(

@@ -3,13 +3,14 @@
 import secrets
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
 import duckdb
 from sqlalchemy import Connection, Engine, func, insert, select
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.store.ahead import NAME as AHEAD
@@ -122,27 +123,35 @@ class Store:
         """True if one of these resources may be stored and not in the tables yet."""
         return self.ahead is not None and not self.ahead.ids.isdisjoint(ids)
 
-    def look_up(self, work: Callable[[Connection], T], creates: bool = True) -> T:
-        """The result of a function that makes one statement on a connection. It may be called twice.
+    def look_up(self, work: Callable[[Connection], T], creates: bool = True, asked: bool = False) -> T:
+        """The result of a function that makes one statement on a connection. It is called again if that was lost.
 
         Raises the outcome of a service that is not available when the database is not.
 
         Args:
             work: the function.
             creates: as of `read`.
+            asked: as of `read`.
         """
-        if self._looker is None:
-            with self.read(several=False, creates=creates) as connection:
+        engine = self._readers[False, True] if asked else self._looker
+        if engine is None or not self.dialect.shared:
+            with self.read(several=False, creates=creates, asked=asked) as connection:
                 return work(connection)
         for _ in range(2):
             try:
-                with self._looker.connect() as connection:
-                    return work(connection)
+                with self._patience.read() if asked else nullcontext(), engine.connect() as connection:
+                    found = work(connection)
+                    connection.commit()  # as of `read`
+                    return found
             except Exception as error:
+                if self.dialect.ended(error):
+                    raise too_much() from None
                 if not self.dialect.passing(error):
                     raise
-                # It is not tried before it is used: a lost one shows only here, and the others are likely lost too.
-                self._looker.dispose()
+                if isinstance(error, PoolTimeout):
+                    raise unavailable(error) from None
+                # The others are likely lost too.
+                engine.dispose()
         raise FhirError(UNAVAILABLE)
 
     def last_seq(self) -> int:

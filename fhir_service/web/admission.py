@@ -1,8 +1,8 @@
 """Identify the sender of a request by its token, and make sure of it before anything is done or told.
 
 Where other processes may end a token, the store is asked for it. A create asks the store anyway, in the batch that it
-is stored by: one with a token that was met before asks by that whether the token still holds. Such a request is
-unconfirmed until then, and is not answered while it is.
+is stored by, and a search by its statement: one with a token that was met before asks by that whether the token still
+holds. Such a request is unconfirmed until then, and is not answered while it is.
 """
 
 from starlette.types import Scope
@@ -13,9 +13,12 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.service import Service
 from fhir_service.web.http import FACE
 
-_CREATES = frozenset(
-    f"{path}/{name}" for path in ("", FACE) for name, one in RESOURCES.items() if "create" in one.interactions
-)
+_ASK_ANYWAY = {
+    (method, f"{path}/{name}")
+    for method, path, interaction in (("POST", "", "create"), ("POST", FACE, "create"), ("GET", "", "search"))
+    for name, one in RESOURCES.items()
+    if interaction in one.interactions
+}
 _UNCONFIRMED = "unconfirmed"
 
 
@@ -26,7 +29,7 @@ async def let_in(service: Service, scope: Scope, authorization: str | None) -> N
         scope["caller"] = auth.caller(authorization)
         return
     digest = hash_of(authorization)
-    met = auth.met(digest) if scope["method"] == "POST" and scope["path"] in _CREATES else None
+    met = auth.met(digest) if (scope["method"], scope["path"]) in _ASK_ANYWAY else None
     if met:
         scope[_UNCONFIRMED] = digest
     scope["caller"] = met or auth.known(await auth.together.look_up(digest))
