@@ -11,10 +11,17 @@ from pipelines.commands.definitions import DEFINITIONS, Reloading, reload_at, st
 from pipelines.commands.supervising import CannotStart, Child, Say, alone, check_own, free, signals
 from pipelines.commands.up import ATTENDED, REFERENCE, service
 from pipelines.commands.wards import Ward, start, stop, watch
-from pipelines.home.dagster_folder import CLINIC, INSECURE, dagster_environment, is_set, prepare_served_dagster
+from pipelines.home.dagster_folder import (
+    CLINIC,
+    CODE_SERVER,
+    INSECURE,
+    dagster_environment,
+    is_set,
+    prepare_served_dagster,
+)
 from pipelines.home.dagster_server import problem_of
 from pipelines.home.preparing import prepare_home
-from pipelines.session.clinics import CODE_SERVER, EVERY, Clinic, host_and_port
+from pipelines.session.clinics import EVERY, Clinic, host_and_port
 from pipelines.session.named import is_bundled, named_target
 
 

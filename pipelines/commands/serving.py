@@ -9,9 +9,8 @@ from pathlib import Path
 import click
 
 from pipelines.commands.common import Options, insecure_option
-from pipelines.home.dagster_folder import CLINIC, INSECURE
+from pipelines.home.dagster_folder import CLINIC, CODE_SERVER, INSECURE
 from pipelines.home.exits import ALL_LOADED, BadSetting
-from pipelines.session.clinics import CODE_SERVER
 
 
 @click.command(short_help="The import's figures for Prometheus.")

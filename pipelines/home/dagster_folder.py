@@ -28,6 +28,8 @@ INTERVALS = {
 TOLD_TAG = "chartferry/command_line"
 """On runs that only show what the command line did; its value is the target."""
 LOAD_POOL = "load"
+CODE_SERVER = "CHARTFERRY_CODE_SERVER"
+"""The setting that tells the commands of a clinic the address of its code server."""
 INSECURE, STRICT = "CHARTFERRY_INSECURE", "CHARTFERRY_STRICT"
 """The options of the command line, for runs that have none: `yes` sets them."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.home.batch import reading_file
-from pipelines.home.dagster_folder import CLINIC, INSECURE, is_set
+from pipelines.home.dagster_folder import CLINIC, CODE_SERVER, INSECURE, is_set
 from pipelines.home.executor import problem_of_executor
 from pipelines.home.exits import BadSetting
 from pipelines.home.paths import is_folder
@@ -34,8 +34,6 @@ KEYS: Mapping[str, type] = {
     "port": int,
     "settings": dict,
 }
-CODE_SERVER = "CHARTFERRY_CODE_SERVER"
-"""The setting that tells the commands of a clinic the address of its code server."""
 ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?):(?P<port>[0-9]{1,5})")
 EVERY = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - nothing listens at it here
 """Hosts of addresses at which one listens, but which nobody can reach; and where this host itself reaches them."""
