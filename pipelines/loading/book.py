@@ -12,7 +12,8 @@ from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Intent, KnownRecord, Reason, Repeat, Sighting, SoFar
 from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.answered import Result
-from pipelines.loading.load import Load, Loaded
+from pipelines.loading.load import Load
+from pipelines.loading.loaded import Loaded
 from pipelines.loading.outcomes import Outcomes, Results, of_changes, refused_for
 from pipelines.loading.repeats import Repeats
 from pipelines.loading.row import Row

@@ -17,7 +17,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.states import ASKED, UNDECIDED
 from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files
-from pipelines.loading.load import Batch
+from pipelines.loading.loaded import Batch
 from pipelines.loading.row import Row
 
 

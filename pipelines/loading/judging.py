@@ -9,7 +9,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord, Reason
 from pipelines.ledger.standing import Standing, how_taken_back, standing_of, undone_at
 from pipelines.loading.ended import Ended
-from pipelines.loading.load import Batch
+from pipelines.loading.loaded import Batch
 from pipelines.loading.row import Row
 from pipelines.loading.verdicts import SENT, Verdicts
 from pipelines.session.answers import Answers

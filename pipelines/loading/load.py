@@ -1,145 +1,16 @@
-"""A load: what it works with, its batch, and its counts."""
+"""A load: what it works with."""
 
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
-from pipelines.client.pace import USUAL, Pace
 from pipelines.client.steps import Step
 from pipelines.home.progress import Progress
 from pipelines.ledger.lease import Held
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.states import OUTCOMES, UNDECIDED
 from pipelines.loading.identity import Identity
+from pipelines.loading.loaded import Batch
 from pipelines.loading.ownership import Owner
-
-if TYPE_CHECKING:
-    from pipelines.feeds.files.catalog import Feed
-    from pipelines.loading.accepted import Part
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One run of a batch. folder: `run-<n>/`, where the stages hand over. resuming: it has not finished before.
-
-    remap: rows that changed only because the feed did follow its policy too. run: its number, and validated: what was
-    counted before the load, where the run's counts are to be kept up to date. taken_back: rejects of what was taken
-    back are loaded. balances: hold payments against the balances that the target's Claims and PaymentNotices give.
-    part: load the lanes of that part alone. workers: how many load parts of the batch at once, and share the target's
-    pace.
-    """
-
-    target: str
-    batch_id: str
-    feed: "Feed"
-    folder: Path
-    resuming: bool
-    pace: Pace = USUAL
-    remap: bool = False
-    run: int | None = None
-    validated: Mapping[str, int] = field(default_factory=dict)
-    taken_back: bool = False
-    balances: bool = False
-    part: "Part | None" = None
-    workers: int = 1
-
-
-@dataclass
-class Loaded:
-    """The counts of a load: rows by state, and their cents; `rejected` is other content under a known key.
-
-    reasons: rows that were set aside, by rule or outcome code. taken_back: rows counted as adopted whose resource was
-    taken back at the target. undone: rows counted as skipped whose record was taken back after the same file made it.
-    read_otherwise: rows counted as unchanged that today's feed reads otherwise. is_other: tasks counted as adopted that
-    say something else than their rows in what the chart may change. waits_for: other batches that hold lanes of rows;
-    those rows are left for a later run. unusable: why the load ended early; rows without an outcome are left for the
-    next run. parts_left: parts without an outcome: their counts are those of their last heartbeat. undecided: state by
-    key of counted rows without an outcome, which may get one in this load. It is not handed on.
-    """
-
-    counts: Counter[str] = field(default_factory=Counter)
-    cents: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-    taken_back: int = 0
-    undone: int = 0
-    read_otherwise: int = 0
-    waits_for: set[str] = field(default_factory=set)
-    unusable: str | None = None
-    parts_left: int = 0
-    is_other: int = 0
-    undecided: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def count(self, key: str, state: str, amount_cents: int | None) -> None:
-        """Count a row once, by its last state."""
-        if before := self.undecided.pop(key, None):
-            self.counts[before] -= 1
-            self.cents[before] -= amount_cents or 0
-            self.counts, self.cents = +self.counts, +self.cents
-        self.add(state, amount_cents)
-        if state in UNDECIDED:
-            self.undecided[key] = state
-
-    def add(self, state: str, amount_cents: int | None) -> None:
-        self.taken_back += state == "undone"
-        self.add_all("adopted" if state == "undone" else state, 1, amount_cents or 0)
-
-    def add_all(self, outcome: str, rows: int, cents: int) -> None:
-        """Add rows of one outcome, and their cents in all."""
-        self.counts[outcome] += rows
-        self.cents[outcome] += cents
-
-    def copy(self) -> "Loaded":
-        counted = {name: getattr(self, name).copy() for name in ("counts", "cents", "reasons", "waits_for")}
-        copied = replace(self, **counted)
-        copied.undecided = self.undecided.copy()
-        return copied
-
-    def put_back(self, before: "Loaded") -> None:
-        """Return to earlier counts. The reason why the load ended stays."""
-        self.counts, self.cents, self.reasons = before.counts, before.cents, before.reasons
-        self.taken_back, self.undecided = before.taken_back, before.undecided
-        self.is_other = before.is_other
-
-    def take_in(self, part: "Loaded") -> None:
-        """Add the counts of a part."""
-        self.counts.update(part.counts)
-        self.cents.update(part.cents)
-        self.reasons.update(part.reasons)
-        self.taken_back += part.taken_back
-        self.undone += part.undone
-        self.read_otherwise += part.read_otherwise
-        self.is_other += part.is_other
-        self.waits_for.update(part.waits_for)
-        self.unusable = self.unusable or part.unusable
-        self.parts_left += part.parts_left
-
-    def with_part(self, part: "Loaded") -> "Loaded":
-        """Return these counts with those of a part."""
-        both = self.copy()
-        both.take_in(part)
-        return both
-
-    def counts_with(self, validated: Mapping[str, int]) -> dict[str, int]:
-        """Return the ledger's counts of the run, from the counts before the load: lines, records, outcomes, cents."""
-        changed, changed_cents = self.counts["rejected"], self.cents["rejected"]
-        return {
-            **validated,
-            "accepted": validated["accepted"] - changed,
-            "rejected": validated["rejected"] + changed,
-            "amount_accepted": validated["amount_accepted"] - changed_cents,
-            **{name: self.counts[name] for name in OUTCOMES},
-            "amount_created": self.cents["created"],
-        }
-
-    def in_words(self) -> str:
-        """Return the rows by outcome."""
-        counted = ((name, self.counts[name]) for name in (*OUTCOMES, "rejected"))
-        said = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counted if number)
-        return said or ("nothing loaded" if self.unusable else "nothing to load")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from pipelines.ledger.former import restore
 from pipelines.ledger.rows import KnownRecord, Outcome, Reason, Reject, SoFar
 from pipelines.ledger.states import LANDED, UNDECIDED
 from pipelines.loading.answered import Result, outcome_of
-from pipelines.loading.load import Load, Loaded
+from pipelines.loading.load import Load
+from pipelines.loading.loaded import Loaded
 from pipelines.loading.repeats import Repeats, as_repeat
 from pipelines.loading.row import Row
 from pipelines.loading.why import reasons_of

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pipelines.ledger.parts import PartState
-from pipelines.loading.load import Loaded
+from pipelines.loading.loaded import Loaded
 
 
 @dataclass

@@ -8,7 +8,8 @@ from pipelines.home.spill import batches
 from pipelines.ledger.rejects import found_there
 from pipelines.ledger.rows import Repeat
 from pipelines.loading.accepted import ROWS_A_LOOK, plain_columns
-from pipelines.loading.load import Load, Loaded
+from pipelines.loading.load import Load
+from pipelines.loading.loaded import Loaded
 from pipelines.loading.row import Row
 from pipelines.session.answers import Answers
 

@@ -19,7 +19,7 @@ from pipelines.ledger.lease import Held
 from pipelines.ledger.notes import RESPONSE, Group, keep_members, members_of
 from pipelines.ledger.states import ASKED, MADE
 from pipelines.loading.answered import Result, read_back
-from pipelines.loading.load import Batch
+from pipelines.loading.loaded import Batch
 from pipelines.loading.row import Row
 from pipelines.loading.sending import Send, Sent
 

@@ -10,7 +10,8 @@ from pipelines.ledger.rejects import resubmit
 from pipelines.loading.book import Book
 from pipelines.loading.carrying import Carrier
 from pipelines.loading.intake import Intake
-from pipelines.loading.load import Load, Loaded
+from pipelines.loading.load import Load
+from pipelines.loading.loaded import Loaded
 from pipelines.loading.policies import take_back_superseded
 
 

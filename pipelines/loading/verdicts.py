@@ -14,7 +14,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.standing import Standing, standing_of
 from pipelines.ledger.states import NOT_THERE, UNDECIDED
-from pipelines.loading.load import Batch
+from pipelines.loading.loaded import Batch
 from pipelines.loading.row import Row
 from pipelines.session.answers import Answers
 

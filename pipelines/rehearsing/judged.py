@@ -3,7 +3,7 @@
 from pipelines.feeds.files.catalog import Feed
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.judging import Judge
-from pipelines.loading.load import Batch, Loaded
+from pipelines.loading.loaded import Batch, Loaded
 from pipelines.session.answers import Answers
 from pipelines.session.session import Session
 from pipelines.validation.outcome import Validated

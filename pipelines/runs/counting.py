@@ -7,7 +7,7 @@ from pipelines.home.spill import batches, is_whole
 from pipelines.ledger.answered import close_answered
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.so_far import LINES, hold_batch, under_way, with_outcomes
-from pipelines.loading.load import Loaded
+from pipelines.loading.loaded import Loaded
 from pipelines.runs.run import Result, Run
 from pipelines.session.session import Session
 from pipelines.validation.outcome import Validated

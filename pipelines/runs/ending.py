@@ -9,7 +9,7 @@ from typing import Any
 from pipelines.home.batch import NotReadToItsEnd, Unreadable
 from pipelines.ledger.so_far import are_of_lines, counts_so_far, hold_batch, with_outcomes
 from pipelines.ledger.states import ASKED, CUT_OFF, LANDED, NOT_LOADED, OUTCOMES
-from pipelines.loading.load import Loaded
+from pipelines.loading.loaded import Loaded
 from pipelines.reports.newer import tell_newer
 from pipelines.runs.counting import goes_on, run_counts
 from pipelines.runs.cut_off import close_cut_off

@@ -12,7 +12,8 @@ from pipelines.client.tokens import Credentials
 from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import PartLease
-from pipelines.loading.load import Batch, Load
+from pipelines.loading.load import Load
+from pipelines.loading.loaded import Batch
 
 
 @dataclass(frozen=True)

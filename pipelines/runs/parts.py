@@ -11,7 +11,8 @@ from pipelines.client.pace import Pace
 from pipelines.ledger.parts import BEGINNINGS, PartState, lay_out, remove_parts, states
 from pipelines.loading.book import Book
 from pipelines.loading.carrying import Carrier
-from pipelines.loading.load import Load, Loaded
+from pipelines.loading.load import Load
+from pipelines.loading.loaded import Loaded
 from pipelines.loading.part_outcome import PartLoaded, in_all
 from pipelines.loading.stage import after, before
 from pipelines.runs.plan import announce, is_joined, order_of, planned

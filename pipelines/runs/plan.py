@@ -11,7 +11,8 @@ from pathlib import Path
 from pipelines.client.pace import Pace
 from pipelines.home.files import write_whole
 from pipelines.home.paths import exists, matching
-from pipelines.loading.load import Batch, Load
+from pipelines.loading.load import Load
+from pipelines.loading.loaded import Batch
 from pipelines.runs.order import Order, Plan
 from pipelines.session.session import Session
 

@@ -1,7 +1,7 @@
 """The sentences about a run that has ended, beside its counts."""
 
 from pipelines.home.counted import counted, word_for
-from pipelines.loading.load import Loaded
+from pipelines.loading.loaded import Loaded
 from pipelines.runs.run import Run
 from pipelines.validation.outcome import Validated
 from pipelines.validation.sums import total_said

@@ -14,7 +14,8 @@ from pipelines.ledger.standing import Standing, standing_of
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.book import Book
 from pipelines.loading.identity import Identity
-from pipelines.loading.load import Load, Loaded
+from pipelines.loading.load import Load
+from pipelines.loading.loaded import Loaded
 from pipelines.loading.lookup import ahead
 from pipelines.loading.repeats import as_repeat
 from pipelines.loading.row import Row

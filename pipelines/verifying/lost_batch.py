@@ -4,7 +4,8 @@ import duckdb
 
 from pipelines.home.batch import Received, Unreadable
 from pipelines.ledger.lease import Lease, utc_text
-from pipelines.loading.load import Batch, Load
+from pipelines.loading.load import Load
+from pipelines.loading.loaded import Batch
 from pipelines.runs.beginning import begin, note_batch
 from pipelines.runs.ending import end, end_unread
 from pipelines.runs.lost import LostBatch

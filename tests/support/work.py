@@ -15,7 +15,8 @@ from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.book import Book
-from pipelines.loading.load import Batch, Load
+from pipelines.loading.load import Load
+from pipelines.loading.loaded import Batch
 from pipelines.loading.stage import load
 from pipelines.validation.tables import ACCEPTED, SKIPPED
 from tests.support.fake_target import serving

@@ -9,7 +9,7 @@ from sqlalchemy import event
 
 from pipelines.dagster.stages.validating import validate_all
 from pipelines.loading.held import Held
-from pipelines.loading.load import Batch
+from pipelines.loading.loaded import Batch
 from pipelines.loading.posting import post
 from pipelines.receiving.stage import receive
 from pipelines.session.opening import open_session

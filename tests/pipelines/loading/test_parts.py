@@ -24,7 +24,7 @@ from pipelines.ledger.lease import Holder, LeaseLost, utc_text
 from pipelines.ledger.parts import BEGINNINGS, LoaderWatch, PartState, claim, free, lay_out, remove_parts, states
 from pipelines.ledger.rows import Intent, Outcome
 from pipelines.loading.accepted import Part
-from pipelines.loading.load import Loaded
+from pipelines.loading.loaded import Loaded
 from pipelines.loading.part_outcome import PartLoaded, ends_all, in_all
 from pipelines.loading.part_stage import doubt_left_sending
 from pipelines.runs import parts as in_parts

@@ -25,7 +25,8 @@ from pipelines.loading import accepted, intake, unchanged
 from pipelines.loading.accepted import Part
 from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake
-from pipelines.loading.load import Batch, Load
+from pipelines.loading.load import Load
+from pipelines.loading.loaded import Batch
 from pipelines.loading.row import Row
 from pipelines.loading.unchanged import Left, Unchanged
 from pipelines.validation import tables

@@ -22,7 +22,7 @@ from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.exits import UNUSABLE
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import lay_out
-from pipelines.loading.load import Loaded
+from pipelines.loading.loaded import Loaded
 from pipelines.runs import joining, watching, workers
 from pipelines.runs import parts as in_parts
 from pipelines.runs.plan import PARTS_A_WORKER
