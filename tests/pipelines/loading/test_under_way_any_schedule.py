@@ -56,7 +56,7 @@ class World:
             "write": 0.05,
             "look": 0.1,
             "read": 0.1,
-            "lose": 0.02,
+            "lose": 0.06,
             "still away": 0.3,
         }
         likely = dice.choice([0.1, 0.35])
