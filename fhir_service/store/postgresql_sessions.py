@@ -116,8 +116,8 @@ def _try(engine: Engine, raw: Any, record: ConnectionPoolEntry) -> None:
     if used is None:
         return
     looked_at = select.poll()
-    looked_at.register(raw.fileno(), select.POLLIN)
     try:
+        looked_at.register(raw.fileno(), select.POLLIN)
         if looked_at.poll(0):
             raise InvalidatePoolError  # nothing was asked: what there is to read is that the server has ended it
         if time.monotonic() - used > _USED_JUST_NOW:

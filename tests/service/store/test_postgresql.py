@@ -250,6 +250,15 @@ def test_a_connection_is_asked_whether_it_is_there_once_it_has_lain(
     assert lost_one not in others
 
 
+def test_a_connection_that_was_closed_here_is_made_anew(shared: Running) -> None:
+    assert total(shared.client, "/Task/_history") == 0
+    kept: Any = shared.service.store._answering.raw_connection()
+    driver = kept.driver_connection
+    kept.close()
+    driver.close()
+    assert total(shared.client, "/Task/_history") == 0
+
+
 def test_a_database_that_is_gone_is_503_until_it_is_back(
     shared: Running, postgres: Postgres, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
