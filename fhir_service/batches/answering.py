@@ -1,4 +1,4 @@
-"""Bundles over HTTP: carry out the entries of a batch or a transaction, note them for the audit, and answer."""
+"""Answer a batch or a transaction over HTTP: carry out its entries, and note each for the audit."""
 
 import time
 from collections.abc import Callable
@@ -21,26 +21,26 @@ from fhir_service.web.http import caller_of, read_body
 from fhir_service.writing.entry import Entry
 
 READ_AT_ONCE = 100
-"""Reads of a batch that share a statement."""
+"""The most reads of a batch that share a statement."""
 PART = 500
-"""Writes of a batch that are stored by one commit."""
+"""The most writes of a batch that share a commit."""
 LONGER = 2
-"""So many times longer than the reads of a single request may those of a batch take together."""
+"""The reads of a batch may take so many times longer than those of a single request."""
 Answerer = Callable[[Service, batch.Bundle, list[Any]], bytes]
 
 
 class Rendering(NamedTuple):
-    """The form of an answer: how it shows what a read or search found, and how it is made of all results."""
+    """The form of an answer. fetched: render a read or a search; answer: put all results together."""
 
     fetched: Fetcher
     answer: Answerer
 
 
 async def answered(service: Service, request: Request, rendering: Rendering) -> bytes:
-    """Carry out the batch or transaction of a request's body; return the answer to it."""
+    """Carry out the batch or transaction in a request's body. Return the answer."""
     caller = caller_of(request)
     require_audit(request)
-    # Reads and searches of who may write nothing are short.
+    # A client that may not write sends only reads and searches, which are short.
     limit = service.settings.max_batch if caller.writes else service.settings.max_body
     raw = await read_body(request, limit)
     bundle = await run_in_threadpool(understood, service, raw, caller_of(request))
@@ -54,7 +54,7 @@ async def answered(service: Service, request: Request, rendering: Rendering) -> 
             )
         told = await run_in_threadpool(_told, service, bundle, results, rendering.answer)
     except BaseException as error:
-        # What has no answer, or was cancelled, may be stored all the same.
+        # Entries without an answer may be stored all the same: the audit has to name them.
         request.scope["touched"] = _unanswered(bundle, results, error)
         raise
     request.scope["touched"], answer = told
@@ -62,7 +62,7 @@ async def answered(service: Service, request: Request, rendering: Rendering) -> 
 
 
 async def _carried_out_whole(service: Service, requests: list[batch.Request]) -> list[Any]:
-    """The results of the entries of a transaction, in the order sent. Raises the refusal of the first that failed."""
+    """Return the results of a transaction's entries, in the order sent. Raises the FhirError of a refused entry."""
     order = transaction.in_order(requests)
     done = await write(service, [cast("Entry", requests[index]) for index in order], whole=True)
     if done and isinstance(done[-1], FhirError):
@@ -74,10 +74,11 @@ async def _carried_out_whole(service: Service, requests: list[batch.Request]) ->
 async def _carry_out(
     service: Service, entries: list[Entry | batch.Fetch], fetched: Fetcher, results: list[Any]
 ) -> None:
-    """Add the results of the entries of a batch, in the order sent: writes in a row in parts, then what is fetched.
+    """Carry out the entries of a batch in the order sent, and add their results.
 
-    Other clients take their turn between two parts. Raises what keeps the first part from being stored; of what follows
-    it is the result.
+    Consecutive writes are stored in parts, consecutive reads are looked up together. Other clients take their turn
+    between two parts. If a part cannot be stored, its entries get that FhirError as their results. If nothing was
+    carried out before, it is raised.
     """
     size, left = 0, float(LONGER * service.settings.read_seconds)
     for fetching, some in groupby(entries, lambda entry: isinstance(entry, batch.Fetch)):
@@ -108,13 +109,13 @@ PLAIN = Rendering(fetched_plain, _answer)
 
 
 def _told(service: Service, bundle: batch.Bundle, results: list[Any], answer: Answerer) -> tuple[list[Touch], bytes]:
-    """Return the acts of a Bundle's entries, for the audit, and the answer to it."""
+    """Return the acts of a Bundle's entries for the audit, and the answer to the Bundle."""
     results = bundle.results(results)
     return touches(bundle.requests, results), answer(service, bundle, results)
 
 
 def _unanswered(bundle: batch.Bundle, results: list[Any], error: BaseException) -> list[Touch]:
-    """Return the acts of a Bundle that ended with an error, which each entry without a result has."""
+    """Return the acts of a Bundle that ended with an error. Each entry without a result gets that error."""
     failed = error if isinstance(error, FhirError) else FhirError(EXCEPTION)
     refused = bundle.type == "transaction" and not results
     return touches(bundle.requests, [failed] * len(bundle.requests) if refused else bundle.results(results, failed))

@@ -1,4 +1,4 @@
-"""Reads and searches among the entries of a batch: looked up together, as far as there is room for the answers."""
+"""Look up the reads and searches of a batch together, within bounds on time and on the size of the answers."""
 
 import logging
 import time
@@ -23,16 +23,18 @@ log = logging.getLogger(__name__)
 
 
 def parts(row: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Yield a row in parts of a size."""
+    """Yield a sequence in parts of a size."""
     return (row[start : start + size] for start in range(0, len(row), size))
 
 
 def fetched_together(
     fetched: Fetcher, service: Service, fetches: Sequence[batch.Fetch], room: int, until: float
 ) -> list[batch.Fetched | FhirError]:
-    """The answers to reads and searches, or their errors; so is an answer for which there is no room.
+    """Return the answer or the error of each read and search.
 
-    until: the time, of the monotonic clock, from which on nothing more is looked up.
+    Args:
+        room: bytes that the answers may have together; one that does not fit gets an error.
+        until: monotonic time at which the look-ups end; the rest gets an error.
     """
     if time.monotonic() > until:
         return [_late()] * len(fetches)
@@ -66,16 +68,16 @@ def _within(
 
 
 def _outcome_of(error: Exception) -> FhirError:
-    """Return an error as the result of its entry. A fault of ours is never shown."""
+    """Return an error as the result of its entry. A fault of the service is shown without details."""
     if isinstance(error, FhirError):
         return error.with_traceback(None)
-    # The class only: exception texts may hold values.
+    # Log the class only: exception texts may hold patient data.
     log.error("an entry of a batch was not fetched: %s", type(error).__name__)
     return FhirError(EXCEPTION)
 
 
 def fetched_plain(service: Service, fetch: batch.Fetch, known: Known) -> batch.Fetched:
-    """Show a resource that was read, or search, as the interface does."""
+    """Render the resource of a read, or the page of a search, as the interface does."""
     if fetch.id is None:
         asked = service, fetch.resource, parse_query(fetch.query), False
         page = finding.page_at_hand(*asked) or finding.page_of(*asked)
@@ -85,6 +87,6 @@ def fetched_plain(service: Service, fetch: batch.Fetch, known: Known) -> batch.F
 
 
 def read_of(fetch: batch.Fetch, known: Known) -> Found:
-    """Return the resource that a read asks for. Raises the 404 that names type and id."""
+    """Return the resource of a read. Raises the 404 that names type and id."""
     reference = referred(fetch.resource, fetch.id or "")
     return there(known.get(reference), reference)

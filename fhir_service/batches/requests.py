@@ -1,7 +1,7 @@
-"""The requests in the entries of a bundle that was sent.
+"""Read the requests of a Bundle from its text.
 
-A bundle may be larger than a single body, but none of its entries may be: the entries of a large bundle are read one
-after another, so that of what is no request little is in memory at once.
+A Bundle may be larger than a single body, but none of its entries may be. The entries of a large Bundle are parsed one
+after another, so that only one parsed entry is in memory at a time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ Shown = dict[str, Any]
 
 
 class _Outline(msgspec.Struct, gc=False):
-    """A Bundle whose entries are the text that was sent. What else it holds is passed over."""
+    """A Bundle with its entries as text. Other elements are skipped."""
 
     entry: msgspec.Raw = msgspec.Raw(b"[]")
 
@@ -30,9 +30,9 @@ _TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class _Texts:
-    """The entries of a large bundle, which are read anew each time that they are asked for; errors of those too large.
+    """The entries of a large Bundle, parsed anew on each iteration. An entry that is too large is an error.
 
-    most: bytes of one.
+    most: bytes of one entry.
     """
 
     def __init__(self, texts: list[msgspec.Raw], most: int) -> None:
@@ -48,7 +48,7 @@ def _too_large(most: int) -> FhirError:
 
 
 def understood(service: Service, raw: bytes, caller: Caller) -> batch.Bundle:
-    """Return the requests of a body, each with its error where it can be none. Raises the bad request of the whole."""
+    """Return the requests of a body, or the error of each bad one. Raises if the whole is bad."""
     if batch.has_too_many_values(raw):
         raise batch.too_many_values()
     may_be_plain = service.settings.max_body >= LARGEST
@@ -74,7 +74,7 @@ def understood(service: Service, raw: bytes, caller: Caller) -> batch.Bundle:
 
 
 def _entries(raw: bytes, most: int) -> tuple[BundleType, int, Iterable[Shown | FhirError]]:
-    """Return the type of a bundle, the number of its entries, and these. Raises the bad request of the whole."""
+    """Return the type of a Bundle, the number of its entries, and the entries. Raises if the whole is bad."""
     if len(raw) <= most:
         kind, entries = batch.entries(parse_body(raw))
         return kind, len(entries), entries

@@ -1,4 +1,4 @@
-"""The effects of a bundle's entries, for the audit."""
+"""List for the audit what each entry of a Bundle did."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from fhir_service.interface.outcomes import FhirError
 
 
 def touches(requests: list[batch.Request], results: list[Any]) -> list[Touch]:
-    """Return the acts of a batch's entries, each with its own status. Entries that named no resource are one for each
-    status. results: of each.
+    """Return an act for each entry of a batch, with its own status. Entries that named no resource share one for each
+    status.
     """
     found, nameless = [], dict[int, None]()
     for one, result in zip(requests, results, strict=True):

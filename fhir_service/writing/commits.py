@@ -1,7 +1,7 @@
-"""Commits: entries are carried out on a view of the store, and what they change is stored by one durable commit.
+"""Carry out entries on a view of the store, and store their changes by one durable commit.
 
-For each commit it collects what the entries ask about, fetches it with a constant number of statements, lets the
-entries act in order, and adds all rows.
+For each commit: collect what the entries ask about, fetch it with a constant number of statements, let the entries act
+in order, and add all rows.
 """
 
 import logging
@@ -28,23 +28,23 @@ from fhir_service.writing.contending import Contender, InDoubt, Outcome, Witness
 from fhir_service.writing.entry import Desk, Entry
 
 MOST_AHEAD = 200
-"""Entries of a commit that is stored ahead of the tables. To write more to the tables at once costs less."""
+"""The most entries of a commit that is stored ahead of the tables. More of them cost less if they go there at once."""
 MOST_BYTES_AHEAD = 512 << 10
 CALM = 0.2
-"""Seconds after a commit of many entries in which small ones go into the tables too."""
-# Seconds before each further attempt at what failed before its commit.
+"""For so many seconds after a large commit, small ones go into the tables too."""
 PAUSES = (0.05, 0.5)
+"""Seconds before each further attempt of work that failed before its commit."""
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
 class CommitFailed(Exception):
-    """A commit was not answered with success."""
+    """A commit did not succeed: its changes may be stored or not."""
 
 
 class _Turn:
-    """The transaction of a batch. It begins when something is asked of the tables, or is to be written there."""
+    """The transaction of a batch. It begins when the batch first reads from the tables or writes to them."""
 
     def __init__(self, begin: Callable[[], Connection]) -> None:
         self._begin = begin
@@ -56,7 +56,7 @@ class _Turn:
         return self._begun
 
     def close(self) -> None:
-        """End the transaction. What was not committed is undone."""
+        """End the transaction. Changes without a commit are undone."""
         if self._begun is not None:
             self._begun.close()
 
@@ -69,21 +69,21 @@ class Readers:
         self._lock = threading.Lock()
 
     def join(self) -> "Future[None]":
-        """Return what is done when the tables were caught up, once more from now on."""
+        """Return a future that is done as soon as the tables have been brought up to date once more."""
         reader: Future[None] = Future()
         with self._lock:
             self._waiting.append(reader)
         return reader
 
     def take(self) -> "list[Future[None]]":
-        """Return those who have joined since."""
+        """Return the readers that joined since the last call."""
         with self._lock:
             taken, self._waiting = self._waiting, []
         return taken
 
 
 class _Lately:
-    """When something was stored, and when it was much: monotonic seconds."""
+    """The monotonic times of the last commit and of the last large commit."""
 
     def __init__(self) -> None:
         self._stored = self._much = -math.inf
@@ -98,7 +98,7 @@ class _Lately:
         return time.monotonic() - self._stored
 
     def are_few(self, entries: Collection[Entry]) -> bool:
-        """Note a commit of these; return True if it is small, and none that was not came just before."""
+        """Note a commit of these entries. Return True if it is small, and no large one came within `CALM` seconds."""
         if len(entries) > MOST_AHEAD or sum(entry.size for entry in entries) > MOST_BYTES_AHEAD:
             self._much = time.monotonic()
             return False
@@ -106,7 +106,7 @@ class _Lately:
 
 
 class Commits:
-    """Commits to a store, one after another. All but `idle` is for the writer's thread alone."""
+    """Commit to a store, one batch after another. Only `idle` and `readers` are for other threads."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Commits:
         collided: Callable[[], None],
         witnessed: Witnessed,
     ) -> None:
-        """Args are as of `Writer`."""
+        """Take the arguments of `Writer`."""
         self._store, self._site, self._clock, self._new_id, self._committed = store, site, clock, new_id, committed
         self._contender = contender_of(store, collided, witnessed)
         self._bodies, self._readers = bodies, Readers()
@@ -130,27 +130,27 @@ class Commits:
 
     @property
     def readers(self) -> Readers:
-        """The readers that are let go as soon as the tables have caught up."""
+        """The threads that wait until the tables are up to date."""
         return self._readers
 
     @property
     def ahead(self) -> bool:
-        """True if something is stored that the tables lack."""
+        """True if rows are stored that the tables do not have yet."""
         return self._store.ahead is not None and self._store.ahead.waits
 
     @property
     def owes(self) -> bool:
-        """True if the tables lack sums of what is stored."""
+        """True if the tables do not have all sums of what is stored yet."""
         return self._store.ahead is not None and self._store.ahead.owes
 
     def next_seq(self, count: int = 1) -> int:
-        """The first of `count` fresh numbers."""
+        """Return the first of `count` fresh numbers."""
         first = self._seq + 1
         self._seq += count
         return first
 
     def idle(self) -> float:
-        """Return the seconds since something was stored; infinite if nothing was, or the last attempt failed."""
+        """Return the seconds since the last commit; infinite if there was none, or the last attempt failed."""
         return self._lately.idle()
 
     def failed(self) -> None:
@@ -158,7 +158,7 @@ class Commits:
         self._lately.failed()
 
     def close(self) -> None:
-        """Let the connection to a shared store go. What is ahead of the tables stays where it is stored."""
+        """Give back the connection to a shared store. What is stored ahead of the tables stays stored."""
         if self._store.ahead:
             self._store.ahead.close()
         if self._contender:
@@ -167,7 +167,7 @@ class Commits:
     # --- ahead of the tables ---
 
     def bring_up(self) -> None:
-        """Bring into the tables what is ahead of them. It is stored: a failure changes nothing for who was answered."""
+        """Bring what is stored ahead of the tables into them. A failure loses nothing: it is stored already."""
         try:
             self._catch_up(sums=True)
         except Exception as error:  # noqa: BLE001 - it is tried again before each commit to the tables
@@ -175,7 +175,7 @@ class Commits:
             log.error("what is stored was not brought into the tables: %s", type(error).__name__)  # noqa: TRY400
 
     def _catch_up(self, sums: bool = False) -> None:
-        # A reader may have come while the tables were caught up: it is let go even where nothing is ahead any more.
+        # A reader may have joined while the tables were brought up to date: release it even if nothing is ahead now.
         readers = self._readers.take()
         try:
             if self._store.ahead and (self.ahead or (sums and self.owes)):
@@ -188,7 +188,7 @@ class Commits:
             reader.set_result(None)
 
     def settle(self) -> None:
-        """Do what the database has put off. The batch is stored and answered: a failure here changes nothing for it."""
+        """Do the database's postponed work. The batch before is stored and answered: a failure cannot harm it."""
         if self._store.ahead and self._store.ahead.full:
             self.bring_up()
         try:
@@ -199,10 +199,10 @@ class Commits:
     # --- commits ---
 
     def run(self, function: Callable[[Connection], T], resources: bool, records: Collection[str] | None = None) -> T:
-        """Run a function in a transaction of its own. resources, records: as of `Writer.transact`."""
+        """Run a function in a transaction of its own. For `resources` and `records` see `Writer.transact`."""
         anything = resources and records is None
         try:
-            # Only the beginning is tried again: the function may keep what it met.
+            # Repeat only the beginning of the transaction: the function may have effects outside of it.
             with self._patiently(lambda: self._begun(resources, sums=True)) as connection:
                 value = function(connection)
                 with self._bodies.changing_all() if anything else nullcontext():
@@ -217,21 +217,21 @@ class Commits:
         return value
 
     def _forget(self) -> None:
-        """Keep nothing of what was read so far."""
+        """Forget all that was read so far."""
         self._questionnaires, self._kept = Questionnaires(self._site), None
 
     def carry_out(self, entries: list[Entry], whole: bool) -> list[Any]:
-        """Carry out entries and store what they change. Return a result or FhirError for each.
+        """Carry out entries and store their changes. Return a result or a FhirError for each.
 
-        whole: store all or none. Where one is refused, its FhirError is the last result.
+        whole: store all or none. If one is refused, its FhirError is the last result.
 
         Raises:
-            CommitFailed: whether they are stored is not known. After all else, nothing is.
+            CommitFailed: the changes may be stored or not. After any other exception they are not stored.
         """
         return self._patiently(lambda: self._carried_out(entries, whole))
 
     def _patiently(self, work: Callable[[], T]) -> T:
-        """Do what stores nothing when it fails, and again after failures that may pass."""
+        """Do work that stores nothing if it fails. Repeat it after failures that may pass."""
         for pause in PAUSES:
             try:
                 return work()
@@ -243,14 +243,16 @@ class Commits:
         return work()
 
     def _begun(self, resources: bool = True, sums: bool = False) -> Connection:
-        """A connection in a transaction that alone may write; numbers follow those given by any process.
+        """Return a connection in a transaction that holds the lock of all writers.
 
-        sums: whether the tables must have all sums.
+        Fresh numbers continue from those of all processes.
+
+        sums: bring all sums into the tables first.
         """
         self._catch_up(sums)
         connection = self._store.engine.connect()
         try:
-            # Statements below SQLAlchemy begin none by themselves, and each would be stored alone.
+            # Statements that go past SQLAlchemy begin no transaction, and each would be committed by itself.
             connection.begin()
             last = self._store.dialect.lock(connection, resources)
         except BaseException:
@@ -265,11 +267,11 @@ class Commits:
             entry.ask(needs)
         if self._contender:
             return self._carried_out_beside_others(self._contender, needs, entries, whole)
-        # Only what was committed may be kept.
+        # Until the commit has succeeded, nothing that was read may be kept.
         kept, self._kept = self._kept, None
         with closing(_Turn(self._begun)) as turn:
             if kept is None or kept.full:
-                # Only of what is kept are there sums that the tables lack.
+                # Fresh data are read from the tables, which must have all sums by then.
                 self._catch_up(sums=True)
                 kept = Kept.read(turn.connection())
             view = View(partial(one_by_one, self._store.dialect, turn.connection), needs, self._questionnaires, kept)
@@ -302,9 +304,10 @@ class Commits:
         return results
 
     def _keep(self, turn: _Turn, changes: Changes, entries: list[Entry]) -> None:
-        """Store changes durably: a few that only add are stored ahead of the tables, unless much is stored just now.
+        """Store changes durably: a few new records ahead of the tables, all else in the tables.
 
-        The commits of what is much bring the rest into the tables. Readers would wait for them.
+        Soon after a large commit, small ones go into the tables too: the next large commit would have to bring them
+        there first, and readers would wait for it.
         """
         few = self._lately.are_few(entries)
         if (ahead := self._store.ahead) and ahead.works and changes.plain and few:
@@ -317,7 +320,7 @@ class Commits:
             self._commit(connection, sums=sums)
 
     def _commit(self, connection: Connection, resources: bool = True, sums: Sums | None = None) -> None:
-        """Commit what goes straight into the tables. sums: as of `Ahead.passed_by`."""
+        """Commit changes to the tables. For `sums` see `Ahead.passed_by`."""
         ahead = self._store.ahead
         with ahead.passed_by(connection, sums) if ahead and resources else nullcontext():
             self._committing(connection.commit)
@@ -328,12 +331,12 @@ class Commits:
         except Exception as error:
             if self._store.dialect.undone(error):
                 raise
-            # Whatever else it is, the commit is not known to be done.
+            # After any other error nobody knows if the commit was carried out.
             raise CommitFailed(type(error).__name__) from None
 
 
 def _outcomes(entries: list[Entry], desk: Desk, whole: bool) -> list[Any]:
-    """Carry out entries in order. whole: end with the first that is refused."""
+    """Carry out entries in order. whole: stop at the first that is refused."""
     results = []
     for entry in entries:
         try:

@@ -1,8 +1,8 @@
-"""Commits of batches to a store that other processes write to at once: tried again where they collide.
+"""Commit batches to a store to which other processes write too, and repeat those that collide.
 
-A batch that finds that a row has changed since it was read, or that another one has made what it was to make, is run
-again on fresh data. From the second time on, the rows that it may change are locked as they are read, so that batches
-that want the same rows take turns at those. Only one that still collides keeps all others away.
+Two batches collide if one changes a row that the other has read, or makes a record that the other makes as well. The
+second one is then carried out again on fresh data. From its second attempt on, a batch locks the rows that it reads and
+may change. In its last attempt it locks all other writers out.
 """
 
 import logging
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from fhir_service.store.postgresql import PostgreSql
 
 WAYS = (Way(), Way(holds=True), Way(holds=True), Way(alone=True))
-"""The attempts of a batch."""
+"""How each attempt of a batch locks what it reads."""
 LOOKS = (0.05, 0.5, 1.0, 2.0)
-"""Seconds before each look for a batch whose commit was not answered. A database that restarts takes some."""
+"""Seconds before each search for a batch whose commit got no answer. A database may be restarting meanwhile."""
 
 Witnessed = Callable[[Sequence[Witness]], None]
 
@@ -33,27 +33,27 @@ log = logging.getLogger(__name__)
 
 
 class InDoubt(Exception):
-    """A commit got no answer, and the database does not say whether it was carried out."""
+    """A commit got no answer, and the database could not be asked if the batch is stored."""
 
 
 class Outcome(NamedTuple):
-    """The results of a batch's entries, and whether its changes are to be stored."""
+    """The results of a batch's entries. keep: store its changes."""
 
     results: list[Any]
     keep: bool
 
 
 class Contender:
-    """Commits batches beside other processes."""
+    """Commit batches to a store that other processes write to."""
 
     def __init__(
         self, engine: Engine, dialect: "PostgreSql", collided: Callable[[], None], witnessed: Witnessed
     ) -> None:
-        """Connect nothing yet.
+        """Store the arguments; the first commit connects.
 
         Args:
-            collided: called for each attempt that has to be made again.
-            witnessed: called with all versions of a batch before it is stored.
+            collided: called after each attempt that collided.
+            witnessed: called with all versions of a batch before they are stored.
         """
         self._engine, self._dialect, self._collided = dialect.exchanging(engine), dialect, collided
         self._witnessed = witnessed
@@ -62,13 +62,13 @@ class Contender:
     def commit(
         self, needs: Needs, parsed: Questionnaires, carry_out: Callable[[View, Changes], Outcome]
     ) -> tuple[list[Any], bool]:
-        """Carry out a batch; return its results, and whether something was stored.
+        """Carry out a batch. Return its results, and True if something was stored.
 
         Args:
             carry_out: called once for each attempt, with fresh data.
 
         Raises:
-            InDoubt: whether it is stored is not known. After all else, nothing is.
+            InDoubt: the batch may be stored or not. After any other exception it is not stored.
         """
         for way in WAYS[:-1]:
             try:
@@ -104,7 +104,7 @@ class Contender:
 
     @contextmanager
     def _begun(self) -> Iterator[Connection]:
-        """A connection for one attempt. It is kept for the next one: to take it from the pool costs an exchange."""
+        """Lend a connection for one attempt. It is kept for the next: the pool would ask the database once more."""
         connection, self._kept = self._kept or self._engine.connect(), None
         try:
             yield connection
@@ -113,8 +113,8 @@ class Contender:
                 connection.invalidate()
             raise
         else:
-            # A transaction that stored nothing is still there, below SQLAlchemy. To roll it back would cost psycopg the
-            # statements that it has prepared.
+            # A transaction that stored nothing is still open in psycopg, below SQLAlchemy. A rollback would discard
+            # the prepared statements; a commit keeps them.
             connection.connection.commit()
             self._kept = connection
         finally:
@@ -122,12 +122,15 @@ class Contender:
                 connection.close()
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Give the connection back."""
         if self._kept:
             self._kept.close()
 
     def _is_stored(self, witness: Witness) -> bool:
-        """True if the version is there. Alone: a commit that is still under way holds the lock until it has ended."""
+        """True if the version is stored.
+
+        The look takes the lock of all writers, and so waits for a commit that is still under way.
+        """
         for pause in LOOKS:
             time.sleep(pause)
             try:
@@ -142,7 +145,7 @@ class Contender:
 
 
 def contender_of(store: Store, collided: Callable[[], None], witnessed: Witnessed) -> Contender | None:
-    """Return the contender of a store that other processes may write to; None where this one writes alone."""
+    """Return the contender of a store; None if no other process writes to it."""
     if not store.dialect.shared:
         return None
     return Contender(store.engine, cast("PostgreSql", store.dialect), collided, witnessed)

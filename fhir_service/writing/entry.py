@@ -1,4 +1,4 @@
-"""An entry: one write of a request, and the tools that it is carried out with."""
+"""An entry is one write of a request. The desk is what it is carried out with."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -11,7 +11,7 @@ from fhir_service.store.view import Needs, View
 
 
 class Desk:
-    """The tools of the entries of a commit: view and changes, the moment, and the world that rules are asked in."""
+    """The context in which the entries of one commit act: view, changes, time, and the world for the rules."""
 
     __slots__ = ("changes", "moment", "new_id", "now", "view", "world")
 
@@ -21,7 +21,7 @@ class Desk:
 
 
 class Entry(Protocol):
-    """One write. `act` checks the rules against the view and adds to the changes; or it raises FhirError."""
+    """One write. `act` checks the rules against the view, then adds to the changes. It raises FhirError."""
 
     size: int
 

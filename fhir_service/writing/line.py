@@ -1,8 +1,9 @@
-"""The line of what waits for the writer, and whose turn is next.
+"""The queue of the writer, and the choice of what it writes next.
 
-Single writes and large ones take turns: after a large turn come all single writes that wait, and after these one large
-turn. A large turn ends after a time, not a number of entries: on a slow or busy machine it holds fewer of them. It is
-longer while nobody makes single writes: each commit has a price of its own.
+A turn is what the writer stores by one commit. Turns of single writes and of large requests alternate, so that neither
+kind waits for long: all single writes that wait, then one turn of large requests. A large turn is bounded by time and
+not by a number of entries, as a slow machine writes fewer in that time. While nobody makes single writes, large turns
+are longer: fewer commits cost less.
 """
 
 import math
@@ -21,30 +22,30 @@ from fhir_service.interface.outcomes import FhirError
 from fhir_service.writing.entry import Entry
 
 LARGE = 50
-"""Entries of a request from which on it is large."""
+"""A request is large from so many entries on."""
 LARGE_BYTES = 512 << 10
 TURN, LONG_TURN = 0.1, 0.25
-"""Seconds that a large turn may take: requests that wait join it as long as it is likely to be over by then.
+"""Seconds that a large turn may take. Waiting requests join it while it is likely to end within that time.
 
-Long: where no single write has come for `QUIET` seconds. The first of them waits for a whole long turn, and for the
-turn of its own. Twice as long where a second request joins by that: two bundles written together cost a fifth less than
-one after the other.
+A turn may be long when no single write has come for `QUIET` seconds. The next single write may then wait for a whole
+long turn before its own. A long turn may take twice as long if that lets a second request join: two bundles written
+together cost a fifth less than two in a row.
 """
 QUIET = 5.0
 MOST_SMALL = 500
-"""Entries of a turn of single writes."""
+"""The most entries of a turn of single writes."""
 MOST_BYTES = 64 << 20
 COMPANY = 0.001
-"""Seconds for one more single write to come, where as many were under way before. A commit takes several times that."""
+"""Seconds to wait for one more single write while fewer have come than before. A commit takes several times that."""
 _SLOW = 0.0002
-"""Seconds of an entry, until some were measured."""
+"""The seconds that an entry is assumed to take until some were measured."""
 
 
 @dataclass(slots=True)
 class Waiting:
-    """Entries that belong to one request, and where their results go: a result or FhirError each.
+    """The entries of one request, and the future that gets a result or a FhirError for each.
 
-    whole: all are stored, or none: then the results end with the first FhirError.
+    whole: store all entries or none. If one is refused, the results end with its FhirError.
     """
 
     entries: Sequence[Entry]
@@ -61,12 +62,12 @@ class Waiting:
 
     @property
     def alone(self) -> bool:
-        """True if a turn has nothing else."""
+        """True if nothing else may share its turn."""
         return self.whole
 
     @property
     def stored(self) -> int:
-        """Entries that its turn stored: none where it was withdrawn, failed, or was refused as a whole."""
+        """The number of entries that were stored: 0 if the request was withdrawn, failed or was refused as a whole."""
         if not self.future.done() or self.future.cancelled() or self.future.exception():
             return 0
         results = self.future.result()
@@ -77,7 +78,7 @@ class Waiting:
 
 @dataclass(slots=True)
 class Function:
-    """A function that is run in a transaction of its own. resources, records: as of `Writer.transact`."""
+    """A function to run in a transaction of its own. For `resources` and `records` see `Writer.transact`."""
 
     function: Callable[[Connection], Any]
     resources: bool
@@ -94,7 +95,7 @@ Work = Waiting | Function
 
 
 class Line:
-    """The queue of the writer. `put` and `close` from any thread, the rest from one."""
+    """The queue of the writer. Any thread may call `put` and `close`; the rest is for the writer's thread."""
 
     def __init__(self) -> None:
         self._arriving: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
@@ -110,27 +111,27 @@ class Line:
         self._arriving.put(work)
 
     def close(self) -> None:
-        """Let `turn` end, once nothing waits."""
+        """Let `turn` return nothing as soon as nothing waits."""
         self._arriving.put(None)
 
     def __len__(self) -> int:
         return self._arriving.qsize() + sum(map(len, self._waiting.values()))
 
     def turn(self, patience: float | None = None) -> list[Work]:
-        """Return the works whose turn it is, one or several that are written together; none once all is done.
+        """Return the works of the next turn, which are written together; none once the queue is closed and empty.
 
         Args:
-            patience: seconds to wait for one; None for ever.
+            patience: seconds to wait for work; None waits for ever.
 
         Raises:
-            queue.Empty: none has come in that time.
+            queue.Empty: nothing came in that time.
         """
         self._sort()
         while not any(self._waiting.values()):
             if self._ended:
                 return []
             self._receive(self._arriving.get(timeout=patience))
-            # More may have come until this thread went on: together they take one commit.
+            # Take what else came while this thread was waking up: together they need one commit.
             self._sort()
         if self._was_large:
             self._before_large = len(self._waiting[False])
@@ -146,21 +147,21 @@ class Line:
         """Note how long a turn took."""
         requests = [work for work in works if isinstance(work, Waiting) and not work.future.cancelled()]
         if requests:
-            # Who was answered is likely to come back, and would else take turns with those who wait.
+            # A client that was just answered is likely to write again. Waiting for it saves a commit of its own.
             self._company = sum(not work.large for work in requests) + len(self)
         entries = sum(work.stored for work in requests)
         if entries >= LARGE:
-            # Slowly down: the entries of one turn may be cheaper than those that come next.
+            # Halve it at most: the next entries may cost more than these did.
             self._pace = max(seconds / entries, self._pace / 2)
 
     def _in(self, seconds: float) -> float:
-        """The entries of a turn that takes so long, or twice as long if two requests are done by then."""
+        """Return how many entries fit into a time, or into twice that time if two requests can end in it."""
         most = seconds / self._pace
         two = sum(len(work.entries) for work in islice(self._waiting[True], 2) if isinstance(work, Waiting))
         return max(most, two) if two <= 2 * most else most
 
     def _sort(self) -> None:
-        """Receive what has arrived."""
+        """Sort all arrived work into single and large."""
         for _ in range(self._arriving.qsize()):
             self._receive(self._arriving.get())
 
@@ -169,7 +170,7 @@ class Line:
             self._ended = True
         else:
             self._waiting[work.large].append(work)
-            # Not a sign-in: an import begins with one, and each of its bundles would have a commit of its own.
+            # A sign-in does not count. An import begins with one, and would get a commit for each of its bundles.
             if isinstance(work, Waiting) and not work.large:
                 self._single_at = time.monotonic()
 
@@ -186,7 +187,10 @@ class Line:
 
     @staticmethod
     def _group(waiting: deque[Work], most: float, started: bool = False) -> list[Work]:
-        """Take works from the beginning of a row, as long as they may be together: one at least, unless started."""
+        """Take works from the front of a queue while they may share a turn.
+
+        started: the turn has work already. Otherwise at least one is taken.
+        """
         group: list[Work] = []
         entries = size = 0
         while waiting:

@@ -1,6 +1,7 @@
-"""The one way to write: a thread that turns what is waiting into one batch with one durable commit (group commit).
+"""The writer: one thread that stores all waiting writes together, by one durable commit (group commit).
 
-A single create is a batch of one. `line.py` says whose turn it is, `commits.py` carries out and stores.
+There is no other way to write; a single create is a batch of one. `line.py` chooses what is next, `commits.py` carries
+it out and stores it.
 """
 
 import logging
@@ -26,9 +27,9 @@ from fhir_service.writing.entry import Entry
 from fhir_service.writing.line import Function, Line, Waiting, Work
 
 REST = 0.05
-"""Seconds without work after which what is stored ahead of the tables is brought into them.
+"""Seconds without work after which the writer brings into the tables what is stored ahead of them.
 
-Longer than the clients who were just answered take to come back: else each of their rounds would pay for two commits.
+A client that was just answered writes its next request sooner. Otherwise each round of requests would cost two commits.
 """
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class Writer:
-    """Owns writing to a store."""
+    """The only writer of a store in this process."""
 
     def __init__(
         self,
@@ -54,8 +55,8 @@ class Writer:
         Args:
             bodies: the cache of reads.
             committed: called with the number of entries of each commit.
-            collided: called for each batch that is run again, as another process was first.
-            witnessed: called with all versions of a batch before it is stored beside other processes.
+            collided: called for each batch that is carried out again because another process was first.
+            witnessed: called with all versions of a batch before they are stored, if other processes write too.
         """
         self._dialect = store.dialect
         self._commits = Commits(store, site, clock, new_id, bodies, committed, collided, witnessed)
@@ -70,9 +71,9 @@ class Writer:
     # --- for callers ---
 
     def submit(self, entries: Sequence[Entry], whole: bool = False) -> "Future[list[Any]]":
-        """Write entries in one commit. The future gives a result or FhirError for each; cancelling withdraws them.
+        """Write entries by one commit. The future gives a result or a FhirError for each; cancel it to withdraw them.
 
-        whole: store all or none. Where one is refused, its FhirError is the last result.
+        whole: store all or none. If one is refused, its FhirError is the last result.
         """
         waiting = Waiting(entries, whole)
         self._put(waiting)
@@ -81,12 +82,12 @@ class Writer:
     def transact(
         self, function: Callable[[Connection], T], resources: bool = True, records: Collection[str] | None = None
     ) -> T:
-        """Run a function in the writer's thread, in a transaction of its own; wait for its value.
+        """Run a function in the writer's thread, in a transaction of its own, and return its value.
 
         Args:
-            function: the function.
-            resources: False if it changes neither resources nor records, so that what is kept of them stays good.
-            records: the references of the records that it changes, if it changes nothing else.
+            function: gets the connection of the transaction.
+            resources: False if the function changes neither resources nor records: caches of them stay valid.
+            records: the references of the records that the function changes, if it changes nothing else.
         """
         work = Function(function, resources, records)
         self._put(work)
@@ -94,11 +95,11 @@ class Writer:
         return value
 
     def catch_up(self) -> None:
-        """Wait until the tables have all that was stored before, from any thread. Raises the outcome of a failure."""
+        """Wait until the tables have all that was stored before. Any thread may call it. Raises FhirError."""
         if not self._commits.ahead or threading.current_thread() is self._thread:
             return
         reader = self._commits.readers.join()
-        # The next commit to the tables may bring it there before this has its turn.
+        # An empty function makes the writer catch up. An earlier commit to the tables may release the reader first.
         self._put(Function(lambda _: None, resources=False))
         try:
             reader.result()
@@ -106,20 +107,20 @@ class Writer:
             raise FhirError(UNAVAILABLE) from None
 
     def next_seq(self, count: int = 1) -> int:
-        """The first of `count` fresh numbers. Only for what runs in the writer's thread."""
+        """Return the first of `count` fresh numbers. Call it in the writer's thread only."""
         return self._commits.next_seq(count)
 
     def idle(self) -> float:
-        """Return the seconds since something was stored; infinite if nothing was, or the last attempt failed."""
+        """Return the seconds since the last commit; infinite if there was none, or the last attempt failed."""
         return self._commits.idle()
 
     def stuck(self, seconds: float) -> bool:
-        """True if the thread has ended, or has been at one thing for more than these seconds."""
+        """True if the thread has ended, or if one turn has taken longer than these seconds."""
         busy = self._busy_since > -math.inf and time.monotonic() - self._busy_since > seconds
         return busy or not self._thread.is_alive()
 
     def close(self) -> None:
-        """Finishes what is waiting and ends the thread."""
+        """Write what waits, then end the thread."""
         self._closed.set()
         self._line.close()
         self._thread.join()
@@ -145,7 +146,7 @@ class Writer:
         self._commits.bring_up()
 
     def _turn(self) -> list[Work]:
-        """Return the works whose turn it is. What is ahead of the tables goes into them while there is none."""
+        """Return the works of the next turn. When none has come for a while, bring the tables up to date first."""
         if self._commits.ahead or self._commits.owes:
             try:
                 return self._line.turn(REST)
@@ -172,14 +173,14 @@ class Writer:
             results = self._commits.carry_out(entries, any(waiting.whole for waiting in group))
         except Exception as error:  # noqa: BLE001 - the thread goes on, the requests are answered
             if len(group) > 1 and not isinstance(error, CommitFailed) and not self._dialect.passing(error):
-                # What fails for one request's sake is not the others' matter.
+                # One request may have made all of them fail: write each by itself.
                 for waiting in group:
                     self._write_group([waiting])
                 return
             self._commits.failed()
-            # The class only: exception texts may hold values.
+            # Log the class only: exception texts may hold patient data.
             log.error("a batch was not stored: %s", type(error).__name__)  # noqa: TRY400
-            # Only what failed before the commit is surely not stored; a failing commit leaves it unknown.
+            # After a failure before the commit nothing is stored. After a failed commit nobody knows.
             unknown = isinstance(error, CommitFailed)
             for waiting in group:
                 waiting.future.set_exception(FhirError(EXCEPTION) if unknown else unavailable(error))
