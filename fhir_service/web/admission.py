@@ -1,8 +1,8 @@
-"""Identify the sender of a request by its token, and make sure of it before anything is done or told.
+"""Identify the caller of a request by its token, and confirm the token before anything is done or answered.
 
-Where other processes may end a token, the store is asked for it. A create asks the store anyway, in the batch that it
-is stored by, and a search by its statement: one with a token that was met before asks by that whether the token still
-holds. Such a request is unconfirmed until then, and is not answered while it is.
+If other processes may revoke tokens, the store is asked about each one. A create and a search ask the store anyway: if
+their token was seen before, they look it up by that same statement. Until then such a request is unconfirmed, and no
+answer to it may begin.
 """
 
 from starlette.types import Scope
@@ -23,7 +23,7 @@ _UNCONFIRMED = "unconfirmed"
 
 
 async def let_in(service: Service, scope: Scope, authorization: str | None) -> None:
-    """Note the caller of a request. Raises FhirError(AUTHENTICATION) for a token that is known to be none."""
+    """Note the caller of a request. Raises FhirError(AUTHENTICATION) for an unknown or expired token."""
     auth = service.auth
     if not service.store.dialect.shared:
         scope["caller"] = auth.caller(authorization)
@@ -36,27 +36,27 @@ async def let_in(service: Service, scope: Scope, authorization: str | None) -> N
 
 
 def unconfirmed(scope: Scope) -> str:
-    """The hash of the token that has to hold still before anything is done; empty where that is sure."""
+    """Return the hash of the token that is still to be confirmed; empty if none is."""
     found: str = scope.get(_UNCONFIRMED, "")
     return found
 
 
 def confirm(scope: Scope) -> None:
-    """Note that the token of a request was found to hold."""
+    """Note that the token of a request is valid."""
     scope.pop(_UNCONFIRMED, None)
 
 
 def require_confirmed(scope: Scope) -> None:
-    """Raises RuntimeError for a request that nothing may be told yet."""
+    """Raise RuntimeError if the token of a request is still to be confirmed."""
     if unconfirmed(scope):
         raise RuntimeError("the caller is not confirmed")
 
 
 async def or_unauthenticated(service: Service, scope: Scope, error: FhirError) -> FhirError:
-    """Return how a request is refused: as it went wrong, or for its token, which holds no more."""
+    """Return the error to answer with: the given one, or 401 if the request's token is no longer valid."""
     digest = unconfirmed(scope)
     confirm(scope)
-    # A failure of the service is told as it is: what was asked for may be stored all the same.
+    # Keep a 5xx as it is: the request may have been carried out all the same.
     if not digest or error.outcome.status >= EXCEPTION.status:
         return error
     try:

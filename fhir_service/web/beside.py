@@ -1,4 +1,4 @@
-"""The paths beside the resources: tokens, what the service says of itself, its health and figures, and documents."""
+"""The paths beside the resources: tokens, capability statement, health, metrics, and documents of reports."""
 
 import re
 
@@ -47,7 +47,7 @@ def public(service: Service) -> list[BaseRoute]:
 
 
 def metrics(service: Service) -> Handler:
-    """Return the handler of the figures for Prometheus."""
+    """Return the handler of the metrics for Prometheus."""
 
     async def handle(_: Request) -> Response:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
@@ -56,7 +56,7 @@ def metrics(service: Service) -> Handler:
 
 
 def documents(service: Service) -> list[BaseRoute]:
-    """Return the path of the documents that reports present."""
+    """Return the route of the documents in `presentedForm` of reports."""
 
     async def document(request: Request) -> Response:
         report, position = request.path_params["id"], request.path_params["position"]

@@ -28,7 +28,7 @@ _SECURITY = "http://terminology.hl7.org/CodeSystem/restful-security-service"
 
 
 def capability_statement(settings: Settings, store_id: str, version: str) -> dict[str, Any]:
-    """The CapabilityStatement. `implementation.description` is the store's id, by which an importer knows it again."""
+    """Return the CapabilityStatement. Its `implementation.description` is the store's id: importers recognise it."""
     return {
         "resourceType": "CapabilityStatement",
         "status": "active",
@@ -43,7 +43,7 @@ def capability_statement(settings: Settings, store_id: str, version: str) -> dic
 
 
 def offered(settings: Settings) -> Iterator[Resource]:
-    """Yield the resources that a service with these settings shows."""
+    """Yield the resources that a service with these settings offers."""
     return (each for each in RESOURCES.values() if not (each.addition and settings.interface_only))
 
 
@@ -86,7 +86,7 @@ def _param(param: Param) -> dict[str, str]:
 
 
 def smart_configuration(settings: Settings) -> dict[str, Any]:
-    """The body of `/.well-known/smart-configuration`."""
+    """Return the body of `/.well-known/smart-configuration`."""
     return {
         "token_endpoint": settings.site.base_url + TOKEN_PATH,
         "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post", "private_key_jwt"],

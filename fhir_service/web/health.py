@@ -1,4 +1,4 @@
-"""`GET /health`: whether the service can answer reads and take writes now."""
+"""Answer `GET /health`: can the service answer reads and store writes now?"""
 
 import asyncio
 from concurrent.futures import Future
@@ -13,34 +13,34 @@ from fhir_service.store.view import Needs
 from fhir_service.writing.entry import Desk
 
 FRESH_SECONDS = 10.0
-"""For how long a write that was stored proves that another one can be."""
+"""Seconds for which the last commit proves that the store can be written."""
 PROBE_SECONDS = 5.0
-"""Seconds to wait for a write that proves that the store can be written."""
+"""Seconds to wait for the commit of a probe."""
 BUSY_SECONDS = 60.0
-"""For how long the writer may be at one thing. Requests give up waiting for it then, too."""
+"""Seconds that one turn of the writer may take. Requests wait for it no longer either."""
 
 
 class Probe:
-    """An entry that stores the moment, to prove that something can be stored."""
+    """An entry that stores the current time, to prove that the store can be written."""
 
     size = 0
 
     def ask(self, needs: Needs) -> None:
-        """Nothing."""
+        """Ask for nothing."""
 
     def act(self, desk: Desk) -> None:
         desk.changes.say(PROBE, desk.now.isoformat())
 
 
 class Health:
-    """Finds out what keeps a service from its work."""
+    """The checks of a service's health."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._probe: Future[list[Any]] | None = None
 
     async def problem(self) -> str | None:
-        """Return why the service cannot answer reads and take writes; None if it can."""
+        """Return why the service cannot answer reads or store writes; None if it can do both."""
         if not await run_in_threadpool(self._readable):
             return "the store cannot be reached"
         if not await run_in_threadpool(self._service.audit.works):
@@ -57,7 +57,7 @@ class Health:
             return False
 
     async def _writable(self) -> bool:
-        """True if something was stored just now; else by storing something, once for all who ask meanwhile."""
+        """True if something was stored lately, or a probe can be stored. Simultaneous callers share one probe."""
         writer = self._service.writer
         if writer.idle() < FRESH_SECONDS:
             return True

@@ -1,4 +1,4 @@
-"""Requests and answers: a path's handlers by method, bodies and queries that come in, the answers that go out."""
+"""Requests and answers: find the handler of a path and method, read bodies and queries, make responses."""
 
 import asyncio
 import re
@@ -20,13 +20,13 @@ from fhir_service.interface.scopes import Caller, letter_of
 
 JSON, FHIR_JSON = "application/json", "application/fhir+json"
 FACE = "/fhir"
-"""The path below which the R4 face is."""
+"""The path of the R4 face."""
 BODY_SECONDS = 60.0
-"""Seconds that a body may take to arrive."""
+"""Seconds within which a body has to arrive."""
 LARGE_BODY = 32 << 10
-"""Bytes from which on a body is looked at in a thread: some milliseconds."""
+"""A body above this size, in bytes, is weighed in a thread: it takes some milliseconds."""
 PROMPT = 0.1
-"""Seconds after which a body that arrives is late: its caller's token may have ended meanwhile."""
+"""A body that took more seconds than these is late: its caller's token is looked up again."""
 
 _NOT_WANTED = re.compile(r"q=0(?:\.0{0,3})?")
 
@@ -34,19 +34,19 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Right(NamedTuple):
-    """The right that a path's methods need: a letter of `cruds` on a type, which is `reading` for GET."""
+    """The right that a path needs: a letter of `cruds` on a type, by method. reading: the letter for GET."""
 
     type: str
     reading: str
 
 
 def route(path: str, right: Right | None = None, **handlers: Handler | None) -> Route:
-    """A path with a handler for each method that it offers; any other method is 405, for callers with the right."""
+    """Return a route with a handler for each of its methods. Any other method is 405, or 403 without its right."""
     return Route(path, _ByMethod(path, right, handlers))
 
 
 class _ByMethod:
-    """An ASGI endpoint that picks the handler by method."""
+    """An ASGI endpoint that chooses the handler by method."""
 
     def __init__(self, path: str, right: Right | None, handlers: dict[str, Handler | None]) -> None:
         self._path, self._right = path, right
@@ -63,13 +63,13 @@ class _ByMethod:
         await response(scope, receive, send)
 
     def _require(self, request: Request, method: str) -> None:
-        """Raise the 403 of a caller who may not do what a method that is not offered would do."""
+        """Raise the 403 of a caller that lacks the right for a method, even if the path does not offer the method."""
         if self._right and (letter := letter_of(method, self._right.reading)):
             caller_of(request).require(self._right.type, letter)
 
 
 class Paths(Router):
-    """Routes. A path without parameters is found at once; where there is none such, routes are tried one by one."""
+    """The routes. A path without parameters is found in a dict; for others the routes are tried one by one."""
 
     def __init__(self, routes: Sequence[BaseRoute], default: ASGIApp) -> None:
         super().__init__(routes, redirect_slashes=False, default=default)
@@ -83,16 +83,16 @@ class Paths(Router):
 
 
 class UnknownPath:
-    """The ASGI endpoint of what is no path of the service."""
+    """The ASGI endpoint of unknown paths: 404."""
 
     async def __call__(self, _scope: Scope, _receive: Receive, _send: Send) -> None:
         raise FhirError(NOT_FOUND)
 
 
 class BelowPath:
-    """An application that answers below a path too, so that a base URL with a path need not be cut by a proxy.
+    """Serve an application below the path of its base URL, too: a proxy need not remove that path.
 
-    The interface comes before its R4 face: of a base URL that ends like the face's own path, it is the interface's.
+    If the base URL ends in the path of the R4 face, what follows is the interface and not the face.
     """
 
     def __init__(self, app: ASGIApp, path: str, served: Sequence[str]) -> None:
@@ -104,7 +104,7 @@ class BelowPath:
         await self._app(self._cut(scope) if self._path and scope["type"] == "http" else scope, receive, send)
 
     def _cut(self, scope: Scope) -> Scope:
-        """Return what is asked for below the path. An own path of the service that begins like it stays what it is."""
+        """Remove the path of the base URL. The service's own paths stay, even those that begin like it."""
         asked: str = scope["path"]
         rest = asked.removeprefix(self._path) or "/"
         below = asked.startswith(self._path) and rest.startswith("/") and asked not in self._served
@@ -118,8 +118,10 @@ def caller_of(request: Request) -> Caller:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The body of a request with a JSON content type. Raises a bad request, the 413 of one above the limit, or the 503
-    of one for which there is no room beside others.
+    """Return the body of a request with a JSON content type.
+
+    Raises FhirError: 400 for another content type or a compressed body, 413 above the limit in bytes, 503 if the
+    requests under way leave no memory for it.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in (JSON, FHIR_JSON):
         raise FhirError(INVALID, "the body is sent as application/json or application/fhir+json")
@@ -164,7 +166,7 @@ async def _read(request: Request, limit: int) -> bytes:
 
 
 def parse_body(raw: bytes) -> Any:
-    """The JSON value of a body. Raises a bad request."""
+    """Return the JSON value of a body. Raises the 400 of a body that is not JSON."""
     try:
         return parse_json(raw)
     except Malformed as error:
@@ -172,7 +174,7 @@ def parse_body(raw: bytes) -> Any:
 
 
 async def query_pairs(request: Request, limit: int) -> list[tuple[str, str]]:
-    """The parameters of a search: of the address, and of the form of a `_search`."""
+    """Return the parameters of a search: those in the address, then those in the form of a `_search`."""
     found = address_pairs(request)
     if request.method == "POST":
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -183,12 +185,12 @@ async def query_pairs(request: Request, limit: int) -> list[tuple[str, str]]:
 
 
 def address_pairs(request: Request) -> list[tuple[str, str]]:
-    """The parameters of a request's address."""
+    """Return the parameters in the address of a request."""
     return parse_query(request.scope["query_string"].decode("latin-1"))
 
 
 def parse_query(text: str) -> list[tuple[str, str]]:
-    """The parameters of a query. Raises a bad request for one that is not ASCII, or not percent-encoded UTF-8."""
+    """Return the parameters of a query. Raises the 400 of a query that is not ASCII, or not percent-encoded UTF-8."""
     try:
         text.encode("ascii")
         return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=200)
@@ -197,9 +199,9 @@ def parse_query(text: str) -> list[tuple[str, str]]:
 
 
 def media_type(request: Request) -> str:
-    """Return the type of the answer to a request: the interface shows FHIR's own where it is asked for.
+    """Return the content type of the answer.
 
-    The R4 face shows it unless the other one is asked for.
+    The interface answers with `application/json` unless `Accept` names FHIR's type, the R4 face the other way round.
     """
     accept = ",".join(request.headers.getlist("accept")).lower()
     if FHIR_JSON in accept and any(map(_wants_fhir, accept.split(","))):
@@ -209,7 +211,7 @@ def media_type(request: Request) -> str:
 
 
 def _wants_fhir(asked: str) -> bool:
-    """True if one of the types of `Accept` is FHIR's, unless with a quality of nothing."""
+    """True if a part of `Accept` names FHIR's type, and not with `q=0`."""
     kind, *parameters = (part.strip() for part in asked.split(";"))
     return kind == FHIR_JSON and not any(_NOT_WANTED.fullmatch(parameter) for parameter in parameters)
 
@@ -219,16 +221,16 @@ def json_response(request: Request, body: bytes, status: int = 200, headers: dic
 
 
 def null_body(status: int, headers: dict[str, str] | None = None) -> Response:
-    """The answer of a create or update: `null`, always as application/json (decision H3)."""
+    """Return the answer to a create or an update: `null`, always as application/json (decision H3)."""
     return Response(b"null", status, headers, media_type=JSON)
 
 
 def is_lenient(request: Request) -> bool:
-    """True if a request prefers that unknown parameters be passed over."""
+    """True if a request prefers that unknown parameters are ignored."""
     return "handling=lenient" in preferences(request)
 
 
 def preferences(request: Request) -> list[str]:
-    """Return the preferences that a request states, in lower case."""
+    """Return the values of a request's `Prefer` header, in lower case."""
     stated = request.headers.get("prefer", "").lower().replace(";", ",")
     return [each.strip() for each in stated.split(",")]

@@ -1,7 +1,7 @@
-"""The log on standard error, written by a thread of its own: no request waits for whoever reads it.
+"""Write the log to standard error in a thread of its own, so that no request waits for a slow reader.
 
-A reader that stands still would else stop every process that shares its pipe. Lines wait for it, up to a bound. How
-many were left out is said once it reads again.
+A reader that stops reading would otherwise stop every process that writes to its pipe. Lines wait for it, up to a
+bound. Further ones are dropped, and the log says how many as soon as it is read again.
 """
 
 import contextlib
@@ -15,17 +15,17 @@ from fhir_service.web.middleware import ACCESS
 
 STDERR = 2
 MOST_WAITING = 10_000
-"""Lines that wait at most: some megabytes."""
+"""The most lines that wait: some megabytes."""
 ENOUGH = 3072
-"""Bytes after which lines are written: with the last line mostly 4,096 at most, which a pipe keeps together."""
+"""Bytes of lines that are written at once. A pipe keeps up to 4,096 together, which leaves room for the last line."""
 NAP = 0.02
-"""Seconds for which lines gather, once all are written: in busy times the thread wakes rarely."""
+"""Seconds to let new lines gather after a write, so that the thread wakes rarely in busy times."""
 LAST = 2.0
-"""Seconds for which an ending process waits for its last lines to be read."""
+"""Seconds that an ending process waits for its last lines to be read."""
 
 
 class LogLines(logging.Handler):
-    """Puts lines on a queue, which a thread writes to a descriptor."""
+    """A logging handler that queues lines, and a thread that writes them to a descriptor."""
 
     def __init__(self, descriptor: int, most_waiting: int = MOST_WAITING) -> None:
         super().__init__()
@@ -48,11 +48,11 @@ class LogLines(logging.Handler):
 
     @property
     def waiting(self) -> int:
-        """The lines that are still to be written."""
+        """The number of lines that are still to be written."""
         return self._lines.qsize()
 
     def close(self) -> None:
-        """Let the thread write what waits, for a while."""
+        """Wait up to `LAST` seconds for the thread to write all lines."""
         self._lines.put(None)
         self._writer.join(LAST)
         super().close()
@@ -71,7 +71,7 @@ class LogLines(logging.Handler):
                 time.sleep(NAP)
 
     def _taken(self) -> tuple[bytes, bool]:
-        """Wait for a line; return it with those that wait behind it, and True unless the end was among them."""
+        """Wait for a line. Return it with the lines after it, and False if the handler was closed."""
         taken, line = b"", self._lines.get()
         with contextlib.suppress(Empty):
             while line is not None:
@@ -82,8 +82,8 @@ class LogLines(logging.Handler):
         return taken, line is not None
 
     def _write(self, text: bytes) -> None:
-        # Whoever read the log may have ended: the service goes on. A process that shares the descriptor may have made
-        # it one that does not wait.
+        # The service goes on when the reader of its log has ended. Another process that shares the descriptor may have
+        # made it non-blocking.
         with contextlib.suppress(OSError):
             while text:
                 try:
@@ -96,20 +96,20 @@ _NAME = __name__.encode()
 
 
 def quiet_logging() -> None:
-    """Warnings, errors and requests go to standard error, one line each. What is no HTTP is no news."""
-    # `logging` keeps the handler and its formatter until the interpreter has ended. If their modules reached the
-    # database's library, it would be freed too late, and report its objects as lost.
+    """Log warnings, errors and requests to standard error, one line each, without uvicorn's on invalid HTTP."""
+    # `logging` keeps the handler and its formatter until the interpreter has ended. This module must not import the
+    # database's library: it would be freed too late, and report leaked objects.
     lines = LogLines(STDERR)
     lines.setFormatter(ServiceLines("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[lines])
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    # What fails in an exchange of several statements is raised, and told again at its end.
+    # psycopg logs a failure in a pipeline once more after it was raised.
     logging.getLogger("psycopg").setLevel(logging.ERROR)
     logging.getLogger(ACCESS).setLevel(logging.INFO)
 
 
 class ServiceLines(logging.Formatter):
-    """A request's line is its JSON alone. An error is told by its class: its text may hold values."""
+    """Format a request as its JSON alone, and an exception as its class: its text may hold patient data."""
 
     def format(self, record: logging.LogRecord) -> str:
         if record.name == ACCESS:

@@ -1,4 +1,4 @@
-"""Middleware around every request: correlation id, authentication, rate, errors, audit, metrics and the log."""
+"""The middleware around every request: correlation id, authentication, rate, errors, audit, metrics and log."""
 
 import asyncio
 import logging
@@ -25,11 +25,11 @@ from fhir_service.web.http import caller_of, json_response
 
 TOKEN_PATHS = ("/auth/token", "/auth/token/")
 ACCESS = "fhir_service.access"
-"""The log of requests: each is a line of JSON."""
+"""The logger of requests: a line of JSON for each."""
 PUBLIC = (*TOKEN_PATHS, "/.well-known/smart-configuration", "/metadata", "/health", "/chart")
 DOOR = "/_door/"
 FEW_TOUCHES = 50
-"""Acts of a request that are put on record without a thread: they take less than a millisecond."""
+"""So many acts of a request are audited without a thread: they take less than a millisecond."""
 _SIGNED = re.compile(r"/DiagnosticReport/[^/]+/files/presentedForm/[^/]+\Z")
 _CORRELATION = re.compile(r"[A-Za-z0-9._\-]{1,128}\Z", re.ASCII)
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
@@ -40,7 +40,7 @@ access = logging.getLogger(ACCESS)
 
 @dataclass(slots=True)
 class _Answer:
-    """The facts about an answer that the log and the audit need."""
+    """The facts of an answer for the log and the audit."""
 
     correlation: str
     began: float
@@ -49,7 +49,7 @@ class _Answer:
 
 
 class Surroundings:
-    """The application around the routes. `open_paths` are prefixes of paths that see to their own authentication."""
+    """The middleware around the routes. open_paths: prefixes of paths that authenticate their requests themselves."""
 
     def __init__(self, app: ASGIApp, service: Service, open_paths: tuple[str, ...]) -> None:
         self._app, self._service, self._open_paths = app, service, open_paths
@@ -82,29 +82,29 @@ class Surroundings:
             await self._answered(request, answer, receive, sending)
         finally:
             share.release()
-            # Left over where no answer began, as of a request that was cancelled: it may be stored all the same.
+            # Acts are left if no answer began, as for a cancelled request: they may be stored all the same.
             self._record(scope, answer)
             self._note(scope, answer)
 
     async def _answered(self, request: Request, answer: _Answer, receive: Receive, send: Send) -> None:
-        """Let the routes answer; what goes wrong is an outcome."""
+        """Let the routes answer. Turn every exception into an OperationOutcome."""
         try:
             await self._admit(request)
             await self._app(request.scope, receive, send)
         except FhirError as error:
-            # The way that an error came, or the one before it, holds the body, and the error itself: a circle that
-            # stays until it is sought.
+            # Drop traceback and context: they refer to the body and to the error itself, a cycle that would keep the
+            # body in memory until garbage collection.
             refused = await admission.or_unauthenticated(self._service, request.scope, error)
             refused.__context__ = None
             await _refusal(request, refused.with_traceback(None))(request.scope, receive, send)
         except ClientDisconnect:
             answer.status = 499
         except asyncio.CancelledError:
-            # The server answers 500 where no answer began.
+            # uvicorn answers 500 if no answer began.
             answer.status = answer.status or EXCEPTION.status
             raise
         except Exception as error:  # noqa: BLE001 - a fault of ours is answered, never shown
-            # The class only: exception texts may hold values of a body.
+            # Log the class only: exception texts may hold values of a body.
             log.error("a request failed: %s %s", type(error).__name__, answer.correlation)  # noqa: TRY400
             admission.confirm(request.scope)
             if not answer.status:
@@ -116,7 +116,7 @@ class Surroundings:
         return sent if _CORRELATION.match(sent) else self._service.new_id()
 
     async def _admit(self, request: Request) -> None:
-        """Authentication, then the client's rate. Public, signed and open paths go free."""
+        """Authenticate the caller, then apply its rate. Public, signed and open paths need neither."""
         path = request.scope["path"]
         if path in PUBLIC or path.startswith(self._open_paths):
             return
@@ -124,19 +124,19 @@ class Surroundings:
         if authorization is None and _SIGNED.match(path) and b"signature=" in request.scope["query_string"]:
             return
         await self._let_in(request.scope, authorization)
-        # Once more where its body is late.
+        # A late body has its token looked up again.
         request.scope["let_in"] = self._let_in
         wait = self._rates.take(caller_of(request).client)
         if wait:
             raise FhirError(THROTTLED, headers={"retry-after": str(wait)})
 
     def _audit(self, scope: Scope, answer: _Answer) -> None:
-        """Put an answer's acts on record. Raises the 503 of data that cannot be shown without a record."""
+        """Audit the acts of an answer. Raises the 503 of data that cannot be shown without a record."""
         if not self._record(scope, answer):
             raise unwritten()
 
     def _record(self, scope: Scope, answer: _Answer) -> bool:
-        """Put the acts that are not yet on record there. Return False for reads alone for which that failed."""
+        """Audit the acts that were not audited yet. Return False if that failed for a request that only reads."""
         touched = scope.pop("touched", None)
         if not touched:
             return True
@@ -144,7 +144,7 @@ class Surroundings:
         return self._service.audit.write(touched, clock, _client(scope), answer.status, answer.correlation)
 
     def _note(self, scope: Scope, answer: _Answer) -> None:
-        """Count and log a request: its path's template, never its query or body."""
+        """Count and log a request by the template of its path, without query and body."""
         method = scope["method"] if scope["method"] in _METHODS else "OTHER"
         template = scope.get("template", "unknown")
         seconds = time.perf_counter() - answer.began
@@ -173,14 +173,14 @@ def _refusal(request: Request, error: FhirError) -> Response:
 
 
 class Rates:
-    """Takes a token per request; with no rate set, every request passes."""
+    """The token bucket of each client. Every request passes if no rate is set."""
 
     def __init__(self, per_second: float | None, clock: Callable[[], float]) -> None:
         self._rate, self._clock = per_second, clock
         self._buckets: dict[str, tuple[float, float]] = {}
 
     def take(self, client: str) -> int:
-        """0 when the request passes, else the whole seconds to wait."""
+        """Return 0 if a request of the client passes, else the whole seconds to wait."""
         if self._rate is None:
             return 0
         now, most = self._clock(), max(self._rate, 1.0)

@@ -1,4 +1,4 @@
-"""One connection: HTTP with bounds on what is sent beside bodies, on what waits its turn, and on what is not read."""
+"""HTTP over one connection, with bounds on headers, on pipelined requests, and on answers that are not read."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -15,36 +15,35 @@ from fhir_service.ids import new_id
 from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import INVALID, FhirError, outcome_of
 
-# Seconds for a request's head to arrive, from the connection or its first byte on.
 HEAD_SECONDS = 30.0
-# Bytes of request line and headers together.
+"""Seconds for the head of a request to arrive, counted from the connection or from its first byte."""
 LARGEST_HEAD = 64 << 10
+"""Bytes of request line and headers together."""
 PART = 8 << 10
-"""Bytes that are parsed at once, besides a body: so much of requests may be at hand before it is their turn."""
+"""Bytes that are parsed at once, except for bodies. So much of later requests may be parsed before their turn."""
 BEYOND = PART + (1 << 10)
-"""Bytes that may come besides what is counted of a head, as long as it is not whole: what was parsed with its
-beginning, its method, and blanks."""
+"""Bytes that an unfinished head may have beyond `LARGEST_HEAD`: the method, blanks, and what was parsed before it."""
 _TOO_LARGE = "the head of the request is too large"
 _TUNNEL = "there is no tunnel here"
 _HOST = "a request names one host"
 CHUNK_LINES = 16
-"""So many bytes beside the body may come with each byte of it: a chunk of one byte has a line with its size."""
+"""Bytes of chunk lines that are allowed for each byte of a body: a chunk of one byte needs a line with its size."""
 LENGTH, LONGEST_LENGTH = b"content-length", 12
 LEAVE_SECONDS = 5.0
-"""Seconds that a request is still read that was answered already."""
+"""Seconds for which the rest of a request is read after its answer."""
 UNREAD_SECONDS = 60.0
 LEAST_READ = 64 << 10
-"""Bytes of an answer that a client takes in so many seconds, if there are more: else it is left."""
+"""Bytes of a waiting answer that a client has to read in `UNREAD_SECONDS`; otherwise its connection is closed."""
 MOST_UNREAD = 1 << 30
-"""Bytes of answers that may wait to be read, of all clients together."""
+"""Bytes of answers that may wait to be read by all clients together."""
 
 
 class _Unacceptable(Exception):
-    """A head that is HTTP, and is not taken. The parser ends by it, and says that it was raised."""
+    """A head that is valid HTTP and is refused. The parser stops, and its error has this one as context."""
 
 
 def _make_room(connections: Iterable[Any]) -> None:
-    """Leave the clients for which most waits, as long as it is too much in all."""
+    """Close the connections with the largest unread answers until all others have at most `MOST_UNREAD` bytes."""
     unread = [(one.transport.get_write_buffer_size(), one.transport) for one in connections]
     left = sum(size for size, _ in unread)
     for size, transport in sorted(unread, key=itemgetter(0), reverse=True):
@@ -55,7 +54,7 @@ def _make_room(connections: Iterable[Any]) -> None:
 
 
 class _Flow(FlowControl):
-    """The pace of a connection: it is read on while no request waits for its turn, and no answer to be read."""
+    """The pace of a connection. It is read only while no request waits for its turn, and no answer to be read."""
 
     def __init__(
         self, transport: asyncio.Transport, may_read: Callable[[], bool], read_on: Callable[[], object]
@@ -69,25 +68,25 @@ class _Flow(FlowControl):
             self._read_on()
 
     def end(self) -> None:
-        """Let go of the connection, which refers to this: a circle would stay until garbage is looked for."""
+        """Drop the references to the connection. A reference cycle would keep its memory until garbage collection."""
         self._may_read = self._read_on = _no_more
 
 
 def _no_more() -> bool:
-    """In the place of what asks a connection that has ended."""
+    """Stand in for `may_read` and `read_on` after the end of the connection."""
     return False
 
 
 class Protocol(HttpToolsProtocol):
-    """uvicorn's HTTP, with bounds on what is no body; what is no HTTP is answered as the interface answers.
+    """uvicorn's HTTP protocol with bounds on all that a client sends or leaves unread.
 
-    A request's head is bounded by the length of what it says, however it arrives. So is what comes beside its body:
-    trailers, and the sizes and extensions of chunks.
-    A connection whose answer went out before its request ended is closed, unless that ends soon: a client that is still
-    sending could not read the answer of a connection that was reset.
-    At most one answer waits to be read. A client that leaves it unread loses the connection, and so do those whose
-    answers are the largest where too much waits to be read in all.
-    A client that has sent all that it wants to, and says so, still gets its answers.
+    * Invalid HTTP is answered with the interface's OperationOutcome.
+    * The head of a request is bounded by its length, however it arrives. So are trailers, chunk sizes and extensions.
+    * If an answer went out before its request ended, the rest is read for `LEAVE_SECONDS`, and then the connection is
+      closed. A reset at once would keep a client that still sends from reading the answer.
+    * At most one answer waits to be read. A client that does not read it loses the connection. If unread answers have
+      more than `MOST_UNREAD` bytes in all, the clients with the largest ones lose theirs.
+    * A client that closes its sending side still gets its answers.
     """
 
     _head: int | None = 0
@@ -116,9 +115,9 @@ class Protocol(HttpToolsProtocol):
             self.flow.end()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Return True, which keeps the connection open, while whole requests are to be answered.
+        """Return True while complete requests are unanswered: this keeps the connection open.
 
-        What waits is read on later, and then this is asked again.
+        Bytes that wait are parsed later, and asyncio then calls this again.
         """
         self._parse_waiting()
         if self._waiting:
@@ -129,7 +128,7 @@ class Protocol(HttpToolsProtocol):
         return False
 
     def _is_answering(self) -> bool:
-        """True if the newest request is here as a whole, and not yet answered."""
+        """True if the newest request has arrived completely and is not answered yet."""
         cycle = self.cycle
         return cycle is not None and not (cycle.response_complete or cycle.more_body)  # type: ignore[redundant-expr]
 
@@ -141,12 +140,12 @@ class Protocol(HttpToolsProtocol):
         return not (self.pipeline or self.flow.write_paused)
 
     def _read_on(self) -> None:
-        """Parse what waits, but not within what just lets it: that has more to do."""
+        """Parse the waiting bytes after the current call: its caller has more to do first."""
         if self._waiting:
             self.loop.call_soon(self._parse_waiting)
 
     def _parse_waiting(self) -> None:
-        """Parse what came, up to a request that is to wait for its turn, or a body that is to be taken first."""
+        """Parse the bytes that came, until a request has to wait for its turn or a body has to be read."""
         while self._waiting and not self.flow.read_paused and not self.transport.is_closing():
             part, size, self._waiting = self._waiting, max(PART, self._due), b""
             if size < len(part):
@@ -175,9 +174,10 @@ class Protocol(HttpToolsProtocol):
             self.transport.close()
 
     def _unchanged_head(self) -> bytes:
-        """The head of a request that asks for another protocol, as Java's own client does, as if it had not asked.
+        """Return the head of the newest request without its wish to upgrade to another protocol.
 
-        The parser that read it takes what follows for that protocol.
+        Java's own client asks for HTTP/2. The parser would take all that follows for that protocol, so that a new
+        parser reads this head.
         """
         said = [self.parser.get_method() + b" " + self.url + b" HTTP/" + self.parser.get_http_version().encode()]
         said += [name + b": " + value for name, value in self.headers if name != b"upgrade"]
@@ -186,7 +186,7 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._head, self._said, self._beside, self._due, self._changing = 0, 0, 0, 0, False
         self._await_head()
-        # Blank lines, and the rest of a request that was answered, are no sign of another one.
+        # The time-out ends only here: blank lines and the rest of an answered request do not begin a new request.
         self._unset_keepalive_if_required()
         super().on_message_begin()
 
@@ -195,7 +195,7 @@ class Protocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header. Nobody asks for trailers, which come behind the head."""
+        """Keep a header. Drop trailers, which come after the head."""
         if self._head is not None:
             self._said += len(name) + len(value) + len(b": \r\n")
             if len(name) == len(LENGTH) and name.lower() == LENGTH and value.isdigit():
@@ -203,7 +203,7 @@ class Protocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_body(self, body: bytes) -> None:
-        """Hand a part of the body on. Its chunk may be as small as its size line; a large one saves nothing up."""
+        """Pass on a part of the body. It pays for its chunk line; a large chunk earns no allowance for later ones."""
         self._beside = max(0, self._beside - CHUNK_LINES * len(body))
         self._due -= len(body)
         super().on_body(body)
@@ -215,7 +215,7 @@ class Protocol(HttpToolsProtocol):
         self._stay()
 
     def on_response_complete(self) -> None:
-        # The newest request may be another, pipelined behind the one that was answered: then this one has ended.
+        # If the newest request is a later, pipelined one, the request that was answered here has arrived completely.
         if self.cycle.response_complete and self.cycle.more_body and self._leaving is None:
             self._leaving = self.loop.call_later(LEAVE_SECONDS, self.transport.close)
         super().on_response_complete()
@@ -239,7 +239,7 @@ class Protocol(HttpToolsProtocol):
             self._is_read()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection over which nothing comes, unless it is not read just now."""
+        """Close an idle connection. One that is not being read is not idle: wait once more."""
         if self.flow.read_paused:
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
@@ -255,7 +255,7 @@ class Protocol(HttpToolsProtocol):
             raise _Unacceptable(_TOO_LARGE)
         hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts > 1 or (not hosts and self.parser.get_http_version() != "1.0"):
-            # Another program on the way may have gone by another of them.
+            # A proxy on the way may have used another of several hosts.
             raise _Unacceptable(_HOST)
         self._changing = self.parser.should_upgrade()
         if self._changing and b"upgrade" not in dict(self.headers):
@@ -274,7 +274,7 @@ class Protocol(HttpToolsProtocol):
             self._reading = self.loop.call_later(UNREAD_SECONDS, self._look_at_reader, unsent)
 
     def _look_at_reader(self, before: int) -> None:
-        """Leave a client that has read too little of an answer since it was looked at before."""
+        """Close the connection of a client that has read too little of its answer since the last look."""
         self._reading = None
         if before - self.transport.get_write_buffer_size() < LEAST_READ:
             self.transport.abort()
@@ -300,15 +300,15 @@ class Protocol(HttpToolsProtocol):
         if self.flow.read_paused:
             self._await_head()
         elif not hasattr(self, "url"):
-            # Nothing was asked: the answer would be taken for that of a request that is on its way.
+            # No request has begun. A client that sends one just now would take this answer for its own.
             self.transport.close()
         elif not self.transport.is_closing():
             self.send_400_response("the head of the request did not arrive in time")
 
     def _ends_answered(self) -> bool:
-        """True if what came is no part of the newest request, which is still being answered: that is the last answer.
+        """True if a complete request is still being answered. Its answer is then the last one of this connection.
 
-        One to what came would be taken for that request's.
+        An answer to the bytes after it would be taken for the answer to that request.
         """
         if not self._is_answering():
             return False
@@ -317,7 +317,7 @@ class Protocol(HttpToolsProtocol):
         return True
 
     def _has_begun(self) -> bool:
-        """True if a part of the answer to the newest request was sent, and not all of it."""
+        """True if the answer to the newest request was sent in part."""
         cycle = self.cycle
         return cycle is not None and cycle.response_started and not cycle.response_complete  # type: ignore[redundant-expr]
 
@@ -328,7 +328,7 @@ class Protocol(HttpToolsProtocol):
         headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
         headers["x-correlation-id"] = new_id()
         if self.pipeline:
-            # The body of a request that waits is broken: the answer has its turn too.
+            # The body of a waiting request is broken: its refusal waits for its turn, too.
             cycle, _ = self.pipeline.popleft()
             self.pipeline.appendleft((cycle, partial(_refuse, headers, body)))
             self._waiting = b""
@@ -342,7 +342,7 @@ class Protocol(HttpToolsProtocol):
 
 
 async def _refuse(headers: dict[str, str], body: bytes, _scope: Scope, _receive: Receive, send: Send) -> None:
-    """The application that a request is handed to which turned out to be no HTTP while it waited."""
+    """Answer a request that turned out to be invalid HTTP while it waited for its turn."""
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": 400, "headers": raw})
     await send({"type": "http.response.body", "body": body})

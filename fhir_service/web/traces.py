@@ -1,7 +1,7 @@
-"""Traces for OpenTelemetry: a span for each request, in its caller's trace (`traceparent`), and for its commit.
+"""OpenTelemetry traces: a span for each request, in its caller's trace (`traceparent`), and one for its commit.
 
-Nothing is done unless `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector and the extra `traces` is installed. A span holds
-the method, the path's template, the status and counts: never a path, a query, an id or a body.
+They need `OTEL_EXPORTER_OTLP_ENDPOINT`, which names a collector, and the extra `traces`. A span holds the method, the
+template of the path, the status and counts, but no path, query, id or body.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ class Traces:
 
 
 def start(environ: Mapping[str, str]) -> str | None:
-    """Send spans to the collector that the environment names; return a sentence if they cannot be."""
+    """Send spans to the collector that the environment names. Return a sentence if the extra is not installed."""
     if not environ.get(ENDPOINT):
         return None
     try:
@@ -40,7 +40,7 @@ def start(environ: Mapping[str, str]) -> str | None:
 
 
 def use(provider: "TracerProvider | None") -> None:
-    """Make spans with this provider from now on, or none."""
+    """Make spans with this provider from now on; with None, make none."""
     Traces.tracer = provider.get_tracer(NAME) if provider else None
 
 
@@ -54,12 +54,12 @@ def began(traceparent: str | None) -> Any:
     carrier = {"traceparent": traceparent} if traceparent else {}
     above = TraceContextTextMapPropagator().extract(carrier, context.Context())
     span = Traces.tracer.start_span("request", above, trace.SpanKind.SERVER)
-    context.attach(trace.set_span_in_context(span, above))  # of this request's task alone, which ends with it
+    context.attach(trace.set_span_in_context(span, above))  # ends with the task of this request
     return span
 
 
 def ended(span: Any, method: str, template: str, status: int) -> None:
-    """End the span of a request. template: of its path, without the ids in it."""
+    """End the span of a request. template: its path without ids."""
     if span is None:
         return
     span.update_name(f"{method} {template}")
@@ -69,7 +69,7 @@ def ended(span: Any, method: str, template: str, status: int) -> None:
 
 @contextmanager
 def commit(entries: int) -> Iterator[None]:
-    """Make a span from the moment at which entries wait for the writer to that at which they are stored or refused."""
+    """Make a span from the time when entries are queued for the writer until they are stored or refused."""
     if Traces.tracer is None:
         yield
         return
