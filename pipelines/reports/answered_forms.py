@@ -1,4 +1,4 @@
-"""The questionnaires that have responses, as the wide tables are made of them."""
+"""The questionnaires that have responses: the input of the wide tables."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -25,8 +25,9 @@ ANSWERED = """
     ORDER BY min(known.first_seen_at) OVER (PARTITION BY split_part(questionnaire_id, '~', 1)) NULLS LAST,
         split_part(questionnaire_id, '~', 1), contains(questionnaire_id, '~') DESC, length(questionnaire_id),
         questionnaire_id"""
-"""Former forms go before the present one."""
-# Questions that the questionnaire no longer has follow those of the form. One in a group that repeats does so too.
+"""Questionnaires with responses. Former forms of a questionnaire come before its present form."""
+# Questions with answers. Questions that the questionnaire no longer has come after those of the form, as do questions
+# in a group that repeats.
 ASKED = """
     WITH RECURSIVE repeating AS (
         SELECT questionnaire_id, link_id FROM question WHERE repeats
@@ -51,7 +52,7 @@ CHOICES = """
 class Form(NamedTuple):
     """A questionnaire with responses, or a former form of one, and its questions.
 
-    lost: responses that name it, of which it is not known which of its versions they answer.
+    lost: the number of responses that name the questionnaire, but whose version of it is unknown.
     """
 
     id: str
@@ -63,17 +64,17 @@ class Form(NamedTuple):
 
     @property
     def questionnaire_id(self) -> str:
-        """The id that it has, or had, at the target."""
+        """Return the id that the questionnaire has, or had, at the target."""
         return id_at_target(self.id)
 
     def is_version_of(self, other: "Form") -> bool:
-        """True for another version or a copy: the same id or canonical url, or the same code and questions."""
+        """True if the two are versions or copies of each other: the same id, canonical url, or code and questions."""
         same_url = self.url is not None and self.url == other.url
         is_one = same_url or self.questionnaire_id == other.questionnaire_id
         return is_one or (self.code == other.code and self._questions() == other._questions())
 
     def _questions(self) -> list[tuple[str, str, str | None]]:
-        """The questions that the form has now."""
+        """Return linkId, type and code of the questions that are in the form now."""
         return [(each.link_id, each.type, each.code) for each in self.asked if each.type is not None]
 
 

@@ -1,7 +1,7 @@
 """The matters in the published tables that need a person now: files that were not loaded, rows in doubt, open rejects.
 
-A file that was not loaded counts as long as nothing answers one of its records, see `ledger/unanswered.py`. The
-standing checks under Dagster say the same from the ledger.
+A file that was not loaded counts until each of its records is answered: see `ledger/unanswered.py`. Under Dagster, the
+standing checks report these matters from the ledger.
 """
 
 from collections.abc import Iterator
@@ -53,11 +53,13 @@ BATCHES = f"""
 
 @dataclass(frozen=True)
 class BatchNow:
-    """A batch as it is now. made, known, rejected, refused: its first outcomes.
+    """The present state of a batch.
 
-    open, closed: rejects that are still open, and those that a later try or a correction has closed.
-    taken_back: records that were carried over, and that somebody has taken back since. is_answered: it was not loaded,
-    and each of its records is answered since. is_silent: nothing happened to it for an hour.
+    * made, known, rejected, refused: records by first outcome.
+    * open, closed: rejects that are still open, and rejects that a later try or a correction has closed.
+    * taken_back: records that were carried over and taken back later.
+    * is_answered: True if the file was not loaded and each of its records has been answered since.
+    * is_silent: True if nothing has happened to the batch for an hour.
     """
 
     batch_id: str
@@ -82,22 +84,22 @@ class BatchNow:
 
     @property
     def file(self) -> str:
-        """Return the name of its file, or of the batch where the file has none."""
+        """Return the name of the batch's file; the batch's id if the file has no name."""
         return shown(self.file_name) if self.file_name else self.batch_id
 
     @property
     def carried(self) -> int:
-        """Return how many records were carried over and are not taken back."""
+        """Return the number of records that were carried over and have not been taken back."""
         return max(self.made - self.taken_back, 0)
 
     @property
     def not_sent(self) -> int:
-        """Return how many records have no outcome: nothing was sent of their file, or they are still to be sent."""
+        """Return the number of records without an outcome: nothing of the file was sent, or they wait to be sent."""
         return max(self.records - self.made - self.known - self.rejected - self.refused - self.doubts, 0)
 
     @property
     def is_failed(self) -> bool:
-        """True if it failed or was stopped, and has a record that nothing answers."""
+        """True if the batch failed or was stopped, and one of its records is still unanswered."""
         return self.state in NOT_LOADED and not self.is_answered
 
     @property
@@ -111,7 +113,7 @@ class BatchNow:
 
     @property
     def now(self) -> str:
-        """Return its state in words."""
+        """Return the state of the batch in words."""
         if self.state in NOT_LOADED:
             fate = "loaded, failed later" if self.carried else "not loaded"
             return fate if self.carried or self.is_failed else f"{fate}, answered since"
@@ -128,7 +130,7 @@ class BatchNow:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that needs a person: the file or feed, what is the matter, and what to do about it."""
+    """A matter that needs a person: the file or feed, the matter, and its remedy."""
 
     file: str
     matter: str
@@ -136,12 +138,12 @@ class Problem:
 
 
 def batches_now(db: duckdb.DuckDBPyConnection) -> list[BatchNow]:
-    """Return the batches of the publication's target, the newest first."""
+    """Return the batches of the publication's target, newest first."""
     return [BatchNow(*row) for row in db.execute(BATCHES).fetchall()]
 
 
 def problems_of(batches: list[BatchNow]) -> list[Problem]:
-    """Return what needs a person now, the worst first."""
+    """Return the matters that need a person now, the worst first."""
     found = [problem for of in (_failed, _cut_off, _in_doubt, _nothing_taken) for problem in of(batches)]
     return [*found, *_open_rejects(batches)]
 

@@ -1,4 +1,4 @@
-"""Build one published table from its declaration: the rows, the comments, its Parquet file, and what a failure says."""
+"""Build one published table from its declaration: its rows, comments, Parquet file and error message."""
 
 import re
 from collections.abc import Collection
@@ -14,7 +14,7 @@ from pipelines.reports.views.operators import told_by
 from pipelines.reports.views.values import quoted
 
 FAULTS_OF_THE_TEXT = (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException)
-"""Errors whose text is about the SQL, not about the rows, and so holds no data."""
+"""Errors whose text is about the SQL and not about the rows, and so holds no patient data."""
 
 
 def filled_of(db: duckdb.DuckDBPyConnection) -> set[str]:
@@ -27,16 +27,15 @@ def filled_of(db: duckdb.DuckDBPyConnection) -> set[str]:
 def make(db: duckdb.DuckDBPyConnection, table: ReportTable, filled: Collection[str]) -> int:
     """Build the table; return the number of its rows.
 
-    filled: the relations of views that hold something. A view of another gives no rows: of ours, the query is not run.
-    Of the home's it is, since only that shows whether DuckDB takes it.
-
-    Raises `BrokenTable` with the file, and with line and reason if these hold no data.
+    filled: the relations that hold resources. One of our views over an empty relation is only declared, and its query
+    is not run. A view of the home is always run, since only that shows that DuckDB accepts it. Raises `BrokenTable`
+    with the file. Line and reason are added only if they hold no data.
     """
     try:
         select = _select(table)
         is_bare = table.view is not None and table.is_ours and VIEWED[table.view.resource] not in filled
         made = db.execute(f'CREATE TABLE main."{table.name}" {_declared(table) if is_bare else f"AS {select}"}')
-        rows = sum(number for (number,) in made.fetchall())  # nothing, where it was declared
+        rows = sum(number for (number,) in made.fetchall())  # a declared table returns no count
     except BadView as error:
         raise BrokenTable(str(error)) from None
     except FAULTS_OF_THE_TEXT as error:
@@ -72,7 +71,7 @@ def _declared(table: ReportTable) -> str:
 
 
 def _columns(db: duckdb.DuckDBPyConnection, table: str) -> list[tuple[str, str]]:
-    """Return names and types of the table's columns, as headers write them."""
+    """Return the names and types of the table's columns, spelled as in the headers of SQL files."""
     found = db.table(f'main."{table}"')
     types = (str(kind).replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ") for kind in found.types)
     return list(zip(found.columns, types, strict=True))
@@ -81,13 +80,13 @@ def _columns(db: duckdb.DuckDBPyConnection, table: str) -> list[tuple[str, str]]
 def comment(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
     said = [f'COMMENT ON TABLE main."{table.name}" IS {quoted(table.described)}']
     said += [f'COMMENT ON COLUMN main."{table.name}"."{each.name}" IS {quoted(each.comment)}' for each in table.columns]
-    db.execute("; ".join(said))  # one by one, they are a tenth of a publication of few rows
+    db.execute("; ".join(said))  # one statement: separate ones take a tenth of the time of a small publication
 
 
 def write_parquet(db: duckdb.DuckDBPyConnection, table: ReportTable, path: Path) -> int:
-    """Write a table as Parquet, with its comments in the file's metadata: `comment`, and `comment.<column>`.
+    """Write a table as Parquet; return the number of its rows.
 
-    Returns the number of its rows.
+    The file's metadata holds the table's comments: `comment`, and `comment.<column>`.
     """
     comments = {"comment": table.described} | {f"comment.{column.name}": column.comment for column in table.columns}
     said = ", ".join(f"{quoted(name)}: {quoted(text)}" for name, text in comments.items())

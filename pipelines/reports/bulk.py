@@ -1,7 +1,8 @@
-"""Publish what was read from the target in bulk: `<home>/bulk-publish/`, NDJSON files and a manifest (`$bulk-publish`).
+"""Publish the resources read in bulk from the target: NDJSON files and a manifest in `<home>/bulk-publish/`.
 
-The files are whole resources, free text included, for a web server of the practice's own. Their names change with each
-publication, and those of the one before stay: whoever has read its manifest still finds them.
+The manifest follows `$bulk-publish`. The files hold whole resources, free text included; the practice serves them with
+a web server of its own. File names change with each publication. The files of the previous publication stay, so that a
+reader of its manifest still finds them.
 """
 
 from collections.abc import Collection, Sequence
@@ -24,9 +25,9 @@ THERE = "SELECT body FROM read_parquet($1) WHERE gone_at IS NULL ORDER BY report
 
 
 def publish_bulk(home: Path, target: str, address: str, published_at: datetime, types: Sequence[str]) -> Path:
-    """Write the resources of these types, as last read, and the manifest; return its path. Raises `PublicationError`.
+    """Write the last read resources of these types, and the manifest; return the manifest's path.
 
-    address: of the folder, as its readers will see it.
+    address: the URL of the folder, as its readers see it. Raises `PublicationError`.
     """
     folder = home / FOLDER
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -42,7 +43,7 @@ def publish_bulk(home: Path, target: str, address: str, published_at: datetime, 
                     file = folder / f"{name}-{stamp}.ndjson"
                     count = _write(db, last.path.with_name(FILES[name][0]), file)
                     output.append({"type": name, "url": f"{address.rstrip('/')}/{file.name}", "count": count})
-        except duckdb.Error as error:  # its text may hold values
+        except duckdb.Error as error:  # the error's text may hold values
             raise PublicationError(why(error, folder)) from None
         said: dict[str, Any] = {
             "transactionTime": published_at.isoformat(),
@@ -55,7 +56,10 @@ def publish_bulk(home: Path, target: str, address: str, published_at: datetime, 
 
 
 def _remove_left(folder: Path, kept: Collection[str]) -> None:
-    """Remove files that no publication names: also at first, since on a full disk those that failed would pile up."""
+    """Remove the files that no manifest names.
+
+    Also called before writing: on a full disk the files of failed tries would pile up.
+    """
     for file in (*matching(folder, "*.part"), *matching(folder, "*.ndjson")):
         if file.name not in kept:
             file.unlink()
@@ -70,7 +74,7 @@ def _output(manifest: Path) -> list[dict[str, str]]:
 
 
 def _write(db: duckdb.DuckDBPyConnection, swept: Path, file: Path) -> int:
-    """Write the resources of a sweep, a line each; return their number."""
+    """Write the resources of a sweep, one a line; return their number."""
     part, count = file.with_suffix(".part"), 0
     with part.open("wb") as out:
         found = db.execute(THERE, [str(swept)])

@@ -1,9 +1,9 @@
-"""Resources that others write too: read whole once a day, and in between what has changed, if the target tells that.
+"""Sweep resource types that other programs write too: whole once a day, and only the changes in between.
 
-A search by `_lastUpdated` goes back an hour before the newest change that was seen, by the target's own clock, since a
-change may show later than its time. A change that is dated ahead of time, as by a clock that was wrong, counts as of
-the reading: it would hide all that come before its time. A resource that was removed is noticed by the next whole
-sweep, which comes sooner where `verify` has found one gone.
+Changes are read only where the target has a search by `_lastUpdated`. The search starts an hour before the newest
+change seen, by the target's clock, since a change may become visible later than its time. A change dated in the future,
+as by a wrong clock, counts as of the time of reading: it would otherwise hide all changes before its time. A removed
+resource is noticed by the next whole sweep. If `verify` has found a resource gone, the next sweep is whole.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ WHOLE_AFTER = timedelta(days=1)
 NEWEST = """
     SELECT CASE WHEN count(changed) = count(*) THEN max(changed) END
     FROM (SELECT try_cast(body ->> '$.meta.lastUpdated' AS TIMESTAMPTZ) AS changed FROM read_parquet($1))"""
-"""The time of the newest change; none if a resource does not tell."""
+"""The time of the newest change; NULL if a resource has no `meta.lastUpdated`."""
 
 
 def sweep_changes(
@@ -33,19 +33,19 @@ def sweep_changes(
     is_asked_for: bool = False,
     clock: Callable[[], datetime] = now,
 ) -> bool:
-    """Read the resources of a type, or what has changed since they were last read, and keep them; return if it was due.
+    """Read the resources of a type, or their changes since the last reading, and keep them; return True if it was due.
 
     Args:
         client: Searches the target.
-        home: The home that keeps them.
-        target: The target, as the ledger knows it.
+        home: The home that keeps the resources.
+        target: The target's name in the ledger.
         resource_type: The type.
         is_dated: True if the target has a search by `_lastUpdated`.
-        is_asked_for: True if they are read whole even if that was done within a day and changes cannot be asked for.
-        clock: Tells the time.
+        is_asked_for: True to read all of them where changes cannot be searched, even within a day of the last sweep.
+        clock: Returns the present time.
 
     Raises:
-        SweepIncomplete: They could not be read. Those read before stay.
+        SweepIncomplete: The resources could not be read. Those of the last reading stay.
     """
     folder = folder_of(home, target)
     final, figures = (folder / name for name in FILES[resource_type])
@@ -74,7 +74,7 @@ def sweep_changes(
 
 
 def read_whole_next(home: Path, target: str, resource_type: str) -> None:
-    """Let the next reading of the type be whole, if it was read before."""
+    """Make the next reading of the type a whole one, if the type was read before."""
     folder = folder_of(home, target)
     if figures_of(folder, resource_type):
         with locked(folder / ".changes.lock"):

@@ -1,4 +1,4 @@
-"""The geometry of bar charts: the place of each bar, mark and word in an SVG, which a template draws.
+"""The geometry of bar charts: the place of each bar, mark and word in an SVG that a template draws.
 
 The page shows a table beside each chart, so that no information is in a chart alone.
 """
@@ -11,17 +11,20 @@ from math import ceil, floor, log10
 TOP, BOTTOM = 12.0, 34.0
 COLUMNS_HEIGHT, BAR_HEIGHT = 260.0, 18.0
 LEAST_LEFT = 14.0
-"""Left of lying bars whose labels stand over them: room for half of the first word of the scale."""
+"""The space left of horizontal bars with their labels above them: half of the first word of the scale."""
 
 Told = Callable[[float], str]
 
 
 @dataclass(frozen=True)
 class Size:
-    """The room of a chart. left, right: beside lying bars; a label stands over its bar where `left` has no room for it.
+    """The dimensions of a chart.
 
-    axis: the room for the words at the axis of upright bars. letters: of a label. labels: as many as fit side by side.
-    ticks: the most steps of the scale of lying bars.
+    * left, right: the space beside horizontal bars. Where `left` is 0, a label is above its bar.
+    * axis: the space for the words at the axis of upright bars.
+    * letters: the longest label.
+    * labels: the number of labels that fit side by side.
+    * ticks: the most ticks on the scale of horizontal bars.
     """
 
     width: float
@@ -34,13 +37,13 @@ class Size:
 
     @property
     def row(self) -> float:
-        """Return the height of a row of lying bars."""
+        """Return the height of a row of horizontal bars."""
         return BAR_HEIGHT + (8 if self.left else 26)
 
 
 WIDE = Size(width=760.0, left=236.0, right=72.0, axis=64.0, letters=34, labels=13, ticks=5)
 NARROW = Size(width=330.0, left=0.0, right=64.0, axis=56.0, letters=46, labels=5, ticks=3)
-"""A telephone: the words are as large as on a wide screen."""
+"""The dimensions on a telephone, with words as large as on a wide screen."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Word:
-    """A text at a point. `end`: the part of the text that is at the point: start, middle or end."""
+    """A text at a point. `end`: the part of the text at the point: start, middle or end."""
 
     x: float
     y: float
@@ -85,7 +88,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart, ready to draw. `marks`: short strokes over the bars. `mark`: their name in the legend."""
+    """A chart, ready to draw. `marks`: short strokes over the bars. `mark`: the name of the marks in the legend."""
 
     width: float
     height: float
@@ -135,9 +138,9 @@ def rows(
     mark: Series | None = None,
     size: Size = WIDE,
 ) -> Chart:
-    """Return a chart of lying bars: one row per label, with its series end to end.
+    """Return a chart of horizontal bars: one row per label, with its series end to end.
 
-    `shares`: all rows have full length, and bars show shares. `mark`: a value per row, shown as a stroke.
+    `shares`: True if all rows have full length and bars show shares. `mark`: a value per row, shown as a stroke.
     """
     totals = [sum(each.values[place] for each in series) for place in range(len(labels))]
     top = 1.0 if shares else max([_highest(labels, series, stacked=True), *(mark.values if mark else ())])
@@ -174,7 +177,7 @@ def shortened(label: str, letters: int = WIDE.letters) -> str:
 
 
 def _ends_of(label: str, letters: int) -> str:
-    """Return a label; if it is too long, its beginning and end, which tell the files of a feed apart."""
+    """Return a label; if too long, only its beginning and end, where the names of a feed's files differ."""
     end = letters // 3
     return label if len(label) <= letters else f"{label[: letters - end - 1]}…{label[-end:]}"
 

@@ -1,7 +1,7 @@
-"""The copy of a publication at another place: a version with all its files, and `latest.json`, which names it.
+"""Copy a publication to another place: a version with all its files, and `latest.json`, which names the version.
 
-Readers follow `latest.json`, which is swapped in one step after all files of a version are there. So the last good
-publication stays when anything fails. Versions that it names no more are removed a day after they were written.
+Readers follow `latest.json`. It is swapped in one step after all files of a version are written, so that the last good
+publication stays if anything fails. A version that `latest.json` no longer names is removed a day after it was written.
 """
 
 import json
@@ -31,7 +31,7 @@ TRIES = 20
 
 
 def copy_publication(store: Store, home: Path, published: Publication) -> str | None:
-    """Copy a publication; return its version, or None if a newer one is there already. Raises StoreUnusable."""
+    """Copy a publication; return its version, or None if a newer one is already there. Raises StoreUnusable."""
     own(store, deployment_of(home), ANOTHER)
     with throwaway_folder(home) as folder:
         files = _as_they_are(published.path.parent, published.rows, folder)
@@ -55,11 +55,11 @@ def copy_publication(store: Store, home: Path, published: Publication) -> str | 
 
 
 def _as_they_are(published: Path, tables: Collection[str], folder: Path) -> dict[str, Path]:
-    """Return the files of the publication by name, linked into a folder: the next one replaces none of these."""
+    """Return the publication's files by name, linked into a folder, where the next publication cannot replace them."""
     (folder / "parquet").mkdir()
     with locked(published / LOCK):
         names = ["reports.duckdb", *BESIDE.values()]
-        # Others may have put files of their own beside ours.
+        # Other programs may have put files of their own beside ours.
         names += [f"parquet/{path.name}" for path in matching(published, "parquet/*.parquet") if path.stem in tables]
         for name in names:
             link_or_copy(published / name, folder / name)
@@ -67,7 +67,7 @@ def _as_they_are(published: Path, tables: Collection[str], folder: Path) -> dict
 
 
 def _make_latest(store: Store, about: Mapping[str, Any]) -> set[str]:
-    """Swap `latest.json`, unless it names a newer publication; return the versions that it then names."""
+    """Swap `latest.json`, unless it names a newer publication; return the versions that it names afterwards."""
     for _ in range(TRIES):
         held = store.read(LATEST)
         said = _said(held)
@@ -88,7 +88,7 @@ def _make_latest(store: Store, about: Mapping[str, Any]) -> set[str]:
 
 
 def _said(held: Held | None) -> dict[str, Any] | None:
-    """Return what `latest.json` says. Raises StoreUnusable if it is not one of ours."""
+    """Return the content of `latest.json`. Raises StoreUnusable if it is not one of ours."""
     if held is None:
         return None
     try:
@@ -100,7 +100,7 @@ def _said(held: Held | None) -> dict[str, Any] | None:
 
 
 def _remove_old(store: Store, named: set[str], now: datetime) -> None:
-    """Remove the versions that nobody is led to any more, and what a publication left that was killed."""
+    """Remove versions that `latest.json` no longer names, and the leftovers of killed publications."""
     written: dict[str, datetime] = {}
     ages = store.ages()
     for key, at in ages.items():

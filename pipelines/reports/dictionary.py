@@ -1,6 +1,6 @@
 """The dictionary of the published tables for programs: `datapackage.json` (Frictionless) and `sources.yml` (dbt).
 
-Both say what the comments of the tables say, from the same declarations.
+Both repeat the comments of the tables, from the same declarations.
 """
 
 import json
@@ -19,7 +19,7 @@ TYPES = {
     "TIMESTAMPTZ": "datetime",
     "VARCHAR": "string",
 }
-"""Types of Table Schema by type in DuckDB. Decimals are numbers, lists arrays."""
+"""The Table Schema type of each DuckDB type. Decimals are numbers, lists arrays."""
 ABOUT = "What Chartferry imported into a chart, and the reports of the chart."
 
 
@@ -66,7 +66,7 @@ def _field(column: ColumnOf) -> dict[str, str]:
 
 
 def dbt_sources(tables: Sequence[ReportTable]) -> str:
-    """Return the dbt source of the tables in `reports.duckdb`: columns with types, and keys and references as tests."""
+    """Return the dbt source of the tables in `reports.duckdb`: columns with types; keys and references as tests."""
     return "\n".join(_source_lines(tables)) + "\n"
 
 
@@ -107,5 +107,5 @@ def _by_name(tables: Sequence[ReportTable]) -> list[ReportTable]:
 
 
 def _text(text: str) -> str:
-    """Return a text as a scalar of YAML, in the way of JSON, which YAML reads."""
+    """Return a text as a JSON string, which is also a YAML scalar."""
     return json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The frame of every page that Chartferry writes: one file that loads nothing from elsewhere, readable at any width.
+"""The frame of every page that Chartferry writes: one self-contained file, readable at any width.
 
 `frame.html` and `page.css` hold what all pages share. A page adds a template that fills the frame, and a style.
 """
@@ -27,9 +27,9 @@ def document(template: str, folder: Path, styles: Sequence[str], **values: Any) 
 
     Args:
         template: the name of a template in `folder` that extends `frame.html`.
-        folder: where the template and its styles are.
-        styles: names of further styles in `folder`, after the one that all pages share.
-        values: what the template shows.
+        folder: the folder of the template and its styles.
+        styles: names of further styles in `folder`, added after the shared style.
+        values: the variables of the template.
     """
     paths = (TEMPLATES / STYLE, *(folder / name for name in styles))
     style = "\n".join(path.read_text(encoding="utf-8") for path in paths)
@@ -46,7 +46,7 @@ def document(template: str, folder: Path, styles: Sequence[str], **values: Any) 
 
 @cache
 def templates(folder: Path) -> Environment:
-    """Return the templates of a folder, and those that all pages share."""
+    """Return the template environment of a folder, which also finds the shared templates."""
     made = Environment(
         loader=FileSystemLoader([folder, TEMPLATES]),
         autoescape=True,
@@ -66,7 +66,7 @@ def templates(folder: Path) -> Environment:
 
 
 def told(cell: Cell) -> str:
-    """Return the text of a cell; money with its dollar sign, and no text for an empty cell."""
+    """Return the text of a cell: money with a dollar sign, and no text for an empty cell."""
     if isinstance(cell, Decimal):
         return dollars(cell)
     if isinstance(cell, float):

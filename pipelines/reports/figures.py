@@ -32,7 +32,7 @@ Rows = list[tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the page; the first cell of a row is its name. `total`: the last row is the sum of the others."""
+    """A table of the page; the first cell of a row is its name. `total`: True if the last row sums the others."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -41,9 +41,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart with its table. `notes`: sentences that explain the counts.
+    """A chart with its table.
 
-    chart, narrow: drawn for a wide screen and for a telephone; None if there is no data yet.
+    * chart, narrow: the chart for a wide screen and for a telephone; None if there is no data yet.
+    * notes: sentences that explain the counts.
     """
 
     name: str
@@ -58,10 +59,10 @@ class Figure:
 def figures_of(
     db: duckdb.DuckDBPyConnection, batches: Sequence[BatchNow], month: str, with_money: bool = True
 ) -> list[Figure]:
-    """Return the charts of the published tables in `db`, each with its table. month: that of the publication.
+    """Return the charts of the published tables in `db`, each with its table.
 
-    with_money: whether they show sums of payments, which stay where patient data may be: a month can have few, and two
-    charts of a month can differ by few.
+    month: the month of the publication. with_money: True to show sums of payments. These must stay where patient data
+    may be: a month can have few payments, and two charts of a month can differ by few.
     """
     money = [_money(db, month)] if with_money else []
     return [_imports(batches), _rejects(db), *money, _volumes(db, month), _turnaround(db)]
@@ -76,7 +77,7 @@ def count(number: float) -> str:
 
 
 class Unit(NamedTuple):
-    """A unit of turnaround, and how many of it an hour has."""
+    """A unit of turnaround. `an_hour`: how many of it make an hour."""
 
     sign: str
     an_hour: int
@@ -93,7 +94,7 @@ def timed(number: float, unit: str) -> str:
 def _figure(
     name: str, title: str, says: str, table: Table, notes: Sequence[str], draw: Callable[[Size], Chart] | None
 ) -> Figure:
-    """Return a figure, its chart drawn in both sizes."""
+    """Return a figure with its chart drawn in both sizes."""
     return Figure(name, title, says, draw and draw(WIDE), draw and draw(NARROW), table, notes)
 
 
@@ -102,20 +103,20 @@ def _rows(db: duckdb.DuckDBPyConnection, query: str, *values: object) -> Rows:
 
 
 def _total(heads: Sequence[str], body: Rows, first: int = 1) -> Table:
-    """Return the table with a last row that sums every column from `first` on; without it if there are no rows."""
+    """Return the table with a last row that sums every column from `first` on. A table without rows gets no total."""
     sums = [sum(row[at] for row in body) for at in range(first, len(heads))]
     return Table(heads, [*body, ("Total", *[""] * (first - 1), *sums)] if body else [], total=bool(body))
 
 
 def _bucket(month: str) -> str:
-    """Return SQL for the month as text, or for the word for months outside the chart."""
+    """Return SQL for a month as text, or for the word for months outside the chart."""
     return f"""CASE WHEN {month} IS NULL THEN '{UNDATED}' WHEN {month} > last_month THEN '{LATER}'
         WHEN {month} <= last_month - INTERVAL {MONTHS} MONTH THEN '{EARLIER}'
         ELSE strftime({month}, '%Y-%m') END"""
 
 
 def _reach(db: duckdb.DuckDBPyConnection, months: str, published: str) -> str:
-    """Return the latest month of a query that is not after that of the publication, else that of the publication."""
+    """Return the latest month of a query that is not after the publication's month; that month if there is none."""
     [(last,)] = _rows(
         db, f"SELECT strftime(max(month), '%Y-%m') FROM ({months}) WHERE month <= (? || '-01')::DATE", published
     )
@@ -123,7 +124,7 @@ def _reach(db: duckdb.DuckDBPyConnection, months: str, published: str) -> str:
 
 
 def _months(found: set[str], last: str) -> tuple[list[str], list[str]]:
-    """Return all months from the first found to the last, and these together with the other buckets found."""
+    """Return all months from the first found to the last, and the table's rows: these and the other buckets."""
     dated = sorted(found - {EARLIER, LATER, UNDATED})
     shown = [month for month in _months_until(last) if dated and month >= dated[0]]
     before = [EARLIER] if EARLIER in found else []
@@ -204,13 +205,13 @@ def _turnaround(db: duckdb.DuckDBPyConnection) -> Figure:
 
 
 def _unit_of(hours: float) -> Unit:
-    """Return the largest unit that the time has one of or more; hours for none at all."""
+    """Return the largest unit that makes the time 1 or more; hours for a time of 0."""
     return next((unit for unit in UNITS if hours * unit.an_hour >= 1 or not hours), UNITS[-1])
 
 
 OUTCOMES = ("Carried over", "Known already", "Rejected", "Refused", "In doubt")
 LESS_USUAL = ("Taken back", "Not sent")
-"""Outcomes that are shown where a file has some of them."""
+"""Outcomes that are shown only if a file has some of them."""
 
 
 def _imports(batches: Sequence[BatchNow]) -> Figure:
@@ -255,7 +256,7 @@ OTHER_CODE = "another code"
 CODED = f"""
     CASE WHEN rule_id <> lower(rule_id) OR rule_id IN {ISSUE_TYPES} OR rule_id IN (SELECT rule_id FROM rule)
         THEN rule_id ELSE '{OTHER_CODE}' END"""
-"""A rule as it is shown. Our own have capitals; a target's code, in small letters, is FHIR's, or may be any word."""
+"""The name of a rule in the chart. Our rule ids have capitals. Of a target's codes, only FHIR's are shown."""
 REJECTS = f"""
     SELECT {CODED} AS name, sum(still_open)::BIGINT AS still_open, sum(rejects - still_open)::BIGINT AS settled,
         any_value(rule.sentence), any_value(rule.advice), coalesce(any_value(rule.basis), 'target') = 'target'
@@ -302,7 +303,7 @@ def _label(rule: str, sentence: str | None, size: Size) -> str:
 
 
 def _examples(db: duckdb.DuckDBPyConnection, rules: Mapping[str, bool]) -> dict[str, str]:
-    """Return by rule what is said most often of it. rules: whether the words are a target's."""
+    """Return the most frequent message of each rule. rules: True by rule if its messages are the target's."""
     names = names_in(name for (name,) in _rows(db, NAMES)) if any(rules.values()) else ()
     asked = db.execute(REASONS, [list(rules)])
     told = (row for chunk in iter(partial(asked.fetchmany, ROWS_AT_ONCE), []) for row in chunk)
@@ -349,7 +350,7 @@ def _money(db: duckdb.DuckDBPyConnection, published: str) -> Figure:
 
 
 def absurd_said(db: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return the sentence about amounts that no payment has, which would drown every sum; empty if there are none."""
+    """Return the sentence about amounts too high for a payment, left out of every sum; empty if there are none."""
     [(number,)] = _rows(db, ABSURD)
     if not number:
         return []

@@ -1,7 +1,8 @@
-"""Former forms: what a questionnaire asked before the target put another content under its id.
+"""Former forms: the questions of a questionnaire before the target replaced its content under the same id.
 
-Answers given before belong to the form before. Where that asked something else, it is a questionnaire of its own in the
-tables, `<id>~<n>`, and a response is of the form that it was checked by, or that was there when it was made.
+Answers given before the change belong to the former form. A former form that asked something else is a questionnaire of
+its own in the tables, `<id>~<n>`. A response belongs to the form that it was checked by, or else to the form that was
+at the target when the response was made.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +41,10 @@ FORMER = """
 
 
 class Content(NamedTuple):
-    """A content of a questionnaire, and when it surely was there, in microseconds. until: when another was found."""
+    """A content of a questionnaire, and when it surely was at the target, in microseconds.
+
+    until: the time when another content was found.
+    """
 
     questionnaire_id: str
     body: str
@@ -52,9 +56,11 @@ class Content(NamedTuple):
 class Forms(NamedTuple):
     """The questionnaires of the tables, former forms among them.
 
-    bodies: id and JSON. known: their times. form: of those with former forms, each content, with the form that its
-    responses are of, and when it surely was there; once by the questionnaire's id, and once by its url and version.
-    address: what names each in responses.
+    * bodies: id and JSON.
+    * known: when each was first seen, changed and gone.
+    * form: each content of a questionnaire with former forms: the form of its responses, and when the content surely
+      was at the target. It has one row by the questionnaire's id, and one by its url and version.
+    * address: the names by which responses refer to each.
     """
 
     bodies: Sequence[tuple[str, str]]
@@ -66,8 +72,8 @@ class Forms(NamedTuple):
 def forms_in(db: duckdb.DuckDBPyConnection, folder: Path, swept: duckdb.DuckDBPyRelation, home: Path) -> Forms:
     """Return the questionnaires that the target has or had.
 
-    folder: that of the sweep; swept: what it found. home: its scores may count in two contents otherwise, which are
-    different forms then. Raises `BrokenTable` for a rule of a score.
+    folder: the folder of the sweep. swept: the questionnaires that it found. home: has the score files; contents that a
+    score counts differently are different forms. Raises `BrokenTable` for a broken rule of a score.
     """
     files = score_files(home)
     present = swept.project(PRESENT).order("report_id").fetchall()
@@ -75,7 +81,7 @@ def forms_in(db: duckdb.DuckDBPyConnection, folder: Path, swept: duckdb.DuckDBPy
     times = [(name, *moments) for name, _, *moments in present]
     former = _former(db, folder / BEFORE)
     was = [(each.questionnaire_id, each.body) for each in reversed(former)]
-    # Former addresses stay those of their questionnaire, unless another has them now.
+    # A former address still leads to its questionnaire, unless another questionnaire has it now.
     address, form = addresses_of(was) | addresses_of(bodies), list[tuple[Any, ...]]()
     addresses = _addresses(address, [*bodies, *was])
     for name, body, first_seen, changed, _ in present:
@@ -96,21 +102,22 @@ def _former(db: duckdb.DuckDBPyConnection, path: Path) -> list[Content]:
 
 
 def _addresses(address: Mapping[str, str], bodies: Iterable[tuple[str, str]]) -> list[tuple[str, str, bool]]:
-    """Return the rows of `ADDRESSES`, one for each address, those of other versions among them."""
+    """Return the rows of `ADDRESSES`: one for each address, including `<url>|` for versions that are not known."""
     of_url: dict[str, set[str]] = {}
     for name, body in bodies:
         if url := canonical_of(body)[0]:
             of_url.setdefault(url, set()).add(name)
     others = {f"{url}|": (address[url], len(names) == 1) for url, names in of_url.items()}
-    # An odd url, `form|`, is how other versions of the url `form` are named.
+    # An odd url `form|` wins over the row that stands for other versions of the url `form`.
     found = others | {each: (name, True) for each, name in address.items()}
     return [(each, *about) for each, about in found.items()]
 
 
 def _numbered(contents: Sequence[Content], files: Sequence[ScoreFile]) -> Iterator[tuple[str, Content]]:
-    """Yield each content, the present one last, with the form that it is: what asks alike is one form.
+    """Yield each content with the id of its form, the present content last. Contents that ask alike are one form.
 
-    A form has the number of its first content, so that a number stays; the present one has the questionnaire's id.
+    A form has the number of its first content, so that a number never changes. The present form has the questionnaire's
+    id.
     """
     found: list[_Questions] = []
     forms: dict[int, list[_Questions]] = {}
@@ -128,7 +135,7 @@ def _numbered(contents: Sequence[Content], files: Sequence[ScoreFile]) -> Iterat
 
 
 class _Questions(NamedTuple):
-    """The questions of a content, and the linkIds of those that a score of a file counts."""
+    """The questions of a content, and the linkIds that a score file counts."""
 
     asked: Sequence[Asked]
     counted: frozenset[str]
@@ -157,7 +164,7 @@ def _asked(contents: Sequence[Content], files: Sequence[ScoreFile]) -> list[_Que
 def _rows(
     numbered: Sequence[tuple[str, Content]], first_seen: int, address: Mapping[str, str]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of `FORM`. Responses may be older than the first sweep, which found the first content."""
+    """Yield the rows of `FORM`. The first content has no start, since responses may be older than the first sweep."""
     for place, (form_id, each) in enumerate(numbered):
         is_first = place == 0 and each.since is not None and each.since <= first_seen
         row = each.questionnaire_id, form_id, _name_of(each.body), None if is_first else each.since, each.seen
@@ -168,7 +175,7 @@ def _rows(
 
 
 def _name_of(body: str) -> str | None:
-    """Return the short name of a content; None of one that the interface does not read."""
+    """Return the short name of a content; None if the interface cannot read the content."""
     try:
         model = check(RESOURCES["Questionnaire"], parse_json(body), Site(), needs=()).model
     except Malformed:
@@ -177,7 +184,7 @@ def _name_of(body: str) -> str | None:
 
 
 def checked_by(batches: Path, target: str, ids: Iterable[str]) -> pa.Table:
-    """Return the contents of questionnaires that the answers of runs were checked by, a row each. ids: of batches."""
+    """Return one row for each questionnaire content that a run checked answers by. ids: those of the batches."""
     rows = list[tuple[Any, ...]]()
     for batch_id in ids:
         for run, _, manifest in runs_in(batches / batch_id, target):

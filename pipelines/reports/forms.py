@@ -1,7 +1,7 @@
-"""Forms: questionnaires with their questions, and whether two questions of one linkId ask one thing.
+"""Forms: questionnaires with their questions; and the test if two questions of one linkId ask the same thing.
 
-Nothing is known of a question's meaning but its code, its words and its options: where these differ, answers to the two
-are not put together.
+A question's meaning is known only by its code, its words and its options. If these differ, the answers to the two
+questions are not put together.
 """
 
 import hashlib
@@ -14,28 +14,28 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 SHARED_CODES = ("http://loinc.org", "http://snomed.info/sct")
-"""The systems whose codes mean one thing, whatever words a questionnaire has for them."""
+"""The systems whose codes have one meaning, whatever words a questionnaire uses for them."""
 
 Row = Sequence[Any]
 NO_QUESTION = ("group", "display")
 """Types of items that take no answer."""
 
 SIGN = "~"
-"""Stands between the id of a questionnaire and the number of a former form; FHIR's ids have none."""
+"""The separator between the id of a questionnaire and the number of a former form; FHIR ids do not contain it."""
 
 
 def id_at_target(form_id: str) -> str:
-    """Return the id that a form has at the target, or had."""
+    """Return the id that a form has, or had, at the target."""
     return form_id.partition(SIGN)[0]
 
 
 _KEPT = "-.,%"
 _NO_SIGN = re.compile(r"(?<![0-9])[.,]|[.,](?![0-9])|-(?![0-9])|(?<=[^\W\d_])-")
-"""Points that are in no number, and dashes before none or behind a letter."""
+"""Points outside numbers; dashes not before a digit, or after a letter."""
 
 
 class Option(NamedTuple):
-    """An option of a question. value: what it declares to count for in a score."""
+    """An option of a question. value: the number that the option declares for scores."""
 
     system: str | None
     code: str | None
@@ -44,7 +44,7 @@ class Option(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A question with answers, or of the form as it is now. type: empty where the form no longer has it."""
+    """A question that has answers, or that is in the form now. type: None if the form no longer has the question."""
 
     link_id: str
     text: str | None
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
     options: tuple[Option, ...] = ()
 
     def is_asked_as(self, other: "Asked") -> bool:
-        """True unless the two, of one linkId, surely ask different things."""
+        """True unless the two questions of one linkId surely ask different things."""
         if self.type is None or other.type is None:
             return True
         if self.code and other.code:
@@ -65,14 +65,14 @@ class Asked(NamedTuple):
         return is_one and self._options_agree(other)
 
     def _options_agree(self, other: "Asked") -> bool:
-        """True if no code of an option has other words in the other question."""
+        """True if no option code has different words in the two questions. Codes of shared systems are not compared."""
         known = {each[:2]: _plain(each.display) for each in self.options}
         own = (each for each in other.options if each.system not in SHARED_CODES)
         return all(_agree(_plain(each.display), known.get(each[:2])) for each in own)
 
 
 def ask_alike(one: Iterable[Asked], other: Iterable[Asked]) -> bool:
-    """True if no linkId that two forms share asks another thing, takes another kind of answer, or counts otherwise.
+    """True if each linkId that two forms share asks the same, takes the same kind of answer, and counts the same.
 
     False for forms that share no linkId.
     """
@@ -93,7 +93,7 @@ def _declared(asked: Asked) -> Mapping[tuple[str | None, str | None], float]:
 
 
 def _counts_otherwise(one: Asked, other: Asked) -> bool:
-    """True if an option of both declares another value, or none, in one of them."""
+    """True if an option of both questions declares different values, or a value in only one of them."""
     both = {each[:2] for each in one.options} & {each[:2] for each in other.options}
     values = [_declared(each) for each in (one, other)]
     return any(values[0].get(option) != values[1].get(option) for option in both)
@@ -103,8 +103,8 @@ def with_options(questions: Iterable[Row], options: Iterable[Row]) -> Mapping[st
     """Return the questions by questionnaire.
 
     Args:
-        questions: the questionnaire's id, then what a question has before its options.
-        options: the questionnaire's id, the linkId, then the option.
+        questions: rows of the questionnaire's id and the fields of `Asked` before `options`.
+        options: rows of the questionnaire's id, the linkId and the fields of `Option`.
     """
     chosen: dict[tuple[str, str], list[Option]] = {}
     for questionnaire_id, link_id, *option in options:
@@ -117,15 +117,15 @@ def with_options(questions: Iterable[Row], options: Iterable[Row]) -> Mapping[st
 
 
 def _agree(one: str | None, other: str | None) -> bool:
-    """True if two texts are one, or one of them is not given."""
+    """True if two texts are equal, or one of them is missing."""
     return not one or not other or one == other
 
 
 @lru_cache(maxsize=20_000)
 def _plain(text: str | None) -> str:
-    """Return the letters, digits and symbols of a text: blanks, other marks and capitals change no meaning.
+    """Return the letters, digits and symbols of a text. Blanks, other marks and capitals change no meaning.
 
-    A sign or a point of a number is kept. A text without any of these is returned as it is.
+    The sign and the point of a number are kept. A text without any letter, digit or symbol is returned as it is.
     """
     said = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text or "").casefold())
     signs = _NO_SIGN.sub("", said)
@@ -133,5 +133,5 @@ def _plain(text: str | None) -> str:
 
 
 def content_name(questionnaire: BaseModel) -> str:
-    """Return a short name for the content of a questionnaire, as the interface reads it."""
+    """Return a short hash of a questionnaire's content, as the interface reads it."""
     return hashlib.sha256(questionnaire.model_dump_json().encode()).hexdigest()[:12]

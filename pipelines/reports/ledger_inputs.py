@@ -1,4 +1,4 @@
-"""The inputs of the published tables that the ledger has, as temporary tables."""
+"""The published tables' inputs from the ledger, as temporary tables."""
 
 from itertools import islice
 from pathlib import Path
@@ -35,7 +35,7 @@ UNANSWERED = pa.schema([("target", pa.string()), ("batch_id", pa.string()), ("li
 
 
 def bring_files(ledger: Ledger, home: Path, target: str) -> None:
-    """Bring what the tables are made of beside the ledger, where batches are kept elsewhere."""
+    """Fetch the batches' files that the tables are made of, if batches are kept in an object store."""
     if ledger.stored:
         names = [str(row["batch_id"]) for row in ledger.batches(target)]
         ledger.batches_in(home).bring(names, MANIFESTS, ACCEPTED, WARNINGS)
@@ -51,9 +51,9 @@ def stage_ledger(db: duckdb.DuckDBPyConnection, snapshot: Snapshot) -> None:
 
 
 def stage_unanswered(db: duckdb.DuckDBPyConnection, ledger: Ledger, home: Path) -> None:
-    """Stage the first lines of records of files that were not loaded, as long as nothing answers them.
+    """Stage each unanswered record of files that were not loaded, by its first line.
 
-    The line is empty where the records of a file are not known.
+    The line is NULL if the records of a file are unknown.
     """
     kept = ledger.batches_in(home)
     lines = (

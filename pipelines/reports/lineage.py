@@ -1,7 +1,6 @@
-"""The lineage of published columns: which columns of other published tables each is drawn from, as its SQL tells it.
+"""The lineage of published columns: the columns of other published tables that each is drawn from, read from its SQL.
 
-DuckDB parses the SQL. What comes from an input that is no published table has no lineage here, and neither has a column
-that the SQL does not name.
+DuckDB parses the SQL. A column drawn from anything but a published table, or not named in the SQL, has no lineage.
 """
 
 import json
@@ -11,7 +10,7 @@ from typing import Any
 import duckdb
 
 Column = tuple[str, str]
-"""A published table, and its column."""
+"""A published table, and one of its columns."""
 Relation = dict[str, frozenset[Column]]
 """The columns of a table, subquery or CTE, in order, each with the published columns that it is drawn from."""
 Node = Mapping[str, Any]
@@ -20,10 +19,10 @@ Node = Mapping[str, Any]
 def column_lineage(
     db: duckdb.DuckDBPyConnection, select: str, published: Mapping[str, Sequence[str]]
 ) -> dict[str, list[Column]]:
-    """Return, by column of a SELECT, the published columns that it is drawn from.
+    """Return, for each column of a SELECT, the published columns that it is drawn from.
 
     Args:
-        db: parses the SELECT. A session takes longer to open than all published tables take to parse.
+        db: parses the SELECT. It is passed in, since opening a session takes longer than parsing all published tables.
         published: columns by table.
     """
     [[parsed]] = db.execute("SELECT json_serialize_sql(?)", [select]).fetchall()
@@ -36,7 +35,7 @@ def column_lineage(
 
 
 def _of_node(node: Node, tables: Mapping[str, Relation]) -> Relation:
-    """Return the columns of a query. tables: what its FROM may name."""
+    """Return the columns of a query. tables: the relations that its FROM may name."""
     tables = dict(tables)
     for each in node.get("cte_map", {}).get("map", ()):
         tables[each["key"]] = _of_node(each["value"]["query_node"], tables)
@@ -59,7 +58,7 @@ def _branches(node: Node) -> list[Node]:
 
 
 def _united(branches: Sequence[Relation], kind: str) -> Relation:
-    """Return the columns of a UNION: those of one name together, or else those of one place."""
+    """Return the columns of a set operation, matched by name for UNION BY NAME, else by position."""
     found: Relation = dict(branches[0])
     for branch in branches[1:]:
         named = zip(branch, branch, strict=True) if "BY_NAME" in kind else zip(found, branch, strict=False)
@@ -69,7 +68,7 @@ def _united(branches: Sequence[Relation], kind: str) -> Relation:
 
 
 def _sources(table: Node, tables: Mapping[str, Relation]) -> Iterator[tuple[str, Relation]]:
-    """Yield the names by which a FROM's tables are known within the query, and their columns."""
+    """Yield the tables of a FROM: the name of each within the query, and its columns."""
     kind = table.get("type")
     if kind == "JOIN":
         yield from _sources(table["left"], tables)
@@ -96,7 +95,7 @@ def _name(expression: Node) -> str:
 
 
 def _drawn(expression: Any, sources: Mapping[str, Relation], tables: Mapping[str, Relation]) -> Iterator[Column]:
-    """Yield the published columns that an expression names, wherever in it."""
+    """Yield the published columns that an expression names at any depth."""
     if isinstance(expression, list):
         for each in expression:
             yield from _drawn(each, sources, tables)
@@ -112,7 +111,7 @@ def _drawn(expression: Any, sources: Mapping[str, Relation], tables: Mapping[str
 
 
 def _referred(names: Sequence[str], sources: Mapping[str, Relation]) -> Iterator[Column]:
-    """Yield the columns of a reference: of the source that it names, else of those that have such a column."""
+    """Yield the published columns of a column reference: of the source that it names, else of every source with it."""
     if len(names) > 1 and names[0] in sources:
         yield from sources[names[0]].get(names[1], ())
         return

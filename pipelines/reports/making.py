@@ -29,8 +29,11 @@ from pipelines.reports.wide import response_tables
 
 SCORE = "score"
 AS_WRITTEN = "SET disabled_optimizers = 'build_side_probe_side'"
-"""The right side of a join is the one that is kept. DuckDB expects few rows of what it has not counted, and would keep
-all rows of a file by the one batch that they share: memory could hold no part of that without the rest."""
+"""Keep the right side of a join in memory, as the SQL is written.
+
+DuckDB estimates few rows for inputs that it has not counted. It would then hash all rows of a file by the batch id that
+they share, and could not split them to save memory.
+"""
 
 
 def make_tables(
@@ -44,7 +47,7 @@ def make_tables(
 ) -> list[ReportTable]:
     """Make all tables in a database, and check them; return their declarations.
 
-    with_sending_times: False if a time of sending takes the place of no time that is missing.
+    with_sending_times: True if the time of sending replaces a missing time.
     """
     db.execute(AS_WRITTEN)
     tables = report_tables(home)
@@ -73,9 +76,9 @@ def make_tables(
 def write_files(
     db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable], build: Path, published_at: str
 ) -> dict[str, int]:
-    """Write the Parquet files as `*.part`, and the files for programs beside `build`; return the rows of every table.
+    """Write the Parquet files as `*.part`, and `datapackage.json` and `sources.yml` beside `build`.
 
-    published_at: the moment that `datapackage.json` tells.
+    Returns the rows of every table. published_at: the time written into `datapackage.json`.
     """
     rows = dict[str, int]()
     for table in tables:

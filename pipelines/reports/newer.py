@@ -1,6 +1,6 @@
-"""The sentence that a page gets when a load ended after it was made: its numbers are older than that.
+"""The sentence on a published page that a load has ended since, so that the page's numbers are old.
 
-A publication may be a while off, or fail. Until one takes the page's place, its reader is told.
+The next publication may come much later, or fail. Until one replaces the page, its reader sees the sentence.
 """
 
 import re
@@ -19,9 +19,9 @@ _RUNS = re.compile(r'<meta name="runs" content="(\d+)">')
 
 
 def tell_newer(home: Path, ledger: Ledger, target: str) -> None:
-    """Say on the page of the last publication that loads have ended since, unless it says so or there are none.
+    """Add the sentence to the page of the last publication if a load ended since, unless the page has it already.
 
-    While a publication is under way nothing is done: it calls this itself at its end. A full disk is no fault here.
+    Do nothing while a publication is under way: it calls this function itself at its end. A full disk raises nothing.
     """
     folder = home / "published"
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The page `report.html`: an overview of a publication, in one file that loads nothing from elsewhere.
+"""The page `report.html`: an overview of a publication, in one self-contained file.
 
 It shows counts and sums of the published tables, file names and rules, and never a patient or a record's key.
 """
@@ -17,7 +17,7 @@ from pipelines.reports.figures import Figure, absurd_said, count, figures_of
 
 @dataclass(frozen=True)
 class Tile:
-    """A number at the top of the page. `alarms`: it is not zero, but should be."""
+    """A number at the top of the page. `alarms`: True if the number should be zero and is not."""
 
     name: str
     value: str
@@ -26,7 +26,7 @@ class Tile:
 
 
 def page_of(db: duckdb.DuckDBPyConnection, notes: Sequence[str]) -> str:
-    """Return the HTML page of the published tables in `db`. notes: sentences for its readers, such as a table's."""
+    """Return the HTML page of the published tables in `db`. notes: sentences for readers, such as remarks on tables."""
     [(published_at, target, version, month)] = db.execute(LAST_PUBLICATION).fetchall()
     batches = batches_now(db)
     return document(
@@ -45,7 +45,7 @@ def page_of(db: duckdb.DuckDBPyConnection, notes: Sequence[str]) -> str:
 
 
 def charts_of_tables(db: duckdb.DuckDBPyConnection) -> list[Figure]:
-    """Return the charts of the published tables in `db`, for Dagster: without sums of payments."""
+    """Return the charts of the published tables in `db` for Dagster, without sums of payments."""
     [(*_, month)] = db.execute(LAST_PUBLICATION).fetchall()
     return figures_of(db, batches_now(db), month, with_money=False)
 

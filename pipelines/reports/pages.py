@@ -1,4 +1,4 @@
-"""The pages of a search, checked and not trusted: each resource once, as a row of the sweep's file."""
+"""Check the pages of a search, and return each resource once, as a row of the sweep's file."""
 
 import hashlib
 import re
@@ -15,7 +15,7 @@ RESOURCE = "DiagnosticReport"
 FHIR_ID = re.compile(ID_PATTERN)
 SWEPT = pa.schema([("report_id", pa.string()), ("content_hash", pa.string()), ("body", pa.string())])
 Row = tuple[str, str, str]
-"""The columns of `SWEPT`. `report_id` is the id of the resource, of whatever type."""
+"""The columns of `SWEPT`. `report_id` is the id of the resource, whatever its type."""
 
 
 class SweepIncomplete(Exception):
@@ -23,11 +23,11 @@ class SweepIncomplete(Exception):
 
 
 class PageReader:
-    """Reads the pages of a target that may repeat resources, change while they are read, or send what is no page.
+    """A reader of the pages of a target that may repeat resources, change meanwhile, or send something else.
 
-    A repeated resource counts once, with its first content; the next sweep finds the later one. A total that shrinks
-    means that the pages have shifted and may have hidden a resource. FHIR lets a target leave the total away: then the
-    pages are whole where their links end.
+    A repeated resource counts once, with its first content; the next sweep finds the later content. A total that
+    shrinks means that the pages have shifted and may have hidden a resource. FHIR lets a target leave out the total:
+    the pages are then complete when their links end.
     """
 
     def __init__(self, resource_type: str) -> None:
@@ -38,7 +38,7 @@ class PageReader:
 
     @property
     def total(self) -> int:
-        """Return the total that the last page named; how many the pages held where none was named."""
+        """Return the total that the last page named; the number of resources read if no page named a total."""
         return len(self._seen) if self._counts.last is None else self._counts.last
 
     @property
@@ -51,7 +51,7 @@ class PageReader:
         return ""
 
     def moved(self) -> None:
-        """Note that a page had moved up, so that a resource may be in none."""
+        """Note that the pages shifted while they were read, so that a resource may be on none of them."""
         self._counts.shrank = True
 
     def new_rows(self, page: dict[str, Any]) -> list[Row]:
@@ -75,7 +75,7 @@ class PageReader:
         self._counts.take(total)
 
     def _resource(self, entry: Any, place: int) -> dict[str, Any] | None:
-        """Return the resource of an entry; None for other resources, such as an OperationOutcome."""
+        """Return the resource of an entry; None for a resource of another type, such as an OperationOutcome."""
         resource = entry.get("resource") if isinstance(entry, dict) else None
         if not isinstance(resource, dict):
             raise self._odd(f"its entry {place} holds no resource")
@@ -107,7 +107,7 @@ class PageReader:
 def without_signatures(report: dict[str, Any]) -> dict[str, Any]:
     """Return the report without presigned URLs, and with document addresses relative to the server.
 
-    Neither is content: a signature changes with every read, and the server's address when it moves.
+    Neither is content: the signature changes with every read, and the address changes when the server moves.
     """
     forms = report.get("presentedForm")
     if forms is None:
@@ -116,7 +116,7 @@ def without_signatures(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _document(form: dict[str, Any]) -> dict[str, Any]:
-    """Return the document without signed addresses, and without elements of another shape than FHIR's."""
+    """Return the document without its signed address, and without elements whose shape is not FHIR's."""
     left = [e for e in objects_in(form.get("extension")) if not str(e.get("url", "")).endswith("/deprecated-url")]
     plain = {name: value for name, value in form.items() if name not in ("extension", "url")}
     if left:

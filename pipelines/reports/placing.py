@@ -1,4 +1,4 @@
-"""The folder of a publication: files are built beside the old ones, and each takes its place in one step."""
+"""The folder of a publication: new files are built beside the old ones, and each replaces its old file in one step."""
 
 import os
 import shutil
@@ -25,17 +25,17 @@ READ_ONLY = 0o444
 MEGABYTE = 10**6
 GROWTH = 4
 BYTES_A_RECORD = 400
-"""As a million payments of one file take."""
+"""The bytes of memory a record takes, measured with a million payments of one file."""
 CONTAINER = Path("/sys/fs/cgroup/memory.max")
 BESIDE = {".html": PAGE, ".json": "datapackage.json", ".yml": "sources.yml"}
-"""The files beside `reports.duckdb`, by their suffix while they are made."""
+"""The files beside `reports.duckdb`, by the suffix that they have while they are built."""
 
 
 @contextmanager
 def being_built(folder: Path) -> Iterator[Path]:
-    """Yield the path at which a `reports.duckdb` is built, and remove what is left in the end.
+    """Yield the path at which to build a `reports.duckdb`, and remove leftovers at the end.
 
-    Raises `PublicationError` in the place of errors whose texts may hold values.
+    Raises `PublicationError` instead of errors whose texts may hold values.
     """
     _remove_leftovers(folder)
     try:
@@ -53,9 +53,9 @@ def being_built(folder: Path) -> Iterator[Path]:
 
 
 def built(folder: Path, ledger: Ledger, make: Callable[[Path, int], T]) -> T:
-    """Build files in as many megabytes as the ledger's records want; in four times as many where these do not do.
+    """Build files with memory in proportion to the ledger's records; with four times as much if that was too little.
 
-    No more than half of what the machine has, or the container. make: is given the path of `being_built`, and the
+    The memory is at most half of the machine's or container's. make: builds, given the path of `being_built` and the
     megabytes. Raises as `being_built` does.
     """
     [(records,)] = ledger.read(select(func.count()).select_from(t.record))
@@ -73,17 +73,17 @@ def built(folder: Path, ledger: Ledger, make: Callable[[Path, int], T]) -> T:
 
 
 def most_memory() -> int:
-    """Return half of the megabytes that this machine has, or its container may take."""
+    """Return half of the machine's memory, or of the container's limit if that is lower, in megabytes."""
     found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with suppress(OSError, ValueError):  # there is no container, or it may take all
+    with suppress(OSError, ValueError):  # there is no container, or it has no limit
         found = min(found, int(CONTAINER.read_text()))
     return found // 2 // MEGABYTE
 
 
 def put_beside(build: Path, tables: Collection[str], beside: Mapping[str, str]) -> None:
-    """Replace the Parquet files, and those beside the database, by the new ones.
+    """Replace the Parquet files, and the files beside the database, by the new ones.
 
-    beside: the names of the latter, by the suffix that they have while they are made.
+    beside: the names of the files beside the database, by the suffix that they have while they are built.
     """
     folder = build.parent
     for part in matching(folder, "parquet/*.part"):
@@ -94,13 +94,13 @@ def put_beside(build: Path, tables: Collection[str], beside: Mapping[str, str]) 
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove files of a publication that failed or was killed."""
+    """Remove the files of a publication that failed or was killed."""
     for left in [*matching(folder, ".reports.*"), *matching(folder, "parquet/*.part")]:
         shutil.rmtree(left) if is_folder(left) else left.unlink()
 
 
 def _remove_former(parquet: Path, tables: Collection[str]) -> None:
-    """Remove Parquet files of tables no longer published. Files that others put there are writable, and stay."""
+    """Remove Parquet files of tables no longer published. Writable files belong to other programs, and stay."""
     for path in matching(parquet, "*.parquet"):
         if path.stem not in tables and path.stat().st_mode & 0o777 == READ_ONLY:
             path.unlink()
@@ -118,7 +118,7 @@ def put_in_place(build: Path, final: Path, published_at: str) -> None:
 
 
 def _move_foreign_wal(final: Path, published_at: str) -> None:
-    """Rename the `.wal` that another writer left: DuckDB would apply it to the new file, which has the same name."""
+    """Rename a `.wal` that another writer left. DuckDB would apply it to the new file, which has the old name."""
     stamp = published_at.replace(":", "")
     with suppress(FileNotFoundError):
         for number in numbers(1):

@@ -1,8 +1,8 @@
 """Rewrite each column for a pseudonymous publication, by the kind that its declaration gives it.
 
-Ids become keyed pseudonyms, the same in every table. The days of a patient are moved back by a number of whole weeks
-that is the patient's own, and lose their hour. Text, names, and what tells of files and of the import's work are left
-out. Small cells of aggregates, and traits that few patients share, are left out too.
+Ids become keyed pseudonyms, the same in every table. Each patient's days are moved back by a number of whole weeks of
+that patient, and lose their time of day. Text, names, and columns about files and the import's work are left out. So
+are small cells of aggregates, and traits that few patients share.
 """
 
 import hmac
@@ -19,11 +19,11 @@ from pipelines.reports.small_cells import left_out, protect
 from pipelines.reports.tables import INTERNAL, RESTING, TERM, BrokenTable, ColumnOf, ReportTable
 
 KEY = "pseudonym.key"
-"""The home's file with the key: with another, the same id has another pseudonym, and its days another shift."""
+"""The home's key file. Another key gives other pseudonyms and other shifts of days."""
 SMALLEST = 10
 """The least number of people or records that a row of an aggregate may count."""
 WEEKS = 104
-"""Days are moved back by one to so many weeks."""
+"""The greatest number of weeks that days are moved back; the least is one."""
 HIDDEN = ("text", INTERNAL)
 TIMES = ("DATE", "TIMESTAMPTZ")
 IDS = ("patient", "key")
@@ -31,8 +31,8 @@ NUMBERS = ("hours", "count", "part")
 
 NUMBER = re.compile(r"(INTEGER|BIGINT|DOUBLE|DECIMAL\(.*\))")
 
-# Names of the session begin with `_`, as those of no table and no column of a view do.
-# The key is hashed before and after: who knows no key can neither guess an id nor go on from a hash.
+# Names of the session begin with `_`, since no table and no column of a view has such a name. The key is hashed
+# before and after the id: without the key nobody can guess an id, or extend a hash.
 MACROS = (
     """CREATE TEMP MACRO keyed(what, id) AS sha256((SELECT value FROM _pseudonym_key)
         || sha256((SELECT value FROM _pseudonym_key) || what || ' ' || id))""",
@@ -47,9 +47,10 @@ STUDY = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
 @dataclass(frozen=True)
 class Study:
-    """Whom pseudonymous tables are made for. name: empty for the home's own; that of a study is as `STUDY` says.
+    """The recipient of pseudonymous tables.
 
-    smallest: the least number of people or records that a row of an aggregate may count.
+    name: empty for the home's own tables; else the name of the study, which matches `STUDY`. smallest: the least number
+    of people or records that a row of an aggregate may count.
     """
 
     name: str = ""
@@ -57,25 +58,25 @@ class Study:
 
 
 def key_of(home: Path, study: str = "") -> str:
-    """Return the key of a study, which follows from that of the home, made at its first pseudonymous publication.
+    """Return the key of a study, derived from the home's key, which the first pseudonymous publication makes.
 
-    Two studies have nothing in common by which their tables could be compared: neither pseudonyms nor shifts.
+    Tables of two studies cannot be linked: neither pseudonyms nor shifts agree.
     """
     key = made_once(home / KEY, 32)
     return hmac.digest(key.encode(), f"study {study}".encode(), "sha256").hex() if study else key
 
 
 def set_key(db: duckdb.DuckDBPyConnection, key: str) -> None:
-    """Make the macros of a session, which no file keeps."""
+    """Make the macros and the key table of a session. They are temporary, so that no file holds the key."""
     db.execute("CREATE TEMP TABLE _pseudonym_key AS SELECT ?::VARCHAR AS value", [key])
     for macro in MACROS:
         db.execute(macro)
 
 
 def shown(tables: Sequence[ReportTable]) -> list[ReportTable]:
-    """Return the tables of a pseudonymous publication, with the columns that are left. Raises `BrokenTable`.
+    """Return the declarations of the pseudonymous tables, with the columns that stay. Raises `BrokenTable`.
 
-    Without remarks, which may count few people, and without moments of reading.
+    Remarks are dropped, since they may count few people, and so are times of reading.
     """
     left = [found for table in tables if (found := _shown(table)).columns]
     names = {table.name for table in left}
@@ -102,7 +103,7 @@ def _shown(table: ReportTable) -> ReportTable:
 
 
 def _lacking(column: ColumnOf, kinds: set[str]) -> Iterator[str]:
-    """Yield what a column of its kind needs, and this one does not have. kinds: of all columns of its table."""
+    """Yield the requirements of the column's kind that it does not meet. kinds: of all columns of its table."""
     if column.kind == "time" and (column.type not in TIMES or "patient" not in kinds):
         yield f"it has to be a {' or '.join(TIMES)}, in a table with a column of the kind patient"
     if column.kind in NUMBERS and not NUMBER.fullmatch(column.type):
@@ -119,7 +120,7 @@ def _lacking(column: ColumnOf, kinds: set[str]) -> Iterator[str]:
 
 
 def copy(db: duckdb.DuckDBPyConnection, table: ReportTable, source: str, smallest: int) -> None:
-    """Make a table of the publication from the one in the database `source`."""
+    """Make a table of the publication from the table in the database `source`."""
     there = f'{source}.main."{table.name}"'
     if any(column.kind == "count" for column in table.columns):
         _aggregate(db, table, there, smallest)
@@ -130,7 +131,7 @@ def copy(db: duckdb.DuckDBPyConnection, table: ReportTable, source: str, smalles
     if quasi:
         _hide_traits(db, there, patient, quasi, smallest)
         there = f'{there} LEFT JOIN _shared USING ("{patient}")'
-    # In the order of pseudonyms, since that of the rows may be that of a file.
+    # Sorted by pseudonym: the order of the source's rows may be that of a file.
     db.execute(f'CREATE TABLE main."{table.name}" AS SELECT * FROM (SELECT {taken} FROM {there}) ORDER BY ALL')
 
 
@@ -160,13 +161,15 @@ MADE: dict[str, Callable[[str, str, str], str]] = {
     "hours": lambda name, *_: f"round({name})",
     "quasi": lambda name, *_: f"CASE WHEN _shared._is_shown THEN {name} END",
 }
-"""By kind: a column's value, from its name, that of the patient's column, and its type. Others stay as they are."""
+"""The SQL value by kind, from the names of the column and the patient column, and the type. Other kinds stay as they
+are.
+"""
 
 
 def _hide_traits(db: duckdb.DuckDBPyConnection, there: str, patient: str, quasi: Sequence[str], smallest: int) -> None:
-    """Note in `_shared` the patients with traits that enough others share; enough are left without, or none is.
+    """Note in `_shared` the patients whose traits enough others share. Those left out are enough as well, or none.
 
-    The traits of a patient are those of all of its rows together, since its pseudonym joins them.
+    A patient's traits are the traits of all its rows together, since the pseudonym joins the rows.
     """
     named = ", ".join(f'"{name}"' for name in quasi)
     db.execute(
@@ -187,7 +190,7 @@ def _hide_traits(db: duckdb.DuckDBPyConnection, there: str, patient: str, quasi:
 
 
 def _aggregate(db: duckdb.DuckDBPyConnection, table: ReportTable, there: str, smallest: int) -> None:
-    """Make an aggregate without its small cells, and without the parts that are small or leave little."""
+    """Make an aggregate without its small cells, and without parts that are small or leave little of their whole."""
     names = [column.name for column in table.columns]
     listed = ", ".join(_if_enough(column, smallest) for column in table.columns)
     rows = [list(row) for row in db.execute(f"SELECT {listed} FROM {there} ORDER BY ALL").fetchall()]
@@ -206,7 +209,7 @@ def _aggregate(db: duckdb.DuckDBPyConnection, table: ReportTable, there: str, sm
 
 
 def _if_enough(column: ColumnOf, smallest: int) -> str:
-    """Return the SQL of an aggregate's column; a figure that rests on few is empty."""
+    """Return the SQL of an aggregate's column; a figure that rests on few people or records is NULL."""
     if column.kind in RESTING:
         return f'CASE WHEN "{column.whole}" >= {smallest} THEN "{column.name}" END AS "{column.name}"'
     return f'"{column.name}"'
@@ -222,8 +225,8 @@ def _hide_parts(
 ) -> None:
     """Empty the parts that are small, that leave little of their whole, or whose whole is empty. A part of 0 stays.
 
-    A row that is left out hides its parts too: they must not follow from a total. Raises `BrokenTable` for a part that
-    exceeds its whole.
+    The parts of a row that is left out count as hidden, so that nobody can compute them from a total. Raises
+    `BrokenTable` for a part that exceeds its whole.
     """
     place = {column.name: at for at, column in enumerate(table.columns)}
     true = {

@@ -1,4 +1,4 @@
-"""A finished publication, and the error of one that was not made."""
+"""A finished publication, and the error raised when nothing was published."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from pipelines.reports.tables import ReportTable
 class PublicationError(Explained):
     """The tables could not be built, or failed a check, so nothing was published. The message holds no data.
 
-    by_table: the statements about single tables that are not true.
+    by_table: the statements about single tables that are false.
     """
 
     def __init__(self, message: str, by_table: Mapping[str, Sequence[str]] | None = None) -> None:
@@ -24,14 +24,14 @@ class PublicationError(Explained):
 
 
 class OutOfMemory(PublicationError):
-    """The tables could not be built in the memory that there was."""
+    """The tables could not be built in the available memory."""
 
 
 @dataclass(frozen=True)
 class Publication:
     """A finished publication: its file, its page, its time (UTC), and the number of rows of every table.
 
-    remarks: what readers must know of its tables, a sentence each, which the page says too.
+    remarks: sentences that readers of the tables must know. The page shows them too.
     """
 
     path: Path
@@ -43,7 +43,7 @@ class Publication:
 
 
 def said_at(moment: datetime) -> str:
-    """Return a moment as sentences to readers of the tables have it."""
+    """Return a moment in the form used in sentences to readers of the tables."""
     return f"{moment.astimezone(UTC):%d %B %Y, %H:%M UTC}"
 
 
@@ -57,7 +57,7 @@ def why(error: duckdb.Error, folder: Path) -> str:
 
 
 def told_once(tables: Sequence[ReportTable]) -> list[str]:
-    """Return the remarks on the tables, each once, behind the names of its tables."""
+    """Return each remark on the tables once, after the names of its tables."""
     names: dict[str, list[str]] = {}
     for table in tables:
         for remark in table.remarks:

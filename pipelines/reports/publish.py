@@ -1,6 +1,6 @@
-"""Builds the published tables from the ledger and the sweep, checks them, and puts them in place.
+"""Build the published tables from the ledger and the sweep, check them, and put them in place.
 
-Analysts open `<home>/published/reports.duckdb`, `parquet/*.parquet` and `report.html`; programs read `datapackage.json`
+Analysts open `<home>/published/reports.duckdb`, `parquet/*.parquet` and `report.html`. Programs read `datapackage.json`
 and `sources.yml`. Nothing is replaced before all checks have passed, and each file is replaced in one step.
 """
 
@@ -35,8 +35,8 @@ from pipelines.reports.sweep import Sweep, held
 def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
     """Build, check and publish all tables of the sweep's target, and note the publication in the ledger.
 
-    If a later sweep of that target has ended since, its reports are published. The publication does not wait for
-    programs that have the old file open, even for writing. Raises `PublicationError` before anything is replaced.
+    If a later sweep of the target has ended since, its reports are published. Programs that have the old file open,
+    even for writing, do not delay the publication. Raises `PublicationError` before anything is replaced.
     """
     folder = home / "published"
     (folder / "parquet").mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -60,16 +60,16 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
             batches=rows["import_batch"],
             software_version=version("chartferry"),
         )
-    tell_newer(home, ledger, last.target)  # of loads that ended while the tables were built
+    tell_newer(home, ledger, last.target)  # loads may have ended while the tables were built
     return Publication(final, page, datetime.fromisoformat(published_at), last.target, rows, remarks)
 
 
 def _build(
     build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: Path, megabytes: int
 ) -> tuple[dict[str, int], list[str]]:
-    """Build the DuckDB file at `build`, the Parquet files as `*.part`, and what is `BESIDE` them with its suffixes.
+    """Build the DuckDB file at `build`, the Parquet files as `*.part`, and the files of `BESIDE` with their suffixes.
 
-    Returns the number of rows of every table, and the remarks on them.
+    Returns the number of rows of every table, and the remarks on the tables.
     """
     with session(build.with_suffix(".spill"), build, megabytes) as db:
         db.begin()
@@ -101,5 +101,5 @@ def _write_page(db: duckdb.DuckDBPyConnection, path: Path, notes: Sequence[str])
         path.write_text(page_of(db, notes), encoding="utf-8")
     except duckdb.OutOfMemoryException:
         raise
-    except (duckdb.Error, TemplateError) as error:  # its text may hold values
+    except (duckdb.Error, TemplateError) as error:  # the error's text may hold values
         raise PublicationError(f"not published: report.html could not be made ({type(error).__name__})") from None

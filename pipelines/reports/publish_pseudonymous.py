@@ -1,7 +1,7 @@
-"""Publish the tables pseudonymously: `<home>/pseudonymous/`, a folder to give away whole; one for each study.
+"""Publish the tables pseudonymously: a folder to give away whole, `<home>/pseudonymous/`, or one for each study.
 
-The tables are made as ever in a private file, and copied from it column by column into a new one. Nothing that is left
-out was ever in the file that is given away.
+The tables are first made as usual in a private file, and then copied column by column into a new one. So the file that
+is given away never held anything that is left out.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ FOLDER = "pseudonymous"
 
 
 class Room(NamedTuple):
-    """A folder of its own, and the memory to take."""
+    """A scratch folder, and the memory that the build may use."""
 
     folder: Path
     megabytes: int
@@ -60,7 +60,7 @@ def publish_pseudonymous(home: Path, ledger: Ledger, sweep: Sweep, study: Study)
 
 
 def _replace(build: Path, final: Path) -> None:
-    """Put the new file in place. What another writer left beside the old one goes, since DuckDB would show it again."""
+    """Put the new file in place. Remove a `.wal` beside it, since DuckDB would apply it to the new file."""
     left = final.with_name(f"{final.name}.wal")
     left.unlink(missing_ok=True)
     replace_whole(build, final, READ_ONLY)
@@ -68,19 +68,19 @@ def _replace(build: Path, final: Path) -> None:
 
 
 def _month(published_at: str) -> str:
-    """Return the first moment of the month: a true day would bound how far the last days were moved."""
+    """Return the first moment of the month. The true day would limit how far the last days can have been moved."""
     return f"{published_at[:7]}-01T00:00:00Z"
 
 
 def _forget_times(folder: Path, published_at: str) -> None:
-    """Give all files the month for their time, which copies keep."""
+    """Set the times of all files to the month, since copies of a file keep its time."""
     month = datetime.fromisoformat(_month(published_at)).timestamp()
     for path in (*matching(folder, "parquet/*"), *folder.iterdir(), folder):
         utime(path, (month, month))
 
 
 def _make_private(room: Room, ledger: Ledger, sweep: Sweep, published_at: str, home: Path) -> list[ReportTable]:
-    """Make the tables as they are in `private.duckdb`; return those to be shown, as they will be."""
+    """Make the tables in `private.duckdb`; return the declarations of the tables and columns to publish."""
     with session(room.folder / "private.spill", room.folder / "private.duckdb", room.megabytes) as db:
         settings = settings_of(home).model_copy(update={"publish_free_text": False})
         return shown(make_tables(db, ledger, sweep, published_at, home, settings, with_sending_times=False))

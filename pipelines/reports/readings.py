@@ -1,6 +1,6 @@
 """When each part of the tables' inputs was last read from a target, and since when it could not be read.
 
-Kept as `readings.json` beside what was read. What cannot be read holds no publication up: its tables say so.
+Kept as `readings.json` beside the sweep. A part that cannot be read does not stop a publication: its tables say so.
 """
 
 import json
@@ -30,7 +30,7 @@ PARTS: dict[str, frozenset[str]] = {
     "payments": frozenset({"read_payments"}),
     "tasks": frozenset({"read_tasks"}),
 }
-"""By part, in words: the relations that are made of it."""
+"""The relations that are made of each part. The part's name is used in sentences."""
 
 
 class Reading(Enum):
@@ -60,19 +60,19 @@ def note_reading(home: Path, target: str, part: str, at: datetime, is_read: bool
 
 
 def note_not_shown(home: Path, target: str, part: str, at: datetime) -> None:
-    """Note that the target does not show a part; that is nothing new of one that was never read."""
+    """Note that the target does not show a part. A part that was never noted before gets no note."""
     if part in _noted(folder_of(home, target)):
         note_reading(home, target, part, at, is_read=False)
 
 
 def read_at(folder: Path, part: str) -> datetime | None:
-    """Return when a part was last read, if that is known. folder: as in `unread`."""
+    """Return when a part was last read; None if that is unknown. folder: see `unread`."""
     at = _noted(folder).get(part, {}).get("read_at")
     return datetime.fromisoformat(at) if at else None
 
 
 def unread(folder: Path) -> dict[str, Unread]:
-    """Return the parts that could not be read when last asked for. folder: of what is read from the target."""
+    """Return the parts that could not be read at the last try. folder: the target's sweep folder."""
     times = {
         part: {name: datetime.fromisoformat(at) for name, at in said.items() if at}
         for part, said in _noted(folder).items()
@@ -89,9 +89,9 @@ def _noted(folder: Path) -> dict[str, dict[str, str | None]]:
 
 
 def unread_of(tables: Sequence[ReportTable], parts: dict[str, Unread]) -> dict[str, list[str]]:
-    """Return for each table a sentence on each of these parts that it is made of, directly or by other tables.
+    """Return for each table a sentence on each of these parts that it is made of, directly or through other tables.
 
-    tables: each after the ones it reads.
+    tables: each after the tables that it reads.
     """
     made: dict[str, set[str]] = {}
     for table in tables:

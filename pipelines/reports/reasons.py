@@ -1,8 +1,8 @@
-"""The words beside a rule on the page: what is true when all is well, and what was said most often where it was not.
+"""The words beside a rule on the page: the rule's statement, and the most frequent message of records that break it.
 
 A message may quote a code, an id or a key from a file, and a target's message may say anything. An example shows none
-of these: what a message quotes is left out. Of a target's words, numbers and names are left out too, and what is left
-is shown only where records of enough patients share it.
+of these: quotes are left out. From a target's message, numbers and names are left out too. The rest is shown only if
+records of enough patients share it.
 """
 
 import re
@@ -15,14 +15,14 @@ from pipelines.feeds.terms.rulebook import rules
 from pipelines.reports.views.fhir_types import is_resource
 
 ENOUGH = 5
-"""A target's words are shown if records of so many patients share them: then they tell of no one person."""
+"""A target's words are shown if records of at least this many patients share them, so that they identify nobody."""
 LEFT_OUT = "…"
 ISSUE_TYPES = tuple(
     """invalid structure required value invariant security login unknown expired forbidden suppressed processing
     not-supported duplicate multiple-matches not-found deleted too-long code-invalid extension too-costly business-rule
     conflict transient lock-error no-store exception timeout incomplete throttled informational""".split()
 )
-"""FHIR's codes for what is wrong; a target's own code may be any word."""
+"""FHIR's codes of issues. A target's own code may be any word."""
 _QUOTES = (
     re.compile(r"(?<=option code: ).*"),
     re.compile(r"(?<=\bgiven: ).*"),
@@ -31,7 +31,7 @@ _QUOTES = (
     re.compile(r"'(?! )[^']{2,}'|\"(?! )[^\"]{2,}\"|`[^`]+`"),
     re.compile(r"\S*(?:\d[\w.-]*[A-Za-z]|[A-Za-z][\w.-]*\d)\S*"),
 )
-"""What messages quote: the code of an option, ids after a type, texts in quotes, and words that hold digits."""
+"""The quotes in messages: the code of an option, ids after a type, texts in quotes, and words that hold digits."""
 _NUMBER = re.compile(r"\S*\d\S*")
 _PART = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
@@ -53,7 +53,7 @@ _STARTS = {
 
 @dataclass(frozen=True)
 class Said:
-    """A reason that records share: the element or column that it is about, the message without quotes, their number."""
+    """A reason that records share: the element or column, the message without quotes, and the number of records."""
 
     where: str
     message: str
@@ -64,17 +64,17 @@ class Said:
 
 
 def without_quotes(message: str) -> str:
-    """Return the message with `LEFT_OUT` in the place of everything that it quotes."""
+    """Return the message with `LEFT_OUT` in the place of every quote."""
     for pattern in _QUOTES:
         message = pattern.sub(LEFT_OUT, message)
     return message
 
 
 def without_names(message: str, names: Collection[str]) -> str:
-    """Return a target's words without what they quote, without numbers, and without what may be a name.
+    """Return a target's message without its quotes, its numbers, and every word that may be a name.
 
-    A word may be a name if it is not in small letters, unless FHIR has a resource of that name, or it begins the
-    message and we use it too. names: words in small letters that are names in the data.
+    A word with a capital may be a name, unless it is a FHIR resource type, or it begins the message and occurs in our
+    own sentences. names: the words in the data's names, in lower case.
     """
 
     def shown(word: re.Match[str]) -> str:
@@ -89,7 +89,7 @@ def without_names(message: str, names: Collection[str]) -> str:
 
 @cache
 def _own_words() -> frozenset[str]:
-    """Return the words of our own sentences, in small letters."""
+    """Return the words of our own sentences, in lower case."""
     return frozenset(_words(f"{entry.sentence} {entry.do}" for entry in rules().values())) | _STARTS
 
 
@@ -98,7 +98,7 @@ def _words(texts: Iterable[str]) -> set[str]:
 
 
 def names_in(texts: Iterable[str]) -> set[str]:
-    """Return the words of the names in the data, in small letters; initials are no names."""
+    """Return the words of the names in the data, in lower case, without initials."""
     return {word for word in _words(texts) if len(word) > 1}
 
 
@@ -107,10 +107,12 @@ def most_said(
     words_of_target: bool,
     names: Collection[str],
 ) -> Said | None:
-    """Return the reason that most records share, or None if none may be shown.
+    """Return the reason that most records share, or None if no reason may be shown.
 
-    reasons: element or column, message, number of records, and up to `ENOUGH` patients whose records these are.
-    words_of_target: the messages are not our own. names: see `without_names`.
+    Args:
+        reasons: element or column, message, number of records, and up to `ENOUGH` of the records' patients.
+        words_of_target: True if the messages are the target's, not ours.
+        names: see `without_names`.
     """
     found = Counter[tuple[str, str]]()
     of = defaultdict[tuple[str, str], set[str]](set)

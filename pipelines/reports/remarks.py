@@ -1,4 +1,4 @@
-"""Sentences on the rows of published tables as they are now: what their readers would take for something else."""
+"""Sentences on the present rows of published tables, without which readers would misunderstand the rows."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,9 +23,9 @@ IMPORTED = {
     "task": ("Task", "read_tasks", "tasks", ""),
     "questionnaire_response": ("QuestionnaireResponse", "read_responses", "responses", ", and are left out"),
 }
-"""By table of what the import made: the type, the relation of those at the target, a word, and where the rows are."""
+"""By table of imported records: the type, the relation of those at the target, a noun, and the sentence's end."""
 NOW_AND_THEN = {"read_payments": ("PaymentNotice", "Payments"), "read_tasks": ("Task", "Tasks")}
-"""By relation that imports do not read anew, for there may be millions: the type, and a word."""
+"""The types that imports do not read anew, since there may be millions: by relation, the type and a word."""
 GONE = f"""
     SELECT count(*), in_dollars(sum(amount)), any_value(began_at)
     FROM ledger_record
@@ -34,10 +34,10 @@ GONE = f"""
     ANTI JOIN (SELECT report_id AS resource_id FROM {{there}} WHERE gone_at IS NULL) USING (resource_id)
     WHERE resource_type = $1 AND state IN ({in_sql(MADE)})
         AND finished_at < shows_until"""
-"""Count the records that a whole reading of their type did not find. It began an hour or more after they were made,
-adopted or changed.
+"""Count the records that a later whole reading of their type did not find.
 
-A reading that broke off is not whole, and of a type that cannot be searched there is none.
+The reading began an hour or more after the records were made, adopted or changed. A reading that broke off is not
+whole. A type that cannot be searched has no reading.
 """
 UNDO_LEFT = f"""
     SELECT count(*)
@@ -46,16 +46,16 @@ UNDO_LEFT = f"""
     SEMI JOIN (FROM ledger_former WHERE fate = 'standing') AS begun
         USING (target, resource_type, source, key, batch_id, resource_id)
     WHERE resource_type = $1 AND state IN ({in_sql(MADE)})"""
-"""Count the records of which it is not known whether an undo took them back."""
+"""Count the records that an undo may or may not have taken back."""
 
 NOT_THERE = ("is not at the target", "are not at the target")
 NOT_READ = ("was not read", "were not read")
 
 
 def remarked(db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable], folder: Path) -> list[ReportTable]:
-    """Return tables that are built with what their rows show, and what of them could not be read.
+    """Return the built tables with remarks on their rows, and on their parts that could not be read.
 
-    tables: each after the ones it reads. folder: of what is read from the target.
+    tables: each after the tables that it reads. folder: the target's sweep folder.
     """
     parts = unread(folder)
     of = unread_of(tables, parts)
@@ -70,7 +70,7 @@ def remarked(db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable], folde
 
 
 def _as_of(table: ReportTable, folder: Path) -> str:
-    """Return a sentence on when the payments or tasks of the target that a table shows were read; empty for others."""
+    """Return a sentence on when the target's payments or tasks in a table were last read; empty for other tables."""
     sentences = []
     for resource_type, noun in (NOW_AND_THEN[name] for name in table.inputs if name in NOW_AND_THEN):
         at = last_read(folder, resource_type)
@@ -88,9 +88,9 @@ def _remarks(db: duckdb.DuckDBPyConnection, name: str, results_are_read: bool) -
 
 
 def _of_results(db: duckdb.DuckDBPyConnection, are_read: bool) -> Iterator[str]:
-    """Yield a sentence on results that are not of their report's patient, or that were not found.
+    """Yield a sentence on results of another patient than their report's, and on results that were not found.
 
-    are_read: True if the target was asked for all of them: then it does not have those that were not read.
+    are_read: True if the target was asked for all results, so that it does not have those that were not read.
     """
     [(others, lost, named)] = db.execute(STATES).fetchall()
     of_others = f"{counted(others, 'is', 'are')} of another patient than {word_for(others, 'its', 'their')} report's"
@@ -105,7 +105,7 @@ def _of_results(db: duckdb.DuckDBPyConnection, are_read: bool) -> Iterator[str]:
 def _of_gone(
     db: duckdb.DuckDBPyConnection, resource_type: str, relation: str, noun: str, and_now: str
 ) -> Iterator[str]:
-    """Yield a sentence on what the import made or adopted, and the target did not have when all was read later."""
+    """Yield a sentence on resources that the import made or adopted, and that a later whole reading did not find."""
     [(gone, amount, at)] = db.execute(GONE.format(there=relation), [resource_type]).fetchall()
     if gone:
         sum_of = f" ({amount:,} US dollars)" if amount is not None else ""
@@ -117,7 +117,7 @@ def _of_gone(
 
 
 def _of_undo(db: duckdb.DuckDBPyConnection, resource_type: str, _: str, noun: str, __: str) -> Iterator[str]:
-    """Yield a sentence on what is in a table, and an undo that was cut off may have taken back."""
+    """Yield a sentence on resources in a table that an interrupted undo may have taken back."""
     [(left,)] = db.execute(UNDO_LEFT, [resource_type]).fetchall()
     if left:
         yield (

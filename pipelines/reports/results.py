@@ -1,9 +1,9 @@
-"""The results that reports name: reads these Observations from the target, and keeps them beside the swept reports.
+"""Read the results that reports name, as Observations of the target, and keep them beside the swept reports.
 
-They are asked for by id, as many at a time as an address holds that servers surely take, and as the target puts on a
-page; two such requests are under way at once. Where a target includes results in pages of reports, these are kept until
-the others are read, and are not asked for again.
-One that the target does not have is left out of its answers; one that it had before counts as gone.
+Results are requested by id. A request has as many ids as fit in an address that servers surely take, and as the target
+puts on a page. Two requests are under way at once. If the target includes results in the pages of reports, those
+results are kept, and only the others are requested. A result that the target lacks is missing from its answers; if it
+was read before, it counts as gone.
 """
 
 from collections import deque
@@ -28,14 +28,14 @@ from pipelines.reports.sweep import FILES, TRIES, Sweep, folder_of, keep, kept, 
 
 RESULT = "Observation"
 INCLUDE = "DiagnosticReport:result"
-"""The name by which a CapabilityStatement says that a search of reports includes their results."""
+"""The name of the inclusion of results in a search of reports, as a CapabilityStatement lists it."""
 IDS_A_REQUEST, REQUESTS = 500, 2
 SURELY_TAKEN = 100
-"""Ids in a request that is not made smaller where the target refuses it."""
+"""A request with at most this many ids is not made smaller if the target refuses it."""
 LEAST = 10
-"""Ids in a request where the target's pages hold fewer."""
+"""The least number of ids in a request to a target with smaller pages."""
 LONGEST, COMMA = 4_000, len("%2C")
-"""Characters of the ids in an address: some servers and proxies stop at 8,000 for it and all headers."""
+"""The most characters of ids in an address. Some servers and proxies allow 8,000 for the address and all headers."""
 ROWS_AT_ONCE = 4_000
 NAMED = """
     CREATE TEMP TABLE named AS
@@ -45,9 +45,9 @@ NAMED = """
         ) AS reference
         FROM read_parquet($1) WHERE gone_at IS NULL
     ) GROUP BY ALL"""
-"""The ids behind `Observation/` in the present reports. What is no result there costs a look-up, and no more.
+"""The ids after `Observation/` in the present reports. An id that is no result costs only one look-up.
 
-Of one that a report names by version, that version is included, which may be an old one: it is asked for by id.
+If a report names a result by version, the page includes that version, which may be old: the result is requested by id.
 """
 INCLUDED = """
     SELECT report_id, content_hash, body FROM read_parquet($1)
@@ -57,7 +57,7 @@ NOT_INCLUDED = "SELECT id FROM named ANTI JOIN read_parquet($1) ON report_id = i
 
 
 class SearchesById(Protocol):
-    """The part of the client that is used: yield the bundles of a search."""
+    """The part of the client that is used: `pages` yields the bundles of a search."""
 
     def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterable[dict[str, Any]]: ...
 
@@ -71,9 +71,8 @@ def sweep_results(
 ) -> int:
     """Read the results that the last swept reports name, and keep them; return how many the target has.
 
-    included: a file of results that came with the reports, of the columns of `SWEPT`, each once.
-
-    Raises `SweepIncomplete`, and leaves those last read as they are.
+    included: a file of the results that came with the reports, with the columns of `SWEPT`, each result once. Raises
+    `SweepIncomplete`, and keeps the results last read.
     """
     reports, folder = kept(home, target).path, folder_of(home, target)
     final, part = folder / FILES[RESULT][0], folder / "results.part"
@@ -90,7 +89,7 @@ def sweep_results(
 
 
 def _all_of(client: SearchesById, db: duckdb.DuckDBPyConnection, included: Path | None) -> Iterator[list[Row]]:
-    """Yield the results that are named: those that are included, then the others by id. Raises `SweepIncomplete`."""
+    """Yield the results that reports name: first the included ones, then the others by id. Raises `SweepIncomplete`."""
     if included is None:
         yield from _read_ahead(client, Groups(db.execute(OTHERS)))
         return
@@ -103,7 +102,7 @@ def _all_of(client: SearchesById, db: duckdb.DuckDBPyConnection, included: Path 
 class Groups:
     """Ids in groups, each for one request.
 
-    most: ids in a group; fewer once the size of the target's pages, or its limit, is known.
+    most: the most ids in a group; lower once the size of the target's pages, or its limit, is known.
     """
 
     def __init__(self, names: duckdb.DuckDBPyConnection) -> None:
@@ -123,19 +122,16 @@ class Groups:
         return some
 
     def take_page(self, page: dict[str, Any]) -> None:
-        """Take the first page of an answer: where another follows it, groups hold as many ids as it holds entries.
+        """Adapt the size of groups to the number of entries on an answer's first page, unless it is the only page.
 
-        That is at least `LEAST`, however little the first page happens to hold.
+        Groups keep at least `LEAST` ids, even if the first page holds fewer.
         """
         if next_link(page) and (held := len(page.get("entry", ()))):
             self.most = min(self.most, max(held, LEAST))
 
 
 def _read_ahead(client: SearchesById, groups: Groups) -> Iterator[list[Row]]:
-    """Yield the resources of each group of ids, asking for the next while one is understood.
-
-    Raises `SweepIncomplete`.
-    """
+    """Yield the resources of each group of ids, and request the next group meanwhile. Raises `SweepIncomplete`."""
     coming: deque[Future[list[Row]]] = deque()
     with threads(REQUESTS, "results") as pool:
         try:
@@ -153,8 +149,8 @@ def _read_ahead(client: SearchesById, groups: Groups) -> Iterator[list[Row]]:
 def _of_ids(client: SearchesById, ids: list[str], groups: Groups) -> list[Row]:
     """Return the resources of these ids, each once. Raises `SweepIncomplete`.
 
-    A target that refuses so many at once is asked for half of them, and for no more from then on. One that fails may be
-    away, and each further try a long wait: it is asked for as few at once as are surely taken.
+    If the target refuses the request, ask for half as many ids, now and later. If the request fails otherwise, ask for
+    as few as every target takes: the target may be away, and each further try is a long wait.
     """
     try:
         return _read(client, ids, groups)
@@ -191,17 +187,17 @@ def _rows(client: SearchesById, read: PageReader, ids: list[str], groups: Groups
 
 @contextmanager
 def with_results(client: SearchesById, home: Path) -> Iterator["WithResults"]:
-    """Yield a search of reports that includes their results; what it keeps of them is gone at the end."""
+    """Yield a search of reports that includes their results. The file of included results is removed at the end."""
     with throwaway_folder(home) as folder:
         yield WithResults(client, folder / "included.parquet")
 
 
 class WithResults:
-    """A search whose first reading asks for the results of reports as well, and keeps those that came in a file.
+    """A search whose first reading also asks for the results of reports, and keeps the included results in a file.
 
-    A search that has to be read again is read without them: a target may count what it includes.
-    file: of the columns of `SWEPT`; not there if the last reading was without. Each result is in it once.
-    readings: how many were begun.
+    If the search has to be read again, it is read without results, since a target may count included resources. file:
+    each included result once, in the columns of `SWEPT`; missing if the last reading was without results. readings: the
+    number of readings begun.
     """
 
     def __init__(self, client: SearchesById, file: Path) -> None:
@@ -217,16 +213,16 @@ class WithResults:
     def _included(self, resource_type: str) -> Iterator[dict[str, Any]]:
         with Writer(self.file, SWEPT) as out:
             for page in self._client.pages(resource_type, {"_include": INCLUDE}):
-                with suppress(SweepIncomplete):  # one of them is odd: those of the page are asked for by id
+                with suppress(SweepIncomplete):  # one is odd: those of the page are requested by id
                     entries = {"resourceType": "Bundle", "total": 0, "entry": page.get("entry")}
                     out.add_batch(arrow.batch_of_rows(self._read.new_rows(entries), SWEPT))
                 yield page
 
 
 def sweep_including(including: WithResults, home: Path, target: str, clock: Callable[[], datetime] = now) -> Sweep:
-    """Sweep the reports with their results; without these if that fails, for whatever reason.
+    """Sweep the reports with their results; if that fails for any reason, sweep without results.
 
-    Raises `SweepIncomplete`, as the sweep without them does.
+    Raises `SweepIncomplete` if the sweep without results fails too.
     """
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The files of scores in TOML: those of `sql/reports/scores` come with the project, those of a home are its own."""
+"""Score files in TOML: the project's in `sql/reports/scores`, a home's in its folder `scores`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,9 +22,10 @@ Band = TypedDict("Band", {"from": float, "label": Text}, closed=True)
 class ScoreRule(TomlFile):
     """A score as its file declares it.
 
-    values: what each option counts for, by code or `system|code`. question_values: as `values`, by question, where
-    options count otherwise. missing_allowed: number of questions that may be left out. rest_is_zero_after: options by
-    question after which nothing more is asked.
+    * values: the value of each option, by code or `system|code`.
+    * question_values: like `values`, for single questions whose options have other values.
+    * missing_allowed: the number of questions that may be left out.
+    * rest_is_zero_after: by question, the options after which nothing more is asked.
     """
 
     name: Text = Field(description="a text")
@@ -40,14 +41,14 @@ class ScoreRule(TomlFile):
 
 
 class ScoreFile(ScoreRule):
-    """The rule of one score, and the file that says it; is_ours: True if it comes with the project."""
+    """The rule of one score, and its file. is_ours: True if the file comes with the project."""
 
     file: str
     is_ours: bool = False
 
 
 def score_files(home: Path) -> list[ScoreFile]:
-    """Return the rules of all scores; one of the home takes the place of ours of its name. Raises `BrokenTable`."""
+    """Return the rules of all scores; a home's rule replaces ours of the same name. Raises `BrokenTable`."""
     found = {each.name: each for each in (_read(path, True) for path in matching(sql_folder() / FOLDER, "*.toml"))}
     for path in matching(home / FOLDER, "*.toml"):
         own = _read(path, False)

@@ -1,7 +1,6 @@
-"""The rules of scores as they apply to questionnaires: those of files, and what questionnaires declare by the values of
-their options.
+"""Apply the rules of scores to questionnaires: the rules of score files, and the values that options declare.
 
-Here the rules meet the questionnaires; `sql/reports/score.sql` adds up.
+`sql/reports/score.sql` then adds up the values.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ NAMED = 20
 
 
 class Scores(NamedTuple):
-    """The rules met with questionnaires: what `score.sql` reads, as `known_score`, `known_score_item`, and so on."""
+    """The rules applied to questionnaires: the inputs of `score.sql`: `known_score`, `known_score_item`, and so on."""
 
     score: pa.Table
     item: pa.Table
@@ -50,14 +49,14 @@ SCHEMAS = Scores(
 def scores_of_home(
     home: Path, questionnaires: pa.Table, questions: pa.Table, options: pa.Table
 ) -> tuple[Scores, list[str]]:
-    """Return the rules of a home as they apply, and what readers of the scores must know. Raises `BrokenTable`."""
+    """Return a home's rules applied to the questionnaires, and remarks for readers of scores. Raises `BrokenTable`."""
     return scores_of(score_files(home), questionnaires, questions, options)
 
 
 def scores_of(
     files: Iterable[ScoreFile], questionnaires: pa.Table, questions: pa.Table, options: pa.Table
 ) -> tuple[Scores, list[str]]:
-    """Return the rules as they apply to these questionnaires, and a sentence for each name that none of them has.
+    """Return the rules applied to these questionnaires, and a sentence for each name that none of them has.
 
     Raises `BrokenTable` for a rule of the home whose options lack values.
     """
@@ -91,9 +90,9 @@ def scores_of(
 
 
 def counted_in(files: Iterable[ScoreFile], contents: Sequence[tuple[Row, Sequence[Row]]]) -> list[frozenset[str]]:
-    """Return the linkIds that the scores of files count in each content of one questionnaire.
+    """Return, for each content of one questionnaire, the linkIds that score files count in it.
 
-    contents: each with its questions. A file that names one of them is of all.
+    contents: each with its questions. A file that names one of the contents applies to all.
     """
     there = [_Here(questionnaire, questions, {}) for questionnaire, questions in contents]
     rules = [each for each in files if any(not here.names.isdisjoint(each.questionnaires) for here in there)]
@@ -102,7 +101,7 @@ def counted_in(files: Iterable[ScoreFile], contents: Sequence[tuple[Row, Sequenc
 
 
 def _unknown_questionnaires(rule: ScoreFile, there: Sequence["_Here"]) -> Iterator[str]:
-    """Yield a sentence for each questionnaire that a rule names, and the target neither has nor had."""
+    """Yield a sentence for each questionnaire that a rule names, and that the target neither has nor had."""
     for name in rule.questionnaires if there else ():
         if not any(name in each.names for each in there):
             yield (
@@ -112,9 +111,9 @@ def _unknown_questionnaires(rule: ScoreFile, there: Sequence["_Here"]) -> Iterat
 
 
 def _unknown_questions(rule: ScoreFile, of: Sequence["_Here"]) -> Iterator[str]:
-    """Yield a sentence for each question or option that a rule names, and none of its questionnaires has.
+    """Yield a sentence for each question or option that a rule names, and that none of its questionnaires has.
 
-    The target may have taken it away: the score is made of the others. Former forms, which may have it, do not count.
+    The target may have removed the question: the score is then made of the others. Former forms are not searched.
     """
     of = [here for here in of if here.id == here.own_id] or of
     if not of:
@@ -175,7 +174,7 @@ class _Here:
         counted = set[str]()
         for named in rule.questions:
             question = self.question(named)
-            if question is None:  # it counts as left out
+            if question is None:  # the question counts as left out
                 continue
             link_id = question["link_id"]
             if link_id in counted and self._may_lack(rule):
@@ -205,16 +204,16 @@ class _Here:
                 rows.value.append((*of, link_id, system, code, counts_for, ends))
 
     def question(self, named: str) -> Row | None:
-        """Return the question of a linkId or a code."""
+        """Return the question with a linkId or code."""
         return next((q for q in self.questions if named in (q["link_id"], *_codes(q["code_system"], q["code"]))), None)
 
     def options_of(self, named: str) -> Sequence[Row]:
-        """Return the options of a question that a linkId or a code names."""
+        """Return the options of the question with a linkId or code."""
         question = self.question(named)
         return self.options[question["link_id"]] if question else ()
 
     def _value(self, rule: ScoreFile, question: Row, option: Row) -> float | None:
-        """Return what an option counts for: as the questionnaire declares it, else as the file says."""
+        """Return the value of an option: the questionnaire's declared value, else the value in the file."""
         if _is_declared(option):
             return float(option["declared_value"])
         own = next((v for name, v in rule.question_values.items() if self.question(name) is question), {})
@@ -223,7 +222,7 @@ class _Here:
         return float(found[0]) if found else None
 
     def _may_lack(self, rule: ScoreFile) -> bool:
-        """True of a rule of ours, and of a former form, which may be as it was: its scores stay incomplete."""
+        """True if the rule is ours or the form is a former one. Their scores stay incomplete instead of raising."""
         return rule.is_ours or self.id != self.own_id
 
     def _refuse_without_values(
@@ -240,7 +239,7 @@ class _Here:
 
 
 def _by_code(values: Iterable[tuple[Row, float | None]]) -> dict[tuple[str | None, str | None], float | None]:
-    """Return what each code counts for; None of one that stands there twice with different values."""
+    """Return the value of each code; None if a code occurs twice with different values."""
     found: dict[tuple[str | None, str | None], float | None] = {}
     for option, value in values:
         name = (option["system"], option["code"])

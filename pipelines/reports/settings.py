@@ -1,4 +1,4 @@
-"""The settings of the published tables: `<home>/reports.toml`, which need not be there."""
+"""The settings of the published tables: the optional file `<home>/reports.toml`."""
 
 import os
 import tomllib
@@ -11,7 +11,7 @@ from pipelines.reports.tables import BrokenTable
 
 
 class TomlFile(BaseModel):
-    """The settings of a file. The description of each says what its value has to be."""
+    """The settings of a file. Each field's description says what its value has to be."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
@@ -32,7 +32,7 @@ def read_toml(path: Path, file: str, settings: type[Settings]) -> Settings:
 
 
 def _problem(error: ValidationError, settings: type[TomlFile]) -> str:
-    """Return what is wrong first. A name that is none comes before all: the setting that is missing may be meant."""
+    """Return the first fault. An unknown setting comes first, since it may be a misspelling of the missing one."""
     faults, known = error.errors(), settings.model_fields
     fault = next((each for each in faults if str(each["loc"][0]) not in known), faults[0])
     kind, place = fault["type"], fault["loc"]
@@ -49,8 +49,8 @@ NAME = r"^[a-z][a-z0-9_]{0,50}$"
 class ReportSettings(TomlFile):
     """A practice's settings for its tables.
 
-    publish_free_text: True if answers in free text are published. publish_patients: True if sex and years of birth of
-    patients are. response_tables: the names of wide tables, without `response_`, by the id of the questionnaire.
+    publish_free_text: True to publish answers in free text. publish_patients: True to publish sex and years of birth of
+    patients. response_tables: the names of wide tables, without `response_`, by the id of the questionnaire.
     """
 
     publish_free_text: bool = Field(False, description="true or false")
@@ -61,13 +61,13 @@ class ReportSettings(TomlFile):
 
 
 def settings_of(home: Path) -> ReportSettings:
-    """Return the settings of a home. Raises `BrokenTable` with the file, the setting, and what is allowed."""
-    there = os.path.lexists(home / FILE)  # a link that leads nowhere is there, too, and cannot be read
+    """Return the settings of a home. Raises `BrokenTable` with the file, the setting, and the allowed values."""
+    there = os.path.lexists(home / FILE)  # a broken link counts as a file that cannot be read
     return read_toml(home / FILE, FILE, ReportSettings) if there else ReportSettings()
 
 
 def wants_patients(home: Path) -> bool:
-    """True if the home publishes patients; False too if its settings cannot be read, which the publication says."""
+    """True if the home publishes patients. False if its settings cannot be read; the publication reports that."""
     try:
         return settings_of(home).publish_patients
     except BrokenTable:

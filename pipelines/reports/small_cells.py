@@ -1,8 +1,9 @@
-"""Small cells of aggregate tables: which rows are left out so that no small count shows, or follows from a total.
+"""Small cells of aggregate tables: choose the rows to leave out, so that no small count can be seen or computed.
 
-A row is small if it counts fewer than some number of people or records. A total over any of the columns that a row is
-about may be known from elsewhere. So where just one row of a total is left out, or those left out count too few
-together, the smallest of the others is left out too; and on, until that holds of every total.
+A row is small if it counts fewer than a given number of people or records. A reader may know a total over any of the
+columns that describe a row. If just one row of a total is left out, its count follows from the others. So the smallest
+of the other rows is left out too. The step is also taken if the rows left out count too few together. It is repeated
+until every total is safe.
 """
 
 from collections import defaultdict, deque
@@ -11,10 +12,10 @@ from itertools import combinations
 
 
 def left_out(cells: Sequence[tuple[Hashable, ...]], sizes: Sequence[int], smallest: int) -> set[int]:
-    """Return the places of the rows to be left out.
+    """Return the places of the rows to leave out.
 
     Args:
-        cells: For each row, the values that it is about.
+        cells: For each row, the values that describe it.
         sizes: For each row, its count.
         smallest: The least count that is shown.
     """
@@ -22,7 +23,7 @@ def left_out(cells: Sequence[tuple[Hashable, ...]], sizes: Sequence[int], smalle
 
 
 def protect(cells: Sequence[tuple[Hashable, ...]], sizes: Sequence[int], small: set[int], smallest: int) -> set[int]:
-    """Return `small` with the rows that must be left out beside them."""
+    """Return `small` with the rows that must be left out besides."""
     totals = _totals(cells)
     of_row = defaultdict[int, list[int]](list)
     for number, rows in enumerate(totals):
@@ -48,7 +49,7 @@ def protect(cells: Sequence[tuple[Hashable, ...]], sizes: Sequence[int], small: 
 
 
 def _totals(cells: Sequence[tuple[Hashable, ...]]) -> list[list[int]]:
-    """Return the rows of every total: those that agree in some of the values, or in none."""
+    """Return the rows of every total: rows that agree in some of the values, or in none."""
     if not cells:
         return []
     found = list[list[int]]()

@@ -1,4 +1,4 @@
-"""The inputs of the published tables, as temporary tables: what the target has, and the files of batches."""
+"""The inputs of the published tables, as temporary tables: the target's resources, and the files of batches."""
 
 from collections.abc import Iterable
 from importlib.metadata import version
@@ -22,7 +22,8 @@ from pipelines.reports.told import CHARGES, stage_told
 from pipelines.reports.words import named_in, rows_of
 
 MACROS = (
-    # A sum of absurd amounts may have more digits than DECIMAL(18, 2): it is empty, since any other would be wrong.
+    # A sum of absurd amounts may have more digits than DECIMAL(18, 2). It is then NULL, since any number would be
+    # wrong.
     """CREATE TEMP MACRO in_dollars(amount) AS CASE WHEN amount BETWEEN -9999999999999999.99 AND 9999999999999999.99
         THEN amount::DECIMAL(18, 2) END""",
     "CREATE TEMP MACRO dollars(cents) AS in_dollars(cents::DECIMAL(19, 0) * 0.01::DECIMAL(3, 2))",
@@ -33,15 +34,15 @@ MACROS = (
             WHEN length(said) = 4 THEN said || '-01-01' WHEN length(said) = 7 THEN said || '-01' ELSE said END
             AS TIMESTAMPTZ)],
         lambda each: each BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00')[1]""",
-    # NaN, or a number beyond a double, which the client hands on as a text, would break sums and readers.
+    # NaN, or a number too large for a double, which the client passes on as a text, would break sums and readers.
     "CREATE TEMP MACRO finite(number) AS CASE WHEN isfinite(number) THEN number END",
     """CREATE TEMP MACRO reference_id(reference, kind) AS
         nullif(regexp_extract(reference, '(?:^|/)' || kind || '/([^/]+)', 1), '')""",
     """CREATE TEMP MACRO reference_ids(refs, kind) AS list_filter(
         list_transform(coalesce(refs, []), lambda each: reference_id(each.reference, kind)),
         lambda id: id IS NOT NULL)""",
-    # An end of a range without unit and code is in the value's unit. Codes are compared where both have one, else
-    # units; a code that is compared with a unit has to read like it.
+    # A bound of a range without unit and code is in the value's unit. If both have a code, the codes are compared,
+    # else the units. A code that is compared with a unit must be spelled like it.
     """CREATE TEMP MACRO is_of_unit(bound, quantity) AS CASE
         WHEN struct_extract(bound, 'code') IS NOT NULL AND struct_extract(quantity, 'code') IS NOT NULL
             THEN struct_extract(bound, 'code') = struct_extract(quantity, 'code')
@@ -55,12 +56,12 @@ FREE_TEXT = {
     True: "CREATE TEMP MACRO free_text(said) AS said",
     False: "CREATE TEMP MACRO free_text(said) AS NULL::VARCHAR",
 }
-"""By the setting publish_free_text: the macro that lets an answer's text through."""
+"""The macro that returns an answer's free text or hides it, by the setting publish_free_text."""
 SENDING_TIMES = {
     True: "CREATE TEMP MACRO sending_time(sent_at) AS sent_at",
     False: "CREATE TEMP MACRO sending_time(sent_at) AS NULL::TIMESTAMPTZ",
 }
-"""The macro that puts the time of sending in the place of a record's own time, which is missing; or does not."""
+"""The macro that returns the time of sending, for records without a time of their own, or hides it."""
 
 
 OTHERS = {
@@ -71,17 +72,17 @@ OTHERS = {
     "read_payments": "PaymentNotice",
     "read_tasks": "Task",
 }
-"""By relation that staging reads: the type of the resources that were read from the target."""
+"""The relations that staging reads, with the type of their resources, which were read from the target."""
 READ = ("sweep", *OTHERS)
 RULE = pa.schema([(name, pa.string()) for name in ("rule_id", "sentence", "basis", "advice")])
 NAMING = (
-    # FHIR's ids alone: `said` is a text of others, which may say anything.
+    # FHIR ids only: `said` is a text of other systems, which may say anything.
     f"""CREATE TEMP MACRO fhir_id(said) AS CASE WHEN regexp_full_match(said, '{ID_PATTERN}') THEN said END""",
-    # The address by which `known_address` has other versions of the questionnaire that a response names with one.
+    # The address of other versions in `known_address`, for a response that names a questionnaire with its version.
     """CREATE TEMP MACRO other_version_of(said) AS
         CASE WHEN contains(said, '|') THEN split_part(said, '|', 1) || '|' END""",
-    # own, other: the questionnaires of the address and of `other_version_of`; is_one: whether one alone has the latter.
-    # By the address, else by the place at the target.
+    # own, other: the questionnaires of the address and of `other_version_of`. is_one: true if exactly one has the
+    # latter. The address comes first, then the place at the target.
     """CREATE TEMP MACRO questionnaire_of(said, own, other, is_one) AS coalesce(own, CASE WHEN is_one THEN other END,
         fhir_id(reference_id(split_part(said, '|', 1), 'Questionnaire')), other)""",
 )
@@ -100,7 +101,7 @@ CONTAINED = f"""
     WHERE one ->> '$.resourceType' = 'Observation' AND regexp_full_match(id, '{ID_PATTERN}')
         AND list_contains(named, '#' || id)
     QUALIFY row_number() OVER (PARTITION BY report_id, id ORDER BY one::VARCHAR) = 1"""
-"""The results that are within their report, by its id and theirs; of its patient, if they name none."""
+"""Results contained in their report. The id is `<report>#<result>`; a result without a patient has the report's."""
 
 
 OF_TARGET = """
@@ -141,8 +142,8 @@ NOTHING_SENT = """SELECT NULL::VARCHAR AS batch_id, NULL::VARCHAR AS folder, NUL
 def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_patients: bool) -> list[str]:
     """Stage the inputs of the SQL that are files: swept reports, words, records ready to send, and warnings.
 
-    The relations of `READ` stay: views read the bodies themselves. Returns what readers of the table `score` must know.
-    Raises `BrokenTable` for a rule of a score.
+    The relations of `READ` stay registered, since views read the bodies themselves. Returns remarks for readers of the
+    table `score`. Raises `BrokenTable` for a rule of a score.
     """
     batches = home / "batches"
     db.register("sweep", known_in(db, sweep.path))
@@ -160,8 +161,8 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_pa
         db.register(name, found.union(db.sql(CONTAINED)) if resource_type == RESULT else found)
     db.execute("CREATE TEMP TABLE whole_reading (resource_type VARCHAR, began_at TIMESTAMPTZ, shows_until TIMESTAMPTZ)")
     for resource_type, began_at in whole_readings(sweep.path.parent):
-        # As a text: a moment that is bound has DuckDB look for pandas.
-        # A target's search may show a change later than its time.
+        # Bind the time as a text, since DuckDB looks for pandas if a datetime is bound. The overlap is subtracted
+        # because a target's search may show a change later than the change's time.
         row = [resource_type, began_at.isoformat(), (began_at - OVERLAP).isoformat()]
         db.execute("INSERT INTO whole_reading VALUES (?, ?, ?)", row)
     stage_told(db, sweep.path.parent, with_patients)
@@ -178,9 +179,9 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_pa
 
 
 def _stage_words(db: duckdb.DuckDBPyConnection, folder: Path, home: Path) -> list[str]:
-    """Stage names, rules, scores, and the questionnaires that the target has or had: as `known_<what>`.
+    """Stage names, rules, scores, and the questionnaires that the target has or had, as `known_<what>`.
 
-    Returns what readers of scores must know.
+    Returns remarks for readers of scores.
     """
     forms = forms_in(db, folder, known_in(db, folder / FILES[QUESTIONNAIRE][0]), home)
     questionnaires, questions, options = rows_of(forms.bodies)
@@ -201,9 +202,9 @@ def _stage_words(db: duckdb.DuckDBPyConnection, folder: Path, home: Path) -> lis
 
 
 def _stage_checks(db: duckdb.DuckDBPyConnection, batches: Path, target: str) -> None:
-    """Stage what runs checked answers by, as `checked_form`, as far as that is a known content of a form.
+    """Stage as `checked_form` the contents that runs checked answers by, if they are known contents of a form.
 
-    Others are older than the first sweep, or were named by another version of this program.
+    Other contents are older than the first sweep, or another version of this program named them.
     """
     ids = [batch_id for (batch_id,) in db.execute(ANSWERS_OF_TARGET).fetchall()]
     db.register("rows", checked_by(batches, target, ids))
@@ -217,7 +218,7 @@ def _rules() -> pa.Table:
 
 
 def _files_of_runs(batches: Iterable[Path], name: str, target: str) -> list[str]:
-    """Return the whole files of this name in the folders of runs, without runs that were for another target."""
+    """Return the complete files of this name in the runs' folders, without runs for another target."""
     paths = (path for batch in batches for path in matching(batch, f"run-*/{name}"))
     return [str(path) for path in paths if not is_of_another(path.parent, target) and is_whole(path)]
 

@@ -1,8 +1,8 @@
-"""The sweep: reads all resources of one type from the target, and keeps them as Parquet in `<home>/batches/_reports/`.
+"""The sweep: read all resources of one type from the target, and keep them as Parquet in `<home>/batches/_reports/`.
 
-The published tables are made of the swept DiagnosticReports, and of the Questionnaires for the words of answers.
-Every sweep is full, since a watermark by date would lose late and corrected reports. For each resource, the file has
-when it was first seen, when its content changed, and when it was gone. Pages are checked, not trusted: see `pages.py`.
+The published tables are made of the swept DiagnosticReports; the Questionnaires give the words of answers. Every sweep
+is full, since a watermark by date would lose late and corrected reports. The file tells for each resource when it was
+first seen, when its content changed, and when it was gone. Pages are checked, not trusted: see `pages.py`.
 """
 
 import hashlib
@@ -37,13 +37,13 @@ FILES = {
     "Task": ("tasks.parquet", "tasks.json"),
     "Patient": ("patients.parquet", "patients.json"),
 }
-"""By type: the file of the resources, and the file with the figures of the last sweep, if the type is swept."""
+"""The file of each type's resources, and the file of the last sweep's figures; "" if the type is not swept itself."""
 QUESTIONNAIRE = "Questionnaire"
 BEFORE = "questionnaires_before.parquet"
-"""The file beside the others with each content of a questionnaire that the target replaced by another."""
+"""The file of former questionnaires: each content that the target replaced or removed."""
 TRIES = 3
 OVERLAP = timedelta(hours=1)
-"""How much later than its time a change may show in a search."""
+"""The longest delay between a change's time and its appearance in a search."""
 ROWS_A_GROUP = 4_000
 MEGABYTES_A_GROUP = 16
 
@@ -59,7 +59,8 @@ class Sweep:
     """A finished sweep of one type at one target. `path`: the Parquet file of its resources. Times are UTC.
 
     Columns of the file: report_id, content_hash, body (JSON without signed URLs), first_seen_at, changed_at, changes
-    (number of later sweeps that found other content), gone_at (when a sweep first missed it; empty while it is there).
+    (number of later sweeps that found other content), gone_at (time of the first sweep that missed it; NULL while it is
+    there).
     """
 
     target: str
@@ -112,7 +113,7 @@ def kept(home: Path, target: str) -> Sweep:
 def held(home: Path, target: str) -> Iterator[Sweep]:
     """Yield the last finished sweep of the target's reports. Within `with`, no other sweep replaces a file.
 
-    The Parquet files of other types are beside its own.
+    The Parquet files of other types are in the same folder.
     """
     folder = folder_of(home, target)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -131,9 +132,9 @@ def _last(folder: Path, target: str) -> Sweep:
 
 
 def _there(file: Path) -> int:
-    """Return how many resources of a file are at the target, none if it cannot be read: its rows cannot be, either.
+    """Return how many resources of a file are at the target; 0 if the file cannot be read, nor its rows.
 
-    By the file: a kill may have come before the figures were written, which are then those of the sweep before.
+    Counted in the file: after a kill, the figures may still be those of the previous sweep.
     """
     try:
         with pq.ParquetFile(file) as found:
@@ -143,40 +144,39 @@ def _there(file: Path) -> int:
 
 
 def whole_readings(folder: Path) -> Iterator[tuple[str, datetime]]:
-    """Yield each type that was read whole, and when the last of these readings began."""
+    """Yield each type that was read whole, and the start of its last whole reading."""
     for resource_type in FILES:
         if said := figures_of(folder, resource_type):
             yield resource_type, datetime.fromisoformat(said.get("whole_at") or said["started_at"])
 
 
 def last_read(folder: Path, resource_type: str) -> datetime | None:
-    """Return when the last reading of a type began, of all of it or of what had changed; None if it was never read."""
+    """Return the start of a type's last reading, whole or of changes; None if the type was never read."""
     said = figures_of(folder, resource_type)
     return datetime.fromisoformat(said.get("read_at") or said.get("whole_at") or said["started_at"]) if said else None
 
 
 def figures_of(folder: Path, resource_type: str) -> dict[str, Any]:
-    """Return the figures of the last reading of a type; none if it was never read, or is not read by itself."""
+    """Return the figures of a type's last reading; empty if it was never read, or is not read by itself."""
     try:
         said: dict[str, Any] = json.loads((folder / FILES[resource_type][1]).read_text())
-    except (FileNotFoundError, IsADirectoryError):  # the folder itself, where no file is named
+    except (FileNotFoundError, IsADirectoryError):  # a type without such a file names the folder itself
         return {}
     return said
 
 
 def folder_of(home: Path, target: str) -> Path:
-    """Return the folder of what is read from a target for the tables."""
+    """Return the folder of the sweeps of a target."""
     return home / "batches" / "_reports" / hashlib.sha256(target.encode()).hexdigest()[:12]
 
 
 def read_whole(
     pages: Callable[[], Iterable[dict[str, Any]]], part: Path, resource_type: str, clock: Callable[[], datetime]
 ) -> tuple[datetime, int]:
-    """Write all resources of a search to `part`; return when it began, and how many there are.
+    """Write all resources of a search to `part`; return when the search began, and how many resources there are.
 
-    pages: begin the search, and give its bundles.
-
-    Raises `SweepIncomplete` if a page cannot be read, or if pages and total still disagree at the third try.
+    pages: begins the search and returns its bundles. Raises `SweepIncomplete` if a page cannot be read, or if pages and
+    total still disagree at the third try.
     """
     for _ in range(TRIES):
         started = clock()
@@ -244,18 +244,19 @@ GROUPS: dict[str, Any] = {
 
 
 def known_in(db: duckdb.DuckDBPyConnection, file: Path) -> duckdb.DuckDBPyRelation:
-    """Return the resources of a type that are kept in a file; none where there is no file."""
+    """Return the resources in a file; an empty relation if there is no file."""
     return db.read_parquet(str(file)) if exists(file) else db.sql(NOTHING_KNOWN)
 
 
 def _keep_former(db: duckdb.DuckDBPyConnection, folder: Path, started: datetime) -> None:
-    """Keep what questionnaires were that this sweep found to be replaced under their ids, or gone.
+    """Keep the former contents of questionnaires that this sweep found replaced or gone.
 
-    Columns beside those of a sweep: from_at and seen_at (since and until when it surely was there), until_at (when this
-    sweep began). What is gone may come back as another. After a kill some of it may be there twice.
+    Columns in addition to those of a sweep: from_at and seen_at (since and until when the content surely was there),
+    until_at (when this sweep began). A questionnaire that is gone may come back with another content. After a kill,
+    some rows may occur twice.
     """
     before, merged = folder / BEFORE, folder / "before.part"
-    # A kill may have come before the figures of the first sweep: then it is known since when it was there, and no more.
+    # After a kill during the first sweep there are no figures: then only the start of the content is known.
     last = figures_of(folder, QUESTIONNAIRE).get("started_at")
     replaced = db.sql(FORMER, params={"started": started, "last": last})
     former = replaced.union(db.read_parquet(str(before))) if exists(before) else replaced
@@ -268,7 +269,7 @@ def keep(
 ) -> tuple[int, int, int]:
     """Merge the swept resources into the kept file, written only if it differs; count new, changed and gone ones.
 
-    whole: True if a resource that was not swept is gone. keeps_former: True if what is replaced is kept beside it.
+    whole: True if a resource that was not swept is gone. keeps_former: True to keep replaced contents in `BEFORE`.
     """
     merged = final.with_suffix(".part")
     with session(final.with_name(".spill")) as db:

@@ -1,8 +1,9 @@
-"""The declarations of the published tables: SQL under a header, or a ViewDefinition of SQL on FHIR.
+"""The declarations of the published tables: SQL with a header, or a ViewDefinition of SQL on FHIR.
 
-`sql/reports/*.sql` has one SELECT each; comments, keys and references are written in its header alone. A view in
+Each file of `sql/reports/*.sql` has one SELECT. Comments, keys and references are written only in its header. A view in
 `sql/reports/views` or `<home>/views` declares them by descriptions and tags. The build, its checks and
 `docs/analysts.md` read these declarations.
+
 `python -m pipelines.reports.tables docs/analysts.md` updates the data dictionary.
 """
 
@@ -34,13 +35,13 @@ VIEWED = {
     "QuestionnaireResponse": "read_responses",
     "Task": "read_tasks",
 }
-"""By resource that views are published of: the relation of what was read of it at the target."""
+"""The resource types that views are published of, with the relation of each: the resources read from the target."""
 KEY, REFERENCES = "chartferry/key", "chartferry/references"
 """The tags of a view's columns: part of the key (`true`); the published table in which each value is."""
 KIND = "chartferry/kind"
 """The tag of a view's column that gives its kind; a column without it is internal."""
 FREE = "chartferry/free-text"
-"""The tag of a view's column that is empty unless the home publishes free text (`true`)."""
+"""The tag (`true`) of a view's column that is empty unless the home publishes free text."""
 KEPT = ("code", "words", "value")
 INTERNAL = "internal"
 KINDS = {
@@ -61,9 +62,9 @@ KINDS = {
     "part": "of an aggregate: number of those in another column, a count or a part, which it names: `part of results`",
     "rate": "of an aggregate: figure that a part can be computed from",
 }
-"""By kind of column: its meaning. `pseudonymous.py` says what a pseudonymous publication makes of each."""
+"""The meaning of each kind of column. `pseudonymous.py` says how a pseudonymous publication treats each kind."""
 RESTING = ("hours", "value")
-"""Kinds of an aggregate's figures, such as a median, that a few patients may make."""
+"""Kinds of an aggregate's figures, such as a median, that may rest on a few patients."""
 TERM = "term"
 OF_STAGING = {
     "charges_read",
@@ -79,14 +80,15 @@ _TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
 class BrokenTable(Exception):
-    """A file of the published tables cannot be used: one sentence that names the file."""
+    """A file of the published tables cannot be used. The message is one sentence that names the file."""
 
 
 class ColumnOf(NamedTuple):
     """A column as the header declares it.
 
-    type: DuckDB's name of the type, without blanks. kind: one of `KINDS`. whole: the column that a part is a part of,
-    that counts whom a figure rests on, or that has a term's system.
+    * type: DuckDB's name of the type, without blanks.
+    * kind: one of `KINDS`.
+    * whole: the column that the kind names: the whole of a part, the number that a figure rests on, or a term's system.
     """
 
     name: str
@@ -97,18 +99,21 @@ class ColumnOf(NamedTuple):
 
     @property
     def declared(self) -> str:
-        """The kind as it is declared."""
+        """Return the kind as it is declared."""
         return f"{self.kind} of {self.whole}" if self.whole else self.kind
 
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A published table. `inputs`: the tables that it reads. `references`: pairs of column and table.
+    """A published table.
 
-    file: the name of its file. select: the text of the file. view: what the text declares, if it is a view; is_ours:
-    True if that comes with the project.
-    as_of: a sentence on when the target's resources that it shows were read, if that is not at each publication.
-    remarks: what its readers must know of its rows as they are now, a sentence each.
+    * inputs: the tables that it reads.
+    * references: pairs of column and table.
+    * select, file: the text of its file, and the file's name.
+    * view: the view that the text declares, if any.
+    * is_ours: True if the view comes with the project.
+    * as_of: a sentence on when the target's resources in it were read, unless each publication reads them.
+    * remarks: sentences on its present rows that readers must know.
     """
 
     name: str
@@ -126,7 +131,7 @@ class ReportTable:
 
     @property
     def described(self) -> str:
-        """The comment, with the moment of its reading and the remarks behind it."""
+        """Return the comment, followed by the sentence on its reading and the remarks."""
         return " ".join(filter(None, [self.comment, self.as_of, *self.remarks]))
 
 
@@ -137,14 +142,14 @@ def sql_folder() -> Path:
 
 
 def report_tables(home: Path | None = None) -> list[ReportTable]:
-    """Return all tables, those of the home's views included, each after the ones it reads. Raises `BrokenTable`."""
+    """Return all tables, including the home's views, each after the tables that it reads. Raises `BrokenTable`."""
     return _in_order([_parse(path) for path in _files(home)])
 
 
 def readable_tables(home: Path | None = None) -> list[ReportTable]:
-    """Return all tables whose file can be used, each after the ones it reads; none if they read each other in a circle.
+    """Return all tables whose file can be used, each after those that it reads; none if they form a circle.
 
-    `report_tables` raises what is wrong with the others.
+    `report_tables` raises the faults of the other files.
     """
     found: dict[str, ReportTable] = {}
     try:
@@ -162,7 +167,7 @@ def readable_tables(home: Path | None = None) -> list[ReportTable]:
 
 
 def why_not_published(home: Path, path: Path) -> str:
-    """Return what keeps a view from being published; empty if nothing does, or if it is none of the home's."""
+    """Return why a view is not published; empty if it is published, or if it is not in the home's views."""
     if path.parent.resolve() != (home / "views").resolve():
         return ""
     try:
@@ -179,7 +184,7 @@ def _files(home: Path | None) -> list[Path]:
 
 
 def _views(folder: Path) -> list[Path]:
-    """Return the views in a folder, if there is one. Raises `BrokenTable` for one that cannot be read."""
+    """Return the views in a folder; none if there is no folder. Raises `BrokenTable` if it cannot be read."""
     try:
         return sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
     except FileNotFoundError:
@@ -206,13 +211,13 @@ def _in_order(found: list[ReportTable]) -> list[ReportTable]:
 
 
 def staging_selects() -> dict[str, str]:
-    """Return the SELECTs that make inputs of the tables from the relations `sweep`, `sent` and `ready`, by name."""
+    """Return, by name, the SELECTs that make the tables' inputs from the relations `sweep`, `sent` and `ready`."""
     return {path.stem: path.read_text() for path in matching(sql_folder() / "staging", "*.sql")}
 
 
 @cache
 def _staged() -> frozenset[str]:
-    """Return the names of the relations that tables are made from, and that are no tables."""
+    """Return the names of the relations that tables are made from and that are not published tables."""
     ours = [_of_sql(path) for path in matching(sql_folder(), "*.sql")]
     read = {name for table in ours for name in table.inputs}
     return frozenset(read - {table.name for table in ours} | set(staging_selects()) | set(VIEWED.values()) | OF_STAGING)
@@ -239,7 +244,7 @@ def _parse(path: Path) -> ReportTable:
 
 
 def _kind_of(declared: str) -> tuple[str, str] | None:
-    """Return a kind as declared, and the column that it names; None if there is no such kind."""
+    """Return a declared kind, and the column that it names; None if there is no such kind."""
     kind, _, whole = declared.partition(" of ")
     return (kind, whole) if kind in KINDS and (kind in ("part", TERM, *RESTING) or not whole) else None
 
@@ -326,7 +331,7 @@ def _of_text(path: Path, text: str) -> ReportTable:
 
 
 def _header(text: str) -> list[str]:
-    """Return the comment lines at the top. An indented line continues the one before it."""
+    """Return the comment lines at the top. An indented line continues the previous line."""
     lines: list[str] = []
     for line in text.splitlines():
         if not line.startswith("--"):

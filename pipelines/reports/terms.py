@@ -1,7 +1,7 @@
-"""Which codes and units a pseudonymous publication shows: a target may write anything where a code belongs.
+"""The codes and units that a pseudonymous publication shows. A target may write anything where a code belongs.
 
 A term is shown if it has the form of a code in a known system, is a word of FHIR or a unit, is in a questionnaire of
-the target, or if records of enough patients share it. Any other is left out as a text is.
+the target, or is shared by the records of enough patients. Any other term is left out, as text is.
 """
 
 import re
@@ -17,7 +17,7 @@ _UCUM_ATOMS = """% 10* 10^ m s g L l mol eq osm Pa Hz J W V K C Cel deg min h d 
 _PREFIXES = "k h da d c m u n p f M G T".split()
 _SAID = """mmHg bpm beats/min breaths/min IU/L IU/mL mIU/L mIU/mL uIU/mL U/L K/uL M/uL cells/uL x10E3/uL x10E6/uL /HPF
     /LPF mEq/L mmol/mol ratio percent °C °F lb lbs in ft kg/m² mL/min/1.73 mL/min/1.73m2""".split()
-"""Units as they are often written, where UCUM has another code."""
+"""Common spellings of units for which UCUM has another code."""
 WORDS = """
     registered preliminary final amended corrected cancelled entered-in-error unknown partial appended draft requested
     received accepted rejected ready in-progress on-hold failed completed stopped active paid cleared male female other
@@ -30,7 +30,7 @@ WORDS = """
     RAD RC RT RUS RX SP SR TX URN VR VUS XRC
     text/plain text/html text/xml application/pdf application/dicom application/xml application/rtf image/jpeg image/png
     image/tiff""".split()
-"""Codes of FHIR's own value sets that tables show, flags of results, sections of laboratories, and media types."""
+"""Codes of FHIR's value sets that tables show, flags of results, sections of laboratories, and media types."""
 CODES = {
     "http://loinc.org": r"(L[APG])?[0-9]{1,7}-[0-9]",
     "http://snomed.info/sct": r"[0-9]{6,18}",
@@ -41,7 +41,7 @@ CODES = {
     "http://www.ama-assn.org/go/cpt": r"[0-9]{4}[0-9A-Z]",
     "http://unitsofmeasure.org": "",
 }
-"""By system: the form of its codes; units are of the form of `UNIT`."""
+"""The form of the codes of each system. Units have the form `UNIT`."""
 SYSTEM = r"http://terminology\.hl7\.org/CodeSystem/(v2-[0-9]{4}|v3-[A-Za-z]{1,40}|[a-z-]{1,40})"
 
 
@@ -51,13 +51,13 @@ def _escaped(words: Sequence[str]) -> str:
 
 _UNIT = rf"(({'|'.join(_PREFIXES)})?({_escaped(_UCUM_ATOMS)})(-?[0-9]{{1,2}})?|10{{0,9}})"
 UNIT = rf"/?{_UNIT}([./]{_UNIT}){{0,5}}|{_escaped(_SAID)}"
-"""The form of a unit: UCUM without annotations, which are texts, or one that is often written."""
+"""The form of a unit: UCUM without annotations, which are free text, or a common spelling."""
 
 
 def set_terms(db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable], source: str, smallest: int) -> None:
-    """Note in the session which terms of the tables in the database `source` are shown, and make the macro that asks.
+    """Note in the session the terms shown from the database `source`, and make the macros that hide others.
 
-    smallest: the number of patients that is enough.
+    smallest: the number of patients that must share a term.
     """
     db.execute("CREATE OR REPLACE TEMP TABLE _shown_term (code VARCHAR)")
     of_name = {table.name: table for table in tables}
@@ -81,7 +81,10 @@ def set_terms(db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable], sour
 
 
 def _with_patients(table: ReportTable, of_name: Mapping[str, ReportTable], source: str) -> str:
-    """Return the SQL of the table's rows with a column `patient`: its own, or that of a table that it refers to."""
+    """Return the SQL of the table's rows with a column `patient`, from the table or from a table that it refers to.
+
+    Empty if there is no such column.
+    """
     there = f'{source}.main."{table.name}"'
     if own := _patient(table):
         return f'(SELECT *, "{own}" AS patient FROM {there})'
@@ -101,11 +104,11 @@ DICTIONARY = {
     "question": ("link_id", "code_system", "code"),
     "answer_option": ("system", "code"),
 }
-"""By table of what the target asks, which is no patient data: its columns of codes."""
+"""The columns of codes in the tables of the target's questionnaires, which hold no patient data."""
 
 
 def _macros() -> tuple[str, str]:
-    """Return the macros that give a term, and those of a list, as far as they are shown."""
+    """Return the macros that return a term, or the terms of a list, only if they are shown."""
     forms = " ".join(
         f"WHEN '{system}' THEN regexp_full_match(term, '{form}')" for system, form in CODES.items() if form
     )
@@ -115,7 +118,7 @@ def _macros() -> tuple[str, str]:
             WHEN regexp_full_match(term, '{known}') OR coalesce(CASE system {forms} END, false)
                 OR term IN (SELECT code FROM _shown_term)
             THEN term END""",
-        # A lambda takes no subquery.
+        # In DuckDB, a lambda cannot contain a subquery.
         f"""CREATE OR REPLACE TEMP MACRO shown_among(terms) AS list_filter(terms, lambda term:
             regexp_full_match(term, '{known}') OR list_contains(getvariable('shown_terms'), term))""",
     )

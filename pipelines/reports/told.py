@@ -1,7 +1,7 @@
 """Data that tables need and the interface does not show: charges of claims, and patients by sex and year of birth.
 
-The bundled service tells both by a command. Another target is asked for its Claims and PaymentNotices, and for its
-patients where the home publishes them; of a patient no more is kept than sex and year.
+The bundled service returns both by a command. Another target is asked for its Claims and PaymentNotices, and for its
+patients if the home publishes them. Only sex and year of birth of a patient are kept.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ Tell = Callable[[str, Path], None]
 
 
 def keep_told(tell: Tell, home: Path, target: str, name: str) -> None:
-    """Keep what a service tells of `charges` or `patients`."""
+    """Keep the service's file of `charges` or `patients`."""
     folder = folder_of(home, target)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = folder / f"{name}.told"
@@ -41,14 +41,14 @@ def keep_told(tell: Tell, home: Path, target: str, name: str) -> None:
 
 
 def forget_patients(home: Path, target: str) -> None:
-    """Remove what is kept of patients."""
+    """Remove everything that is kept about patients."""
     folder = folder_of(home, target)
     for name in (_file(folder, PATIENTS).name, *FILES[PATIENT]):
         (folder / name).unlink(missing_ok=True)
 
 
 class WithoutNames:
-    """A search of patients that keeps id, sex and year of birth of each, and when it was changed."""
+    """A search of patients that keeps each patient's id, sex, year of birth and time of change, and nothing else."""
 
     def __init__(self, client: SearchesById) -> None:
         self._client = client
@@ -72,9 +72,9 @@ def _least(entry: Any) -> Any:
 
 
 def stage_told(db: duckdb.DuckDBPyConnection, folder: Path, with_patients: bool) -> None:
-    """Stage the charges as the relation `charges`, read at `charges_read`; patients as the table `told_patient`."""
+    """Stage the relation `charges`, its time of reading `charges_read`, and the patients as `told_patient`."""
     db.register(CHARGES, _rows(db, _file(folder, CHARGES), CHARGE_COLUMNS))
-    # As a text: a moment that is bound has DuckDB look for pandas.
+    # Bind the time as a text, since DuckDB looks for pandas if a datetime is bound.
     at = read_at(folder, CHARGES)
     db.execute("CREATE TEMP TABLE charges_read AS SELECT ?::TIMESTAMPTZ AS read_at", [at and at.isoformat()])
     db.execute("CREATE TEMP TABLE told_patient (patient_id VARCHAR, gender VARCHAR, birth_year BIGINT)")

@@ -29,7 +29,8 @@ TOTALS: dict[str, str] = {
         SEMI JOIN {ONE_RUN} AS one_run USING (target, batch_id)
         LEFT JOIN (SELECT target, batch_id, count(*) AS row_count FROM import_row GROUP BY ALL) USING (target, batch_id)
         WHERE state = 'finished' AND accepted <> coalesce(row_count, 0)""",
-    # Of a file that was stopped: the retry of an older reject of its key may have settled the doubt of its row.
+    # A refused row without a reject is allowed in a file that was stopped: the retry of an older reject of its key
+    # may have settled the doubt of the row.
     "every refused row is a reject": """
         SELECT count(*) FROM import_row ANTI JOIN (
             SELECT target, batch_id, line FROM ledger_reject
@@ -48,15 +49,15 @@ TOTALS: dict[str, str] = {
         WHERE state IN ('created', 'adopted') AND resource_type = 'PaymentNotice'
             AND target IN (SELECT target FROM this_publication)""",
 }
-"""Statements about the tables, each with a query that gives 0 if it is true."""
+"""Statements about the tables, each with a query that gives 0 if the statement is true."""
 
 UNKNOWN = "its key or references name what is not there"
 
 
 def check(db: duckdb.DuckDBPyConnection, tables: list[ReportTable], rows: Mapping[str, int], sweep: Sweep) -> None:
-    """Raise `PublicationError` with every statement about the tables that is not true.
+    """Raise `PublicationError` with every false statement about the tables.
 
-    rows: the number of the rows of each table. Of one without rows, no key and no reference can be false.
+    rows: the number of rows of each table. Keys and references of a table without rows are not checked.
     """
     columns = {table.name.lower(): {column.name.lower() for column in table.columns} for table in tables}
     for table in tables:
@@ -71,7 +72,7 @@ def check(db: duckdb.DuckDBPyConnection, tables: list[ReportTable], rows: Mappin
 
 
 def _names_what_is_there(table: ReportTable, columns: Mapping[str, set[str]]) -> None:
-    """Raise `BrokenTable` if the table's key or references name no table or column of these."""
+    """Raise `BrokenTable` if the table's key or references name a table or column that does not exist."""
     named = [(table.name, name) for name in table.key]
     for column, other in table.references:
         named += [(table.name, column), (other, column)]
@@ -80,7 +81,7 @@ def _names_what_is_there(table: ReportTable, columns: Mapping[str, set[str]]) ->
 
 
 def _false_of(db: duckdb.DuckDBPyConnection, table: ReportTable) -> list[str]:
-    """Return the statements of the table's header that are not true. Raises `BrokenTable`."""
+    """Return the statements of the table's header that are false. Raises `BrokenTable`."""
     try:
         return list(_doubles_and_lost(db, table))
     except FAULTS_OF_THE_TEXT:

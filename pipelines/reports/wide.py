@@ -1,7 +1,7 @@
-"""The wide tables, `response_<name>`: one for each questionnaire with responses, a row each, a column per question.
+"""The wide tables, `response_<name>`: one for each questionnaire, one row per response, one column per question.
 
-Versions and copies of a questionnaire share a table: those of one name with one canonical url, or with one code and the
-same questions. Of others whose names give one table, the one that was seen first has it.
+Versions and copies of a questionnaire share a table: they have one name, and either one canonical url, or one code and
+the same questions. If other questionnaires give the same table name, the one seen first gets it.
 """
 
 import re
@@ -26,7 +26,7 @@ OPTIONS_NAMED = 20
 NUMBERS = ("decimal", "integer", "quantity")
 TEXTS = ("text", "string", "date", "dateTime", "time", "url")
 FEW = 200
-"""The most columns that are made of aggregates, of which DuckDB plans more only slowly; more are taken from maps."""
+"""The most columns that are made by aggregates. DuckDB plans more of them slowly; larger tables use maps."""
 OWN = (
     ColumnOf("response_id", "VARCHAR", "Id of the QuestionnaireResponse at the target.", "key"),
     ColumnOf("patient_id", "VARCHAR", "Id of the patient.", "patient"),
@@ -40,14 +40,14 @@ OF_VERSION = ColumnOf(
 
 @dataclass
 class Question:
-    """A question of a wide table. of: the ids of the questionnaires that ask it; options: in words, those of all."""
+    """A question of a wide table. of: the ids of questionnaires that ask it. options: those of all, in words."""
 
     asked: Asked
     of: list[str] = field(default_factory=list)
     options: list[str] = field(default_factory=list)
 
     def add(self, form: Form, asked: Asked) -> None:
-        """Add a questionnaire that asks it."""
+        """Add a questionnaire that asks the question."""
         said = [f"{each.code} {each.display or ''}".strip() for each in asked.options]
         self.of.append(form.id)
         self.options += [each for each in said if each not in self.options]
@@ -56,7 +56,7 @@ class Question:
 class Answered(NamedTuple):
     """The column of a question. of: the questionnaires that ask it, if not all of the table do.
 
-    is_apart: other versions ask something else by its linkId.
+    is_apart: True if other versions ask something else under the same linkId.
     """
 
     column: ColumnOf
@@ -66,7 +66,7 @@ class Answered(NamedTuple):
 
     @property
     def value(self) -> str:
-        """The column of `SAID` that has its values."""
+        """Return the column of `SAID` that holds the values."""
         return "number" if self.column.type.startswith("DOUBLE") else "said"
 
     @property
@@ -76,7 +76,7 @@ class Answered(NamedTuple):
 
 @dataclass
 class Sharing:
-    """The questionnaires of one wide table. stem: what their names give, where another table may be named so."""
+    """The questionnaires of one wide table. stem: the name before a suffix was added to make it unique."""
 
     table: str
     stem: str
@@ -92,9 +92,9 @@ def response_tables(
 
 
 def _shared(forms: Iterable[Form], named: Mapping[str, str], taken: set[str]) -> list[Sharing]:
-    """Return the wide tables. named: the names that the home gives, by id, which come first.
+    """Return the wide tables. named: the home's table names by questionnaire id, which have priority.
 
-    Raises `BrokenTable` where a name that the home gives is another table's.
+    Raises `BrokenTable` if another table already has a name that the home gives.
     """
     found: list[Sharing] = []
     for form in sorted(forms, key=lambda form: form.questionnaire_id not in named):
@@ -119,7 +119,7 @@ def _table(sharing: Sharing, with_texts: bool) -> ReportTable:
     answered = list(_answered(sharing.forms, with_texts, {column.name for column in own}))
     columns = own + [each.column for each in answered]
     if all(question.type is None for form in sharing.forms for question in form.asked):
-        # No questionnaire of the target has these ids: they may be texts of people, and give the table its name.
+        # No questionnaire of the target has these ids. They may be free text, and they name the table.
         columns = [column._replace(kind="text") for column in columns]
     about = (
         f"One row per response to {_named(sharing)}, a column per question, counted as in questionnaire_response. "
@@ -162,7 +162,7 @@ ORDER BY response.resource_id"""
 
 
 def _of_aggregates(answered: Sequence[Answered]) -> str:
-    """Return the SQL of the values, an aggregate for each column."""
+    """Return the SQL of the values, with one aggregate for each column."""
     values = ["response_id"]
     for each in answered:
         chosen = f"link_id = {quoted(each.link_id)}{_asked_in(each, ' AND ')}"
@@ -175,7 +175,7 @@ def _of_aggregates(answered: Sequence[Answered]) -> str:
 
 
 def _of_maps(answered: Sequence[Answered]) -> str:
-    """Return the SQL of the values, a map by linkId for each kind of them."""
+    """Return the SQL of the values, with one map by linkId for each kind of value."""
     kinds = sorted({_map_of(each): each for each in answered}.items())
     of_question = ", ".join(
         f"list({of.value} ORDER BY position) AS {name}" if of.is_list else f"arg_min({of.value}, position) AS {name}"
@@ -201,7 +201,7 @@ def _map_of(answered: Answered) -> str:
 
 
 def _asked_in(answered: Answered, before: str) -> str:
-    """Return the condition that a response's questionnaire asks the question, behind `before`; empty if all do."""
+    """Return the condition, after `before`, that a response's questionnaire asks the question; empty if all ask it."""
     return f"{before}questionnaire_id IN ({', '.join(map(quoted, answered.of))})" if answered.of else ""
 
 
@@ -220,7 +220,7 @@ def _answered(forms: Sequence[Form], with_texts: bool, used: set[str]) -> Iterat
 
 
 def _remarks(sharing: Sharing, answered: Iterable[Answered]) -> Iterator[str]:
-    """Yield what a reader of the table must know, a sentence each."""
+    """Yield sentences that a reader of the table must know."""
     apart: dict[str, list[str]] = {}
     for each in answered:
         if each.is_apart:
@@ -244,7 +244,7 @@ def _remarks(sharing: Sharing, answered: Iterable[Answered]) -> Iterator[str]:
 
 
 def _kind(question: Asked, kind: str) -> str:
-    """Return the kind of a question's column. The linkId of one that no form has may be a text of people."""
+    """Return the kind of a question's column. A linkId that no form has may be free text."""
     if question.type in TEXTS or question.type is None:
         return "text"
     return "value" if kind.startswith("DOUBLE") else TERM
@@ -255,7 +255,7 @@ def _shown(form: Form) -> str:
 
 
 def _named(sharing: Sharing) -> str:
-    """The questionnaires of a table in words."""
+    """Return the questionnaires of a table in words."""
     shown = [_shown(form) for form in sharing.forms]
     several = "questionnaires" if len(shown) > 1 else "questionnaire"
     return f"the {several} {' and '.join(shown)}"
@@ -264,7 +264,8 @@ def _named(sharing: Sharing) -> str:
 def _questions(forms: Sequence[Form]) -> list[Question]:
     """Return the questions of all versions.
 
-    One that a later version answers in another kind of column, or that asks something else, is another question.
+    A question is listed again if a later version gives it another type of column, or asks something else under its
+    linkId.
     """
     found: dict[tuple[str, str], list[Question]] = {}
     for form in forms:
@@ -284,7 +285,7 @@ def _type(question: Asked) -> str:
 
 
 def _comment(question: Question, of: Sequence[str]) -> str:
-    """Return the words of a question's column. of: the versions that ask it, if others ask something else."""
+    """Return the comment of a question's column. of: the versions that ask it, if others ask something else."""
     asked, options = question.asked, question.options
     said = [f"{(asked.text or 'A question without words').rstrip('. ')} (linkId {asked.link_id})."]
     if of:
@@ -298,7 +299,7 @@ def _comment(question: Question, of: Sequence[str]) -> str:
 
 
 def _free(name: str, used: set[str]) -> str:
-    """Return the name, with a number where another column has it already."""
+    """Return the name, with a number appended if another column already has it."""
     free = next(
         each for number in range(1, len(used) + 2) if (each := name if number == 1 else f"{name}_{number}") not in used
     )
@@ -307,7 +308,7 @@ def _free(name: str, used: set[str]) -> str:
 
 
 def _snake(text: str) -> str:
-    """Return `visit_feedback` of `VisitFeedback`, `q_44250_9` of `/44250-9`; empty where no letter or digit is left."""
+    """Return `visit_feedback` for `VisitFeedback`, `q_44250_9` for `/44250-9`; empty if no letter or digit is left."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     apart = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", plain).lower()
     name = re.sub(r"[^a-z0-9]+", "_", apart).strip("_")[:LETTERS].rstrip("_")

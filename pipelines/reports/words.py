@@ -1,7 +1,7 @@
 """The words beside ids and codes: names of practitioners and groups, and the target's questionnaires as rows.
 
-None of these are patient data. Questionnaires are read as the target shows them: what has another shape than FHIR's is
-left out.
+None of these are patient data. Questionnaires are read as the target shows them. Elements that do not have FHIR's shape
+are left out.
 """
 
 import json
@@ -21,7 +21,7 @@ from pipelines.reports.sweep import folder_of
 NAMES = "names.json"
 _FHIR = "http://hl7.org/fhir/StructureDefinition"
 WEIGHTS = (f"{_FHIR}/ordinalValue", f"{_FHIR}/itemWeight")
-"""The extensions by which an option declares what it counts for in a score."""
+"""The extensions by which an option declares its value in a score."""
 
 _TEXTS = ("questionnaire_id", "name", "status", "description", "url", "code_system", "code")
 QUESTIONNAIRES = pa.schema([(name, pa.string()) for name in _TEXTS])
@@ -43,17 +43,17 @@ OPTIONS = pa.schema(
     ]
 )
 ADDRESSES = pa.schema([("address", pa.string()), ("questionnaire_id", pa.string()), ("is_one", pa.bool_())])
-"""A url with `|` behind it is that of another version than the known ones. is_one: one questionnaire alone has it."""
+"""A url with `|` at its end stands for unknown versions. is_one: True if only one questionnaire has the url."""
 NAMED = pa.schema([(name, pa.string()) for name in ("resource_type", "id", "name")])
 
 
 def keep_names(home: Path, target: str, names: Mapping[str, str]) -> None:
-    """Keep the names of practitioners and groups by reference; the folder is the sweep's."""
+    """Keep the names of practitioners and groups by reference, in the sweep's folder."""
     write_whole(folder_of(home, target) / NAMES, orjson.dumps(dict(names)))
 
 
 def named_in(folder: Path) -> pa.Table:
-    """Return the names that were kept in the folder of a sweep, a row each."""
+    """Return the kept names of a sweep's folder as rows."""
     try:
         kept = json.loads((folder / NAMES).read_bytes())
     except FileNotFoundError:
@@ -85,9 +85,9 @@ def rows_of(bodies: Iterable[tuple[str, str]]) -> tuple[pa.Table, pa.Table, pa.T
 
 
 def addresses_of(bodies: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return what names questionnaires in responses where that is no place: canonical urls, alone or with a version.
+    """Return the canonical urls by which responses name questionnaires, alone and with a version, each with its id.
 
-    With each its id. bodies: id and JSON. Of several with one url, one without a version has the url alone, else the
+    bodies: id and JSON. If several questionnaires share a url, the bare url means the one without a version, else the
     first.
     """
     found: dict[str, str] = {}

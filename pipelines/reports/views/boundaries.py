@@ -28,7 +28,7 @@ def _number(value: Value, v: str, high: bool) -> str:
 
 
 def first_day(v: str) -> str:
-    """Return the SQL of a date or time with the first day of a year or month that stands alone."""
+    """Return the SQL of a date or time; a year or month alone becomes its first day."""
     return f"CASE length({v}) WHEN 4 THEN {v} || '-01-01' WHEN 7 THEN {v} || '-01' ELSE {v} END"
 
 

@@ -1,4 +1,4 @@
-"""The SQL type of a view's columns, by their FHIR type or the tag `ansi/type`, and the SQL that makes it of a value."""
+"""The SQL type of a view's columns, by FHIR type or the tag `ansi/type`, and the SQL that converts a value to it."""
 
 import re
 
@@ -23,9 +23,9 @@ _FIRST = {
     "DATE": ("0001-01-01", "9999-12-31"),
     "TIMESTAMPTZ": ("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00"),
 }
-"""The first and the last value of a type that all readers know."""
+"""The first and the last value of a type that all readers support."""
 _BINARY = ("DOUBLE", "FLOAT")
-"""Types that hold infinity and NaN, which no number of FHIR is."""
+"""Types that can hold infinity and NaN, which are no numbers in FHIR."""
 _NUMERIC = re.compile(r"SMALLINT|INTEGER|BIGINT|FLOAT|DOUBLE|DECIMAL.*")
 
 
@@ -89,7 +89,7 @@ def _cast(value: Value, sql: str, kind: str) -> str:
 
 
 def _readable(v: str, kind: str) -> str:
-    """Return the SQL of a date or moment. One whose year has not four digits, or `infinity`, would break readers."""
+    """Return the SQL of a date or moment; NULL for `infinity` or a year not of four digits: they break readers."""
     first, last = _FIRST[kind]
     said = f"left({first_day(v)}, 10)" if kind == "DATE" else first_day(v)
     cast = f"CASE WHEN regexp_matches({v}, '^[0-9]{{4}}(-|$)') THEN try_cast({said} AS {kind}) END"

@@ -28,7 +28,7 @@ class CompiledView:
 
 @dataclass
 class OutColumn:
-    """A column while rows are made. sql: its expression, or its name once a step has computed it."""
+    """A column while rows are made. sql: its expression; its name once a step has computed it."""
 
     name: str
     place: str
@@ -50,7 +50,7 @@ def compile_view(view: View, source: str, is_alone: bool = False) -> CompiledVie
     Args:
         view: The definition.
         source: A relation in SQL with the column `body`.
-        is_alone: True if the relation holds resources of the view's type only.
+        is_alone: True if the relation holds only resources of the view's type.
     """
     expressions, root, indexed = Expressions(view.constants), Shape(view.resource), set[int]()
     shapes: dict[int, Shape] = {}
@@ -64,7 +64,7 @@ def compile_view(view: View, source: str, is_alone: bool = False) -> CompiledVie
 class _Compilation:
     """One pass over a view: the steps made so far, and the columns that the next step computes.
 
-    indexed: the steps whose rows are counted. shapes: the elements read of the rows that are JSON, by step.
+    indexed: the steps whose rows are counted. shapes: by step, the elements that are read from rows of JSON.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class _Compilation:
         if not is_alone:
             conditions.insert(0, self._is_resource(root))
         if conditions:
-            # WHERE would be moved below the first step, and the body be read once more for it.
+            # DuckDB would move a WHERE below the first step, and read the body once more for it.
             taken = f"CASE WHEN {' AND '.join(f'({each})' for each in conditions)} THEN [{ROOT}] ELSE [] END"
             self._step(lambda: f"SELECT unnest({taken}) AS {ROOT} FROM s0")
         columns = [each for select in self.view.select for each in self._select(select, focus, None)]
@@ -127,7 +127,7 @@ class _Compilation:
         return BadView(f"{self.view.file}: {path.place} `{path.text[:200]}`: {error}")
 
     def _select(self, select: Select, focus: Focus, guard: str | None) -> list[OutColumn]:
-        """Return the columns of a select. guard: a condition that is true for the rows that are its own."""
+        """Return the columns of a select. guard: a condition that is true for the select's own rows."""
         if select.rows_as is not None:
             focus = self._rows(select, focus, guard)
         columns = [self._column(column, focus) for column in select.columns]
@@ -177,7 +177,7 @@ class _Compilation:
     def _unnest(self, rows: str, guard: str | None) -> str:
         """Make a row of each element of a list; return the name of the element.
 
-        Rows that are not the guard's stay one row each. Columns that are complete are computed before, once.
+        Rows for which the guard is false stay one row each. Columns that are complete are computed before, once.
         """
         before = self._last()
         self.unnested += 1
@@ -194,7 +194,7 @@ class _Compilation:
         return f"f{number}"
 
     def _element(self, value: Value, name: str) -> Value:
-        """Return the element of the rows just made. JSON of a known type is read in one pass, as a body is."""
+        """Return the element of the rows just made. JSON of a known type is read in one pass, like a body."""
         if not (value.is_json and value.is_complex):
             return value.with_sql(name)
         shape = self.shapes.setdefault(self.unnested, Shape(value.type))
@@ -203,7 +203,7 @@ class _Compilation:
         return Value(name, value.type, shape=shape, is_json=shape.whole)
 
     def _repeated(self, paths: Sequence[PathAt], focus: Focus) -> Value:
-        """Return the list of all elements that the paths give, and give of these, parents before their children."""
+        """Return the list of all elements that the paths give, at any depth, with parents before their children."""
         given = [self._elements(path, focus) for path in paths]
         types = {value.type for value in given if value.type is not None}
         kind = types.pop() if len(types) == 1 else None
@@ -221,7 +221,7 @@ class _Compilation:
         return Value(sql, kind, many=True, is_json=True)
 
     def _elements(self, path: PathAt, focus: Focus) -> Value:
-        """Return what a path of `repeat` gives."""
+        """Return the elements that a path of `repeat` gives."""
         if not descends(path.node):
             raise self._bad(path, BadPath("repeat takes a path to elements below, such as `item`"))
         value = self.expressions.whole(self._value(path, focus))

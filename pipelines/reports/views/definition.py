@@ -1,4 +1,4 @@
-"""Read a ViewDefinition: its JSON checked and its expressions parsed. Says of each mistake the file and the place."""
+"""Read a ViewDefinition: check its JSON and parse its expressions. Each error names the file and the place."""
 
 import json
 import re
@@ -19,7 +19,7 @@ MAX_NESTING = 20
 MAX_PARTS = 2_000
 MAX_STEPS = 100
 FILES_KEPT = 200
-"""Views that stay as they were read, by what their file says: each is read for several uses, and by every home."""
+"""The number of parsed views that are cached by file content: each is read for several uses, and by every home."""
 HALF_A_CHARACTER = "not JSON: an escape such as \\ud83d is half of a character"
 SUFFIX = ".view.json"
 
@@ -43,14 +43,14 @@ _CONSTANTS: Mapping[str, tuple[type, ...]] = {
     "positiveInt": (int,),
     "unsignedInt": (int,),
 }
-"""The types of JSON for constants of a kind; text for all others."""
+"""The JSON types that a constant of each FHIR type may have; all others are strings."""
 _ROWS_BY = ("forEach", "forEachOrNull", "repeat")
 _URI = "http://hl7.org/fhir/StructureDefinition/"
 _FHIRPATH_URI = "http://hl7.org/fhirpath/System."
 
 
 class BadView(WronglyAsked):
-    """A ViewDefinition cannot be used: one sentence that names the file and the place in it. Holds no data."""
+    """A ViewDefinition cannot be used. The message is one sentence with the file and the place, without data."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Select:
-    """Columns, and what they are read for. rows_by: the paths of its rows; rows_as: how they make rows, or None."""
+    """Columns, and their rows. rows_as: `forEach` and so on, or None. rows_by: the paths of the rows."""
 
     place: str
     rows_as: str | None
@@ -97,7 +97,7 @@ class ConstantOf:
 
 @dataclass(frozen=True)
 class View:
-    """A ViewDefinition. file: the name that messages give it."""
+    """A ViewDefinition. file: its name in messages."""
 
     file: str
     resource: str
@@ -148,7 +148,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def columns_of(selects: Sequence[Select]) -> list[Column]:
-    """Return the columns of the selects in their order; of a union, those of its first part."""
+    """Return the columns of the selects in their order; for a union, the columns of its first part."""
     found: list[Column] = []
     for select in selects:
         found += [*select.columns, *columns_of(select.selects), *columns_of(select.union[:1])]
@@ -162,9 +162,9 @@ def _all(selects: Sequence[Select]) -> Iterator[Select]:
 
 
 class _Reader:
-    """Reads one definition.
+    """A reader of one definition.
 
-    parts: how many selects and columns were read so far. steps: how many of the selects make rows.
+    parts: the number of selects and columns read so far. steps: the number of selects that make rows.
     """
 
     def __init__(self, file: str) -> None:
@@ -265,7 +265,7 @@ class _Reader:
         return Column(place, name, path, self._optional(body, place, "description"), collection, short or None, tags)
 
     def _names(self, view: View) -> None:
-        """Check that there are columns, none of them twice."""
+        """Check that there are columns, and that no name occurs twice."""
         seen: set[str] = set()
         for column in columns_of(view.select):
             if column.name.lower() in seen:

@@ -40,14 +40,17 @@ from pipelines.reports.views.values import (
 
 MAX_DIGITS = 28
 MAX_CRITERIA = 4
-"""How deep criteria may be nested: DuckDB's time to plan a lambda within lambdas grows fourfold with each."""
+"""The deepest nesting of criteria. DuckDB's time to plan nested lambdas grows fourfold with each level."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """The element that a path starts at; the SQL of the place of its row, counted from 0; the path's place.
+    """The start of a path.
 
-    within: how many criteria the path is nested in.
+    * this: the element that the path starts at.
+    * index: returns the SQL of the position of its row, counted from 0.
+    * place: the path's place in the definition.
+    * within: the number of criteria that the path is nested in.
     """
 
     this: Value
@@ -63,9 +66,10 @@ class Context:
 
 
 class Expressions:
-    """Compiles the expressions of one view.
+    """A compiler for the expressions of one view.
 
-    again: set if an element turned out to be needed as JSON that earlier SQL reads as a struct. Compile once more then.
+    again: True if an element is needed as JSON after earlier SQL has read it as a struct. The view must then be
+    compiled again.
     """
 
     def __init__(self, constants: Mapping[str, ConstantOf]) -> None:
@@ -121,7 +125,7 @@ class Expressions:
         return self.member(base, node.name)
 
     def member(self, base: Value, name: str) -> Value:
-        """Return an element of the value, or of all its elements."""
+        """Return an element of the value, or of each of its elements."""
         if base.type == NUMBER or base.type in PRIMITIVES:
             raise BadPath(f"`{name}` is asked of the type {base.type}, which has no elements")
         if base.shape is not None and not base.is_json:
@@ -232,7 +236,7 @@ class Expressions:
         "lowBoundary": (0, 0, _boundary),
         "highBoundary": (0, 0, _boundary),
     }
-    """The functions of the profile: fewest and most arguments, and how each is compiled."""
+    """The functions of the profile: fewest and most arguments, and the method that compiles the call."""
 
     _KINDS: ClassVar[dict[type[Node], Callable[..., Value]]] = {
         This: _this,
@@ -247,7 +251,7 @@ class Expressions:
 
 
 def descends(node: Node) -> bool:
-    """True if all that the path gives lies below the element that it starts at, so that a repeat of it ends."""
+    """True if the path gives only elements below the element that it starts at, so that a repeat of it ends."""
     if isinstance(node, Member):
         return _starts_here(node.base) and not _begins(node)
     if isinstance(node, Index):
@@ -262,7 +266,7 @@ def _starts_here(node: Node) -> bool:
 
 
 def _begins(node: Node) -> bool:
-    """True if a path begins with a type, as `Patient.name` may. No element has a capital."""
+    """True if a path begins with a type, as `Patient.name` may. No element name starts with a capital."""
     return isinstance(node, Member) and isinstance(node.base, This) and node.name[:1].isupper()
 
 
@@ -283,7 +287,7 @@ def _literal(value: str | bool | int | Decimal, type_name: str) -> Value:
 
 
 def _type_name(node: Node) -> str:
-    """Return the type that an argument names. Raises `BadPath` if there is none of that name."""
+    """Return the type that an argument names. Raises `BadPath` if there is no such type."""
     name = node.name if isinstance(node, Member) and isinstance(node.base, This | Member) else ""
     if not is_type(name):
         raise BadPath(f"`{name}` is not a type of FHIR R4" if name else "the argument must be the name of a type")

@@ -1,8 +1,8 @@
-"""The elements of R4's types: the type of each, and if it repeats.
+"""The elements of R4's types: the type of each element, and if it repeats.
 
-`fhir_types.txt` has a line for each type: its name, what it extends, and its elements as `name:type`, with `*` where
-one repeats, and all types of a choice behind `name[x]`. It is made from the library that models R4; to load that
-library takes as long as to publish a small file does.
+`fhir_types.txt` has a line for each type: its name, the type it extends, and its elements as `name:type`. A `*` marks
+an element that repeats; `name[x]` is followed by all types of a choice. The file is made from the library that models
+R4, since loading that library takes as long as publishing a small file.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,13 +21,13 @@ ABSTRACT = {
     "DomainResource": "id:id implicitRules:uri language:code meta:Meta contained:?* extension:Extension* "
     "modifierExtension:Extension* text:Narrative",
 }
-"""What types extend. Of an element whose own type is one of these, the elements are not known."""
+"""Types that others extend. The elements of an element that is declared with one of these types are unknown."""
 RESOURCES = ("Resource", "DomainResource")
 CHOICE = "[x]"
 
 
 class Element(NamedTuple):
-    """An element of a type. type: None if unknown. choice: the element's name without its type, if it has one."""
+    """An element of a type. type: None if unknown. choice: for an element of a choice, its name without the type."""
 
     type: str | None
     many: bool
@@ -46,7 +46,7 @@ def is_type(name: str) -> bool:
 
 @cache
 def elements(type_name: str) -> Mapping[str, Element]:
-    """Return the elements of a type; none for a type that is not known."""
+    """Return the elements of a type; none for an unknown type."""
     if type_name not in _lines():
         return {}
     extended, _, own = _lines()[type_name].partition(" ")
@@ -65,7 +65,7 @@ def with_type(name: str, type_name: str) -> str:
 
 @cache
 def _lines() -> dict[str, str]:
-    """Each type, with what it extends and its elements."""
+    """Return for each type its line: the type it extends, and its elements."""
     lines = Path(__file__).with_name("fhir_types.txt").read_text(encoding="ascii").splitlines()
     return {name: rest for name, _, rest in (line.partition(" ") for line in lines)}
 

@@ -11,12 +11,12 @@ MAX_DEPTH = 60
 
 
 class BadPath(Exception):
-    """A FHIRPath expression cannot be used: one sentence without the place of the expression."""
+    """A FHIRPath expression cannot be used. The message is one sentence, without the place of the expression."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A part of an expression. depth: how many nodes lie below each other in it."""
+    """A part of an expression. depth: the height of its tree of nodes."""
 
     depth: int = field(init=False, compare=False, repr=False)
 
@@ -123,7 +123,7 @@ _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 OPERATORS = {
     "or": 1, "and": 2, "=": 3, "!=": 3, "<": 4, "<=": 4, ">": 4, ">=": 4, "+": 5, "-": 5, "*": 6, "/": 6,
 }  # fmt: skip
-"""The operators, each with how tightly it binds."""
+"""The binary operators, each with its precedence; a higher number binds tighter."""
 _OUTSIDE = {"implies", "xor", "in", "contains", "is", "as", "div", "mod", "&", "|", "~", "!~"}
 
 
@@ -150,7 +150,7 @@ def _tokens(text: str) -> Iterator[Token]:
 
 
 class _Parser:
-    """The tokens, and the place of the next one."""
+    """A recursive-descent parser over the tokens. at: the index of the next token."""
 
     LITERALS: ClassVar[dict[str, bool]] = {"true": True, "false": False}
 

@@ -24,13 +24,13 @@ _TOLD = re.compile(rf"Invalid Input Error: ([^\n]+: (?:{_MORE_THAN_ONE}|{_NOT_BO
 
 
 def told_by(error: duckdb.Error) -> str | None:
-    """Return the sentence of a query that failed because a path gives what it may not; None for another failure."""
+    """Return the message of a query that failed on an unsuitable value of a path; None for another failure."""
     match = _TOLD.match(str(error))
     return match[1] if match else None
 
 
 def single(value: Value, place: str) -> Value:
-    """Return the value as one that does not repeat; the query fails, naming the place, where it has more elements."""
+    """Return the value as one that does not repeat. If it has more elements, the query fails and names the place."""
     if not value.many:
         return value
     failed = f"error({quoted(f'{place}: {_MORE_THAN_ONE}')})"
@@ -38,7 +38,7 @@ def single(value: Value, place: str) -> Value:
 
 
 def as_boolean(value: Value, place: str) -> str:
-    """Return the SQL of a boolean. Raises `BadPath` if it is known to be something else."""
+    """Return the SQL of a boolean. Raises `BadPath` if the value is known to have another type."""
     one = single(value, place)
     if one.type == "boolean":
         return one.sql
@@ -68,7 +68,7 @@ def _compared(operator: str, left: Value, right: Value, place: str) -> str:
     if family == "moment":
         return _moments(operator, single(left, place), single(right, place))
     if operator in ("=", "!=") and (left.many or right.many):
-        # `nullif` writes its operand twice, so each has a variable.
+        # `nullif` writes its operand twice, so each operand gets a variable.
         one_list = each(as_list(left), lambda v: _as(family, left, v))
         other_list = each(as_list(right), lambda v: _as(family, right, v))
         return let_both(one_list, other_list, lambda v, w: f"(nullif({v}, []) {operator} nullif({w}, []))")
@@ -98,7 +98,7 @@ def _as(family: str, value: Value, sql: str) -> str:
 
 
 def _moments(operator: str, left: Value, right: Value) -> str:
-    """Compare dates and times: those with a time of day as moments; others need the same precision, else empty."""
+    """Compare dates and times. With a time of day they are moments; others need equal precision, else NULL."""
 
     def pair(v: str, w: str) -> str:
         moments = f"try_cast({v} AS TIMESTAMPTZ) {operator} try_cast({w} AS TIMESTAMPTZ)"
@@ -125,6 +125,6 @@ def _computed(operator: str, left: Value, right: Value) -> Value:
             return f"TRY((({v})::DOUBLE / nullif(({w})::DOUBLE, 0))::{DECIMAL})"
         return f"TRY(({v} {operator} {w})::{DECIMAL})"
 
-    # TRY takes no operand that may itself end the query, so each has a variable.
+    # TRY takes no operand that may itself end the query, so each operand gets a variable.
     one, other = as_number(left, left.sql), as_number(right, right.sql)
     return Value(let_both(one, other, of), NUMBER)

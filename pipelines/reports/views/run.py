@@ -1,4 +1,4 @@
-"""Check a view, or run it as a table over resources: of files, or as a search at the target gives them."""
+"""Check a view, or run it as a table over resources from files or from a search at the target."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -28,7 +28,7 @@ _BODIES = pa.schema([("body", pa.string())])
 
 
 def check_view(file: Path, with_select: bool) -> list[str]:
-    """Return the lines that tell a view's columns, and its SELECT if that is asked for. Raises `BadView`."""
+    """Return lines that describe a view's columns, and its SELECT if `with_select`. Raises `BadView`."""
     view = read_view(file)
     compiled = compile_view(view, "resource")
     lines = [f"{file.name}: of {view.resource}, {counted(len(compiled.columns), 'column')}"]
@@ -40,16 +40,16 @@ def check_view(file: Path, with_select: bool) -> list[str]:
 def run_view(view: View, resources: Iterable[bytes], spill: Path, out: Path) -> tuple[int, list[str]]:
     """Write the rows of the view to a file: Parquet, NDJSON or CSV by its suffix.
 
-    Returns the number of rows, and a sentence on each column whose type does not hold all of its numbers.
+    Returns the number of rows, and a sentence on each column whose type cannot hold all of its numbers.
 
     Args:
         view: The definition.
-        resources: JSON of resources; those of another type than the view's are left out.
-        spill: A folder for what memory cannot hold.
-        out: The file to be written.
+        resources: JSON of resources; resources of another type than the view's are left out.
+        spill: A folder for data that does not fit in memory.
+        out: The file to write.
 
     Raises:
-        BadView: The view cannot be compiled, or a path gives what it may not.
+        BadView: The view cannot be compiled, or a path gives an unsuitable value.
     """
     compiled = compile_view(view, "resource")
     with session(spill) as db:
@@ -70,9 +70,10 @@ def run_view(view: View, resources: Iterable[bytes], spill: Path, out: Path) -> 
 
 
 def _not_held(db: duckdb.DuckDBPyConnection, view: View, decimals: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence on each of these columns that is empty, or rounded unasked, where the view finds a number.
+    """Yield a sentence on each of these columns that loses numbers: they become empty, or rounded without a tag.
 
-    The view is run once more with the columns as texts, which hold what DuckDB reads. A tag asks to round.
+    The view is run once more with the columns as texts, which show the numbers as DuckDB reads them. A column with a
+    type tag asks for rounding.
     """
     if not decimals:
         return
@@ -137,6 +138,6 @@ def _parsed(text: bytes, path: Path, line: int) -> Any:
 
 
 def as_bytes(resources: Iterable[dict[str, Any]]) -> Iterator[bytes]:
-    """Yield the JSON of resources that were read."""
+    """Yield the JSON of parsed resources."""
     for each in resources:
         yield orjson.dumps(each, default=float)

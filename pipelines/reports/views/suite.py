@@ -25,7 +25,7 @@ class CaseResult(NamedTuple):
 
 
 def run_folder(folder: Path) -> Iterator[CaseResult]:
-    """Yield the result of every test in the JSON files of a folder. Raises `BadView` for other JSON."""
+    """Yield the result of every test in the JSON files of a folder. Raises `BadView` for a file that is not JSON."""
     for path in matching(folder, "*.json"):
         body = _read(path)
         if "tests" in body:
@@ -44,7 +44,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def run_file(name: str, body: dict[str, Any]) -> Iterator[CaseResult]:
-    """Yield the result of every test of a file that was read. Raises `BadView` if it is not one."""
+    """Yield the result of every test of a parsed file. Raises `BadView` if it is not a test file."""
     try:
         resources = [json.dumps(each) for each in body["resources"]]
         tests = [(each["title"], tuple(each.get("tags", ())), each["view"], each) for each in body["tests"]]

@@ -1,4 +1,4 @@
-"""The values that expressions have in SQL, and the tree of the elements that a view reads of a resource."""
+"""The values of expressions in SQL, and the tree of the elements that a view reads from a resource."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from typing import Any
 from pipelines.reports.views.fhir_types import PRIMITIVES, Element, elements
 
 NUMBER = "number"
-"""The type of a computed number. A decimal from a resource is text, since its digits count."""
+"""The type of a computed number. A decimal in a resource is text, since its digits must be kept."""
 DECIMAL = "DECIMAL(38,9)"
 INTEGERS = {"integer", "positiveInt", "unsignedInt", "integer64"}
 TEMPORAL = {"date", "dateTime", "instant", "time"}
@@ -18,9 +18,9 @@ _FAMILIES = (
 
 
 class Shape:
-    """The elements that are read of a complex element, to be taken from the JSON in one pass.
+    """The elements that are read from a complex element, to be taken from the JSON in one pass.
 
-    whole: if its JSON itself is needed; then its elements are read from that JSON, each by itself.
+    whole: True if the JSON of the element itself is needed. Its elements are then read from that JSON one by one.
     """
 
     def __init__(self, type_name: str | None) -> None:
@@ -56,10 +56,13 @@ def sql_type(type_name: str | None) -> str:
 
 @dataclass(frozen=True)
 class Value:
-    """An expression in SQL. type: its FHIR type, None if unknown. many: the SQL is a list, without NULL.
+    """An expression in SQL.
 
-    shape: the elements read of it, if it is a struct. is_json: the SQL is JSON, or a list of it.
-    raw: the list with NULL in it, from which lists of its elements are made.
+    * type: its FHIR type, None if unknown.
+    * many: True if the SQL is a list, without NULL.
+    * shape: the elements read from it, if it is a struct.
+    * is_json: True if the SQL is JSON, or a list of JSON.
+    * raw: the list before NULLs were removed, from which lists of its elements are made.
     """
 
     sql: str
@@ -71,7 +74,7 @@ class Value:
 
     @property
     def family(self) -> str | None:
-        """The kind of values that it is compared with: number, moment, boolean or text; None if unknown."""
+        """Return the kind of values that it can be compared with: number, moment, boolean or text; None if unknown."""
         return _FAMILIES.get(self.type, "text") if self.type else None
 
     @property
@@ -87,23 +90,23 @@ _numbers = count()
 
 
 def fresh() -> str:
-    """Return a name for a variable that no other lambda has."""
+    """Return a name for a variable that no other lambda uses."""
     return f"v{next(_numbers)}"
 
 
 def let(sql: str, body: Callable[[str], str]) -> str:
-    """Return the SQL of `body` with a variable for `sql`, which is written, and computed, once."""
+    """Return the SQL of `body` with a variable for `sql`, which is then written and computed only once."""
     name = fresh()
     return f"list_transform([{sql}], lambda {name}: {body(name)})[1]"
 
 
 def let_both(one: str, other: str, body: Callable[[str, str], str]) -> str:
-    """Return the SQL of `body` with variables for two values. Neither is computed inside a lambda."""
+    """Return the SQL of `body` with variables for two values. Neither value is computed inside a lambda."""
     return let(f"{{'one': {one}, 'other': {other}}}", lambda v: body(f"{v}.one", f"{v}.other"))
 
 
 def each(sql: str, body: Callable[[str], str]) -> str:
-    """Return the SQL of a list with `body` in place of each of its elements."""
+    """Return the SQL of a list in which `body` replaces each element."""
     name = fresh()
     return f"list_transform({sql}, lambda {name}: {body(name)})"
 
@@ -115,7 +118,7 @@ def kept(sql: str, body: Callable[[str], str]) -> str:
 
 
 def present(sql: str) -> str:
-    """Return the SQL of a list without NULL, in place of one that may be or hold NULL."""
+    """Return the SQL of a list without NULL, from SQL that may be NULL or hold NULL."""
     return f"coalesce({kept(sql, lambda v: f'{v} IS NOT NULL')}, [])"
 
 
@@ -124,12 +127,12 @@ def as_list(value: Value) -> str:
 
 
 def mapped(value: Value, body: Callable[[str], str]) -> str:
-    """Return the SQL of the value with `body` in place of it, or of each of its elements."""
+    """Return the SQL of the value with `body` applied to it, or to each of its elements."""
     return present(each(value.sql, body)) if value.many else let(value.sql, body)
 
 
 def quoted(text: str) -> str:
-    """Return the text as a literal of SQL."""
+    """Return the text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -145,5 +148,5 @@ def as_text(value: Value, sql: str) -> str:
 
 
 def as_number(value: Value, sql: str) -> str:
-    """Return the SQL of one element as a number; NULL if it is none."""
+    """Return the SQL of one element as a number; NULL if it is not a number."""
     return sql if value.type == NUMBER else f"try_cast({as_text(value, sql)} AS {DECIMAL})"
