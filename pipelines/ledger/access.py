@@ -1,6 +1,6 @@
-"""Open the ledger; run transactions, statements with `?` and whole-table reads on it. This module knows no table.
+"""Open the ledger; run transactions, statements with `?` and reads of whole tables. This module knows no table.
 
-`Ledger` adds the calls of `batches.py` and its own. The modules beside it take any of the three classes.
+`BatchLedger` adds batches and runs, `Ledger` adds records. Functions of the other modules take any of the three.
 """
 
 import threading
@@ -44,14 +44,14 @@ JOURNAL = "journal.ndjson"
 NOTHING_KNOWN = Known(None, "")
 VALUES_A_QUERY, KEYS_A_QUERY = 400, 1_000
 LOOK_MILLISECONDS = 2_000
-"""Milliseconds that an opening process waits for a writer, before it takes the tables as they are."""
+"""Milliseconds that an opening process waits for a writer. After that it takes the tables as they are."""
 
 
 class LedgerAccess:
     """The database of a ledger. Safe to use from several threads and processes; every call is one transaction.
 
-    clock: by which times in it are written; what is compared with them is by it too. of_here: returns what it showed at
-    a moment of this machine's clock. stored: where batches are kept beside their home, if they are.
+    clock: gives all times in the ledger, and all times compared with them. of_here: converts a past moment of this
+    machine's clock to that clock. stored: the store of batches that are kept outside the home.
     """
 
     stored: Batches | None = None
@@ -77,17 +77,17 @@ class LedgerAccess:
         copies: Path | None = None,
         first: First = nothing_first,
     ) -> Self:
-        """Open the ledger, or make it from its journal, and apply what the journal has beyond it.
+        """Open the ledger, or make it from its journal, and apply the journal's lines that it lacks.
 
         Args:
-            clock: in place of that of its server, or of this machine.
-            journal: False for a copy that is thrown away: its facts are not kept.
-            anew: whether a journal that is gone is begun with what the tables have.
-            copies: the folder for copies of the journal of a ledger on a server.
-            first: what is done with the tables before a journal begins.
+            clock: replaces the clock of the ledger's server, or of this machine.
+            journal: False for a throw-away copy, whose facts are not kept.
+            anew: True to begin a new journal from the tables if the journal is gone.
+            copies: the folder for copies of the journal, if the ledger is on a server.
+            first: is called with the connection before a new journal begins.
 
         Raises:
-            LedgerError: it cannot be opened, is from a newer version, or its journal is damaged, older or gone.
+            LedgerError: it cannot be opened or is from a newer version, or its journal is damaged, older or gone.
         """
         engine = open_engine(url, own := LedgerClock())
         clock = clock or own
@@ -105,31 +105,31 @@ class LedgerAccess:
         self.engine.dispose()
 
     def keep_batches(self, folder: Path, place: str) -> None:
-        """Keep the batches of a home at a store. folder: of the batches in the home."""
+        """Keep the home's batches at a store. folder: the home's folder of batches. place: the store's address."""
         self.stored = StoredBatches(folder, place, self.identity)
 
     def batches_in(self, home: Path) -> Batches:
-        """Return the batches of a home whose ledger this is."""
+        """Return the batches of a home that uses this ledger."""
         return self.stored or Batches(home / "batches")
 
     def identity(self) -> str | None:
-        """Return what only this ledger has, and its copies; None before it has a first fact."""
+        """Return the id that only this ledger and its copies have; None before the ledger's first fact."""
         with self.engine.begin() as connection:
             return self._in_step.identity(connection) if self._in_step else None
 
     def history(self) -> str | None:
-        """Return the name of the server's history; None of a ledger in a file."""
+        """Return the name of the server's history; None if the ledger is a file."""
         with self.reading() as connection:
             return history_of(connection)
 
     def losable_history(self) -> str | None:
-        """Return the name of the server's history; None if a failover takes nothing with it that was committed."""
+        """Return the name of the server's history; None if a failover loses no committed transaction."""
         with self.reading() as connection:
             return None if is_replicated(connection) else history_of(connection)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A transaction that writes. What this thread writes within, by calls of the ledger too, is part of it."""
+        """A transaction that writes. All writes of this thread inside the `with` block are part of it."""
         if outer := getattr(self._within, "connection", None):
             yield outer
             return
@@ -147,14 +147,14 @@ class LedgerAccess:
                 finally:
                     within.connection = within.at = None
             self.told.follow(told)
-        except BaseException:  # of the commit, too: numbers that it did not keep are not known
+        except BaseException:  # also if the commit fails: forget the numbers that it did not keep
             self._numbers.clear()
             raise
 
     # -- the journal
 
     def tell(self, name: str, arguments: list[Any], act: Callable[[], R]) -> R:
-        """Do what a verb does, and keep it as a fact of the transaction. What it calls in turn is part of it."""
+        """Run a verb and keep it as a fact of the transaction. Verbs that it calls add no fact."""
         with self.transaction():
             within = self._within
             if within.telling:
@@ -169,7 +169,7 @@ class LedgerAccess:
             return done
 
     def replay(self, line: Line) -> None:
-        """Do once more what the verbs of a line did, as of its moment. Raises `LedgerError`."""
+        """Run the verbs of a journal line again, at the line's moment. Raises `LedgerError`."""
         within = self._within
         within.at, within.telling = line.at, True
         try:
@@ -179,7 +179,7 @@ class LedgerAccess:
             within.at, within.telling = None, False
 
     def copy_journal(self) -> None:
-        """Write what is new in a journal on a server to the copies of it. Raises `OSError`, `LedgerError`."""
+        """Add new lines of a server's journal to its copies. Raises `OSError`, `LedgerError`."""
         in_step = self._in_step
         if not isinstance(in_step, InDatabase):
             return
@@ -190,11 +190,11 @@ class LedgerAccess:
             in_step.copy(connection)
 
     def take_up_journal(self, home: Path) -> int:
-        """Bring a ledger on a server, restored from a backup, up to the copies of its journal; return how many lines.
+        """Apply the copies' later lines to a server's ledger restored from a backup; return their number.
 
-        What an earlier version left in it is mended then.
+        Mend also what an earlier version left wrong in the tables.
 
-        Raises `LedgerError`, also where the copies are of another history.
+        Raises `LedgerError`, also if the copies are of another history.
         """
         in_step = self._in_step
         if not isinstance(in_step, InDatabase):
@@ -215,7 +215,7 @@ class LedgerAccess:
             self._in_step.copy_beyond(connection, last_of(names), folder)
 
     def _bring_up_to_date(self) -> None:
-        """Apply what the journal has beyond the tables, unless another process is writing them just now: it does."""
+        """Apply the journal's lines that the tables lack. If another process is writing, leave that to it."""
         if self._in_step is None:
             return
         with self.engine.connect() as connection:
@@ -232,18 +232,18 @@ class LedgerAccess:
         finally:
             self.engine.dispose()
 
-    # -- numbers, by which records know their stream, batch and feed
+    # -- numbers that stand for a stream, batch or feed in the rows of records
 
     def stream(self, target: str, source: str, resource_type: str) -> int:
-        """Return the number of a stream; a new one is kept first."""
+        """Return the number of a stream; add the stream if it is new."""
         return self._number(STREAM, (target, source, resource_type), NEW_STREAM)
 
     def feed_version(self, feed_hash: str) -> int:
-        """Return the number of a feed's content; a new one is kept first."""
+        """Return the number of a feed's content; add the content if it is new."""
         return self._number(FEED_VERSION, (feed_hash,), NEW_FEED_VERSION)
 
     def batch_number(self, target: str, batch_id: str) -> int:
-        """Return the number of a batch. Raises `LedgerError` where there is none."""
+        """Return the number of a batch. Raises `LedgerError` if there is no such batch."""
         return self._number(BATCH, (target, batch_id))
 
     def _number(self, query: str, names: tuple[str, ...], insert: str | None = None) -> int:
@@ -259,13 +259,13 @@ class LedgerAccess:
         return self._numbers[known]
 
     def now(self) -> str:
-        """The moment of the transaction that this thread is in, else the clock's."""
+        """Return the moment of this thread's transaction, or the clock's time outside one."""
         return getattr(self._within, "at", None) or utc_text(self.clock())
 
     @contextmanager
     def snapshot(self) -> Iterator["Snapshot"]:
-        """The ledger as of one moment, however much others write meanwhile. This thread reads it as of that too."""
-        from pipelines.ledger.snapshot import Snapshot  # Arrow, which most commands need not
+        """The ledger as of one moment, while others may write. This thread's reads in the `with` block see it too."""
+        from pipelines.ledger.snapshot import Snapshot  # imports Arrow, which most commands do not need
 
         level = {} if self.engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
         before = getattr(self._within, "reader", None)
@@ -277,12 +277,12 @@ class LedgerAccess:
                 self._within.reader = before
 
     def tables(self) -> dict[str, "pa.Table"]:
-        """Every table of the ledger as Arrow."""
+        """Return every table of the ledger as Arrow."""
         with self.snapshot() as snapshot:
             return {name: snapshot.reader(name).read_all() for name in t.readable}
 
     def confirm(self, lease: Held) -> None:
-        """Raise `LeaseLost` if another loader has the target."""
+        """Raise `LeaseLost` if another loader holds the target."""
         with self.engine.connect() as connection:
             self._check(connection, lease)
 
@@ -290,9 +290,9 @@ class LedgerAccess:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Have the reads of this thread share a connection: that of the transaction that it is in, else one of its own.
+        """Let this thread's reads share a connection: that of its transaction, or else one of their own.
 
-        So they see one state of a ledger in a file, whatever others write meanwhile.
+        In a ledger in a file they see one state, whatever others write meanwhile.
         """
         within = self._within
         if outer := getattr(within, "connection", None) or getattr(within, "reader", None):
@@ -306,14 +306,14 @@ class LedgerAccess:
                 within.reader = None
 
     def read(self, query: Query, **given: Any) -> list[Any]:
-        """Return the rows of a query. given: by name, the values that it leaves open."""
+        """Return the rows of a query. given: the values of the query's parameters, by name."""
         with self.reading() as connection:
             return list(connection.execute(query, given))
 
     def read_of(
         self, query: Query, column: ColumnElement[Any], values: Iterable[Any], at_once: int = VALUES_A_QUERY
     ) -> list[Any]:
-        """Return the rows of a query whose column has one of these values, of which so many are asked for at once."""
+        """Return the rows of a query whose column has one of these values. at_once: values per statement."""
         every = list(dict.fromkeys(values))
         parts = (every[start : start + at_once] for start in range(0, len(every), at_once))
         with self.reading():
@@ -325,24 +325,24 @@ class LedgerAccess:
             return connection.execute(query).scalar()
 
     def rows(self, query: str, values: tuple[Any, ...]) -> list[Any]:
-        """Return the rows of a query with `?`."""
+        """Return the rows of a query with `?` placeholders."""
         with self.reading() as connection:
             return list(connection.exec_driver_sql(self._native(query), values))
 
     def rows_of_keys(self, query: str, values: tuple[Any, ...], keys: Iterable[str]) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query with `{keys}` behind its `?`, of which so many are asked for at once."""
+        """Yield the rows of a query with `{keys}` behind its `?` placeholders, `KEYS_A_QUERY` keys per statement."""
         every = list(keys)
         for start in range(0, len(every), KEYS_A_QUERY):
             some = every[start : start + KEYS_A_QUERY]
             yield from self.plain_rows(query.format(keys=", ".join("?" * len(some))), (*values, *some))
 
     def plain_rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        """Return the rows of a query with `?` as the driver gives them: to wrap each takes as long as to find it."""
+        """Return the rows of a query as the driver's own tuples: to wrap a row takes as long as to find it."""
         with self.reading() as connection, connection.exec_driver_sql(self._native(query), values) as found:
-            assert found.cursor is not None  # noqa: S101 - a query has one
+            assert found.cursor is not None  # noqa: S101 - a query always has a cursor
             return list(found.cursor.fetchall())
 
-    # -- writing, within the transaction that this thread is in: a verb always is in one
+    # -- writing, inside this thread's transaction: a verb always runs in one
 
     @contextmanager
     def writing(self, lease: Held) -> Iterator[None]:
@@ -352,20 +352,20 @@ class LedgerAccess:
             yield
 
     def execute(self, statement: Executable, rows: Sequence[Mapping[str, Any]] | None = None) -> CursorResult[Any]:
-        """Execute a statement, or for each of some rows."""
+        """Execute a statement once, or once for each of the rows."""
         connection: Connection = self._within.connection
         return connection.execute(statement, rows)
 
     def write(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
-        """Execute a statement with `?` for each row; return how many rows it changed.
+        """Execute a statement with `?` for each row; return the number of rows that it changed.
 
-        Rows go to the driver as plain tuples: about ten times as fast as dicts through the compiler.
+        Rows go to the driver as plain tuples: about ten times as fast as dicts through SQLAlchemy's compiler.
         """
         connection: Connection = self._within.connection
         return connection.exec_driver_sql(self._native(statement), list(rows)).rowcount if rows else 0
 
     def write_each(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Execute a statement that changes one row with each of these. Raises `LedgerError` where it does not."""
+        """Execute a statement that changes one record for each row. Raises `LedgerError` if it does not."""
         changed = self.write(statement, rows)
         if changed != len(rows):
             raise LedgerError(f"the ledger has {changed} of {len(rows)} records that were to be changed")

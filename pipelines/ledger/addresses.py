@@ -1,4 +1,4 @@
-"""One target under several spellings of its address: those that are surely the same by the standard of URLs."""
+"""Recognize one target under several spellings of its address, as far as the standard of URLs makes them equal."""
 
 from collections.abc import Collection
 from urllib.parse import urlsplit
@@ -12,9 +12,10 @@ PORTS = {"http": 80, "https": 443}
 
 
 def spelled_alike(url: str) -> str:
-    """An address as all its spellings have in common: case of scheme and host, usual port, slashes at the end.
+    """Return an address in one common spelling: lower-case scheme and host, no default port, no slashes at the end.
 
-    Two names of one machine (localhost, 127.0.0.1) are two addresses. What is no address stays as it is.
+    Two names of one machine (localhost, 127.0.0.1) remain two addresses. Text that is not an address is returned as it
+    is.
     """
     try:
         parts = urlsplit(url)
@@ -31,8 +32,8 @@ def spelled_alike(url: str) -> str:
 def known_as(ledger: LedgerAccess, target_id: str) -> str:
     """Return the name under which the ledger knows a target.
 
-    That is its id as it was first spelled, or the address by which it was known before it showed an id. A new target
-    has its id.
+    The name is the id as it was first spelled, or the address if the target was known before it showed an id. A new
+    target's name is its id.
     """
     if before := ledger.value(select(t.alias.c.known_as).where(t.alias.c.target_id == target_id)):
         return str(before)
@@ -41,6 +42,6 @@ def known_as(ledger: LedgerAccess, target_id: str) -> str:
 
 
 def as_spelled(name: str, known: Collection[str]) -> str:
-    """Return a name as it is known, however its address is spelled; the name itself where it is not known."""
+    """Return the known name that spells the same address; the given name if there is none."""
     alike = spelled_alike(name)
     return name if name in known else next((each for each in known if spelled_alike(each) == alike), name)

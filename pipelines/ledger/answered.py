@@ -1,13 +1,15 @@
-"""Answered rejects: the one rule by which a reject is open or closed, by what the ledger has now.
+"""Decide if a reject is open or closed, from what the ledger has now. No other module decides it.
 
 A reject is answered once one of these has come to the target:
-* the record of its own line, since it was tried anew, or else set aside last;
+* the record of its own line, since that line was tried again, or else since the reject was last set aside;
 * the rows that were put in for it, as many as were wrong before;
-* a record with its key, of a later file, since it was set aside first;
-* its own content under its key, from whatever file.
-It is resubmitted as long as it is open what becomes of a row that is tried for it: one that was put in, or tried anew,
-since it was set aside. What its line had before tells nothing of it, unless a load finds that it is known as it is.
-A discarded one stays so. All of this is asked of the tables, whatever state a reject had before.
+* a record with its key from a later file, since the reject was first set aside;
+* its own content under its key, from any file.
+
+A reject is resubmitted while the outcome of a row that is tried for it is open. Such a row was put in, or tried again,
+after the reject was set aside. Earlier outcomes of the reject's line do not count, unless a load finds the record
+unchanged at the target. A discarded reject stays discarded. Only the tables decide this, never the reject's former
+state.
 """
 
 from collections import defaultdict
@@ -37,8 +39,9 @@ REPEATED = (
     .join(t.batch, and_(t.batch.c.target == _again.target, t.batch.c.batch_id == _again.batch_id))
     .join(t.versions, and_(t.versions.c.batch_no == t.batch.c.batch_no, t.versions.c.line == _again.line, t.IS_OUTCOME))
 )
-"""Rejects for which rows were put in whose record was there already, or has gone to another line. Found by the rows
-of a target that were put in, which are few: the outcomes of lines have no index by key.
+"""Rejects with a row put in for them whose record was at the target already, or has moved to another line.
+
+The query starts from the target's rows that were put in, which are few: outcomes of lines have no index by key.
 """
 UNREAD = (
     select(_reject.reject_id)
@@ -48,13 +51,13 @@ UNREAD = (
     )
     .where(_reject.source_key.is_(None))
 )
-"""Rejects that could not be read at first, and had such a record once they could be."""
+"""Rejects whose row could not be read at first, and had such a record once it could be read."""
 ByKey = Mapping[tuple[str, str, str], Row[Any]]
-"""By source, resource type and key."""
+"""Records by source, resource type and key."""
 
 
 def close_answered(ledger: LedgerAccess, of: t.Of, batch_id: str) -> None:
-    """Close the rejects that a batch has answered, at the end of a load of it."""
+    """Close the rejects that a batch has answered. Called at the end of each load of the batch."""
     with ledger.transaction():
         touched = [name for (name,) in ledger.read(_touched_by(of, batch_id))]
         if touched:
@@ -74,21 +77,23 @@ def close_rejects(
     there: Mapping[str, str] = MappingProxyType({}),
     but: Collection[str] = (),
 ) -> None:
-    """Close what a batch has answered: a fact of earlier versions, which told what to go by."""
+    """Close the rejects that a batch has answered. Facts of earlier versions call this with arguments no longer
+    used.
+    """
     del keys, ids, there, but
     close_answered(ledger, (target, source, resource_type), batch_id)
 
 
 @verb
 def date_tries(ledger: LedgerAccess) -> None:
-    """Date the rejects that are tried: versions before schema 15 did not."""
+    """Set the moment since when rejects are tried: versions before schema 15 did not note it."""
     undated = (_reject.state == "resubmitted", _reject.tried_since.is_(None))
     ledger.execute(update(t.reject).where(*undated).values(tried_since=_reject.last_seen_at))
 
 
 @verb
 def open_all_unanswered(ledger: LedgerAccess) -> None:
-    """Open the closed rejects whose answers have been taken back: versions before schema 13 left them closed."""
+    """Open the closed rejects whose answers were taken back: versions before schema 13 left them closed."""
     keys = defaultdict[t.Of, list[str]](list)
     gone = select(_record.target, _record.source, _record.resource_type, _record.key).where(_record.state == "undone")
     for *of, key in ledger.read(gone):
@@ -100,7 +105,7 @@ def open_all_unanswered(ledger: LedgerAccess) -> None:
 
 
 def open_unanswered(ledger: LedgerAccess, of: t.Of, keys: Collection[str]) -> None:
-    """Open closed rejects that records of these keys have answered, where nothing that is there answers them now."""
+    """Open closed rejects that records of these keys had answered, if nothing at the target answers them now."""
     keep_others_out(ledger)
     target, former, lines = of[0], t.former.c, defaultdict[str, set[int]](set)
     stood = select(former.batch_id, former.line).where(t.of_stream(former, of))
@@ -124,7 +129,9 @@ def open_unanswered(ledger: LedgerAccess, of: t.Of, keys: Collection[str]) -> No
 
 
 def restate(ledger: LedgerAccess, target: str, ids: Collection[str], states: Sequence[str] = CHANGING) -> None:
-    """Write down what has become of those of these rejects that have one of these states. Within a transaction."""
+    """Write the present state of these rejects, if their recorded state is one of `states`. Call within a
+    transaction.
+    """
     if changed := changes(ledger, target, ids, states):
         write_states(ledger, changed)
 
@@ -132,7 +139,9 @@ def restate(ledger: LedgerAccess, target: str, ids: Collection[str], states: Seq
 def changes(
     ledger: LedgerAccess, target: str, ids: Collection[str], states: Sequence[str] = CHANGING
 ) -> list[tuple[str, str | None, str, str]]:
-    """Return what has become of those of these rejects that have another state now, as `write_states` takes it."""
+    """Return the rejects whose state has changed, as arguments of `write_states`. states: consider only rejects in
+    these.
+    """
     columns = [_reject[name] for name in ABOUT.split()]
     wanted = select(*columns).where(_reject.target == target, _reject.state.in_(states))
     rejects = ledger.read_of(wanted, _reject.reject_id, sorted(ids))
@@ -160,12 +169,14 @@ def changes(
 
 @verb
 def write_states(ledger: LedgerAccess, states: Sequence[tuple[str, str | None, str, str]]) -> None:
-    """Write down states of rejects: state, batch that has closed it, target and id of each."""
+    """Write states of rejects. Each row has the state, the batch that closed the reject, the target and the reject's
+    id.
+    """
     ledger.write(RESTATE, states)
 
 
 def _closed_by_key(reject: Row[Any], records: Sequence[Row[Any] | None], came: Mapping[str, str]) -> str | None:
-    """Return the batch that answers a reject by its keys; None if none does."""
+    """Return the batch that answers a reject by the records of its keys; None if no batch does."""
     there = [each for each in records if each]
     if len(there) == len(records) and all(_is_by_key(reject, each, came) for each in there):
         return max((str(each.batch_id) for each in there), key=lambda name: came[name])
@@ -173,13 +184,15 @@ def _closed_by_key(reject: Row[Any], records: Sequence[Row[Any] | None], came: M
 
 
 def _is_same(reject: Row[Any], record: Row[Any]) -> bool:
-    """True if a record has a reject's content, and has come to the target since that was set aside."""
+    """True if a record has the reject's key and content, and came to the target after the reject was first set
+    aside.
+    """
     same = (record.key, record.content_hash) == (reject.source_key, reject.content_hash)
     return same and record.state in LANDED and (record.finished_at or "") > reject.first_seen_at
 
 
 def _is_by_key(reject: Row[Any], record: Row[Any], came: Mapping[str, str]) -> bool:
-    """True if a record was made by a later file than a reject's, or by its own file, and since it was set aside."""
+    """True if a record was made after the reject was set aside, by the reject's own file or a later one."""
     is_own = record.batch_id == reject.batch_id
     since = reject.last_seen_at if is_own or record.key != reject.source_key else reject.first_seen_at
     at = record.finished_at if record.key == reject.source_key else record.first_sent_at
@@ -187,7 +200,9 @@ def _is_by_key(reject: Row[Any], record: Row[Any], came: Mapping[str, str]) -> b
 
 
 def _keys(reject: Row[Any], rows: PutIn | None) -> list[str]:
-    """Return the keys under which what stands for a reject may come now."""
+    """Return the keys that may answer a reject now: those of rows put in for it that are not done, else the reject's
+    own.
+    """
     keys = rows.keys_left() if rows else set[str]()
     return sorted(keys or {reject.source_key or ""})
 
@@ -198,7 +213,9 @@ def _of(reject: Row[Any], keys: Mapping[str, list[str]], records: ByKey) -> Iter
 
 
 def _read_since(ledger: LedgerAccess, target: str, rejects: Iterable[Row[Any]]) -> Iterator[Row[Any]]:
-    """Yield the rejects whose files were read since they were set aside. To look at lines takes long in a large one."""
+    """Yield the rejects whose batch had a run since they were set aside. It avoids a slow look-up of lines in large
+    files.
+    """
     run = t.run.c
     query = select(run.batch_id, func.max(run.started_at)).where(run.target == target).group_by(run.batch_id)
     begun = dict(map(tuple, ledger.read_of(query, run.batch_id, {each.batch_id for each in rejects})))
@@ -218,7 +235,9 @@ def _records_of(ledger: LedgerAccess, target: str, rejects: Iterable[Row[Any]], 
 
 
 def _touched_by(of: t.Of, batch_id: str) -> Any:
-    """Return the query for the open rejects that records of a batch may answer, or records with their content."""
+    """Return the query for open rejects that the batch's records may answer, or any record with the reject's
+    content.
+    """
     record, target = t.records.c, of[0]
     stream = select(t.stream.c.stream_id).where(t.of_stream(t.stream.c, of)).scalar_subquery()
     again = exists().where(_again.target == target, _again.reject_id == _reject.reject_id)

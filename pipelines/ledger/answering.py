@@ -1,7 +1,7 @@
-"""Answers to rejects: the one decision whether a row may go, or another has gone for what it stands for.
+"""Decide if a row may be sent, or if another row was sent for its reject already. No other module decides it.
 
-A reject is answered by the record of its key, and by records that later files have put in for it, whatever keys these
-have. Rejects of one key in several files are one record that came again.
+A reject is answered by the record of its key, and by records that later files put in for it under any key. Rejects of
+one key in several files are one record that came again.
 """
 
 from collections import defaultdict
@@ -21,14 +21,16 @@ from pipelines.ledger.states import LANDED, UNDECIDED
 
 OPEN = ("open", "resubmitted")
 DONE_WITH = ("closed", "resubmitted", "discarded")
-"""What becomes of a reject, in the order in which it is told: its record is there, or is on its way, or a person is
-done with it."""
+"""The fates of a reject that is not open, in the order in which they are reported: its record is at the target, its
+record is on its way, a person discarded it.
+"""
 DISCARD, AGAIN = "rejects discard", "import --again"
 
 
 class Claim(NamedTuple):
-    """A row that is to go: its key, and the rejects that it names, each with the moment up to which is known what is
-    there for its record: see `heard.py`.
+    """A row that is to be sent, with its key and the rejects that it names.
+
+    names: by reject, the moment up to which a person knew of the reject's record; see `heard.py`.
     """
 
     key: str | None
@@ -36,14 +38,18 @@ class Claim(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """The fate of the reject that a row answers: `open`, or one of `DONE_WITH`. is_named: the row says so."""
+    """The fate of the reject that a row answers: `open` or one of `DONE_WITH`. is_named: the row names the reject."""
 
     state: str
     is_named: bool
 
 
 class Answer(NamedTuple):
-    """The record of a reject's own key, or one that a file has put in, with its present state. sent_at: first."""
+    """A record that may answer a reject, with its present state: it has the reject's key, or a file put it in for the
+    reject.
+
+    sent_at: the moment of the record's first attempt.
+    """
 
     key: str
     batch_id: str
@@ -55,9 +61,10 @@ class Answer(NamedTuple):
 def fates(
     ledger: LedgerAccess, of: t.Of, batch_id: str, claims: Sequence[Claim], here: Collection[str] = ()
 ) -> list[Fate]:
-    """Return what has become of the rejects that rows of a batch stand for: those they name, else those of their keys.
+    """Return, for each row of a batch, the fate of the rejects that it names, else of the rejects of its key.
 
-    here: the rejects that rows of the batch are to answer. A row that is tried again names its own, which says nothing.
+    here: the rejects that rows of this batch are to answer. A row that is tried again names its own reject, which is
+    ignored.
     """
     query = _rejects(of).where(t.reject.c.batch_id != batch_id)
     names = sorted({name for claim in claims for name in claim.names})
@@ -77,7 +84,7 @@ def _fate(claim: Claim, batch_id: str, named: "Rejects", of_keys: "Rejects", her
 
 
 def _of_key(reject: Row[Any], claim: Claim, of_keys: "Rejects", here: Collection[str]) -> str:
-    """Return the state of a row that names no reject, by an earlier reject of its key."""
+    """Return the fate of a row that names no reject, from an earlier reject of its key."""
     loaded_at, state = of_keys.loaded_at.get(reject.source_key, ""), of_keys.state(reject, claim)
     if state == "discarded":
         decided_at = max(loaded_at, of_keys.again_at) if loaded_at else ""
@@ -88,9 +95,11 @@ def _of_key(reject: Row[Any], claim: Claim, of_keys: "Rejects", here: Collection
 
 
 def _of_others(reject: Row[Any], claim: Claim, of_keys: "Rejects", here: Collection[str]) -> Iterable[str]:
-    """Yield the states of a row that names a reject, by other files' rejects of its record that no person knows of.
+    """Yield fates of a row that names a reject, from other files' rejects of that record which the person did not
+    know.
 
-    Of two that are answered by one file, one goes; a row that names both goes for both, if neither is done with.
+    Of two rows of one file that answer two such rejects, one is sent. A row that names both rejects is sent for both,
+    if both are open.
     """
     for other in of_keys.of_key(reject.source_key):
         state = of_keys.state(other, claim, since=claim.names[reject.reject_id])
@@ -107,11 +116,11 @@ def _first(states: Iterable[str]) -> str:
 
 
 class Rejects:
-    """Some rejects of a target, source and type, with what answers them.
+    """Some rejects of a target, source and type, with their answers.
 
-    told: those that say what is known of their records. loaded_at: by key, when a record was
-    loaded last that has been changed or taken back since. discarded_at: by id. again_at: when a person last had
-    what there was of the batch loaded again.
+    told: ids of the rejects that say that their record is known. loaded_at: by key, the last load of a version that
+    was changed or taken back since. discarded_at: by id. again_at: the last time that a person had the batch loaded
+    again.
     """
 
     def __init__(self, ledger: LedgerAccess, of: t.Of, found: Iterable[Row[Any]]) -> None:
@@ -129,8 +138,10 @@ class Rejects:
     def ended(
         cls, ledger: LedgerAccess, of: t.Of, batch_id: str, keys: Collection[str | None], here: Collection[str]
     ) -> "Rejects":
-        """Those of these keys that are done with, or waited for, or are to be answered here; also open ones of which
-        a part was put in. One that is done with says nothing while another of its key and file is open.
+        """Return the rejects of these keys, with the answers that count for a row of this batch.
+
+        A closed or discarded reject is left out while another of its key and file is open. An open one that is not
+        `here` is answered only by rows that were put in for it.
         """
         if not keys:
             return cls(ledger, of, ())
@@ -156,7 +167,9 @@ class Rejects:
         return found
 
     def leave_out_others(self, ledger: LedgerAccess, target: str) -> None:
-        """Leave out what answers by its key alone, and came before an open reject, or is no record of its row's key."""
+        """Keep only real answers by key. For open rejects, drop records that came before the reject. For rows with
+        other keys than their reject, keep only the rows put in.
+        """
         names = {each.batch_id for each in self.by_id.values()}
         names |= {each.batch_id for each in chain.from_iterable(self._answers.values())}
         came = came_at(ledger, target, names)
@@ -171,9 +184,11 @@ class Rejects:
         return self._by_key.get(key, ()) if key is not None else ()
 
     def state(self, reject: Row[Any], claim: Claim, batch_id: str | None = None, since: str = "") -> str:
-        """Return what has become of a reject by records that were sent since, of other keys than a row's, and from
-        other batches than this. The record of its own key is no answer to one that says that its key is known, or said
-        so to who put the row in.
+        """Return the fate of a reject from records under other keys than the claim's, outside `batch_id`, sent at or
+        after `since`.
+
+        The record of the reject's own key is no answer if the reject says that its key is known, or said so when the
+        row was put in.
         """
         is_told = bool(claim.names.get(reject.reject_id, reject.reject_id in self.told))
         answers = [each for each in self._answers.get(reject.reject_id, ()) if each.sent_at >= since]
@@ -192,9 +207,10 @@ class Rejects:
 
 
 def states_of(ledger: LedgerAccess, of: t.Of, batch_id: str, ids: Collection[str]) -> dict[str, str]:
-    """Return what has become of rejects by records of other batches, by id.
+    """Return the fate of rejects from records of other batches, by reject id.
 
-    One that is open stays so beside a record of its key that was loaded before it came: that is not its answer.
+    An open reject stays open beside a record of its key that was loaded before the reject came: that is not its
+    answer.
     """
     rejects = Rejects(ledger, of, ledger.read_of(_rejects(of), t.reject.c.reject_id, sorted(ids)))
     rejects.leave_out_others(ledger, of[0])
@@ -223,7 +239,7 @@ def answers_to(ledger: LedgerAccess, of: t.Of, rejects: Mapping[str, Row[Any]]) 
 
 
 def came_at(ledger: LedgerAccess, target: str, batches: Collection[str]) -> Mapping[str, str]:
-    """Return when batches were received, as UTC text; an empty one of any other."""
+    """Return the moments at which batches were received, as UTC text; empty text for unknown batches."""
     received = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
     rows = ledger.read_of(received, t.batch.c.batch_id, sorted(batches))
     return defaultdict(str, {name: at or "" for name, at in rows})

@@ -1,4 +1,4 @@
-"""The ledger's targets, batches and runs, what was published, and what people decided."""
+"""The ledger's targets, batches and runs, its publications, and the decisions of people."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from pipelines.ledger.verbs import verb
 
 R = TypeVar("R")
 SHOWN = [column for column in t.batch.columns if column.name != "batch_no"]
-"""The columns of a batch, without the number that is the ledger's own."""
+"""The columns of a batch without its number, which only the ledger uses."""
 BATCHES = select(*SHOWN).order_by(t.batch.c.received_at, t.batch.c.batch_id)
 BATCHES_OF_TARGET = BATCHES.where(t.batch.c.target == bindparam("target"))
 BATCH = select(*SHOWN).where(t.batch.c.target == bindparam("target"), t.batch.c.batch_id == bindparam("batch_id"))
@@ -29,18 +29,20 @@ RUNS = (
     .where(t.run.c.target == bindparam("target"), t.run.c.batch_id == bindparam("batch_id"))
     .order_by(t.run.c.run)
 )
-"""Made once: a command asks for these again and again, and to make them takes longer than to read few rows."""
+"""Queries that are built once: commands ask them again and again, and building one takes longer than reading a few
+rows.
+"""
 ON_LINE = ("stream_id", "key", "batch_no", "line")
 
 
 class BatchLedger(LedgerAccess):
-    """Batches keep the first outcome of their rows; every run of a batch has counts of its own."""
+    """The ledger's batches and runs. A batch counts the first outcomes of its rows; every run has counts of its own."""
 
     # -- targets, batches, runs, publications
 
     @verb
     def note_target(self, target_id: str, base_url: str) -> list[str]:
-        """Note the target (its address may have moved) and return the ids of all the others that this ledger knows."""
+        """Note the target with its present address; return the ids of all other targets that this ledger knows."""
         seen = [name for (name,) in self.read(select(t.target.c.target_id))]
         row = {"target_id": target_id, "base_url": base_url, "first_seen_at": self.now()}
         if target_id in seen or not is_inserted(self, t.target, row):
@@ -49,32 +51,32 @@ class BatchLedger(LedgerAccess):
 
     @verb
     def note_alias(self, target_id: str, known_as: str) -> None:
-        """Note the id of a target that the ledger knows by its address, since the target shows an id now. Of two
-        machines that see it first at once, one notes it.
+        """Note the id of a target that the ledger has known by its address only. If two machines do so at once, one
+        succeeds.
         """
         insert_new(self, t.alias, [{"target_id": target_id, "known_as": known_as}])
 
     @verb
     def start_batch(self, target: str, batch_id: str, **values: Any) -> bool:
-        """Note a new batch as `running`; False, and nothing changed, when it is known already."""
+        """Note a new batch as `running`. Return False, and change nothing, if the batch is known."""
         row = {"received_at": self.now(), **values, "target": target, "batch_id": batch_id, "state": "running"}
         return self.batch(target, batch_id) is None and is_inserted(self, t.batch, row)
 
     @verb
     def read_batch_as(self, target: str, batch_id: str, source: str, resource_type: str) -> None:
-        """Note what a mended feed makes of a batch of which nothing was sent."""
+        """Note the source and type that a corrected feed gives to a batch, before any row of it was sent."""
         self._change("batch", {"target": target, "batch_id": batch_id}, source=source, resource_type=resource_type)
 
     @verb
     def note_mark(self, target: str, feed: str, query_hash: str, batch_id: str, kind: str, value: str) -> None:
-        """Note up to where the database of a feed was read: the rows up to there are in a batch that has its end."""
+        """Note how far the database of a feed was read. batch_id: the batch that has the rows up to this mark."""
         row = {"query_hash": query_hash, "batch_id": batch_id, "kind": kind, "value": value, "noted_at": self.now()}
         this = (t.query_mark.c.target == target, t.query_mark.c.feed == feed)
         if not is_inserted(self, t.query_mark, {"target": target, "feed": feed, **row}):
             self.execute(update(t.query_mark).where(*this).values(row))
 
     def mark(self, target: str, feed: str, query_hash: str) -> tuple[str, str] | None:
-        """Return kind and value of the mark of a query; None where it was not asked yet, or asks for something else."""
+        """Return kind and value of a query's mark; None if the query is new or was changed."""
         mark = t.query_mark.c
         this = (mark.target == target, mark.feed == feed, mark.query_hash == query_hash)
         return next(
@@ -83,12 +85,12 @@ class BatchLedger(LedgerAccess):
 
     @verb
     def reopen_batch(self, target: str, batch_id: str) -> None:
-        """A batch that had ended is `running` while rows of it are sent, so that a killed run leaves it so."""
+        """Set a finished batch to `running` before its rows are sent, so that a killed run leaves it in that state."""
         self._change("batch", {"target": target, "batch_id": batch_id}, state="running")
 
     @verb
     def count_batch(self, target: str, batch_id: str, counts: Mapping[str, int | None]) -> None:
-        """Note what a batch has come to that has not ended."""
+        """Write the counts so far of a batch that is still running."""
         self._set("batch", {"target": target, "batch_id": batch_id, "state": "running"}, counts)
 
     @verb
@@ -100,9 +102,9 @@ class BatchLedger(LedgerAccess):
         counts: Mapping[str, int | None] | None = None,
         finished_at: str | None = None,
     ) -> None:
-        """Set the batch's state and, where given, its counts: those of its rows' first outcomes.
+        """Set the batch's state and, if given, its counts, which are those of its rows' first outcomes.
 
-        A batch that was finished before keeps the time when it was. finished_at: that of one that was reopened since.
+        finished_at: the end to keep for a batch that was reopened. A batch that is `finished` keeps its earlier end.
         """
         this, finished = {"target": target, "batch_id": batch_id}, finished_at or self.now()
         self._change("batch", this, state=state, finished_at=finished, **_held(counts or {}))
@@ -111,7 +113,7 @@ class BatchLedger(LedgerAccess):
     def start_run(self, target: str, batch_id: str, **values: Any) -> int:
         """Note a run of the batch; return its number, from 1."""
         this = (t.batch.c.target == target, t.batch.c.batch_id == batch_id)
-        # Of two machines that begin at once, the second waits: else both would take one number.
+        # If two machines begin at once, the second waits here: else both would take one number.
         self.read(select(t.batch.c.batch_id).where(*this).with_for_update())
         here = (t.run.c.target == target, t.run.c.batch_id == batch_id)
         number = 1 + int(self.value(select(func.max(t.run.c.run)).where(*here)) or 0)
@@ -121,7 +123,7 @@ class BatchLedger(LedgerAccess):
 
     @verb
     def count_run(self, target: str, so_far: SoFar) -> None:
-        """Note what a run under way has come to, for whoever looks, or for good should it be killed."""
+        """Write the counts so far of a run. They show its progress, and remain if the run is killed."""
         this: dict[str, str | int] = {"target": target, "batch_id": so_far.batch_id, "run": so_far.run}
         self._set("run", this, _held(so_far.counts))
 
@@ -137,28 +139,28 @@ class BatchLedger(LedgerAccess):
         message: str | None = None,
         finished_at: str | None = None,
     ) -> None:
-        """Set what became of the run (`finished`, `stopped`, `failed`), its counts, and why unless finished.
+        """Set the outcome of a run (`finished`, `stopped`, `failed`), its counts, and the reason if it did not finish.
 
-        finished_at: that of one that is known again.
+        finished_at: the end of a run that the ledger had lost.
         """
         ended = {"state": state, "message": message, "finished_at": finished_at or self.now()}
         self._change("run", {"target": target, "batch_id": batch_id, "run": run}, **ended, **_held(counts))
 
     @verb
     def cut_off_run(self, target: str, batch_id: str, run: int, state: str, message: str) -> None:
-        """Set state and message of a run without an end, unless it has ended meanwhile."""
+        """Set state and message of a run that has not ended; leave a run that has ended as it is."""
         this = (t.run.c.target == target, t.run.c.batch_id == batch_id, t.run.c.run == run)
         self.execute(update(t.run).where(*this, t.run.c.finished_at.is_(None)).values(state=state, message=message))
 
     def batches(self, target: str | None = None) -> list[dict[str, Any]]:
-        """Batches, oldest first, as dicts of the table's columns."""
+        """Return the batches, oldest first, as dicts of the table's columns."""
         return _dicts(self.read(BATCHES) if target is None else self.read(BATCHES_OF_TARGET, target=target))
 
     def batch(self, target: str, batch_id: str) -> dict[str, Any] | None:
         return next(iter(_dicts(self.read(BATCH, target=target, batch_id=batch_id))), None)
 
     def known_batch(self, target: str, batch_id: str) -> dict[str, Any]:
-        """Return a batch. Raises `NotPossible` if the target has none of this name."""
+        """Return a batch. Raises `NotPossible` if the target has no batch of this id."""
         found = self.batch(target, batch_id)
         if found is None:
             raise NotPossible(f"{batch_id}: no such batch at this target (chartferry status lists them)")
@@ -168,11 +170,11 @@ class BatchLedger(LedgerAccess):
         return _dicts(self.read(RUNS, target=target, batch_id=batch_id))
 
     def newest_run(self, batch_id: str) -> int:
-        """The highest number of a batch's runs at any target; 0 where there are none."""
+        """Return the highest run number of a batch at any target; 0 if it has no run."""
         return int(self.value(select(func.max(t.run.c.run)).where(t.run.c.batch_id == batch_id)) or 0)
 
     def ended_runs(self, target: str) -> dict[str, list[int]]:
-        """The numbers of the runs of every batch that have ended at a target."""
+        """Return the numbers of the ended runs at a target, by batch."""
         found: dict[str, list[int]] = {}
         ended = select(t.run.c.batch_id, t.run.c.run).where(t.run.c.target == target, t.run.c.finished_at.is_not(None))
         for batch, number in self.read(ended):
@@ -180,7 +182,7 @@ class BatchLedger(LedgerAccess):
         return found
 
     def runs_ended(self, target: str) -> tuple[int, str | None]:
-        """Return the number of runs at a target that have ended, and when the last one did."""
+        """Return the number of ended runs at a target, and when the last one ended."""
         run = t.run.c
         query = select(func.count(), func.max(run.finished_at)).where(
             run.target == target, run.finished_at.is_not(None)
@@ -189,9 +191,9 @@ class BatchLedger(LedgerAccess):
         return int(number), last
 
     def row_counts(self, target: str, batch_id: str) -> dict[str, tuple[int, int]]:
-        """Return the rows of the batch and their cents, by the first outcome of each line.
+        """Return the number of rows of the batch and their cents, by the first outcome of each line.
 
-        What was undone before its ledger was lost, and found again since, counts as adopted.
+        A row that was undone, lost with the ledger and then found again counts as adopted.
         """
         this = (t.batch.c.target == target, t.batch.c.batch_id == batch_id)
         with self.reading():
@@ -201,7 +203,7 @@ class BatchLedger(LedgerAccess):
 
     @verb
     def date_batches_back(self, moment: str) -> None:
-        """Let batches that are dated later than a moment have come just before it, in their order: a clock was ahead.
+        """Move batches dated after a moment to just before it, in their order. Used where a clock had been ahead.
 
         moment: as UTC text.
         """
@@ -213,7 +215,7 @@ class BatchLedger(LedgerAccess):
 
     @verb
     def date_publications_back(self, moment: str) -> None:
-        """Let publications that are dated later than a moment (UTC text) have been just before it, in their order."""
+        """Move publications dated after a moment (UTC text) to just before it, in their order."""
         dated = t.publication.c.published_at
         found = self.read(select(dated).where(dated > moment).order_by(dated))
         for at, (ahead,) in _before(moment, found):
@@ -221,8 +223,9 @@ class BatchLedger(LedgerAccess):
 
     @verb
     def date_rejects_back(self, moment: str) -> None:
-        """Let rejects that were set aside, and put in again, later than a moment (UTC text) have been so just before
-        it, in their order. So have records that were sent, or came to something: which came first closes a reject.
+        """Move times of rejects after a moment (UTC text) to just before it, in their order.
+
+        Move times of records along with them, since the order of both decides if a reject is closed.
         """
         reject, again = t.reject.c, t.resubmission.c
         set_aside = (reject.first_seen_at, reject.last_seen_at, reject.tried_since, again.seen_at, again.tried_since)
@@ -247,10 +250,10 @@ class BatchLedger(LedgerAccess):
     def note_decisions(
         self, target: str | None, user: str, command: str, subjects: Collection[str], why: str | None
     ) -> None:
-        """Keep who decided what, when and why: one row a subject (a batch, a reject, a row as `<batch>:<line>`, a
-        moment).
+        """Note who decided what, when and why: one row for each subject. A subject is a batch, a reject, a row as
+        `<batch>:<line>`, or a moment.
         """
-        keep_others_out(self)  # else two machines would count as many, and give one number twice
+        keep_others_out(self)  # else two machines would give one number twice
         about = {"target": target, "at": self.now(), "user": user, "command": command, "why": why}
         number = int(self.value(select(func.count()).select_from(t.decision)))
         if rows := [
@@ -260,7 +263,7 @@ class BatchLedger(LedgerAccess):
             self.execute(t.decision.insert(), rows)
 
     def decisions(self, target: str | None = None) -> list[dict[str, Any]]:
-        """Decisions, oldest first, as dicts of the table's columns."""
+        """Return the decisions, oldest first, as dicts of the table's columns."""
         query = select(t.decision).order_by(t.decision.c.at, t.decision.c.subject)
         return _dicts(self.read(query if target is None else query.where(t.decision.c.target == target)))
 
@@ -278,17 +281,19 @@ def _dicts(rows: Iterable[Row[Any]]) -> list[dict[str, Any]]:
 
 
 def _outcomes() -> Select[Any]:
-    """Select outcome, rows and cents of the lines of a batch: those of its records, and those that these have left.
+    """Select outcome, rows and cents of a batch's lines: those of its records, and those whose record is of another
+    line now.
 
-    The outcome of a line is the first that its record had there: what came later is another line's, or a person's.
+    A line's outcome is the first one that its record had there. Later outcomes belong to other lines or to people's
+    decisions.
     """
     record, version = t.records.c, t.versions.c
     here: ColumnElement[int] = bindparam("batch_no")
     own = select(_first_of(t.records).label("state"), record.amount_cents).where(record.batch_no == here)
     stands = select(record.key).where(*(record[name] == version[name] for name in ON_LINE)).exists()
-    # Of a batch without records, as that of a file which came before, no key is looked up.
+    # For a batch without records, such as that of a file that came before, no key is looked up.
     has_records = select(record.key).where(record.batch_no == here).exists()
-    # A record that was changed or taken back here, and then loaded from another line, had an outcome before that.
+    # A record that was changed or taken back here, then loaded from another line, had an outcome before that.
     is_later = version.state.in_(("updated", "superseded", "undone"))
     left = select(case((is_later, _first_of(t.versions)), else_=version.state), version.amount_cents)
     left = left.where(version.batch_no == here, t.IS_OUTCOME, ~and_(has_records, stands))
@@ -298,7 +303,7 @@ def _outcomes() -> Select[Any]:
 
 
 def _first_of(lines: Table) -> ColumnElement[str]:
-    """Select the state of the first version that a record had on its line, once that was decided; else its own."""
+    """Select the state of the first decided version that a record had on its line; else the record's own state."""
     version = t.versions.alias("earlier").c
     same = (version[name] == lines.c[name] for name in ON_LINE)
     decided = (version.fate.is_not(None), version.state.not_in(UNDECIDED))
@@ -310,26 +315,28 @@ OUTCOMES = _outcomes()
 
 
 def _before(moment: str, rows: Sequence[R]) -> Iterator[tuple[str, R]]:
-    """Yield rows, the last first, with moments just before another one: a microsecond apart."""
+    """Yield rows, the last one first, with moments one microsecond apart that end just before `moment`."""
     for number, row in enumerate(reversed(rows), 1):
         yield utc_text(datetime.fromisoformat(moment) - timedelta(microseconds=number)), row
 
 
 def _held(counts: Mapping[str, int | None]) -> dict[str, int]:
-    """Counts as the ledger can hold them: a sum of amounts that nobody can have meant is its largest."""
+    """Return counts limited to what the ledger can hold. Larger sums of amounts are never meant."""
     return {name: max(-LARGEST, min(number or 0, LARGEST)) for name, number in counts.items()}
 
 
 def _decision_id(number: int, subject: str) -> str:
-    """A name for the n-th decision: made of what is known, so that it is the same when the journal is replayed."""
+    """Return a name for the n-th decision, made only of known facts, so that a replay of the journal gives the same
+    name.
+    """
     return hashlib.sha256(f"{number}|{subject}".encode()).hexdigest()[:32]
 
 
 @cache
 def _setting(table: str, columns: tuple[str, ...], keys: tuple[str, ...]) -> str:
-    """Return the statement as a text: every commit of a load counts, and to make it takes longer than to execute it.
+    """Return the update statement as text: loads commit often, and building it takes longer than executing it.
 
-    A batch that was finished keeps the time when it was.
+    A finished batch keeps its end.
     """
     kept = "CASE WHEN state = 'finished' THEN finished_at ELSE ? END" if table == "batch" else "?"
     sets = ", ".join(f"{name} = {kept if name == 'finished_at' else '?'}" for name in columns)

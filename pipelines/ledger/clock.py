@@ -1,8 +1,7 @@
-"""The clock by which the times in a ledger are written: that of its server, if it has one. It is never put back.
+"""The clock that gives the times in a ledger: its server's, or else this machine's. It never goes back.
 
-Rows are told apart by such times: what was at a target before a row was sent, which of two rows came later, how long
-ago the outcome of one was missed. The clocks of machines that share a ledger may be minutes apart, and any clock may be
-set back.
+These times decide which resources were at a target before a row was sent, which of two rows came later, and how long
+ago an outcome was missed. Clocks of machines that share a ledger may differ by minutes, and any clock may be set back.
 """
 
 import time
@@ -14,18 +13,22 @@ from pipelines.ledger.tables import LedgerError
 
 ASKED = "SELECT extract(epoch FROM clock_timestamp())::float8"
 MOST_OFF = timedelta(seconds=1)
-"""What an answer may be late by. By less, the time of a process does not jump; this machine may have slept, though."""
+"""The time that an answer may be late by. A smaller difference does not move a process's clock; a larger one may mean
+that this machine slept.
+"""
 MOST_BEHIND = timedelta(days=1)
-"""How far a clock is followed that is behind the ledger. One that is further behind was set wrongly, or had been."""
+"""The clock is followed if it is behind the ledger by at most this. If it is further behind, it is wrong, or was wrong
+before.
+"""
 LAST_FACT = "the ledger has facts of"
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
 class LedgerClock:
-    """Returns the time, when called: that of a server, if one was asked as a session began, else that of this machine.
+    """Return the time when called: the server's, if one was asked when a session began, else this machine's.
 
-    It is never before a time that was returned, or that the ledger has: it goes on from there, as fast as a clock that
-    nobody sets, until the other one has caught up.
+    The time is never before one that was returned, or that the ledger has. If the clock behind it was set back, time
+    continues at normal speed until that clock has caught up.
     """
 
     def __init__(self) -> None:
@@ -33,7 +36,7 @@ class LedgerClock:
         self._last = EARLIEST, time.monotonic()
 
     def begin_session(self, raw: Any) -> None:
-        """Ask a server for its time, which is that of half the way there and back."""
+        """Ask a server for its time, and take that as of half the way between question and answer."""
         at = time.monotonic()
         [seconds] = raw.execute(ASKED).fetchone()
         said, at = datetime.fromtimestamp(seconds, UTC), at + (time.monotonic() - at) / 2
@@ -41,7 +44,7 @@ class LedgerClock:
             self._asked = said, at
 
     def shown(self) -> datetime:
-        """Return what the server's clock shows, or this machine's, which may be before a time that was returned."""
+        """Return the time of the server's clock, or this machine's. It may be before a time that was returned."""
         return datetime.now(UTC) if self._asked is None else _since(*self._asked, time.monotonic())
 
     def __call__(self) -> datetime:
@@ -51,56 +54,59 @@ class LedgerClock:
         return now
 
     def not_before(self, moment: datetime) -> None:
-        """Go on from a moment that the ledger has, if this clock is behind it."""
+        """Continue from a moment that the ledger has, if this clock is behind it."""
         at = time.monotonic()
         if moment > _since(*self._last, at):
             self._last = moment, at
 
     def begin_anew(self) -> None:
-        """Go on from what is shown, whatever was returned before."""
+        """Continue from the clock behind this one, whatever times were returned before."""
         self._last = self.shown(), time.monotonic()
 
     def of_here(self, moment: datetime) -> datetime:
-        """Return what a server's clock showed at a moment of this machine's clock, which is past."""
+        """Return the server's time at a past moment of this machine's clock."""
         return moment if self._asked is None else min(moment + (self.shown() - datetime.now(UTC)), self())
 
 
 class Moments:
-    """The moments of a ledger's transactions: none is earlier than that of one that had ended when it began.
+    """The moments of a ledger's transactions: none is earlier than that of any transaction that had ended when it
+    began.
 
-    Moments are UTC text; an empty one is none. Safe to use from several threads.
+    Moments are UTC text; empty text means none. Safe to use from several threads.
     """
 
     def __init__(self, clock: Clock):
-        """clock: a `LedgerClock`, or another one, which is taken as it is."""
+        """clock: a `LedgerClock`, or another clock, whose times are used without change."""
         self._clock, self._own = clock, clock if isinstance(clock, LedgerClock) else None
         self._is_checked = self._is_trusted = False
         self._seen = ""
 
     def behind(self, last: str) -> str:
-        """Return the moment of a transaction. last: that of the one before."""
+        """Return the moment of a new transaction. last: the moment of the transaction before."""
         if self._is_trusted:
             return utc_text(self._clock())
         if self._own and last < self._seen:
-            # A person said in another process that the clock is right.
+            # In another process, a person said that the clock is right.
             self._own.begin_anew()
         self._seen = last
         self.follow(last)
         return max(utc_text(self._clock()), last)
 
     def follow(self, last: str) -> None:
-        """Let the moments that come be later than this one, which the ledger has."""
+        """Let later moments follow this one, which the ledger has."""
         if last and self._own:
             self._own.not_before(datetime.fromisoformat(last))
 
     def shown(self) -> datetime:
-        """Return the present, by which people expect files: not that of the ledger, which may be ahead for a while."""
+        """Return the clock's present, by which people expect files. The ledger's own time may be ahead of it for a
+        while.
+        """
         return self._own.shown() if self._own else self._clock()
 
     def check(self, last: str) -> None:
-        """Raise `LedgerError` for a clock that is too far behind, as a process begins to tell facts.
+        """Raise `LedgerError` if the clock is too far behind. Checked once, when a process begins to write facts.
 
-        One that is set back later is followed: what was sent has to have its outcome.
+        A clock that is set back later is followed, because rows that were sent must get their outcome.
         """
         if self._own and last and not self._is_checked:
             said = far_behind(self._own.shown(), datetime.fromisoformat(last))
@@ -109,9 +115,9 @@ class Moments:
         self._is_checked = True
 
     def trust(self) -> datetime:
-        """Let moments go on from what the clock shows, though the ledger has later ones; return the last one before.
+        """Trust the clock although the ledger has later times; return the last of those times.
 
-        For where these are the wrong ones. Where the ledger's own times are compared, what came then counts as later.
+        Used where the ledger's times are wrong. Comparisons of the ledger's times count what comes now as later.
         """
         last = self._clock()
         if self._own:
@@ -120,14 +126,14 @@ class Moments:
         return last
 
     def kept(self) -> None:
-        """Note that a transaction has its fact: others follow on it."""
+        """Note that a transaction has written its fact, which later moments follow."""
         self._is_trusted = False
 
 
 def far_behind(shown: datetime, last: datetime, what: str = LAST_FACT) -> str | None:
-    """Say what to do about a clock that is too far behind what came last; None where it is not.
+    """Return advice on a clock that is too far behind the last known time; None if it is not.
 
-    what: words for what came last.
+    what: words for that last time.
     """
     if last - shown <= MOST_BEHIND:
         return None

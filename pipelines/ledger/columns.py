@@ -1,4 +1,4 @@
-"""The columns that several of the ledger's tables have: texts, cents, and the counts of a batch and of a run."""
+"""Columns that several of the ledger's tables share: texts, cents, and the counts of batches and runs."""
 
 from typing import Any
 
@@ -12,11 +12,12 @@ COPAYMENTS = ("copayments", "amount_copayments")
 COUNTS = LINE_COUNTS + OUTCOMES + AMOUNTS + COPAYMENTS
 """The counts of a batch and of a run: lines, records, outcomes, three amounts in cents, and copayments.
 
-Copayments are the accepted payments with a claim, and their cents; both are empty where nobody counted them.
+Copayments are the number of accepted payments with a claim, and their cents; both are empty if they were not counted.
 """
 LARGEST = 10**18
-"""The largest count, and sum of cents, that is kept. It stands for all above, which a published amount has no digits
-for."""
+"""The largest count or sum of cents that is kept. Larger values are stored as this one: published amounts have no
+digits for more.
+"""
 
 metadata = MetaData()
 
@@ -39,13 +40,13 @@ def cents_column() -> Column[int]:
 
 
 def outcome_columns() -> list[Column[Any]]:
-    """Columns of what became of a record, now or in an earlier version."""
+    """Return the columns of a record's outcome, now or in an earlier version."""
     attempts = [Column("attempts", Integer, nullable=False), Column("http_status", Integer)]
     moments = text_columns("first_attempt_at", "finished_at", "first_sent_at")
     return [*text_columns("resource_id", "patient_id", "source_at"), cents_column(), *attempts, *moments]
 
 
 def holder_columns() -> list[Column[Any]]:
-    """Columns of the process that holds a lease: those of `lease.Holder`."""
+    """Return the columns of the process that holds a lease: the fields of `lease.Holder`."""
     texts = text_columns("owner", "host", "machine", nullable=False)
     return [*texts, Column("pid", Integer, nullable=False), *text_columns("taken_at", "heartbeat_at", nullable=False)]

@@ -1,4 +1,4 @@
-"""Open the ledger's database, and make its tables: SQLite (WAL) or any SQLAlchemy URL."""
+"""Open the ledger's database and make its tables: SQLite (WAL) or any SQLAlchemy URL."""
 
 import logging
 import os
@@ -22,12 +22,13 @@ from pipelines.ledger.columns import metadata
 from pipelines.ledger.migration import bring_to_today
 from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError, schema_version
 
-# It warns of what else goes wrong as a failure is cleared up: a line of its own beside the sentence on the failure.
+# psycopg warns of further errors while a failure is cleaned up, which would be a second line beside our message.
 logging.getLogger("psycopg").setLevel(logging.ERROR)
 
 IDLE_MILLISECONDS = 60_000
-"""After which a server ends the transaction of a process that was stopped, or lost, in the middle of it. It may hold
-the lease, which nobody else could take over before."""
+"""Milliseconds of silence after which a server ends the transaction of a process that was stopped or lost in it. Such
+a transaction may hold the lease, and until it ends no other process could take over.
+"""
 LOST_LINE = {
     "connect_timeout": 10,
     "keepalives_idle": 15,
@@ -35,23 +36,25 @@ LOST_LINE = {
     "keepalives_count": 3,
     "tcp_user_timeout": 90_000,
 }
-"""Settings of libpq, in seconds, and the last in milliseconds: a server that is cut off or was replaced is noticed
-soon, and not when the system gives up its connection after a quarter of an hour or more. One that does not read what is
-sent may be at work for longer than `IDLE_MILLISECONDS`."""
+"""Settings of libpq, in seconds, the last in milliseconds. They let a process notice soon that a server was cut off or
+replaced; by itself the system gives up a connection after a quarter of an hour or more.
+
+tcp_user_timeout is longer than `IDLE_MILLISECONDS`, since a server that does not read may be at work.
+"""
 SQLITE = {
-    # The journal is on the disk before a commit; what a commit loses with the machine is replayed from it.
+    # The journal is on the disk before each commit. A commit lost in a crash of the machine is replayed from it.
     "synchronous": "NORMAL",
     "foreign_keys": "ON",
     "busy_timeout": "60000",
-    # Keys come in any order, so that a bundle touches pages all over the index. Most are kept at hand of a few hundred
-    # thousand records (16 MB); beside a million, twice as much saved nothing.
+    # Keys come in any order, so each bundle touches pages all over the index. This cache (16 MB) holds most pages of a
+    # few hundred thousand records; at a million records, twice the cache saved nothing.
     "cache_size": "-16000",
 }
 """Settings of a connection to SQLite."""
 BYTES_A_PAGE = 2048
 """Page size of a new file. A bundle often changes one row of a page, and the whole page is written."""
 BYTES_OF_THE_LOG = 64 << 20
-"""From which on it goes to the file: what is written of a page goes there once for many bundles."""
+"""Size from which SQLite moves its log to the file. A page that many bundles change is moved once for all of them."""
 WAIT_SECONDS = 60.0
 NO_ANSWER = "its server does not answer, or has ended the connection: once it is there, start the same command again"
 SAID_BY_SERVERS = {
@@ -61,7 +64,7 @@ SAID_BY_SERVERS = {
     "53200": "its server has no memory or locks left (max_locks_per_transaction): start the same command again later",
     "53300": "its server takes no more connections (max_connections): start the same command again later",
 }
-"""Sentences by the code of an error."""
+"""Messages by the code of a server's error."""
 REFUSALS = {
     "53200": re.compile("out of (shared )?memory"),
     "53300": re.compile("too many (clients|connections)|connection slots"),
@@ -70,7 +73,7 @@ REFUSALS = {
 
 
 CONNECTION_ENDED = ("08", "57P")
-"""How a server's codes begin that say the connection has ended, or that it is about to end."""
+"""First characters of a server's codes which say that the connection has ended, or is about to end."""
 OTHER_ANSWER = "its server has ended this with the error {}: see its log, and start the same command again"
 FAILED_OVER = (
     "the ledger's server was failed over or restored while this command ran, and may lack what it did last: start the"
@@ -84,24 +87,26 @@ STANDBY = "the ledger's server is a standby, which takes no writes: start the sa
 HISTORY = """SELECT CASE WHEN NOT pg_is_in_recovery() THEN
                     system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) END
              FROM pg_control_system()"""
-"""Selects the name of a server's files and their timeline, which ends where a standby is promoted; NULL at one."""
+"""Selects the name of a server's files and their timeline. A promoted standby begins a new timeline; a standby gives
+NULL.
+"""
 DURABLE = """SELECT set_config('synchronous_commit', 'on', false)
              WHERE current_setting('synchronous_commit') IN ('off', 'local')"""
 LOST_CLIENT = """SELECT set_config('tcp_keepalives_idle', '15', false),
                         set_config('tcp_keepalives_interval', '5', false),
                         set_config('tcp_keepalives_count', '3', false),
                         set_config('tcp_user_timeout', '90s', false)"""
-"""As `LOST_LINE`, for the server: of a process that is cut off in the middle of a statement it would wait for the rest,
-with its locks, for two hours. Who takes over waits for these.
+"""Settings like `LOST_LINE`, for the server. Without them, a server waits two hours for a process that was cut off
+within a statement, and keeps its locks. A process that takes over waits for these locks.
 """
 REPLICATED = "SELECT current_setting('synchronous_standby_names') <> ''"
 
 
 def open_engine(url: str | Path, clock: LedgerClock | None = None) -> Engine:
-    """An engine over the ledger at `url` (a SQLAlchemy URL, or an SQLite file's path), its tables made when missing.
+    """Return an engine for the ledger at `url` (a SQLAlchemy URL or the path of an SQLite file); make missing tables.
 
-    On SQLite a commit is on the disk before it returns, since an intent must outlive the machine. Parameters never show
-    in an exception. clock: it is told the time of PostgreSQL. Raises `LedgerError`.
+    On SQLite the journal, not the commit, makes an intent survive a crash of the machine. Exceptions never show a
+    statement's parameters. clock: takes its time from PostgreSQL. Raises `LedgerError`.
     """
     address = address_of(url)
     if address.get_backend_name() == "sqlite" and address.database:
@@ -126,36 +131,37 @@ def open_engine(url: str | Path, clock: LedgerClock | None = None) -> Engine:
 
 
 def shown(address: URL) -> str:
-    """Return a database as messages name it: a file's path, or a URL without its passwords."""
+    """Return the name of a database for messages: a file's path, or a URL without its passwords."""
     if address.get_backend_name() == "sqlite":
         return str(address.database)
     return address.difference_update_query(["password", "sslpassword"]).render_as_string(hide_password=True)
 
 
 def _make_private(file: str) -> None:
-    """Make a file that is not there yet, for its owner only. One that is there is not opened: closing it would give up
-    the locks that this process has on it.
+    """Make a missing file that only its owner can read. An existing file is not opened: closing it would release the
+    locks that this process has on it.
     """
     if not file.startswith((":memory:", "file:")):
-        with suppress(OSError):  # it is there, or SQLite says why it cannot be
+        with suppress(OSError):  # the file exists, or SQLite says why it cannot be made
             os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def address_of(named: str | Path) -> URL:
-    """Return the URL of a ledger, given as URL or path. A path is taken as it is: in a URL, `?` and `%` would name
-    another file. Raises `LedgerError`.
+    """Return the URL of a ledger, given as a URL or path.
+
+    A path is never read as a URL, in which `?` and `%` would name another file. Raises `LedgerError`.
     """
     if isinstance(named, Path) or "://" not in named:
         return URL.create("sqlite", database=str(named))
     try:
         return make_url(named)
-    except (ArgumentError, ValueError):  # the causes hold parts of the text, and so perhaps of the password
+    except (ArgumentError, ValueError):  # the causes contain parts of the text, and so perhaps of the password
         raise LedgerError(NO_URL) from None
 
 
 def why(error: SQLAlchemyError) -> str:
-    """Return a sentence on a database error. SQLite's text tells of the file alone; of a server's error only the class
-    is shown.
+    """Return a message for a database error. SQLite's own text is included, since it has no values of rows; of a
+    server's error only the class or code is used.
     """
     said = getattr(error, "orig", None)
     if isinstance(error, OperationalError | InternalError) and not isinstance(said, sqlite3.Error):
@@ -172,17 +178,17 @@ def why(error: SQLAlchemyError) -> str:
 
 
 def history_of(connection: Connection) -> str | None:
-    """Return the name of a server's history; None of a ledger in a file."""
+    """Return the name of a server's history; None if the ledger is a file."""
     return str(connection.exec_driver_sql(HISTORY).scalar()) if connection.dialect.name == "postgresql" else None
 
 
 def is_replicated(connection: Connection) -> bool:
-    """True if a standby has each commit before it counts, so that a failover loses none."""
+    """True if a standby has each commit before the server confirms it, so that a failover loses none."""
     return connection.dialect.name == "postgresql" and bool(connection.exec_driver_sql(REPLICATED).scalar())
 
 
 def _hide_values(context: ExceptionContext) -> None:
-    """A server names values of the row that it refuses; only its code for the error goes on."""
+    """Replace a server's error text, which may contain values of a row, by the class and code of the error."""
     code = getattr(context.original_exception, "sqlstate", None) or _code_in(str(context.original_exception))
     for error in (context.original_exception, context.sqlalchemy_exception):
         if error is not None:
@@ -190,20 +196,20 @@ def _hide_values(context: ExceptionContext) -> None:
 
 
 def _code_in(text: str) -> str | None:
-    """Return the code that the driver leaves out where a server refuses a connection."""
+    """Return the code of a refused connection, found by words of the text: the driver leaves the code out."""
     return next((code for code, words in REFUSALS.items() if words.search(text)), None)
 
 
 class _OneHistory:
-    """Sessions of one process at a server, which all are of one history: a standby that takes the server's place may
-    lack what the process has committed, and must not be written to as if it had that.
+    """The sessions of one process at a server, which must all have one history. A standby that took the server's place
+    may lack commits of this process, so the process must not write to it.
     """
 
     def __init__(self, clock: LedgerClock | None) -> None:
         self._clock, self._known = clock, ""
 
     def begin_session(self, raw: Any, _record: object) -> None:
-        """Raise `LedgerError` for a server that is another by now. Commits are to outlive it."""
+        """Prepare a session for durable commits. Raises `LedgerError` if the server is another one, or a standby."""
         autocommit, raw.autocommit = raw.autocommit, True
         raw.execute(DURABLE)
         raw.execute(LOST_CLIENT)
@@ -218,7 +224,7 @@ class _OneHistory:
 
 
 class _SQLite(SQLiteDialect_pysqlite):
-    """SQLite as a process has it: one dialect for all files, so that what was compiled for one serves the others."""
+    """One SQLite dialect for all files of a process, so that a statement compiled for one file serves all."""
 
     supports_statement_cache = True
 
@@ -231,11 +237,11 @@ class _SQLite(SQLiteDialect_pysqlite):
 
 registry.register("sqlite.ledger", __name__, _SQLite.__name__)
 _COMPILED: dict[Any, Any] = {}
-"""The statements that were compiled for SQLite, by what they are: as many as the code has."""
+"""The statements compiled for SQLite: as many as the code has."""
 
 
 def _engine(address: URL) -> Engine:
-    """The connection used last is used next: what it holds of the file is still good."""
+    """Return an engine that reuses the last used connection first, since its cache of the file is still valid."""
     if address.get_backend_name() == "sqlite":
         address, options = address.set(drivername="sqlite+ledger"), {"compiled_cache": _COMPILED}
         arguments: dict[str, Any] = {"timeout": 60, "check_same_thread": False}
@@ -257,7 +263,7 @@ def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
 
 
 def _use_log(connection: sqlite3.Connection) -> None:
-    """Switch a file to its log. SQLite refuses one of two processes that do this at once; that one tries again."""
+    """Switch a file to WAL. SQLite refuses one of two processes that do this at once; the refused one tries again."""
     until = time.monotonic() + WAIT_SECONDS
     while True:
         try:
@@ -271,9 +277,9 @@ def _use_log(connection: sqlite3.Connection) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """A transaction that will write takes the lock at once: it waits for others here, and never fails halfway.
+    """Begin a transaction. One that writes takes the lock at once, so that it waits here and never fails halfway.
 
-    busy_timeout: an option of one that waits less; its connection waits less from then on, and is to be disposed of.
+    The option `busy_timeout` shortens the wait. Its connection keeps the shorter wait, and must be disposed of.
     """
     options = connection.get_execution_options()
     writes = options.get("writes", False)
@@ -314,12 +320,12 @@ def _making(dialect: Dialect) -> list[str]:
 
 
 def _names(connection: Connection) -> set[str]:
-    """Return the names of the tables that are there."""
+    """Return the names of the existing tables."""
     return set(connection.dialect.get_table_names(connection))
 
 
 def _version(connection: Connection, there: set[str]) -> int | None:
-    """The version of a ledger's tables; None where there are none yet."""
+    """Return the schema version of a ledger's tables; None if there are none."""
     if schema_version.name not in there:
         return None
     found = connection.execute(schema_version.select()).scalars().all()

@@ -1,4 +1,4 @@
-"""Rows in doubt in the ledger, beside `Ledger`: which there are, and what was at the target before they were sent."""
+"""Rows in doubt in the ledger: list them, and find what was at the target before they were sent."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -20,13 +20,13 @@ UPDATE record SET state = 'in_doubt', finished_at = ?
 WHERE stream_id = ? AND key = ? AND generation = ? AND state = 'sending'"""
 
 WITNESSES = 2
-"""Records, of a batch and of any, by which a search shows that it finds what is there."""
+"""The number of records, of the batch and of any batch, that test if a search finds what is at the target."""
 
 
 class Doubtful(NamedTuple):
     """A record in doubt. Times are UTC text.
 
-    resource_id: the task that was to be changed; of other types, the resource that it may have made.
+    resource_id: the task that was to be changed; for other types, the resource that the row may have made.
     """
 
     source: str
@@ -46,22 +46,22 @@ class Doubtful(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name by which people call the row: `<batch>:<line>`."""
+        """Return the row's name for people: `<batch>:<line>`."""
         return f"{self.batch_id}:{self.line}"
 
     @property
     def is_change(self) -> bool:
-        """True if a resource was to be changed, not made."""
+        """True if a resource was to be changed, not created."""
         return self.resource_type == "Task" and self.resource_id is not None
 
     @property
     def asked_at(self) -> datetime:
-        """The time at which its outcome was last missed."""
+        """Return the time when the row's outcome was last missed."""
         return datetime.fromisoformat(max(self.first_attempt_at or "", self.finished_at or "") or "1970-01-01T00:00Z")
 
 
 def doubtful(ledger: LedgerAccess, target: str, batch_id: str | None = None) -> list[Doubtful]:
-    """Records in doubt, of the target or of one batch, in file order."""
+    """Return the records in doubt of a target, or of one of its batches, in file order."""
     record = t.record.c
     query = select(*(record[name] for name in Doubtful._fields)).where(
         record.target == target, record.state == "in_doubt"
@@ -78,7 +78,7 @@ def doubtful(ledger: LedgerAccess, target: str, batch_id: str | None = None) -> 
 def doubt_sent(
     ledger: LedgerAccess, lease: Held, source: str, resource_type: str, rows: Collection[tuple[str, int]]
 ) -> None:
-    """Put in doubt those of these records, by key and generation, that are `sending` yet. Raises `LeaseLost`."""
+    """Put in doubt the given records, by key and generation, that are still `sending`. Raises `LeaseLost`."""
     now, stream = ledger.now(), ledger.stream(lease.target, source, resource_type)
     with ledger.writing(lease):
         ledger.write(DOUBT_SENT, [(now, stream, key, generation) for key, generation in rows])
@@ -87,9 +87,9 @@ def doubt_sent(
 def known_resources(
     ledger: LedgerAccess, target: str, resource_type: str, doubts: Collection[Doubtful]
 ) -> dict[str | None, set[str]]:
-    """By patient of these doubts, the resources that the ledger knows, those taken back included.
+    """Return the resources that the ledger knows, also those taken back, by each patient of these doubts.
 
-    One that is noted of a doubt itself, and was not to be changed, is left out: it is to be looked at.
+    A resource that a doubt itself names is left out unless it was to be changed, because the look-up must judge it.
     """
     found: dict[str | None, set[str]] = defaultdict(set)
     patients = {doubt.patient_id for doubt in doubts}
@@ -111,12 +111,12 @@ def known_resources(
 def sightings(
     ledger: LedgerAccess, target: str, resource_type: str, doubts: Iterable[Doubtful]
 ) -> dict[str, tuple[datetime | None, frozenset[str] | None] | None]:
-    """By key: the earliest that the target can have made it by its own clock, and the ids that were there before.
+    """Return by key the earliest time, by the target's clock, of a resource made for the doubt, and the ids there
+    before.
 
-    None where nothing was noted, as of what was sent with its identifier.
-
-    Before its first attempt over all generations, since that may have arrived too; where nothing is noted of that time
-    any more, before the attempt of this generation.
+    The value is None if nothing was noted, as for rows sent with an identifier. It is as of the first attempt over all
+    generations, since that one may have arrived too. If nothing is noted of that time, it is as of this generation's
+    first attempt.
     """
     found: dict[str, tuple[datetime | None, frozenset[str] | None] | None] = {}
     with ledger.reading():
@@ -130,7 +130,7 @@ def sightings(
 def made_before(
     ledger: LedgerAccess, target: str, source: str, resource_type: str, batch_id: str
 ) -> list[tuple[str, int]]:
-    """Return key and generation of a few records that were made at a target: of a batch, and of any."""
+    """Return key and generation of a few records created at a target: some of the batch, and some of any batch."""
     record = t.records.c
     stream = ledger.stream(target, source, resource_type)
     made = select(record.key, record.generation).where(record.stream_id == stream, record.state == "created")
@@ -153,13 +153,13 @@ _LAST_BEFORE = (
     .order_by(_NOTED.noted_at.desc())
     .limit(1)
 )
-"""The last sighting of a patient: made once, since a load that was killed asks for one for each of its rows."""
+"""Selects the last sighting of a patient. Built once, since a load after a kill asks it for each of its rows."""
 
 
 def _before(
     ledger: LedgerAccess, of: tuple[str, str, str], at: str
 ) -> tuple[datetime | None, frozenset[str] | None] | None:
-    """Return the last sighting of a patient before a moment; None where there is none."""
+    """Return the last sighting of a patient at or before a moment; None if there is none."""
     target, resource_type, patient_id = of
     newest = ledger.read(_LAST_BEFORE, target=target, resource_type=resource_type, patient_id=patient_id, at=at)
     if not newest:
@@ -172,7 +172,7 @@ def _before(
 
 @verb
 def forget_sightings(ledger: LedgerAccess, target: str, resource_type: str) -> None:
-    """Remove what was noted of patients, once no record of theirs is undecided."""
+    """Remove the sightings of patients who have no undecided record."""
     record, sighting = t.record.c, t.sighting.c
     undecided = (
         select(record.patient_id)

@@ -1,4 +1,4 @@
-"""The exit code and the message of each kind of failure, without texts that may hold a record's data."""
+"""The exit code and the message of each kind of failure, without texts that may contain a record's data."""
 
 import os
 
@@ -11,16 +11,16 @@ from pipelines.home.faults import is_of_memory, told
 from pipelines.ledger.database import why
 
 UNREAD = (Explained, SQLAlchemyError, OSError)
-"""The failures of a read that leave it unknown what is broken. Any other is a fault of this program."""
+"""Failures of reading that leave it unknown what is broken. Any other failure is a fault of this program."""
 
 
 def unread(error: Explained | SQLAlchemyError | OSError) -> str:
-    """Return the sentence on such a failure of a look at what is broken."""
+    """Return the message for a failure to read what is broken."""
     return f"What is broken could not be read: {said_of(error)}."
 
 
 def exit_and_message(error: BaseException) -> tuple[int, str]:
-    """Return the exit code of a command that failed, and its one line."""
+    """Return the exit code and the one-line message of a command that failed."""
     if isinstance(error, Explained) and not disk.is_full(error):
         return error.exit_code, str(error)
     is_of_machine = disk.is_full(error) or isinstance(error, UNREAD) or is_of_memory(error)
@@ -28,7 +28,7 @@ def exit_and_message(error: BaseException) -> tuple[int, str]:
 
 
 def said_of(error: BaseException) -> str:
-    """Return what may be said of a failure: not the text of one that nobody foresaw, which may hold values."""
+    """Return the safe text of a failure. The text of an unforeseen failure is left out, since it may contain values."""
     if disk.is_full(error):
         return disk.FULL
     if isinstance(error, SQLAlchemyError):

@@ -1,6 +1,6 @@
-"""Earlier versions of records: kept when a record is updated, superseded or taken back, restored when that is refused.
+"""Keep a record's earlier versions when it is updated, superseded or taken back; restore them if the target refuses.
 
-`record` holds each key once, in its newest generation. `version` holds its earlier versions, each with its resource.
+`record` has each key once, in its newest generation. `version` has its earlier versions, each with its resource.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -34,7 +34,9 @@ KEEP_AND_MOVE = KEEP.format(
     WHERE there.batch_no = record.batch_no AND there.line = record.line AND there.is_outcome = 1
   ) THEN 0 ELSE 1 END"""
 )
-"""The record goes to another line. What it was is the outcome of the line that it leaves, unless that has one."""
+"""Keeps the version of a record that moves to another line. It becomes the outcome of the line that the record leaves,
+unless that line has an outcome already.
+"""
 KEEP_OUTCOME = f"""
 INSERT INTO version ({KEPT}, is_outcome)
 SELECT {KEPT}, 1 FROM record
@@ -55,7 +57,7 @@ UNDO = f"UPDATE record SET state = 'undone', finished_at = ? WHERE {OF_KEY} AND 
 
 
 class Former(NamedTuple):
-    """An earlier version of a record, and the fate of the resource it had."""
+    """An earlier version of a record, and the fate of its resource."""
 
     source: str
     resource_type: str
@@ -70,7 +72,7 @@ class Former(NamedTuple):
     fate: str
 
 
-# -- changing what is known
+# -- changing known records
 
 
 @verb
@@ -82,11 +84,11 @@ def intend_change(
     changes: Sequence[tuple[int, Intent]],
     fate: str = "standing",
 ) -> None:
-    """Commit that known records are being changed, as `(known generation, intent)`, and keep what they were.
+    """Record the intent to change known records, as `(known generation, intent)`, and keep their earlier versions.
 
-    An intent of the same generation keeps the resource (a PUT); one of the next gets another (the old one stands until
-    the new one is there). The records move to the batch and line of the intents. Raises `LeaseLost`.
-    fate: of the old resource; `withdrawn` where it was taken back before.
+    An intent of the same generation keeps the resource (a PUT). An intent of the next generation makes another
+    resource; the old one stays until the new one is there. The records move to the batch and line of the intents.
+    Raises `LeaseLost`. fate: of the old resource; `withdrawn` if it was taken back before.
     """
     now, stream = ledger.now(), ledger.stream(lease.target, source, resource_type)
     with ledger.writing(lease):
@@ -101,11 +103,12 @@ def intend_change(
 
 @verb
 def plan_anew(ledger: LedgerAccess, lease: Held, rows: Collection[tuple[str, str, str, int]], fate: str | None) -> int:
-    """Make records `(source, resource type, key, generation)` planned anew; how many.
+    """Plan records `(source, resource type, key, generation)` anew; return their number.
 
-    Under the next generation, so that a target does not take them for what it has under their keys. What is gone keeps
-    its generation: its name is free, and an importer without this ledger, which asks for that name, finds the new one.
-    fate: of the resource that each had, which the ledger keeps knowing; None where there is none to keep.
+    They get the next generation, so that a target does not mistake them for the resources under their keys. A record
+    whose resource is gone keeps its generation: its name is free, and an importer without this ledger finds the new
+    resource by that name. fate: of each record's earlier resource, which the ledger keeps; None if there is none to
+    keep.
     """
     now, number, step = ledger.now(), 0, int(fate != "gone")
     with ledger.writing(lease):
@@ -119,7 +122,7 @@ def plan_anew(ledger: LedgerAccess, lease: Held, rows: Collection[tuple[str, str
 
 @verb
 def restore(ledger: LedgerAccess, target: str, source: str, resource_type: str, keys: Collection[str]) -> None:
-    """Make records what they were before a change that the target refused."""
+    """Restore records whose change the target refused, each to its last earlier version."""
     version, record, stream = t.versions.c, t.records.c, ledger.stream(target, source, resource_type)
     for key in keys:
         this = (version.stream_id == stream, version.key == key, version.fate.is_not(None))
@@ -137,7 +140,7 @@ def restore(ledger: LedgerAccess, target: str, source: str, resource_type: str, 
 
 @verb
 def intend_withdrawal(ledger: LedgerAccess, lease: Held, rows: Collection[tuple[str, str, str, int]]) -> None:
-    """Commit that the resources of these records are being taken back."""
+    """Record the intent to take back the resources of these records."""
     now = ledger.now()
     with ledger.writing(lease):
         for *stream, key, generation in rows:
@@ -153,7 +156,9 @@ def earlier_versions(
     keys: Iterable[str] | None = None,
     fate: str = "standing",
 ) -> list[Former]:
-    """Earlier versions whose resource is still to be taken back (or has another fate), of these keys or of all."""
+    """Return earlier versions whose resource has a fate, by default those to be taken back; of these keys, or of
+    all.
+    """
     former = t.former.c
     of = t.of_stream(former, (target, source, resource_type))
     query = select(*(former[name] for name in Former._fields)).where(of, former.fate == fate)
@@ -164,14 +169,14 @@ def earlier_versions(
 
 @verb
 def withdrawn(ledger: LedgerAccess, target: str, versions: Collection[Former], fate: str = "withdrawn") -> None:
-    """Note that the resources of these versions have been taken back."""
+    """Note that the resources of these versions were taken back, or have another fate."""
     ledger.write(FATE, [(fate, ledger.stream(target, v.source, v.resource_type), v.key, v.version) for v in versions])
 
 
 @verb
 def undone(ledger: LedgerAccess, target: str, versions: Collection[Former]) -> None:
-    """Note that the resources of these versions have been taken back, and their records with them: what these had
-    answered is open again.
+    """Note that the resources of these versions were taken back, and set their records to `undone`. Open the rejects
+    that these records had answered.
     """
     some, now = list(versions), ledger.now()
     of_records = [(now, ledger.stream(target, v.source, v.resource_type), v.key, v.generation) for v in some]
@@ -185,11 +190,11 @@ def undone(ledger: LedgerAccess, target: str, versions: Collection[Former]) -> N
 
 
 def standing_again(ledger: LedgerAccess, target: str, versions: Collection[Former]) -> None:
-    """The resources of these versions had been taken back, and are to be once more."""
+    """Note that the resources of these versions, taken back before, are to be taken back once more."""
     withdrawn(ledger, target, versions, "standing")
 
 
 @verb
 def withdrawal_given_up(ledger: LedgerAccess, target: str, versions: Collection[Former]) -> None:
-    """The resources of these versions stay what the records have: they are no more to be taken back."""
+    """Note that the resources of these versions remain the records' own, and are not to be taken back."""
     withdrawn(ledger, target, versions, "kept")

@@ -1,6 +1,6 @@
-"""A person's knowledge of a reject's record: the id, as exported, says up to which moment it reaches.
+"""A person's knowledge of a reject's record: the exported id of the reject contains the moment up to which it reaches.
 
-A row whose reject did not say that its record is known when it was exported is put in without knowing it.
+A row is put in without that knowledge if its reject, when exported, did not say that the record is known.
 """
 
 from collections.abc import Collection
@@ -12,22 +12,27 @@ from pipelines.ledger.lease import utc_text
 OF_OTHERS = "LEDGER-07"
 OF_KEY = "LEDGER-08"
 TOLD = (OF_OTHERS, OF_KEY)
-"""Rules by which a row is set aside as its record is known: who puts it in after that means another one. The first says
-what has become of other rejects, the second only that its key is known."""
+"""Rules that set a row aside because its record is known. A person who puts the row in after that means another
+record.
+
+The first rule tells the fate of other rejects, the second only that the key is known.
+"""
 NEVER = "0000-00-00T00:00:00.000000Z"
 """The moment in the id of a reject that says only that its key is known."""
 
 
 def marked(reject_id: str, rules: Collection[str], at: str) -> str:
-    """Return the id of a reject as it is exported; at: when it was told its reasons (UTC text)."""
+    """Return the id of a reject for its export. at: the moment (UTC text) when the reject got its reasons."""
     if told := [at if rule == OF_OTHERS else NEVER for rule in rules if rule in TOLD]:
         return f"{reject_id}-{''.join(filter(str.isdigit, max(told)))}"
     return reject_id
 
 
 def parted(name: str) -> tuple[str, str]:
-    """Return the id of a reject, and the moment up to which is known what is there (UTC text, or empty). Of what is yet
-    to come nobody knows; a ledger's times may be ahead of a clock that was set back.
+    """Return the id of a reject, and the moment (UTC text, or empty) up to which its record was known to a person.
+
+    A moment in the future is ignored, because nobody knows it; a ledger's times may be ahead of a clock that was set
+    back.
     """
     reject_id, _, at = name.partition("-")
     day, time = f"{at[:4]}-{at[4:6]}-{at[6:8]}", f"{at[8:10]}:{at[10:12]}:{at[12:14]}.{at[14:]}"

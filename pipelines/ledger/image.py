@@ -1,5 +1,5 @@
-"""All rows of the ledger's tables as facts. A segment of the journal begins with them when earlier facts are of no use:
-for a ledger that was made before it had a journal, and after a step of its schema.
+"""Write all rows of the ledger's tables as facts. A segment of the journal begins with them if earlier facts are of no
+use: for a ledger older than its journal, and after a step of its schema.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,17 +14,17 @@ from pipelines.ledger.verbs import Told, verb
 
 ROWS_A_FACT = 1_000
 NO_FACTS = (t.schema_version, t.lease, t.part, t.position, t.journal)
-"""Tables of the database itself, and of who works with it now."""
+"""Tables about the database itself, and about the processes that use it now."""
 
 
 class Written(Told, Protocol):
-    """A ledger that takes rows."""
+    """A ledger that can insert rows."""
 
     def execute(self, statement: Executable, rows: Sequence[Mapping[str, Any]]) -> Any: ...
 
 
 def image_of(connection: Connection) -> Iterator[list[list[Any]]]:
-    """Yield the facts of one line each, for all rows of all tables."""
+    """Yield lists of facts, each for one line of the journal, for all rows of all tables."""
     for table in _with_rows(connection):
         for rows in connection.execute(select(table), execution_options={"yield_per": ROWS_A_FACT}).partitions():
             yield [
@@ -33,15 +33,16 @@ def image_of(connection: Connection) -> Iterator[list[list[Any]]]:
 
 
 def is_empty(connection: Connection) -> bool:
-    """True if no table has a row that facts have made."""
+    """True if no table has a row that comes from facts."""
     return not _with_rows(connection)
 
 
 @verb
 def take_in(ledger: Written, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Insert rows as they are. A column that the table had not yet stays empty.
+    """Insert rows as they are. A column that the table did not have then stays empty.
 
-    Raises `LedgerError` for a table of an earlier version: its tables can be brought to today's form, its facts cannot.
+    Raises `LedgerError` for a table of an earlier version: its tables can be brought to today's form, its facts
+    cannot.
     """
     if table not in metadata.tables:
         raise LedgerError(
@@ -52,13 +53,13 @@ def take_in(ledger: Written, table: str, columns: Sequence[str], rows: Sequence[
 
 
 def clear(connection: Connection) -> None:
-    """Remove all rows that facts have made."""
+    """Remove all rows that come from facts."""
     for table in reversed(_with_rows(connection)):
         connection.execute(table.delete())
 
 
 def _with_rows(connection: Connection) -> list[Table]:
-    """Return the tables that have rows which facts have made, found with one statement."""
+    """Return the tables that have rows from facts, found with one statement."""
     tables = [table for table in metadata.sorted_tables if table not in NO_FACTS]
     has = connection.exec_driver_sql("SELECT " + ", ".join(f'EXISTS (SELECT 1 FROM "{each.name}")' for each in tables))
     return [table for table, some in zip(tables, has.one(), strict=True) if some]

@@ -1,7 +1,9 @@
-"""Keep the ledger's tables and its journal in step: apply to the tables what they lack, append what is new.
+"""Keep the ledger's tables and its journal in step: apply missing lines to the tables, append new facts to the
+journal.
 
-The journal of a ledger in a file is the file beside it; the tables hold their position in it. The journal of a ledger
-on a server is a table of the same database. The home keeps copies of it, from which a lost ledger is made again.
+The journal of a ledger in a file is a file beside it, and the tables hold their position in it. The journal of a
+ledger on a server is a table of the same database. The home keeps copies of that table, from which a lost ledger is
+made again.
 """
 
 import hashlib
@@ -29,11 +31,11 @@ TWO_HISTORIES = (
 )
 POSITION = 'SELECT journal, segment, number, "end" FROM position'
 MOVE = 'UPDATE position SET journal = ?, segment = ?, number = ?, "end" = ?'
-"""Read and set the position of a ledger in a file, with each of its transactions."""
+"""Read and set the position of a ledger in a file, in each of its transactions."""
 NUMBERED = [
     (table.name, column.name) for table in metadata.sorted_tables if (column := table.autoincrement_column) is not None
 ]
-"""Tables of a server that number their rows, and the column: what is put in by its number moves no sequence."""
+"""Tables of a server that number their rows, and the column. A row inserted with its number moves no sequence."""
 MOMENTS = {
     "target": ("first_seen_at",),
     "batch": ("received_at", "finished_at"),
@@ -47,46 +49,49 @@ MOMENTS = {
     "decision": ("at",),
     "publication": ("published_at",),
 }
-"""Tables with the columns of which one has the moment of each transaction that wrote there."""
+"""Tables with columns of moments. One of them has the moment of each transaction that wrote to the table."""
 LAST_IN_TABLES = "SELECT max(at) FROM ({}) AS moments".format(
     " UNION ALL ".join(
         f"SELECT max({each}) AS at FROM {table}" for table, columns in MOMENTS.items() for each in columns
     )
 )
-"""For where no journal says it: an earlier version did not note it, or the journal is gone."""
+"""Selects the last moment in the tables. Used if no journal has it: an earlier version did not note it, or the journal
+is gone.
+"""
 JOURNAL = (t.journal.name, t.journal.c.number.name)
 LINE = t.journal.c.number, t.journal.c.at
 LAST = select(*LINE).order_by(t.journal.c.number.desc()).limit(1)
 MENDS: Facts = [["date_tries"], ["open_all_unanswered"]]
-"""What is done once after a step of the schema."""
+"""Facts that are applied once after a step of the schema."""
 First = Callable[[Connection], None]
 
 
 def nothing_first(_: Connection) -> None:
-    """Begin with the tables as they are."""
+    """Do nothing, so that a journal begins with the tables as they are."""
 
 
 class Replayed(Protocol):
-    """A ledger whose verbs can be called again."""
+    """A ledger that can run verbs of the journal again."""
 
     def replay(self, line: Line) -> None:
-        """Call the verbs of a line as of its moment."""
+        """Run the verbs of a line at its moment."""
 
     def now(self) -> str:
-        """The moment, as UTC text."""
+        """Return the present moment as UTC text."""
 
     @property
     def moments(self) -> Moments:
-        """Of its transactions."""
+        """The moments of the ledger's transactions."""
 
     @property
     def told(self) -> LastTold:
-        """Of this process."""
+        """The last journal line that this process wrote."""
 
 
 class Known(NamedTuple):
-    """The position of tables that have all of a journal, in a file, and the moment of its last line as UTC text; empty
-    where there is none.
+    """The state of tables that have all lines of a journal.
+
+    position: in a journal file. at: the moment of the last line as UTC text; empty if there is none.
     """
 
     position: Position | None
@@ -94,21 +99,22 @@ class Known(NamedTuple):
 
 
 class BesideFile:
-    """The journal of a ledger in a file. Within a transaction, `catch_up` comes first and `keep` last.
+    """The journal of a ledger in a file. In a transaction, `catch_up` comes first and `keep` last.
 
-    anew: begin it with what the tables have where it is gone. first: what is done with the tables before it begins.
+    anew: True to begin a missing journal from the tables. first: is called with the connection before the journal
+    begins.
     """
 
     def __init__(self, journal: Journal, anew: bool = False, first: First = nothing_first) -> None:
         self.journal, self._anew, self._first = journal, anew, first
 
     def is_begun(self, connection: Connection) -> bool:
-        """True if the tables have something of a journal, so that they can be read."""
+        """True if the tables have lines of a journal, so that they can be read."""
         return _position(connection) is not None
 
     def last_at(self, connection: Connection) -> str | None:
-        """Return the moment of the journal's last line, if the tables have all that it has, as far as can be told
-        while another process may write.
+        """Return the moment of the journal's last line if the tables have all lines, else None. Another process may be
+        writing, so the answer may be None although nothing is missing.
         """
         position = _position(connection)
         with suppress(LedgerError):
@@ -116,12 +122,12 @@ class BesideFile:
         return None
 
     def identity(self, connection: Connection) -> str | None:
-        """Return what only this journal has, and its copies; None before it has a first line."""
+        """Return the id that only this journal and its copies have; None before its first line."""
         position = _position(connection)
         return position.journal if position else None
 
     def catch_up(self, connection: Connection, ledger: Replayed) -> Known:
-        """Apply what the tables lack; return how far they are then. Raises `LedgerError`."""
+        """Apply the lines that the tables lack; return the position after them. Raises `LedgerError`."""
         before = _position(connection)
         if before and self.journal.is_at(before):
             return Known(before, self._at(connection, before))
@@ -136,7 +142,7 @@ class BesideFile:
         return self.journal.last_at(position) or _last_in(connection)
 
     def keep(self, connection: Connection, known: Position | None, at: str, facts: Facts) -> None:
-        """Keep the facts of a transaction, before it is committed."""
+        """Append the facts of a transaction to the journal, before the transaction is committed."""
         assert known is not None  # noqa: S101 - `catch_up` came first
         position = self.journal.append(known, at, facts)
         if self.journal.is_full(position):
@@ -145,7 +151,7 @@ class BesideFile:
         _put_position(connection, position)
 
     def _begin(self, connection: Connection, ledger: Replayed, known: Position | None) -> Position:
-        """Make the journal. It begins with a snapshot of what the tables have, where they have something."""
+        """Make the journal. It begins with a snapshot of the tables, unless they are empty."""
         if not self._anew and (known is not None or self.journal.is_lost()):
             beside = "its ledger" if known else "its closed segments"
             raise LedgerError(
@@ -158,7 +164,9 @@ class BesideFile:
         return self.journal.begin(known, ledger.now(), list(image_of(connection)))
 
     def _replay_or_begin(self, connection: Connection, ledger: Replayed, known: Position | None) -> Position:
-        """Tell the tables what they lack. Where closed segments are lost, and a person says so, begin with the rest."""
+        """Apply missing lines. If closed segments are lost and a person allows it, begin a journal from the tables
+        instead.
+        """
         try:
             return self._replay(connection, ledger, known)
         except SegmentMissing:
@@ -167,7 +175,7 @@ class BesideFile:
             return self._begin(connection, ledger, self.journal.put_aside())
 
     def _replay(self, connection: Connection, ledger: Replayed, known: Position | None) -> Position:
-        """Tell the tables what they lack."""
+        """Apply the journal's lines that the tables lack; return the position after them."""
         journal = self.journal
         position = journal.start()
         if known and known.journal != position.journal:
@@ -196,22 +204,25 @@ class BesideFile:
         return journal.next_segment(position, ledger.now(), list(image_of(connection)))
 
     def _older_than(self, known: Position | None) -> str | None:
-        """Name the newer thing that the journal does not reach; None if it reaches all."""
+        """Return the name of the newer thing that the journal does not reach; None if it reaches everything."""
         if known and not self.journal.reaches(known):
             return "the ledger beside it"
         return "its closed segments" if self.journal.is_lost() else None
 
 
 def _mend(ledger: Replayed) -> str:
-    """Mend what earlier versions left in the tables; return the moment. In a file the next segment begins with them."""
+    """Mend what earlier versions left wrong in the tables; return the moment. In a file, the next segment begins with
+    the mended rows.
+    """
     ledger.replay(Line(at := ledger.now(), MENDS))
     return at
 
 
 class InDatabase:
-    """The journal of a ledger on a server: a table, as `BesideFile` is.
+    """The journal of a ledger on a server: a table, with the methods of `BesideFile`.
 
-    copies: the folder for copies of it, which are never changed. first: what is done with the tables before it begins.
+    copies: the folder for its copies, which are never changed. first: is called with the connection before the journal
+    begins.
     """
 
     def __init__(self, copies: Path | None, first: First = nothing_first) -> None:
@@ -231,7 +242,9 @@ class InDatabase:
         return hashlib.sha256(f"{first.at} {first.facts}".encode()).hexdigest()[:32] if first else None
 
     def catch_up(self, connection: Connection, ledger: Replayed) -> Known:
-        """Make tables that have no journal again from the copies, or begin their journal with what they have."""
+        """Make tables without a journal again from the copies; if there are no copies, begin a journal with the
+        tables.
+        """
         last = _last_line(connection)
         ledger.told.check(connection, last)
         if last is None:
@@ -252,9 +265,9 @@ class InDatabase:
                 self.keep(connection, None, ledger.now(), facts)
 
     def take_up(self, connection: Connection, ledger: Replayed, copies: Sequence[Path]) -> int:
-        """Apply what copies have beyond the tables, which were restored from a backup; return how many lines.
+        """Apply lines of the copies beyond the tables, which were restored from a backup; return the number of lines.
 
-        Raises `LedgerError` where the copies do not have the journal's last line.
+        Raises `LedgerError` if the copies do not have the journal's last line.
         """
         _lock(connection, "EXCLUSIVE")
         last = connection.execute(select(t.journal).order_by(t.journal.c.number.desc()).limit(1)).one_or_none()
@@ -264,32 +277,34 @@ class InDatabase:
         if next(found, None) != (last.number, Line(last.at, msgspec.json.decode(last.facts))):
             raise LedgerError(TWO_HISTORIES)
         applied = _apply(connection, ledger, found)
-        _go_on(connection, [JOURNAL])  # of other tables no row was put in by its number
+        _go_on(connection, [JOURNAL])  # no row of another table was inserted by its number
         return applied
 
     def mend(self, connection: Connection, ledger: Replayed) -> None:
-        """Mend once what an earlier version left in the tables. It comes behind the copies, whose next line it is."""
+        """Mend once what an earlier version left wrong in the tables. The mend is the line after those of the
+        copies.
+        """
         _lock(connection, "EXCLUSIVE")
         if connection.execute(select(t.schema_version).where(t.IS_EARLIER)).first():
             self.keep(connection, None, _mend(ledger), MENDS)
 
     def keep(self, connection: Connection, _known: Position | None, at: str, facts: Facts) -> Told:
-        """Append the facts; return their line. One transaction at a time, from here to its commit, so that whoever sees
-        a number, or has it in a backup, has all before it.
+        """Append the facts; return their line. From here to the commit only one transaction runs, so whoever sees a
+        line, or has it in a backup, has all lines before it.
         """
         _lock(connection, "SHARE ROW EXCLUSIVE")
         told = {"at": at, "facts": msgspec.json.encode(facts).decode()}
         return Told(*connection.execute(t.journal.insert().values(told).returning(*LINE)).one())
 
     def copy(self, connection: Connection) -> None:
-        """Write what the copies lack to a file of its own. Raises `OSError`."""
+        """Write the lines that the copies lack to a new file. Raises `OSError`."""
         if self.copies is None:
             return
-        _lock(connection, "SHARE")  # whoever has a number has committed by then
+        _lock(connection, "SHARE")  # whoever has taken a number has committed after this
         self.copy_beyond(connection, last_of(path.name for path in self._files()), self.copies)
 
     def copy_beyond(self, connection: Connection, last: int, folder: Path) -> None:
-        """Write what came after a line to a file in a folder. Raises `OSError`."""
+        """Write the lines after a given number to a file in a folder. Raises `OSError`."""
         _lock(connection, "SHARE")
         query = select(t.journal).where(t.journal.c.number > last).order_by(t.journal.c.number)
         found = connection.execute(query, execution_options={"yield_per": LINES_A_QUERY})
@@ -300,7 +315,9 @@ class InDatabase:
 
 
 def _lines_of(copies: Iterable[Path], beyond: int) -> Iterator[tuple[int, Line]]:
-    """Yield the lines of copies beyond a number. Of those that two machines made at once, some are in both."""
+    """Yield the lines of copies beyond a number. Copies that two machines made at once share lines; each is yielded
+    once.
+    """
     last = beyond
     for path in copies:
         for number, line in lines_of_copy(path):
@@ -310,7 +327,7 @@ def _lines_of(copies: Iterable[Path], beyond: int) -> Iterator[tuple[int, Line]]
 
 
 def _apply(connection: Connection, ledger: Replayed, lines: Iterable[tuple[int, Line]]) -> int:
-    """Do once more what lines say, and keep them by their numbers, which copies go by; return how many there were."""
+    """Replay lines, and keep them under the numbers that the copies have; return how many there were."""
     applied = 0
     for number, line in lines:
         applied += 1
@@ -321,7 +338,7 @@ def _apply(connection: Connection, ledger: Replayed, lines: Iterable[tuple[int, 
 
 
 def _go_on(connection: Connection, numbered: Iterable[tuple[str, str]]) -> None:
-    """Let tables number their rows behind those that they have. Nobody else may be putting any in: numbers of theirs
+    """Set the sequences of tables behind their highest number. No other process may insert meanwhile: its numbers
     would be given again.
     """
     for table, column in numbered:
@@ -333,7 +350,7 @@ InStep = BesideFile | InDatabase
 
 
 def last_of(names: Iterable[str]) -> int:
-    """Return the number of the last line of copies, by their names: `<first>-<last>.ndjson.gz`."""
+    """Return the number of the last line of copies, from their names `<first>-<last>.ndjson.gz`."""
     return max((int(name.partition(".")[0].partition("-")[2]) for name in names), default=0)
 
 
@@ -347,7 +364,7 @@ def _lock(connection: Connection, mode: str) -> None:
 
 
 def _last_in(connection: Connection) -> str:
-    """Return the last moment that the tables tell of; empty where they tell of none."""
+    """Return the last moment in the tables; empty text if there is none."""
     found: str | None = connection.exec_driver_sql(LAST_IN_TABLES).scalar()
     return found or ""
 

@@ -1,8 +1,8 @@
-"""The journal: the durable list of facts from which the ledger's tables are made. A line for each transaction.
+"""The journal: the durable list of facts from which the ledger's tables are made, with one line for each transaction.
 
 The newest segment is `journal.ndjson`; earlier ones are `journal/<number>.ndjson.gz`. The first line is its head.
-Every other line is `{"n": 7, "at": "2026-...Z", "facts": [["settle", ...], ...]}`, numbered through all segments.
-A segment may begin with a snapshot: facts that give every row of every table, so that replay may begin there.
+Every other line is `{"n": 7, "at": "2026-...Z", "facts": [["settle", ...], ...]}`, numbered through all segments. A
+segment may begin with a snapshot: facts that give every row of every table, so that replay may begin there.
 """
 
 import gzip
@@ -29,8 +29,8 @@ Facts = list[list[Any]]
 
 
 class Position(NamedTuple):
-    """A database's position in the journal: journal id, segment, number of the last applied line, and the byte behind
-    that line.
+    """A database's position in the journal: journal id, segment, number of the last applied line, and the byte after
+    it.
     """
 
     journal: str
@@ -40,7 +40,7 @@ class Position(NamedTuple):
 
 
 class SegmentMissing(LedgerError):
-    """A closed segment of a journal is not there."""
+    """A closed segment of a journal is missing."""
 
 
 class Line(NamedTuple):
@@ -51,8 +51,8 @@ class Line(NamedTuple):
 
 
 class Head(msgspec.Struct):
-    """The first line of a segment. after: the number of the last line before it. schema: of the tables it is for.
-    at: the moment at which it was begun; empty in segments of versions that did not note it.
+    """The first line of a segment. after: the number of the last line before it. schema: the version of its tables.
+    at: when the segment was begun; empty in segments of versions that did not note it.
     """
 
     journal: str
@@ -65,7 +65,7 @@ class Head(msgspec.Struct):
 
 
 class _Body(msgspec.Struct):
-    """Every other line."""
+    """Every line but the head."""
 
     n: int
     at: str
@@ -79,14 +79,14 @@ class _Moment(msgspec.Struct):
 
 
 class Journal:
-    """The journal in files. Whoever writes holds the lock of the database's one writer."""
+    """The journal in files. Only a process that holds the database's write lock may write it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._closed = path.with_suffix("")
         self._last: tuple[Position | None, str] = None, ""
 
-    # -- where it is
+    # -- its files and positions
 
     def is_at(self, position: Position | None) -> bool:
         """True if the journal ends at this position, and is for today's tables."""
@@ -103,26 +103,26 @@ class Journal:
         return newest is not None and newest.schema == SCHEMA_VERSION
 
     def reaches(self, position: Position) -> bool:
-        """True if the journal has all that a database has which is at this position."""
+        """True if the journal reaches a database's position."""
         newest = self.head()
         return newest is not None and (position.segment, position.end) <= (newest.segment, self._size())
 
     def is_lost(self) -> bool:
-        """True if the newest segment is gone, or is older than one that was closed."""
+        """True if the newest segment is gone, or is older than a closed one."""
         newest = self.head()
         return (newest.segment if newest else 0) < max(self._closed_segments(), default=0)
 
     def head(self) -> Head | None:
-        """Return the head of the newest segment; None where there is no journal yet."""
+        """Return the head of the newest segment; None if there is no journal."""
         if not self._size():
             return None
         with self.path.open("rb") as file:
             return _head(file, self.path)
 
     def start(self) -> Position:
-        """Return where replay into empty tables begins: before the newest snapshot, else at the very beginning."""
+        """Return where replay into empty tables begins: before the newest snapshot, else at the first line."""
         newest = self.head()
-        assert newest is not None  # noqa: S101 - asked of a journal that is there
+        assert newest is not None  # noqa: S101 - asked only of an existing journal
         for segment in range(newest.segment, 0, -1):
             with self._open(segment, newest.segment) as file:
                 head = _head(file, self._file_of(segment, newest.segment))
@@ -131,14 +131,15 @@ class Journal:
         raise SegmentMissing(f"{self.path}: its first segment is missing: restore {self._closed}/. Nothing was sent")
 
     def is_full(self, position: Position) -> bool:
-        """True if the segment that ends there is closed, and another begun."""
+        """True if the segment that ends at a position is to be closed and another begun."""
         return position.end > BYTES_A_SEGMENT
 
     # -- reading
 
     def last_at(self, position: Position) -> str:
-        """Return the moment of the last line of a journal that ends at this position, as UTC text; empty where an
-        earlier version did not note it.
+        """Return the moment of the last line of a journal that ends at a position, as UTC text.
+
+        The moment is empty if an earlier version did not note it.
         """
         known, at = self._last
         if known != position:
@@ -153,13 +154,13 @@ class Journal:
         return at
 
     def lines(self, after: Position) -> Iterator[tuple[Line, Position]]:
-        """Yield the whole lines behind a position, each with the position behind it.
+        """Yield the whole lines after a position, each with the position after it.
 
         Raises:
-            LedgerError: a line that others follow is damaged, or a segment is missing.
+            LedgerError: a line that is not the last is damaged, or a segment is missing.
         """
         newest = self.head()
-        assert newest is not None  # noqa: S101 - asked of a journal that is there
+        assert newest is not None  # noqa: S101 - asked only of an existing journal
         position = after
         for segment in range(after.segment, newest.segment + 1):
             path = self._file_of(segment, newest.segment)
@@ -175,7 +176,7 @@ class Journal:
                     position = after_it
 
     def newest_at(self) -> str:
-        """Return the moment of the newest whole line, without a look at the tables; empty where none can be read."""
+        """Return the moment of the newest whole line, read without the tables; empty text if none can be read."""
         try:
             with self.path.open("rb") as file:
                 end = self._size()
@@ -188,7 +189,9 @@ class Journal:
     # -- writing
 
     def begin(self, known: Position | None, at: str, snapshot: Sequence[Facts]) -> Position:
-        """Make the first segment, with a snapshot where one is given. known: of the journal that is gone, if one is."""
+        """Make the first segment, with a snapshot if one is given. known: the position in a lost journal, if one was
+        lost.
+        """
         start = known or Position(uuid.uuid4().hex, 0, 0, 0)
         segment = max([start.segment, *self._closed_segments()]) + 1
         has_all = bool(snapshot) or segment > 1
@@ -196,14 +199,14 @@ class Journal:
         return self._begin(head, at, snapshot)
 
     def put_aside(self) -> Position:
-        """Rename the newest segment, which cannot be replayed without those before it; return where it began."""
+        """Rename the newest segment, which cannot be replayed without earlier ones; return its first position."""
         head = self.head()
-        assert head is not None  # noqa: S101 - asked of a journal that is there
+        assert head is not None  # noqa: S101 - asked only of an existing journal
         self.path.replace(self.path.with_suffix(".aside"))
         return Position(head.journal, head.segment, head.after, 0)
 
     def append(self, position: Position, at: str, facts: Facts) -> Position:
-        """Write a line behind a position, durably. On an error the file is as it was before."""
+        """Write a line after a position, durably. On an error the file is as it was before."""
         line = _encoded(position.number + 1, at, facts)
         try:
             self._write(line, position.end)
@@ -215,13 +218,13 @@ class Journal:
         return after
 
     def cut(self, position: Position) -> None:
-        """Remove what is behind a position: a line that is not whole was never acknowledged."""
+        """Remove the bytes after a position: a line that is not whole was never acknowledged."""
         os.truncate(self.path, position.end)
 
     def next_segment(self, position: Position, at: str, snapshot: Sequence[Facts]) -> Position:
-        """Close the newest segment, and begin the next one, with a snapshot where one is given.
+        """Close the newest segment and begin the next one, with a snapshot if one is given.
 
-        Closed segments that are newer, of another history, are left as they are: it has to have a snapshot then.
+        Newer closed segments of another history stay as they are. The next segment then needs a snapshot.
         """
         segment = max([position.segment, *self._closed_segments()]) + 1
         follows = segment == position.segment + 1
@@ -267,7 +270,7 @@ class Journal:
         return self._replace(head, (_encoded(n, at, facts) for n, facts in enumerate(snapshot, head.after + 1)))
 
     def _replace(self, head: Head, lines: Iterable[bytes]) -> Position:
-        """Put a new segment in place, in one step."""
+        """Put a new segment in place in one step."""
         part, number = self.path.with_suffix(".part"), head.after
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             end = file.write(msgspec.json.encode(head) + b"\n")
@@ -291,7 +294,7 @@ class Journal:
 
 
 def write_copy(folder: Path, lines: Iterable[tuple[int, str, Facts]]) -> None:
-    """Write lines, each with its number, to a file named after the first and the last; nothing where there are none."""
+    """Write numbered lines to a file named after the first and the last number; write no file if there are no lines."""
     first = last = 0
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = folder / f"{uuid.uuid4().hex}.part"
@@ -306,7 +309,7 @@ def write_copy(folder: Path, lines: Iterable[tuple[int, str, Facts]]) -> None:
 
 
 def lines_of_copy(path: Path) -> Iterator[tuple[int, Line]]:
-    """Yield the lines of a copy with their numbers. Raises `LedgerError` where it is damaged."""
+    """Yield the lines of a copy with their numbers. Raises `LedgerError` if the copy is damaged."""
     try:
         with gzip.open(path, "rb") as file:
             for said in (msgspec.json.decode(text, type=_Body) for text in file):
@@ -317,7 +320,7 @@ def lines_of_copy(path: Path) -> Iterator[tuple[int, Line]]:
 
 @contextmanager
 def _packing(path: Path) -> Iterator[gzip.GzipFile]:
-    """Write a file, compressed to the same bytes at any time."""
+    """Write a compressed file. The same content always gives the same bytes."""
     with (
         os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
         gzip.GzipFile(fileobj=file, mode="wb", compresslevel=3, mtime=0) as packed,
@@ -339,7 +342,7 @@ def _last_line(file: BinaryIO, end: int) -> bytes:
 
 
 def _moment_in(line: bytes) -> str:
-    """Return the moment of a line, or a head. Raises `msgspec.ValidationError` for what is none."""
+    """Return the moment of a line or head. Raises `msgspec.ValidationError` if it has no valid moment."""
     at = msgspec.json.decode(line, type=_Moment).at
     if at and not is_moment(at):
         raise msgspec.ValidationError("no moment")
@@ -362,8 +365,10 @@ def _head(file: BinaryIO, path: Path) -> Head:
 
 
 def _lines(file: BinaryIO, path: Path, position: Position, last: bool) -> Iterator[tuple[Line, Position]]:
-    """The lines of one segment. last: whether it is the newest, whose last line may be torn: without its end, or with
-    parts that never came to the disk.
+    """Yield the lines of one segment, each with the position after it.
+
+    last: True for the newest segment. Its last line may be torn: without its end, or with parts that never came to the
+    disk.
     """
     for text in file:
         if last and (not text.endswith(b"\n") or b"\0" in text) and not file.read(1):

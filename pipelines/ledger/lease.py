@@ -28,15 +28,15 @@ MOST_BETWEEN_LOOKS = 5.0
 
 
 LATEST = "9"
-"""Later than every moment in the ledger's form."""
+"""A text that sorts after every moment in the ledger's form."""
 
 
 class LeaseLost(LedgerError):
-    """Another loader took over after a silence of ours: nothing more may be sent."""
+    """Another loader took over after our heartbeat was missing: this loader must send nothing more."""
 
 
 class Holder(NamedTuple):
-    """The process that works on the target; times are UTC text."""
+    """The process that works on the target. Times are UTC text."""
 
     owner: str
     host: str
@@ -47,19 +47,21 @@ class Holder(NamedTuple):
 
 
 def utc_text(moment: datetime) -> str:
-    """The ledger's form of a moment: UTC, microseconds, `Z`."""
+    """Return a moment in the ledger's form: UTC, microseconds, `Z`."""
     return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def is_moment(said: object) -> bool:
-    """True if this is a moment in the ledger's form."""
+    """True if a value is a moment in the ledger's form."""
     with suppress(ValueError, OverflowError):
         return isinstance(said, str) and utc_text(datetime.fromisoformat(said)) == said
     return False
 
 
 def this_machine() -> str:
-    """Name this boot and its process numbers, so that a dead holder is known for dead; else empty."""
+    """Return an id of this boot and its process numbers, by which dead holders are recognized; empty if there is
+    none.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
@@ -70,8 +72,8 @@ def this_machine() -> str:
 def is_dead(holder: Holder, in_file: bool = False) -> bool:
     """True if the process of a holder is surely dead.
 
-    in_file: the ledger is a file, whose processes share their memory, and so one machine. One of before its last start
-    is dead.
+    in_file: True if the ledger is a file. Its processes share memory, and so run on one machine; a process from before
+    the machine's last start is dead.
     """
     ours = this_machine()
     if not (holder.machine and ours):
@@ -90,9 +92,9 @@ def is_dead(holder: Holder, in_file: bool = False) -> bool:
 
 
 def holders(read: Read, target: str | None = None) -> set[Holder]:
-    """Return the holders of targets, or of one, that are not surely dead, each with its last sign of life.
+    """Return the holders of all targets, or of one, that are not surely dead, each with its last heartbeat.
 
-    read: of the ledger.
+    read: runs a query on the ledger.
     """
     query = select(*(t.lease.c[name] for name in Holder._fields))
     found = (Holder(*each) for each in read(query if target is None else query.where(t.lease.c.target == target)))
@@ -100,16 +102,16 @@ def holders(read: Read, target: str | None = None) -> set[Holder]:
 
 
 def seen_of_late(read: Read, now: datetime, target: str | None = None) -> set[Holder]:
-    """Return the holders that have given a sign of life within the silence, as the ledger's clock says: for show."""
+    """Return the holders with a heartbeat within `SILENCE` by the ledger's clock. For display only."""
     since = utc_text(now - SILENCE)
     return {each for each in holders(read, target) if each.heartbeat_at >= since}
 
 
 class Silence:
-    """The silence of lease holders, measured by this process as it looks again and again.
+    """The silence of lease holders, measured by this process in repeated looks.
 
-    No clock says it, neither of another machine, which may be minutes apart, nor one that is put forward. What passes
-    between two looks counts for `most_between` seconds at most: a machine that slept has not looked.
+    No clock time is used: another machine's clock may be minutes off, and any clock may be set forward. Between two
+    looks at most `most_between` seconds count, since a machine that slept has not looked.
     """
 
     def __init__(self, most_between: float = MOST_BETWEEN_LOOKS) -> None:
@@ -117,7 +119,7 @@ class Silence:
         self._most_between, self._looked_at = most_between, time.monotonic()
 
     def look(self, holders: Iterable[Holder]) -> set[Holder]:
-        """Return which of the holders that are there now have been silent for 60 s."""
+        """Return the present holders that have been silent for 60 s."""
         now = time.monotonic()
         passed, self._looked_at = min(now - self._looked_at, self._most_between), now
         self._silent = {each: self._silent[each] + passed if each in self._silent else 0.0 for each in holders}
@@ -133,13 +135,13 @@ class Leased(Protocol):
         """A transaction that writes."""
 
     def doubt_sending(self, target: str) -> None:
-        """Every row that is `sending` comes in doubt."""
+        """Put every row in doubt that is `sending`."""
 
 
 class Held:
-    """A right that is held by a row of a table, with a heartbeat: that of a target, or of a part.
+    """A right to a target or to a part, held by a row of a table and a heartbeat.
 
-    table: where the row is. owner: by which it is known for ours.
+    table: the table of that row. owner: the random id by which this process recognizes its row.
     """
 
     table: Table
@@ -153,7 +155,7 @@ class Held:
         self._thread = threading.Thread(target=self._beat, name="lease heartbeat", daemon=True)
 
     def check(self) -> None:
-        """Raises `LeaseLost` when the heartbeat found another owner. `Ledger.intend` also asks the ledger itself."""
+        """Raise `LeaseLost` if the heartbeat found another owner. `Ledger.intend` also asks the ledger itself."""
         if self._lost.is_set():
             raise LeaseLost(f"another loader took over the target {self.target}")
 
@@ -161,7 +163,7 @@ class Held:
         return and_(self.table.c.target == self.target, self.table.c.owner == self.owner)
 
     def _told(self) -> dict[str, object]:
-        """The columns that a heartbeat writes."""
+        """Return the columns that a heartbeat writes."""
         return {"heartbeat_at": utc_text(self._clock())}
 
     def _begin(self) -> None:
@@ -178,17 +180,17 @@ class Held:
                     if connection.execute(update(self.table).where(self._mine()).values(self._told())).rowcount == 0:
                         self._lost.set()
                         return
-            except (SQLAlchemyError, LedgerError):  # busy or away for a moment: the next beat tells
+            except (SQLAlchemyError, LedgerError):  # busy or away for a moment: the next beat tries again
                 continue
 
 
 class Lease(Held):
     """The right to write to a target, held within `with`.
 
-    It is entered when the target is free, when its holder was silent for 60 s while this process looked on (`Silence`),
-    or when the holder's process is surely dead. Who loads a part of a batch into the target holds it too. No other
-    loader is at work then, so every row still `sending` becomes `in_doubt`.
-    `waiting` is called with the holder, once a second, while the target is taken.
+    It is granted if the target is free, if this process has seen its holder silent for 60 s (`Silence`), or if the
+    holder's process is surely dead. A process that loads a part into the target counts as a holder too. No other
+    loader is at work then, so every row still `sending` becomes `in_doubt`. `waiting` is called with the holder, once
+    a second, while the target is taken.
     """
 
     table = t.lease
@@ -209,7 +211,7 @@ class Lease(Held):
     def __enter__(self) -> Self:
         silence, silent = Silence(), set[Holder]()
         while holders := self._take(silent):
-            silent |= silence.look(holders)  # those before are not looked at again; a sign of life makes another holder
+            silent |= silence.look(holders)  # silent holders are not looked at again; a heartbeat makes another holder
             if self._waiting:
                 self._waiting(holders[0])
             time.sleep(self._poll_seconds)
@@ -222,7 +224,9 @@ class Lease(Held):
             connection.execute(t.lease.delete().where(self._mine()))
 
     def _take(self, silent: Collection[Holder]) -> list[Holder]:
-        """Return no holder if the lease is ours now. silent: holders that were watched for 60 s without a heartbeat."""
+        """Return no holder if the lease is ours now, else the holders at work. silent: holders without a heartbeat for
+        60 s.
+        """
         try:
             with self._ledger.transaction() as connection:
                 holders = self._replace_holders(connection, silent)
@@ -233,7 +237,9 @@ class Lease(Held):
             return [Holder("", "another loader", "", 0, "", "")]
 
     def _replace_holders(self, connection: Connection, silent: Collection[Holder]) -> list[Holder]:
-        """Take the place of holders that are gone, unless others are at work: return those. Parts go with the lease."""
+        """Replace holders that are gone; return those at work, which prevent it. Parts are removed with the old
+        lease.
+        """
         before = self._holders(connection, t.lease)
         found = [*before, *self._holders(connection, t.part)]
         in_file = self._engine.dialect.name == "sqlite"
@@ -254,7 +260,7 @@ class Lease(Held):
 
 @cache
 def _held(table: Table) -> Select[Any]:
-    """Select the holders at a target, which wait for nobody else until the transaction ends."""
+    """Select the holders at a target and lock their rows until the transaction ends."""
     columns = [table.c[name] for name in Holder._fields]
     return select(*columns).where(table.c.target == bindparam("target"), table.c.owner != "").with_for_update()
 

@@ -51,7 +51,7 @@ SELECT CAST(? AS INTEGER), CAST(? AS INTEGER), 1, CAST(? AS BIGINT), CAST(? AS T
 WHERE NOT (EXISTS (SELECT 1 FROM record WHERE batch_no = ?) AND EXISTS (
   SELECT 1 FROM record WHERE stream_id = ? AND key = ? AND batch_no = ? AND line = ?))
 ON CONFLICT DO NOTHING"""
-"""The first test spares the look-up of each key where a batch has no records, as for a file that came before."""
+"""The first test saves a look-up of each key if a batch has no records, as for a file that came before."""
 NOTE_UNCHANGED = """
 INSERT INTO version (batch_no, stream_id, is_outcome, line, key, state, resource_id, patient_id, source_at,
   amount_cents, attempts, finished_at)
@@ -74,17 +74,17 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 
 
 class Ledger(BatchLedger):
-    """The ledger at a URL or file: its records and rejects, beside batches and runs."""
+    """The ledger at a URL or in a file. It adds records and rejects to batches and runs."""
 
     # -- records
 
     def known(self, target: str, source: str, resource_type: str, keys: Iterable[str]) -> dict[str, KnownRecord]:
-        """The newest generation of each of these keys that the ledger has, by key."""
+        """Return the newest generation of each of these keys that the ledger knows, by key."""
         rows = self.rows_of_keys(KNOWN, (target, source, resource_type), keys)
         return {row[0]: KnownRecord._make(row) for row in rows}
 
     def unsettled(self, target: str, batch_id: str | None = None) -> list[KnownRecord]:
-        """Records that are planned, sending or in doubt, of the target or one batch, in file order."""
+        """Return the records that are planned, sending or in doubt, of the target or one batch, in file order."""
         columns = [t.record.c[name] for name in KnownRecord._fields]
         query = select(*columns).where(t.record.c.target == target, t.record.c.state.in_(UNDECIDED))
         if batch_id is not None:
@@ -100,11 +100,11 @@ class Ledger(BatchLedger):
         intents: Collection[Intent],
         sightings: Collection[Sighting] = (),
     ) -> None:
-        """Commit that these new records are about to be sent.
+        """Record the intent to send these new records, before the first request.
 
         Args:
-            intents: the records; none is known to the ledger.
-            sightings: the resources at the target before, of patients whose records are sent from now on.
+            intents: the records. The ledger must not know any of them.
+            sightings: resources at the target before the first record of their patients is sent.
 
         Raises:
             LeaseLost: another loader has the target.
@@ -122,10 +122,11 @@ class Ledger(BatchLedger):
 
     @verb
     def intend_again(self, lease: Held, source: str, resource_type: str, intents: Collection[Intent]) -> None:
-        """Commit that known records are about to be sent again in the same generation: another attempt, or a PUT.
+        """Record the intent to send known records again in the same generation: another attempt, or a PUT.
 
-        A record in doubt stays with its batch and line, and so does a planned one that is sent with the content it has
-        there. Any other moves to the batch and line of the intent. It leaves its outcome, if it had one, as a repeat.
+        A record in doubt stays with its batch and line, and so does a planned one whose content is unchanged. Any
+        other record moves to the batch and line of the intent. The outcome on its former line, if it had one, is kept
+        as a repeat.
         """
         stream = self.stream(lease.target, source, resource_type)
         batch, feed = self._numbers_of(lease.target, intents)
@@ -143,8 +144,8 @@ class Ledger(BatchLedger):
     def settle(
         self, target: str, source: str, resource_type: str, outcomes: Collection[Outcome], so_far: SoFar | None = None
     ) -> None:
-        """Write the outcomes of intents: any row state. `planned` is for records that were surely not sent, or not
-        done.
+        """Write the outcomes of intents, with any row state. `planned` is for records that were surely not sent, or
+        not done.
 
         so_far: the counts of the run with these outcomes, written in the same transaction.
         """
@@ -167,8 +168,9 @@ class Ledger(BatchLedger):
         repeats: Collection[Repeat],
         at: str | None = None,
     ) -> None:
-        """Other appearances of known records, of now or of another moment. A record that the batch has on that line
-        already keeps its outcome.
+        """Note further appearances of known records. A record that the batch has on that line keeps its outcome.
+
+        at: their moment as UTC text; None for now.
         """
         moment, stream = at or self.now(), self.stream(target, source, resource_type)
         batch = self.batch_number(target, batch_id)
@@ -185,30 +187,32 @@ class Ledger(BatchLedger):
         lines: Collection[int],
         keys: Collection[str],
     ) -> None:
-        """Note known records that came again as they are: as `note_repeats` does, with what their records say."""
+        """Note known records that came again unchanged, with the values that the ledger has. Otherwise like
+        `note_repeats`.
+        """
         now, stream, batch = self.now(), self.stream(target, source, resource_type), self.batch_number(target, batch_id)
         rows = [(batch, line, now, stream, key, batch, line) for line, key in zip(lines, keys, strict=True)]
         self.write(NOTE_UNCHANGED, rows)
 
     def is_read_otherwise(self, target: str, batch_id: str, feed_hash: str) -> bool:
-        """True if a batch has records that were read by another feed than this."""
+        """True if a batch has records that were read by another content of the feed."""
         of_feed = select(t.feed_version.c.feed_no).where(t.feed_version.c.feed_hash == feed_hash)
         others = t.records.c.feed_no.not_in(of_feed)
         here = t.of_batch(t.records, target, batch_id)
         return self.value(select(t.records.c.line).where(here, others).limit(1)) is not None
 
     def keys_on(self, target: str, batch_id: str, lines: Iterable[int]) -> dict[int, str]:
-        """The keys of a batch's records on these lines. The whole batch is looked through for them."""
+        """Return the keys of a batch's records on these lines. The query reads the whole batch."""
         record, here = t.records.c, t.of_batch(t.records, target, batch_id)
         query = select(record.line, record.key).where(here, record.line.in_(list(lines)))
         return {int(line): str(key) for line, key in self.read(query)}
 
     def lease(self, target: str, waiting: Callable[[Holder], None] | None = None, **pace: float) -> Lease:
-        """`with ledger.lease(target, waiting) as lease:` the one loader of the target; see `Lease`."""
+        """Return the lease of the one loader of the target, for use in `with`; see `Lease`."""
         return Lease(self, target, self.clock, waiting, **pace)
 
     def sending(self, target: str, source: str, resource_type: str) -> dict[str, int]:
-        """The keys of the records that are being sent, each with its generation."""
+        """Return the keys of the records that are being sent, each with its generation."""
         record = t.record.c
         of = t.of_stream(record, (target, source, resource_type))
         query = select(record.key, record.generation).where(of, record.state == "sending")
@@ -216,9 +220,10 @@ class Ledger(BatchLedger):
 
     @verb
     def doubt_sending(self, target: str) -> None:
-        """Put in doubt every record that is `sending`, when nobody can be sending it any more.
+        """Put every record in doubt that is `sending`. Call it only if no process can be sending them.
 
-        Their batches have no end, although another run may have ended one meanwhile: the next import goes on with them.
+        Set their batches to `running`, although another run may have ended one meanwhile, so that the next import
+        continues them.
         """
         of_target = select(t.stream.c.stream_id).where(t.stream.c.target == target)
         sending = (t.records.c.stream_id.in_(of_target), t.records.c.state == "sending")
@@ -234,7 +239,9 @@ class Ledger(BatchLedger):
     def reject(
         self, target: str, source: str, resource_type: str, batch_id: str, rejects: Collection[Reject]
     ) -> list[str]:
-        """Set records aside; return their ids in order. One met again counts an attempt and gets today's reasons."""
+        """Set records aside; return their reject ids in order. A known reject counts one more attempt and gets new
+        reasons.
+        """
         keep_others_out(self)
         now = self.now()
         named = named_rejects(self, target, source, resource_type, batch_id, list(rejects))
@@ -248,7 +255,7 @@ class Ledger(BatchLedger):
             for position, reason in enumerate(r.reasons)
         ]
         self.write(SET_ASIDE, rows)
-        restate(self, target, named, ("closed", "resubmitted"))  # a new one, and one that is open, is open
+        restate(self, target, named, ("closed", "resubmitted"))  # a new reject and an open one remain open
         self.write(FORGET_REASONS, [(name,) for name in named])
         self.write(ADD_REASON, reasons)
         return list(named)

@@ -16,7 +16,7 @@ MOST = 1 << 60
 
 
 def manifest_in(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a run, without what of it is damaged; None where there is none, or a file that is none."""
+    """Return the manifest of a run without its damaged values; None if the file is missing or is no manifest."""
     try:
         said = json.loads((folder / MANIFEST).read_bytes())
     except (OSError, ValueError):
@@ -36,19 +36,19 @@ def put_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def run_of(folder: Path, target: str | None) -> dict[str, Any] | None:
-    """The manifest of a run that was for this target; None of any other."""
+    """Return the manifest of a run if the run was for this target, else None."""
     said = manifest_in(folder)
     return said if said and target is not None and is_of(said, target) else None
 
 
 def is_of_another(folder: Path, target: str) -> bool:
-    """True if the manifest of a run names another target than this; False where it is lost or damaged."""
+    """True if a run's manifest names another target; False if the manifest is lost or damaged."""
     said = manifest_in(folder)
     return said is not None and not is_of(said, target)
 
 
 class KeptRun(NamedTuple):
-    """A run as its batch's folder keeps it. number: that of its target, in the ledger."""
+    """A run as its batch's folder keeps it. number: counts the runs of the batch at its target, as in the ledger."""
 
     number: int
     folder: Path
@@ -56,14 +56,14 @@ class KeptRun(NamedTuple):
 
 
 def runs_in(batch: Path, target: str | None) -> list[KeptRun]:
-    """The runs of a batch that were for this target, the oldest first. After a lost ledger two may have one number."""
+    """Return the runs of a batch for this target, oldest first. After a lost ledger two runs may have one number."""
     told = ((folder, run_of(folder, target)) for folder in matching(batch, "run-*"))
     found = (KeptRun(number_of(folder), folder, said) for folder, said in told if said)
     return sorted(found, key=lambda each: (each.number, each.manifest["started_at"]))
 
 
 def number_of(run: Path) -> int:
-    """The number of a run, by the name of its folder: `run-<number>`, or `run-<number>-2` where that was taken."""
+    """Return the number of a run from its folder's name: `run-<number>`, or `run-<number>-2` if that name was taken."""
     number = run.name.split("-")[1]
     return int(number) if number.isdecimal() else 0
 
@@ -74,7 +74,7 @@ def is_of(manifest: dict[str, Any], target: str) -> bool:
 
 
 def _is_text(said: object) -> bool:
-    """True if this can be written down in any database: no half of a character."""
+    """True if a value is text that any database can store: no NUL and no half of a character."""
     return isinstance(said, str) and "\0" not in said and said == said.encode(errors="replace").decode()
 
 

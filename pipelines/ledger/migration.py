@@ -1,7 +1,7 @@
-"""Bring the ledger's tables of any earlier version to the form of today, within one transaction.
+"""Bring the ledger's tables of any earlier version to today's form, within one transaction.
 
-Versions 1 to 8 held target, source, type, batch and feed of each record as texts: in version 1 in every row, later as
-numbers of a table `term`, with `record` and `repeat` as views of `entry` and `appearance`.
+Versions 1 to 8 stored target, source, type, batch and feed of each record as texts. Version 1 had them in every row.
+Later versions had numbers of a table `term`, with `record` and `repeat` as views of `entry` and `appearance`.
 """
 
 from sqlalchemy import Connection, Table, inspect
@@ -14,7 +14,7 @@ from pipelines.ledger.columns import metadata
 TERMS = ("target", "source", "resource_type", "batch_id", "feed_hash")
 VIEWS = {"record": "entry", "repeat": "appearance"}
 MOVED = ("batch", "former", *VIEWS)
-"""Tables whose rows go to tables of another form."""
+"""Tables whose rows move to tables of another form."""
 JOINS = """
 JOIN stream ON stream.target = old.target AND stream.source = old.source AND stream.resource_type = old.resource_type
 JOIN batch ON batch.target = old.target AND batch.batch_id = old.batch_id"""
@@ -45,12 +45,13 @@ UPDATE record SET first_sent_at = COALESCE(
   CASE WHEN generation > 1 THEN (SELECT received_at FROM batch WHERE batch.batch_no = record.batch_no) END,
   first_attempt_at)
 WHERE first_sent_at IS NULL"""
-"""Before version 5 no record had the first attempt of its key. Where an earlier generation left no trace, it is not
-older than the batch."""
+"""Sets the first attempt of each key, which versions before 5 did not have. If an earlier generation left no trace,
+its attempt is not older than the batch.
+"""
 
 
 def bring_to_today(connection: Connection) -> None:
-    """Make the tables of today, with the rows of those that are there."""
+    """Make today's tables, with the rows of the existing ones."""
     there = set(inspect(connection).get_table_names())
     if "stream" not in there:
         _set_aside(connection, there)
@@ -64,13 +65,13 @@ def bring_to_today(connection: Connection) -> None:
 
 
 def _set_aside(connection: Connection, there: set[str]) -> None:
-    """Give the names `old_...` to what held the rows."""
+    """Rename the tables that held the rows to `old_...`."""
     for name in MOVED:
         if name in VIEWS and "entry" in there:
             connection.exec_driver_sql(f"DROP VIEW {name}")
             connection.exec_driver_sql(f"CREATE VIEW old_{name} AS {_with_texts(connection, VIEWS[name])}")
         else:
-            for index in inspect(connection).get_indexes(name):  # the tables of today have some of these names
+            for index in inspect(connection).get_indexes(name):  # today's tables have some of these names
                 connection.exec_driver_sql(f"DROP INDEX {index['name']}")
             connection.exec_driver_sql(f"ALTER TABLE {name} RENAME TO old_{name}")
             there.discard(name)
@@ -97,7 +98,9 @@ def _move_rows(connection: Connection) -> None:
 
 
 def _move(connection: Connection, old: str, new: Table, more: dict[str, str], joins: str, order: str) -> None:
-    """Insert the rows of `old_...`: every column that both have, and `more` by what is selected for them."""
+    """Insert the rows of `old_...`: the columns that both tables have, and `more` with the expressions for further
+    ones.
+    """
     both = {name: f"old.{name}" for name in _columns(connection, f"old_{old}") if name in new.c}
     values = more | both
     names, selected = ", ".join(values), ", ".join(values.values())
@@ -122,7 +125,7 @@ def _drop_old(connection: Connection, there: set[str]) -> None:
 
 
 def _add_columns(connection: Connection, table: Table) -> None:
-    """Add the columns of today that a table does not have."""
+    """Add the columns of today's table that an existing table lacks."""
     missing = [column for column in table.columns if column.name not in _columns(connection, table.name)]
     for column in missing:
         kind = CreateColumn(column).compile(dialect=connection.dialect)

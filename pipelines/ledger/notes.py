@@ -37,7 +37,7 @@ class Group(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A record of a group, or the version of it that stands until its successor is there."""
+    """A record of a group, or its earlier version that is still to be taken back."""
 
     group: Group
     key: str
@@ -48,7 +48,7 @@ class Member(NamedTuple):
 
 @verb
 def keep_members(ledger: LedgerAccess, lease: Held, source: str, members: Sequence[tuple[str, int, Group]]) -> None:
-    """Commit that these records, as `(key, generation, group)`, share the note of their group. Raises `LeaseLost`."""
+    """Note that these records, as `(key, generation, group)`, share the note of their group. Raises `LeaseLost`."""
     rows: list[tuple[Any, ...]] = [
         (lease.target, source, key, generation, *group) for key, generation, group in members
     ]
@@ -58,7 +58,7 @@ def keep_members(ledger: LedgerAccess, lease: Held, source: str, members: Sequen
 
 
 def members_of(ledger: LedgerAccess, target: str, source: str, groups: Collection[Group]) -> list[Member]:
-    """The records of these groups, those first attempted first."""
+    """Return the records of these groups, ordered by first attempt."""
     wanted, found = list(groups), list[Member]()
     for start in range(0, len(wanted), GROUPS_A_QUERY):
         some = wanted[start : start + GROUPS_A_QUERY]

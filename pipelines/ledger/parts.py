@@ -1,7 +1,7 @@
-"""Parts: ranges of a batch's lanes, which workers load side by side, each under a lease of its own.
+"""Parts: ranges of a batch's lanes that workers load side by side, each under a lease of its own.
 
-They are laid out under the lease of the target, and are gone when that ends. They are no facts: what was done of a part
-is in its records.
+Parts are laid out under the lease of the target, and are removed when that ends. They are not facts of the journal:
+the records show what a part has done.
 """
 
 import uuid
@@ -27,14 +27,14 @@ from pipelines.ledger.lease import (
 from pipelines.ledger.ledger import Ledger
 
 BEGINNINGS = 3
-"""How often a part is begun: one whose workers die again and again is left to the next run."""
+"""How often a part is begun at most. A part whose workers die again and again is left to the next run."""
 BEAT_SECONDS = 1.0
 
 
 class PartState(NamedTuple):
-    """A part: how often it was begun, whether a worker has it just now, its counts so far, and what it came to.
+    """The state of a part: how often it was begun, if a worker holds it now, its counts so far, and its outcome.
 
-    holder: the worker that has it, or has had it last and did not let it go.
+    holder: the worker that holds the part, or that held it last and did not release it.
     """
 
     number: int
@@ -46,12 +46,12 @@ class PartState(NamedTuple):
 
     @property
     def is_left(self) -> bool:
-        """True if a worker can begin it."""
+        """True if a worker can begin the part."""
         return self.outcome is None and not self.held and self.attempts < BEGINNINGS
 
 
 class PartLease(Held):
-    """The right to load one part, held within `with`. attempts: 1 for who begins it first."""
+    """The right to load one part, held within `with`. attempts: 1 for the first worker that begins it."""
 
     table = t.part
 
@@ -65,13 +65,13 @@ class PartLease(Held):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let the part go: without an outcome, for who takes it up next."""
+        """Release the part. If it has no outcome, another worker can take it."""
         self._end()
         with self._engine.begin() as connection:
             connection.execute(update(t.part).where(self._mine()).values(owner="", **self._told()))
 
     def done(self, outcome: str) -> None:
-        """Write down what the part came to. Raises `LeaseLost`."""
+        """Write the outcome of the part. Raises `LeaseLost`."""
         with self._engine.begin() as connection:
             if connection.execute(update(t.part).where(self._mine()).values(outcome=outcome)).rowcount == 0:
                 raise LeaseLost(f"another loader took over the target {self.target}")
@@ -79,13 +79,13 @@ class PartLease(Held):
     def _told(self) -> dict[str, object]:
         told = super()._told()
         if self.counting:
-            with suppress(Exception):  # counts change under the hand: this sign of life goes without them
+            with suppress(Exception):  # counts may change while they are read: this heartbeat goes without them
                 told["counts"] = self.counting()
         return told
 
 
 def lay_out(ledger: LedgerAccess, lease: Held, number: int) -> None:
-    """Make so many parts of what is loaded under a lease of the target; they are free. Raises `LeaseLost`."""
+    """Make `number` free parts of the batch that is loaded under the target's lease. Raises `LeaseLost`."""
     free = {"attempts": 0, "owner": "", "host": "", "machine": "", "pid": 0, "taken_at": "", "heartbeat_at": ""}
     with _begin(ledger) as connection:
         _check(connection, lease.target, lease.owner)
@@ -106,10 +106,10 @@ def claim(
     loader: str,
     ends_all: Callable[[str], bool] = lambda _: False,
 ) -> PartLease | None:
-    """Take a part that is free, or whose worker is dead; None if there is none just now.
+    """Take a part that is free, or whose worker is dead; return None if there is none now.
 
-    loader: the owner of the target's lease, under which the parts were laid out. ends_all: true of the outcome of a
-    part after which none is begun. Raises `LeaseLost`.
+    loader: the owner of the target's lease, under which the parts were laid out. ends_all: True for an outcome after
+    which no further part is begun. Raises `LeaseLost`.
     """
     with _begin(ledger) as connection:
         _check(connection, target, loader)
@@ -130,13 +130,13 @@ def claim(
 
 
 def states(ledger: LedgerAccess, target: str) -> list[PartState]:
-    """The parts of what is loaded into a target."""
+    """Return the parts of the batch that is loaded into a target."""
     query = select(t.part).where(t.part.c.target == target).order_by(t.part.c.part)
     return [_state(each) for each in ledger.read(query)]
 
 
 def free(ledger: LedgerAccess, target: str, silent: Collection[Holder]) -> None:
-    """Take parts from workers that have been silent, unless they have given a sign of life since."""
+    """Release the parts of silent workers, unless a worker has sent a heartbeat since."""
     with _begin(ledger) as connection:
         for each in silent:
             this = (t.part.c.owner == each.owner, t.part.c.heartbeat_at == each.heartbeat_at)
@@ -150,10 +150,10 @@ def _state(row: Any) -> PartState:
 
 
 class LoaderWatch:
-    """Watches who leads the load into a target: whoever joins it looks again and again.
+    """Watch the loader that holds the target's lease, for a worker that joins the load.
 
-    No clock is asked: a holder of the target that is seen without a sign of life for 60 s counts as gone. is_lost: that
-    this was so at the last look, and nobody has taken the target over.
+    It uses no clock times: a holder that is seen without a heartbeat for 60 s counts as gone. is_lost: True if that
+    was so at the last look and no other loader has taken the target.
     """
 
     def __init__(self, ledger: LedgerAccess, target: str) -> None:
@@ -161,7 +161,10 @@ class LoaderWatch:
         self._ledger, self._target, self._silence = ledger, target, Silence()
 
     def look(self) -> str | None:
-        """Return the owner of the target's lease if it is at work, which alone makes parts more than remains."""
+        """Return the owner of the target's lease if it is at work, else None.
+
+        If none is at work, the parts are leftovers of a load that has ended.
+        """
         holders = _holders_of(self._ledger, self._target)
         silent = self._silence.look(holders)
         at_work = next((each.owner for each in holders if each not in silent and not is_dead(each)), None)
@@ -179,9 +182,9 @@ def _begin(ledger: LedgerAccess) -> AbstractContextManager[Connection]:
 
 
 def _some(target: str, which: ColumnElement[bool]) -> Select[tuple[object, ...]]:
-    """Select parts that can be begun, apart from those that another transaction has just now.
+    """Select parts that can be begun, except those that another transaction has locked.
 
-    SQLite has no such clause: there a transaction that writes is alone.
+    SQLite does not know `SKIP LOCKED`, and needs no such clause: it runs only one writing transaction at a time.
     """
     part = t.part.c
     here = (part.target == target, part.outcome.is_(None), part.attempts < BEGINNINGS, which)
@@ -193,7 +196,7 @@ def _holder(row: object) -> Holder:
 
 
 def _check(connection: Connection, target: str, owner: str) -> None:
-    """Raise `LeaseLost` unless the target's lease is held by this owner, which it is until the transaction ends."""
+    """Raise `LeaseLost` unless this owner holds the target's lease. Lock the lease until the transaction ends."""
     mine = (t.lease.c.target == target, t.lease.c.owner == owner)
     if connection.execute(select(t.lease.c.owner).where(*mine).with_for_update(read=True)).first() is None:
         raise LeaseLost(f"another loader took over the target {target}")

@@ -1,6 +1,6 @@
-"""Rows that later files have put in for rejects: which of them stand for a reject now.
+"""Rows that later files have put in for rejects: find those that represent a reject now.
 
-A file may put in several rows for one reject. Of those that were set aside, the key is on record.
+A file may put in several rows for one reject. The ledger has the keys of the rows that were set aside.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from pipelines.ledger.states import LANDED, UNDECIDED
 
 LINES_A_QUERY = 10_000
 Lines = Mapping[tuple[str, int], Sequence[Row[Any]]]
-"""What stands on lines, by batch and line: key, state and finished_at of each record or outcome."""
+"""Records and outcomes by batch and line. Each has key, state and finished_at."""
 _again = t.resubmission.c
 PUT_IN: Select[Any] = (
     select(_again.reject_id, _again.batch_id, _again.line, _again.key, _again.seen_at, _again.tried_since)
@@ -26,9 +26,9 @@ PUT_IN: Select[Any] = (
 
 
 class PutIn:
-    """The rows of one reject, by file in the order of time, and those of them that are at the target.
+    """The rows put in for one reject, by file in the order of time, and the rows of them that are at the target.
 
-    at: what stands on their lines.
+    at: the records and outcomes on their lines.
     """
 
     def __init__(self, rows: Collection[Row[Any]], at: Lines) -> None:
@@ -41,40 +41,41 @@ class PutIn:
         return self._at[row.batch_id, row.line]
 
     def keys_on(self, row: Row[Any]) -> set[str]:
-        """Return the keys of what stands on a row's line."""
+        """Return the keys of the records and outcomes on a row's line."""
         return {each.key for each in self._on(row)}
 
     def keys_left(self) -> set[str]:
-        """Return the keys of the rows that stand for the reject and are not there; an empty one could not be read. None
-        where a key is not on record, or where a row was taken back: it was not wrong.
+        """Return the keys of the rows that represent the reject and are not at the target. An empty key could not be
+        read.
+
+        A row whose key the ledger does not have gives no key. A row that was taken back gives none either, since it
+        was not wrong.
         """
         rows = [row for row in self.left(self.standing()) if {each.state for each in self._on(row)} != {"undone"}]
         return set().union(*(self.keys_on(row) or {row.key} - {None} for row in rows))
 
     def are_to_come(self) -> bool:
-        """True if it is open what becomes of a row of the last file; beside a wrong one, of a row that was sent."""
+        """True if the outcome of a row of the last file is open. Beside a wrong row, only rows that were sent count."""
         tried = [row for row in self.files[-1] if not _is_wrong(row)]
         is_alone = len(tried) == len(self.files[-1])
         return any(is_to_come(self._on(row), _since(row) if is_alone else "") for row in tried)
 
     def closed_by(self) -> str | None:
-        """Return the last file that brought one of the rows to the target; None if some were wrong beside it, and are
-        left.
-        """
+        """Return the last file that brought a row to the target; None if wrong rows beside it remain."""
         there = [row.batch_id for row in self.there]
         return there[-1] if there and not self.is_short() else None
 
     def left(self, rows: Iterable[Row[Any]]) -> list[Row[Any]]:
-        """Return those of some rows that are not at the target, nor has a row with such a key come there instead."""
+        """Return the rows that are not at the target, and whose key has not come there by another row."""
         return [row for row in rows if row not in self.there and row.key not in self._done]
 
     def standing(self) -> list[Row[Any]]:
-        """Return the rows that stand for the reject now: of the last file that has some left, these."""
+        """Return the rows that represent the reject now: those left of the last file that has some left."""
         found = (left for file in reversed(self.files) if (left := self.left(file)))
         return next(found, self.files[-1])
 
     def is_short(self) -> bool:
-        """True if fewer rows have come to the target than were left as wrong by the last file that had several."""
+        """True if fewer rows have come to the target than the last file with several rows has left wrong."""
         later = set[str]()
         for file in reversed(self.files):
             left = [row for row in self.left(file) if _is_wrong(row)]
@@ -90,23 +91,25 @@ def _is_wrong(row: Row[Any]) -> bool:
 
 
 def _since(row: Row[Any]) -> str:
-    """Return the moment since which what comes to a row's line is what became of the row."""
+    """Return the moment after which an outcome on a row's line is that row's outcome."""
     return str(row.seen_at if row.tried_since is None else row.tried_since)
 
 
 def has_landed(here: Iterable[Row[Any]], since: str) -> bool:
-    """True if a record of a line has come to the target since a moment."""
+    """True if a record of a line has come to the target after a moment."""
     return any(each.state in LANDED and (each.finished_at or "") > since for each in here)
 
 
 def is_to_come(here: Collection[Row[Any]], since: str) -> bool:
-    """True if it is open what becomes of a row that is tried since a moment; an empty one: what is there is all."""
+    """True if the outcome of a row, tried since a moment, is open. An empty moment: only the records on the line
+    decide.
+    """
     is_decided = not since or any((each.finished_at or "") > since for each in here)
     return not is_decided or any(each.state in UNDECIDED for each in here)
 
 
 def put_in(ledger: LedgerAccess, rows: Iterable[Row[Any]], target: str) -> dict[str, PutIn]:
-    """Return what rows of `PUT_IN` say of each reject."""
+    """Return the rows of `PUT_IN` as one `PutIn` for each reject."""
     of_reject = defaultdict[str, list[Row[Any]]](list)
     for row in rows:
         of_reject[row.reject_id].append(row)
@@ -115,23 +118,23 @@ def put_in(ledger: LedgerAccess, rows: Iterable[Row[Any]], target: str) -> dict[
 
 
 def put_in_for(ledger: LedgerAccess, target: str, ids: Iterable[str]) -> dict[str, PutIn]:
-    """Return what has been put in for these rejects, by id."""
+    """Return the rows put in for these rejects, by reject id."""
     return put_in(ledger, ledger.read_of(PUT_IN.where(_again.target == target), _again.reject_id, sorted(ids)), target)
 
 
 def under_other_keys(ledger: LedgerAccess, target: str, rejects: Mapping[str, Row[Any]]) -> set[str]:
-    """Return those of these rejects of which a row that is not there has another key now.
+    """Return the rejects with a row under another key that is not at the target.
 
-    A record of the first key says nothing of that row.
+    A record of the reject's first key says nothing about that row.
     """
     found = put_in_for(ledger, target, rejects)
     return {name for name, each in found.items() if each.keys_left() - {rejects[name].source_key}}
 
 
 def lines_at(ledger: LedgerAccess, target: str, places: Iterable[Any]) -> Lines:
-    """Return what stands on the lines of these places: a batch is read through for many lines at once.
+    """Return the records and outcomes on the lines of these places. It reads a batch for many lines at once.
 
-    Of a line whose record is from another, the outcome says what came of it, unless the record is not there any more.
+    If a line's record is of another line now, the line's outcome is its state, unless the record has left the target.
     """
     found, lines = defaultdict[tuple[str, int], list[Row[Any]]](list), defaultdict[str, set[int]](set)
     for each in places:

@@ -1,4 +1,4 @@
-"""The reasons of open rejects as they are now: those of the last time, or that what was loaded since was taken back."""
+"""The present reasons of open rejects: those recorded last, or that a record loaded since was taken back."""
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -22,12 +22,12 @@ TAKEN_BACK = "TAKEN-BACK"
 def reasons_now(
     ledger: LedgerAccess, target: str, places: Sequence[RejectPlace], last: Mapping[str, list[Reason]]
 ) -> dict[str, list[Reason]]:
-    """Return what to tell of open rejects, by id, beside the rows where they are.
+    """Return the present reasons of open rejects, by reject id.
 
-    A row whose record was loaded and taken back since has none of the reasons of before; nor has one that was set aside
-    beside other content of its key, if that was taken back since. Where another row of the same reject has them still,
-    each stays.
-    last: the reasons for which each was set aside last.
+    The earlier reasons no longer hold for a row whose record was loaded and then taken back. They do not hold either
+    for a row that was set aside because of other content of its key, if that content was taken back since. They remain
+    if another row of the reject still has them. places: the rows of the rejects. last: the reasons for which each
+    reject was set aside last.
     """
     now, rows = dict(last), defaultdict[str, int](int)
     for place in places:
@@ -39,7 +39,9 @@ def reasons_now(
 
 
 def still_wrong(ledger: LedgerAccess, target: str, places: Sequence[RejectPlace]) -> list[RejectPlace]:
-    """Leave out the places whose records are at the target, of rejects that have others: their reasons are of these."""
+    """Leave out places whose records are at the target, if their reject has other places: its reasons are about
+    those.
+    """
     number = Counter(each.reject_id for each in places)
     several = [each for each in places if number[each.reject_id] > 1]
     there = lines_at(ledger, target, several)
@@ -49,7 +51,7 @@ def still_wrong(ledger: LedgerAccess, target: str, places: Sequence[RejectPlace]
 
 
 def open_reasons(ledger: LedgerAccess, target: str, batch_id: str) -> dict[str, list[Reason]]:
-    """Return what to tell of the rejects of a batch that are not done with, by id."""
+    """Return the present reasons of the open and resubmitted rejects of a batch, by reject id."""
     places = reject_places(ledger, target, batch_id, OPEN)
     return reasons_now(ledger, target, places, reasons_of(ledger, {each.reject_id for each in places}))
 
@@ -69,9 +71,10 @@ def _taken_back(
 def _since_seen(
     ledger: LedgerAccess, target: str, places: Sequence[RejectPlace], of_keys: Container[str]
 ) -> Iterator[tuple[RejectPlace, str]]:
-    """Yield the places whose records were taken back after their rejects were set aside last, with their batches.
+    """Yield places whose records were taken back after their rejects were last set aside, each with the records'
+    batch.
 
-    of_keys: rejects that were set aside since their keys were known; of these, the records of other files, too.
+    of_keys: rejects that were set aside because their keys were known; records of other files count for them too.
     """
     reject, record = t.reject.c, t.record.c
     seen = select(reject.reject_id, reject.last_seen_at).where(reject.target == target)

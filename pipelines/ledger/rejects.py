@@ -1,6 +1,6 @@
-"""Rejects in the ledger, beside `Ledger.reject`: rows that are put in for them, which are open, discards.
+"""Rejects in the ledger: note the rows put in for them, list the open ones, discard them.
 
-A reject stays itself in whatever file its record comes again: `resubmission` says where.
+A reject keeps its id in whatever file its record comes again; the table `resubmission` has these appearances.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ FIRST = select(
 )
 FIRST = FIRST.where(_OF_TARGET)
 LATER = PUT_IN.where(_OF_TARGET)
-"""Where rejects of these states stood first, and where their records came again since."""
+"""The first places of rejects in these states, and the places where their records came again."""
 SET_ASIDE = """
 UPDATE resubmission SET key = ?, seen_at = ?, tried_since = NULL
 WHERE target = ? AND batch_id = ? AND line = ? AND reject_id = ?"""
@@ -40,13 +40,13 @@ FOUND = """
 UPDATE {0} SET tried_since = ''
 WHERE target = ? AND batch_id = ? AND line = ? AND reject_id = ? AND tried_since IS NOT NULL"""
 ROWS = ("reject", "resubmission")
-"""Tables with the rows that may be tried: those that rejects came with, and those of later files."""
+"""Tables of rows that may be tried: the rejects' own rows, and rows of later files."""
 
 
 class RejectPlace(NamedTuple):
     """The place of an open reject's record: the batch and the first line of its newest appearance.
 
-    key: of a row that was set aside there; none where it could not be read.
+    key: of a row that was set aside there; None if the row could not be read.
     """
 
     reject_id: str
@@ -58,13 +58,15 @@ class RejectPlace(NamedTuple):
     key: str | None = None
 
 
-# -- what answers a reject
+# -- answers to rejects
 
 
 def named_rejects(
     ledger: LedgerAccess, target: str, source: str, resource_type: str, batch_id: str, rejects: Sequence[Reject]
 ) -> dict[str, Reject]:
-    """The rejects by id: the ids they answer where these are open, else their own. Reasons under one id add up."""
+    """Return the rejects by id: the ids of open rejects that they answer, else their own. Reasons under one id
+    add up.
+    """
     answers = {reject.line: reject.answers for reject in rejects if reject.answers}
     of = (target, source, resource_type)
     valid = _answerable(ledger, of, batch_id, answers)
@@ -83,7 +85,7 @@ def named_rejects(
 
 
 def _of_its_row(reject: Reject) -> Iterator[Reason]:
-    """Yield the reasons of one of several rows for a reject: what is wrong with it is not so with the others."""
+    """Yield the reasons of one of several rows for a reject, each with its line, since it concerns this row alone."""
     for reason in reject.reasons:
         yield reason if reason.line else reason._replace(line=reject.line)
 
@@ -97,7 +99,7 @@ def resubmit(
     batch_id: str,
     answers: Mapping[int, Sequence[str]],
 ) -> None:
-    """Note that these records, by line, are on their way to answer these rejects."""
+    """Note that these records, by line, are to be sent to answer these rejects."""
     keep_others_out(ledger)
     of = (target, source, resource_type)
     valid = _answerable(ledger, of, batch_id, answers)
@@ -117,13 +119,13 @@ def note_answers(
     batch_id: str,
     answers: Mapping[int, Sequence[str]],
 ) -> None:
-    """Note records of which others of the batch are wrong: a fact of earlier versions, now one with `resubmit`."""
+    """Call `resubmit`: a fact of earlier versions, for records beside wrong ones of the batch."""
     resubmit(ledger, target, source, resource_type, batch_id, answers)
 
 
 @verb
 def found_there(ledger: LedgerAccess, target: str, batch_id: str, answers: Mapping[int, Sequence[str]]) -> None:
-    """Note that these records, by line, stay as they are known, which answers these rejects."""
+    """Note that these records, by line, are at the target unchanged, which answers these rejects."""
     for table in ROWS:
         ledger.write(FOUND.format(table), list(_each(target, batch_id, answers)))
 
@@ -136,9 +138,11 @@ def _each(target: str, batch_id: str, answers: Mapping[int, Sequence[str]]) -> I
 def _answerable(
     ledger: LedgerAccess, of: t.Of, batch_id: str, answers: Mapping[int, Sequence[str]]
 ) -> dict[int, list[str]]:
-    """The answers that count: to a reject of this source that is open, or that the same line has answered before.
+    """Return the answers that count: to open rejects of this source, and to rejects that the same line answered
+    before.
 
-    None does to a reject for which another batch's record is on its way: that one decides what becomes of it.
+    An answer does not count if another batch's record for the reject is under way: that record decides the reject's
+    fate.
     """
     if not answers:
         return {}
@@ -160,7 +164,7 @@ def _answerable(
 
 
 def _note(ledger: LedgerAccess, of: t.Of, batch_id: str, answers: Mapping[int, Sequence[str]]) -> None:
-    """Note appearances in files other than the reject's own."""
+    """Note appearances of rejects in files other than their own."""
     target, names = of[0], sorted({name for each in answers.values() for name in each})
     of_batch = select(_reject.reject_id).where(_reject.target == target, _reject.batch_id == batch_id)
     own = {name for (name,) in ledger.read_of(of_batch, _reject.reject_id, names)}
@@ -175,21 +179,22 @@ def _note(ledger: LedgerAccess, of: t.Of, batch_id: str, answers: Mapping[int, S
 
 @verb
 def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
-    """Close or open the resubmitted rejects whose records have come to something since."""
+    """Write the present state of the resubmitted rejects, whose records may have an outcome now."""
     keep_others_out(ledger)
     waiting = select(_reject.reject_id).where(_reject.target == target, _reject.state == "resubmitted")
     restate(ledger, target, [name for (name,) in ledger.read(waiting)])
 
 
-# -- which are open
+# -- open rejects
 
 
 def reject_places(
     ledger: LedgerAccess, target: str, batch_id: str | None = None, states: Sequence[str] = ("open",)
 ) -> list[RejectPlace]:
-    """The open rejects of a target, or those that stand or first stood in one batch, by batch and line.
+    """Return the places of a target's open rejects, or of those that are or first were in one batch, by batch and
+    line.
 
-    A reject stands on several lines where a later file answers it with several records.
+    A reject has several places if a later file answers it with several records.
     """
     with ledger.reading():
         every = list(_places(ledger, target, states))
@@ -208,14 +213,14 @@ def _places(ledger: LedgerAccess, target: str, states: Sequence[str]) -> Iterato
 
 
 def unmet_since(ledger: LedgerAccess, target: str, moment: str, ids: Iterable[str]) -> set[str]:
-    """Return those of these rejects that are open, and whose records were not set aside again since a moment."""
+    """Return the rejects that are open and were not set aside again after a moment."""
     query = select(_reject.reject_id).where(_reject.target == target, _reject.state.in_(OPEN))
     found = ledger.read_of(query.where(_reject.last_seen_at < moment), _reject.reject_id, sorted(ids))
     return {name for (name,) in found}
 
 
 def reasons_of(ledger: LedgerAccess, ids: Iterable[str]) -> dict[str, list[Reason]]:
-    """The reasons of rejects, in order, by id."""
+    """Return the reasons of rejects, in order, by reject id."""
     reason = t.reject_reason.c
     found: dict[str, list[Reason]] = {}
     columns = (reason.rule_id, reason.expression, reason.column_name, reason.message, reason.retryable, reason.line)
@@ -228,14 +233,16 @@ def reasons_of(ledger: LedgerAccess, ids: Iterable[str]) -> dict[str, list[Reaso
 
 
 def exported_ids(ledger: LedgerAccess, target: str, reasons: Mapping[str, Sequence[Reason]]) -> dict[str, str]:
-    """The ids of rejects as they are exported, by id: they say up to when who has them knows what is there."""
+    """Return the ids of rejects for their export, by id. They contain the moment up to which the reader knows the
+    record.
+    """
     query = select(_reject.reject_id, _reject.last_seen_at).where(_reject.target == target)
     seen = ledger.read_of(query, _reject.reject_id, sorted(reasons))
     return {name: marked(name, [reason.rule_id for reason in reasons[name]], at) for name, at in seen}
 
 
 def feeds_answered(ledger: LedgerAccess, ids: Iterable[str]) -> set[tuple[str, str, str]]:
-    """The feeds whose rejects have these ids, with source and type; what is no reject's id is passed over."""
+    """Return the feeds, with source and type, whose rejects have these ids. Unknown ids are ignored."""
     batch = t.batch.c
     same = and_(batch.target == _reject.target, batch.batch_id == _reject.batch_id)
     query = select(batch.feed, _reject.source, _reject.resource_type).join(t.reject, same).distinct()
@@ -243,7 +250,7 @@ def feeds_answered(ledger: LedgerAccess, ids: Iterable[str]) -> set[tuple[str, s
 
 
 def open_by_batch(ledger: LedgerAccess) -> dict[tuple[str, str], int]:
-    """Count the rejects that wait for somebody, by target and the batch that they came with."""
+    """Count the open rejects by target and by the batch that they came with."""
     query = select(_reject.target, _reject.batch_id, func.count()).where(_reject.state.in_(OPEN))
     rows = ledger.read(query.group_by(_reject.target, _reject.batch_id))
     return {(target, batch): int(number) for target, batch, number in rows}
@@ -256,7 +263,7 @@ def closed_of(ledger: LedgerAccess, target: str) -> set[str]:
 
 
 def open_in_batch(ledger: LedgerAccess, target: str, batch_id: str) -> list[Row[Any]]:
-    """The rejects that came with a batch and are not done with, by line: id, line, key, stage, state and attempts."""
+    """Return the open rejects that came with a batch, by line: id, line, key, stage, state and attempts."""
     query = select(_reject.reject_id, _reject.line, _reject.source_key, _reject.stage, _reject.state, _reject.attempts)
     query = query.where(_reject.target == target, _reject.batch_id == batch_id, _reject.state.in_(OPEN))
     return ledger.read(query.order_by(_reject.line, _reject.reject_id))
@@ -271,9 +278,9 @@ def targets_with_rejects(ledger: LedgerAccess) -> list[str]:
 
 @verb
 def discard(ledger: BatchLedger, ids: Sequence[str], user: str, why: str) -> dict[str, str]:
-    """Set open rejects aside for good, with a decision each; all of them or, where one cannot be, none.
+    """Discard open rejects for good, each with a decision: either all of them or, if one cannot be discarded, none.
 
-    Gives what stands in the way: the state by id, `unknown` where there is no such reject.
+    Return the states, by id, of those that cannot be discarded; `unknown` if there is no such reject.
     """
     keep_others_out(ledger)
     query = select(_reject.reject_id, _reject.target, _reject.state)

@@ -1,4 +1,4 @@
-"""The rows that the ledger takes and gives: plain tuples, so that a hundred thousand of them cost little."""
+"""The rows that the ledger takes and returns: plain tuples, so that a hundred thousand of them cost little."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 
 class Intent(NamedTuple):
-    """One record about to be sent. Times are UTC text as `utc_text` makes it.
+    """One record about to be sent. Times are UTC text in the form of `utc_text`.
 
-    first_attempt_at: None for now, or, of a known record, for the one it has.
+    first_attempt_at: None for now, or for the known moment if the record is known.
     """
 
     key: str
@@ -24,7 +24,7 @@ class Intent(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The outcome of an intent: a row state, and the resource's id and HTTP status where there is one."""
+    """The outcome of an intent: a row state, and the resource's id and HTTP status if there is one."""
 
     key: str
     generation: int
@@ -44,7 +44,7 @@ class SoFar(NamedTuple):
 class KnownRecord(NamedTuple):
     """The newest generation of a record that the ledger knows.
 
-    content_hash: its beginning alone of a record that a lost ledger got back without its row.
+    content_hash: only the beginning of the hash if a lost ledger got the record back without its row.
     """
 
     key: str
@@ -64,7 +64,7 @@ class KnownRecord(NamedTuple):
     finished_at: str | None
 
     def holds(self, content_hash: str) -> bool:
-        """True if this is what the record says."""
+        """True if the record has this content."""
         return content_hash.startswith(self.content_hash)
 
 
@@ -81,8 +81,8 @@ class Repeat(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """A patient's resources at a bare target at a moment (UTC text): ids with blanks between; None where they cannot be
-    read.
+    """A patient's resources at a bare target at a moment (UTC text): ids separated by blanks; None if they could not
+    be read.
 
     ahead_us: microseconds that the target's clock is ahead of ours, at least; None if it shows no clock.
     """
@@ -94,9 +94,10 @@ class Sighting(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """Why a record was set aside: rule, FHIRPath, source column, a sentence, and whether another try may help.
+    """A reason why a record was set aside: rule, FHIRPath, source column, a sentence, and True if another try may
+    help.
 
-    line: the row that it is about, of a record that has several.
+    line: the row that the reason is about, if the record has several rows.
     """
 
     rule_id: str
@@ -110,8 +111,8 @@ class Reason(NamedTuple):
 class Reject(NamedTuple):
     """One record set aside, with every reason. `stage` is parse, map, rule or load.
 
-    answers: the ids of rejects that the record was to answer: where they are open it is these, met again.
-    content_hash: of a record that was mapped.
+    answers: the rejects that the record was to answer. If they are open, the record is set aside under their ids.
+    content_hash: None unless the record was mapped.
     """
 
     line: int
@@ -127,5 +128,5 @@ class Reject(NamedTuple):
 
 
 def reject_id(target: str, batch_id: str, line: int, source_key: str | None) -> str:
-    """The name of a reject: the same for the same record of the same file, whatever stage sets it aside."""
+    """Return the id of a reject: equal for one record of one file, whatever stage sets it aside."""
     return hashlib.sha256(f"{target}|{batch_id}|{line}|{source_key or ''}".encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The ledger's tables as Arrow, all as of one moment: what publishing reads."""
+"""Read the ledger's tables as Arrow, all as of one moment. Publishing reads them."""
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 ROWS_A_CHUNK = 50_000
 _known: dict[tuple[str, str, tuple[str, ...]], str] = {}
-"""Queries by dialect, table and columns: to compile one takes longer than to read a small table by it."""
+"""Queries by dialect, table and columns: compiling one takes longer than reading a small table."""
 
 
 class Snapshot:
-    """Reads whole tables as of one moment, as Arrow: text (times too) and int64 columns."""
+    """Whole tables as of one moment, as Arrow with columns of text (also times) and int64."""
 
     def __init__(self, connection: Connection):
         self._connection = connection
 
     def reader(self, name: str, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
-        """A table, or some columns of it, a chunk at a time."""
+        """Return a table, or some of its columns, a chunk at a time."""
         of, columns = t.readable[name].c, tuple(columns or t.readable[name].c.keys())
         schema = pa.schema([(each, pa.string() if isinstance(of[each].type, Text) else pa.int64()) for each in columns])
         query = _query(self._connection.dialect, name, columns)
@@ -40,9 +40,9 @@ class Snapshot:
         which: str = "",
         given: Mapping[str, str] | None = None,
     ) -> None:
-        """Make a table of a DuckDB of one of the ledger's, or of some of its columns.
+        """Copy a table of the ledger, or some of its columns, to a table of a DuckDB.
 
-        which: what chooses its rows, after `FROM`. given: the parameters of that.
+        which: the clauses after `FROM` that select rows. given: the parameters of these clauses.
         """
         db.register("given", self.reader(name, columns))
         db.execute(f"CREATE OR REPLACE TABLE {table} AS FROM given {which}", given or {})
@@ -59,7 +59,7 @@ class Snapshot:
 
 
 def _query(dialect: Dialect, name: str, columns: tuple[str, ...]) -> str:
-    """Return the query for columns of a table."""
+    """Return the query for columns of a table, compiled once."""
     known = (dialect.name, name, columns)
     if known not in _known:
         _known[known] = str(select(*(t.readable[name].c[column] for column in columns)).compile(dialect=dialect))

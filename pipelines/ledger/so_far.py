@@ -1,4 +1,4 @@
-"""Counts of a batch: its rows by first outcome, whatever later runs of the same file met, beside those of its lines."""
+"""Counts of a batch: those of its lines, and its rows by first outcome, whatever later runs of the file met."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,11 +18,10 @@ LINES = (*LINE_COUNTS, "amount_received", "amount_accepted", *COPAYMENTS)
 def with_outcomes(
     ledger: Ledger, target: str, batch_id: str, lines: Mapping[str, Any], all_have_one: bool = False
 ) -> dict[str, int]:
-    """The counts of a batch's lines, its rows by first outcome, and the cents created.
+    """Return the counts of a batch's lines, its rows by first outcome, and the cents created.
 
-    A reject that a later run has sent is an accepted row by then, though its lines were counted before. Rows that only
-    another reading of the file takes, by its feed as it was, are records too.
-    all_have_one: whether each row that is accepted has an outcome by now.
+    A reject that a later run has sent is an accepted row, although its lines were counted before. Rows that only an
+    earlier content of the feed took are records too. all_have_one: True if each accepted row has an outcome.
     """
     rows = ledger.row_counts(target, batch_id)
     outcomes = {name: rows.get(name, (0, 0)) for name in OUTCOMES}
@@ -38,7 +37,7 @@ def with_outcomes(
 
 
 def are_of_lines(counts: Mapping[str, Any], lines: Mapping[str, Any]) -> bool:
-    """True if the rows that counts are of can be those of these lines: no more, and of no larger amount."""
+    """True if counts of rows fit these lines: no more rows, and no larger amount."""
     return all(
         counts[of_rows] <= int(lines[of_lines] or 0)
         for of_rows, of_lines in (("accepted", "records"), ("amount_accepted", "amount_received"))
@@ -46,7 +45,9 @@ def are_of_lines(counts: Mapping[str, Any], lines: Mapping[str, Any]) -> bool:
 
 
 def counts_so_far(ledger: Ledger, batch: Mapping[str, Any]) -> dict[str, int]:
-    """The counts of a batch that has not ended: of its lines, those of its newest run until it has its own."""
+    """Return the counts of a batch that has not ended. It uses the line counts of its newest run until the batch has
+    its own.
+    """
     target, batch_id = batch["target"], batch["batch_id"]
     lines: Mapping[str, Any] = batch
     if not batch["records"]:
@@ -55,14 +56,16 @@ def counts_so_far(ledger: Ledger, batch: Mapping[str, Any]) -> dict[str, int]:
 
 
 def as_of_now(ledger: Ledger, batch: dict[str, Any]) -> dict[str, Any]:
-    """Return a batch with the counts that it has now, also if it has not ended."""
+    """Return a batch with its present counts, also if it has not ended."""
     return batch | counts_so_far(ledger, batch) if batch["state"] == "running" else batch
 
 
 def hold_batch(ledger: Ledger, target: str, batch_id: str) -> None:
-    """Within a transaction: let nobody change a batch or its rows before it ends, so that what is read is true then.
+    """Lock a batch and its rows until the transaction ends, so that counts read here remain true. Call within a
+    transaction.
 
-    The row of the run is written before; that of the batch is locked before the journal, as by those who begin a run.
+    The order of locks matters: first the run's row is written, then the batch is locked, then the journal, as where a
+    run begins.
     """
     ledger.read(
         select(t.batch.c.batch_no).where(t.batch.c.target == target, t.batch.c.batch_id == batch_id).with_for_update()
@@ -71,9 +74,9 @@ def hold_batch(ledger: Ledger, target: str, batch_id: str) -> None:
 
 
 def under_way(ledger: Ledger, target: str, batch_id: str, most: int) -> list[str]:
-    """Return the keys of rows of a batch that are to be sent, or are being sent, at most so many.
+    """Return keys of a batch's rows that are planned or sending, at most `most`.
 
-    A row whose reject is open is not: it waits for a correction, or for a retry.
+    A planned row whose reject is open is left out: it waits for a correction or a retry.
     """
     record, reject = t.records.c, t.reject.c
     its_reject = select(reject.reject_id).where(
@@ -85,7 +88,7 @@ def under_way(ledger: Ledger, target: str, batch_id: str, most: int) -> list[str
 
 
 def keep_so_far(ledger: Ledger) -> None:
-    """Write down what the batches that have not ended have come to, unless one ends meanwhile."""
+    """Write the present counts of the batches that have not ended, unless one ends meanwhile."""
     for batch in ledger.batches():
         if batch["state"] == "running":
             ledger.count_batch(batch["target"], batch["batch_id"], counts_so_far(ledger, batch))

@@ -1,6 +1,7 @@
-"""Standing: what is true of a key now. Whoever asks what the ledger knows of a record asks here.
+"""Standing: the present relation of a key's record to the target. All code that asks for it asks here.
 
-A record that was taken back is not there. A reject is closed by what is there instead, not by what merely came again.
+A record that was taken back is not at the target. A reject is closed by a record at the target, not by one that merely
+came again.
 """
 
 from collections import Counter
@@ -22,15 +23,15 @@ class Standing(StrEnum):
     """The answers to: is the record of this key at the target?"""
 
     ABSENT = "absent"
-    """The target surely does not have it: nothing of it was sent, or the target refused it."""
+    """The target surely does not have it: it was not sent, or the target refused it."""
     WAITING = "waiting"
-    """It is to be sent."""
+    """The record is to be sent."""
     IN_DOUBT = "in doubt"
-    """It was sent, and nobody knows whether the target has it."""
+    """The record was sent, and it is unknown if the target has it."""
     THERE = "there"
-    """The target has it with the content that the ledger knows."""
+    """The target has the record with the content that the ledger knows."""
     TAKEN_BACK = "taken back"
-    """The target had it, and it was taken back."""
+    """The target had the record, and it was taken back."""
 
 
 OF_STATE = {
@@ -40,7 +41,7 @@ OF_STATE = {
     "refused": Standing.ABSENT,
     "undone": Standing.TAKEN_BACK,
 }
-"""By the state of a record; in every other state it is there."""
+"""Standing by the state of a record. In every other state the record is `THERE`."""
 STATES_THERE = tuple(state for state in ROW_STATES if OF_STATE.get(state, Standing.THERE) is Standing.THERE)
 OF_KEYS = f"""
 SELECT key, CASE WHEN state IN ({in_sql(STATES_THERE)}) AND COALESCE(finished_at, '') < ?
@@ -53,12 +54,12 @@ WHERE stream_id = (SELECT stream_id FROM stream WHERE target = ? AND source = ? 
 
 
 def standing_of(record: KnownRecord | None) -> Standing:
-    """Return what is true of a key, given the newest generation of its record."""
+    """Return the standing of a key from the newest generation of its record."""
     return Standing.ABSENT if record is None else OF_STATE.get(record.state, Standing.THERE)
 
 
 class Content(NamedTuple):
-    """A record's content. content_hash: None unless it is there. line: its own, None if it is from another batch."""
+    """A record's content. content_hash: None unless it is `THERE`. line: None if the record is from another batch."""
 
     key: str
     content_hash: str | None
@@ -71,16 +72,16 @@ class Content(NamedTuple):
 def contents_of(
     ledger: LedgerAccess, of: tuple[str, str, str], batch_id: str, keys: Sequence[str], before: str
 ) -> Iterator[tuple[Any, ...]]:
-    """Return the `Content` of each record of these keys `of` a target, source and type, as a plain tuple.
+    """Yield the `Content` of each record of these keys as a plain tuple. of: target, source and type.
 
-    A record that is there has the standing `THERE`, by the same table as `standing_of`.
-    before: records that had their outcomes then, or later, count as not there.
+    A record is `THERE` by the same table as in `standing_of`. before: a record with its outcome at this moment or
+    later counts as absent.
     """
     return ledger.rows_of_keys(OF_KEYS, (before, of[0], batch_id, *of), keys)
 
 
 def undone_at(ledger: LedgerAccess, target: str, batches: Collection[str]) -> dict[str, str]:
-    """Return when each of these batches was last taken back (UTC text), where somebody has undone it."""
+    """Return when each of these batches was last undone (UTC text), for those that a person has undone."""
     decision = t.decision.c
     query = select(decision.subject, func.max(decision.at)).group_by(decision.subject)
     undone = ledger.read(query.where(decision.target == target, decision.command == UNDO))
@@ -88,14 +89,15 @@ def undone_at(ledger: LedgerAccess, target: str, batches: Collection[str]) -> di
 
 
 def how_taken_back(batch_id: str, at: str | None) -> str:
-    """Return the words for how a record of a batch was taken back. at: when somebody has undone the batch, if so."""
+    """Return words for how a batch's record was taken back. at: when a person undid the batch; None if nobody did."""
     return f"by undo of {batch_id} at {at[:19]}Z" if at else f"at the target, with what {batch_id} had made"
 
 
 def undone_by_batch(ledger: LedgerAccess, batch_id: str | None = None) -> Counter[tuple[str, str]]:
     """Count the lines whose records are taken back now, by target and batch, as `import_row` of the tables has them.
 
-    batch_id: the one batch to count; None for all. However they were taken back: a lost ledger has no decisions.
+    batch_id: the one batch to count; None for all. Records count however they were taken back, since a lost ledger has
+    no decisions.
     """
     record, version, batch = t.records.c, t.versions.c, t.batch.c
     has_record = exists().where(
@@ -119,9 +121,10 @@ def undone_by_batch(ledger: LedgerAccess, batch_id: str | None = None) -> Counte
 
 
 def undo_left_by_batch(ledger: LedgerAccess) -> Counter[tuple[str, str]]:
-    """Count the records, by target and batch, of which it is not known whether an undo took them back.
+    """Count, by target and batch, the records that an undo may or may not have taken back.
 
-    It was cut off, or the target did not answer it. What a later file has updated since is there.
+    The undo was cut off, or the target did not answer. Records that a later file has updated since are at the target
+    and do not count.
     """
     record, version, batch = t.records.c, t.versions.c, t.batch.c
     names = ("stream_id", "key", "generation", "batch_no")

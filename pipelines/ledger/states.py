@@ -1,4 +1,4 @@
-"""The states of a row, and the sets of them that are asked for. A state means the same wherever it is read."""
+"""The states of a row, and the sets of states that code asks for. A state means the same everywhere."""
 
 from collections.abc import Iterable
 from typing import Literal, get_args
@@ -19,24 +19,24 @@ RowState = Literal[
 ROW_STATES: tuple[RowState, ...] = get_args(RowState)
 
 ASKED: tuple[RowState, ...] = ("sending", "in_doubt")
-"""The record was sent, and its outcome is unknown."""
+"""States of a record that was sent and whose outcome is unknown."""
 UNDECIDED: tuple[RowState, ...] = ("planned", *ASKED)
-"""It is open what becomes of it."""
+"""States of a record whose outcome is open."""
 NOT_THERE: tuple[RowState, ...] = ("planned", "refused")
-"""Surely nothing of it is at the target."""
+"""States of a record of which surely nothing is at the target."""
 MADE: tuple[RowState, ...] = ("created", "adopted", "updated", "superseded")
-"""It made or changed the resource that stands for it."""
+"""States of a record that made or changed its resource."""
 LANDED: tuple[RowState, ...] = (*MADE, "unchanged", "skipped")
-"""Nothing more is to be done with it: the target has its record."""
+"""States of a record that is done: the target has it."""
 OUTCOMES: tuple[RowState, ...] = tuple(each for each in ROW_STATES if each not in ("planned", "sending", "undone"))
 """The outcomes that a batch and a run count."""
 
 NOT_LOADED = ("stopped", "failed")
-"""States of a batch of which nothing was sent."""
+"""States of a batch that ended without sending anything."""
 CUT_OFF = "cut off"
-"""State of a run that did not come to its end: it was killed, or this program failed."""
+"""The state of a run that did not come to its end: it was killed, or this program failed."""
 
 
 def in_sql(states: Iterable[str]) -> str:
-    """Return states as a query lists them."""
+    """Return states as a list for SQL."""
     return ", ".join(f"'{state}'" for state in states)

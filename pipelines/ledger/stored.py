@@ -1,6 +1,6 @@
-"""Batches that are kept at a store: a machine that has it, and the ledger, goes on with any batch.
+"""Batches kept at a store: any machine with access to the store and the ledger can continue any batch.
 
-The folders of the home are scratch: they are filled with what is asked for, and each file is compared with its hash.
+The folders of the home are scratch: requested files are brought there, and each is compared with its hash.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from pipelines.ledger.tables import LedgerError
 LOGS = ".logs"
 """The folder with copies of logs, which never change."""
 FEW = 8
-"""Batches that are looked up one by one; for more, the logs of all are listed."""
+"""Up to this many batches are looked up one by one; for more, the logs of all are listed."""
 ANOTHER = (
     f"another deployment keeps its batches there ({OWNER}): name a prefix of its own. Where the ledger's database was"
     f" lost, copy {JOURNAL}/ there to batches/{JOURNAL} of this home, and name an empty one; where the copies are lost,"
@@ -48,13 +48,14 @@ GONE = (
 
 
 class BatchesUnusable(LedgerError):
-    """The store of batches cannot be used: one sentence."""
+    """The store of batches cannot be used. The text is one sentence."""
 
 
 class StoredBatches(Batches):
     """Batches kept at a store. Every method raises BatchesUnusable.
 
-    place: the store's address. deployment: returns the id of the deployment whose store it is, None before it has one.
+    place: the store's address. deployment: returns the id of the deployment that owns the store; None before it has
+    one.
     """
 
     def __init__(self, path: Path, place: str, deployment: Callable[[], str | None]) -> None:
@@ -152,7 +153,7 @@ class StoredBatches(Batches):
             log.delete_old()
 
     def _known(self, logs: "Logs | None", batch_id: str) -> History | None:
-        """Return what a batch has, or had when it was first asked for; None if the store does not have it."""
+        """Return the history of a batch as first read; None if the store does not have the batch."""
         if logs is None or not (history := logs.of(batch_id).known()).entries:
             return None
         _Folder(self.path / batch_id, logs.of(batch_id)).drop()
@@ -160,7 +161,7 @@ class StoredBatches(Batches):
 
     @contextmanager
     def _open(self) -> Iterator["Logs | None"]:
-        """Yield the logs of the store, which is this deployment's; None if neither has anything yet."""
+        """Yield the logs of the store, which belongs to this deployment; None if neither has anything yet."""
         try:
             if self._logs is None and (deployment := self._owner(store := store_at(self._place))):
                 self._logs = Logs(store, self._copies_of(store, deployment))
@@ -169,9 +170,9 @@ class StoredBatches(Batches):
             raise BatchesUnusable(f"the batches are out of reach: {error}") from None
 
     def _copies_of(self, store: Store, deployment: str) -> Path:
-        """Make sure that a store is this deployment's; return the folder for copies of its logs.
+        """Make sure that a store belongs to this deployment; return the folder for copies of its logs.
 
-        Raises StoreUnusable also where this home has kept something, here or at another place, and nothing is there.
+        Raises StoreUnusable also if this home has kept batches, here or at another place, and the store is empty.
         """
         logs = self.path / LOGS
         known = logs / f"{hashlib.sha256(self._place.encode()).hexdigest()[:16]}.known"
@@ -201,11 +202,11 @@ class Logs:
         self._logs: dict[str, BatchLog] = {}
 
     def names(self) -> list[str]:
-        """Return the names of batches."""
+        """Return the names of all batches at the store."""
         return self._store.names("log/")
 
     def keep_journal(self, copy: Callable[[Iterable[str], Path], None], home: Path) -> None:
-        """Put what is new in the ledger's journal beside the batches."""
+        """Put new lines of the ledger's journal beside the batches."""
         with throwaway_folder(home) as scratch:
             copy(filter(COPY.fullmatch, self._store.names(f"{JOURNAL}/")), scratch)
             for path in matching(scratch, "*.ndjson.gz"):
@@ -226,7 +227,7 @@ class Logs:
         return self._logs[batch_id]
 
     def of_all(self, batch_ids: Collection[str]) -> Iterator[tuple[str, BatchLog]]:
-        """Yield the logs of these batches, with what they have now."""
+        """Yield the logs of these batches, read up to their present ends."""
         listed = self.entries() if len(batch_ids) > FEW else None
         for batch_id in batch_ids:
             log = self.of(batch_id)
@@ -234,7 +235,7 @@ class Logs:
             yield batch_id, log
 
     def entries(self) -> dict[str, int]:
-        """Return how many entries each log has."""
+        """Return the number of entries of each log."""
         found: dict[str, int] = {}
         for key in self._store.ages("log/"):
             match key.split("/"):
@@ -244,26 +245,28 @@ class Logs:
 
 
 class _Folder:
-    """The folder of a batch beside its log."""
+    """The folder of a batch and its log."""
 
     def __init__(self, path: Path, log: BatchLog) -> None:
         self._path, self._log = path, log
 
     def drop(self) -> None:
-        """Remove what the batch has no more."""
+        """Remove files that the batch no longer has."""
         history = self._log.history
         for path in set(history.seen).difference(history.now):
             if (mark := mark_of(self._path / path)) and history.has_seen(path, mark):
                 (self._path / path).unlink(missing_ok=True)
         for path in files_of(self._path) if history.purged else ():
-            # Rows that a run which was killed never kept; those of the batch's file have a mark.
+            # A killed run may leave rows that it never kept. Rows of the batch's own file have a mark.
             if path.partition("/")[0] in history.purged and _has_rows(path) and path not in history.now:
                 (self._path / path).unlink(missing_ok=True)
         if history.purges and not any(map(is_source, history.now)):
             shutil.rmtree(self._path / "rejects", ignore_errors=True)  # exported from rows that are gone
 
     def fill(self, files: Collection[str]) -> None:
-        """Make files of these patterns those that the batch has now, and remove what it has no more."""
+        """Bring the files that match these patterns to their present versions, and remove those that the batch no
+        longer has.
+        """
         self.drop()
         history = self._log.history
         wanted = {path: version for path, version in history.now.items() if is_of(path, files)}
@@ -274,7 +277,7 @@ class _Folder:
                     self._fetch(path, version, scratch / version.sha256)
 
     def news(self, history: History, files: Collection[str]) -> Entry | None:
-        """Put files of these patterns to the store that are new; return the entry that tells of them."""
+        """Put new files that match these patterns to the store; return the log entry for them."""
         new = dict[str, Version]()
         for path in files_of(self._path):
             mark = mark_of(self._path / path)
@@ -291,7 +294,7 @@ class _Folder:
             new[path] = Version(self._log.put(history, sha256, self._path / path), sha256, *mark)
         if not any(path.startswith("source/") for path in new):
             return Entry(new) if new else None
-        # Equal bytes that came under another name took the place of those that were there, but for control totals.
+        # Equal bytes under another name replaced the earlier file. Its control totals stay.
         gone = {path for path in history.now if path.startswith("source/") and not exists(self._path / path)}
         for path in list(filter(is_source, new)):
             control = f"{path}{CONTROL}"
@@ -301,7 +304,7 @@ class _Folder:
         return Entry(new, tuple(sorted(gone)))
 
     def _mend(self, history: History, path: str, sha256: str) -> None:
-        """Put the batch's file once more where the store has it, and its object is damaged or gone."""
+        """Put the batch's file to the store once more if its object there is damaged or gone."""
         there = {version.key: version for version in history.now.values() if version.sha256 == sha256}
         for version in there.values():
             with throwaway_folder(self._path.parent.parent) as scratch:
@@ -310,13 +313,13 @@ class _Folder:
                     self._log.put_again(version, self._path / path)
 
     def _lacks(self, path: str, version: Version) -> bool:
-        """True if a file is not the one that the batch has."""
+        """True if a file is not the version that the batch has."""
         file = self._path / path
         mark = mark_of(file)
         if mark == version.mark:
             return False
         if mark and is_of(path, REPLACED):
-            return self._log.history.has_seen(path, mark)  # else it was written here since, and is not kept yet
+            return self._log.history.has_seen(path, mark)  # otherwise it was written here since, and is not kept yet
         if mark and mark[0] == version.size and sha256_of(file) == version.sha256:
             _set_time(file, version)
             return False

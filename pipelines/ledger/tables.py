@@ -1,7 +1,7 @@
-"""The ledger's tables. How its database is opened, made and brought to today's form is in `database.py`.
+"""The ledger's tables. `database.py` opens and makes its database, and brings it to today's form.
 
-Ids, keys, codes, line numbers and cents only: no name and no text of a record ever comes here. Times are UTC text of
-fixed width (`2026-11-21T08:47:16.000000Z`), which sorts and compares alike in every database.
+The tables hold only ids, keys, codes, line numbers and cents, never a name or a text of a record. Times are UTC text
+of fixed width (`2026-11-21T08:47:16.000000Z`), which sorts and compares alike in every database.
 """
 
 from typing import Any
@@ -42,7 +42,7 @@ Of = tuple[str, str, str]
 
 schema_version = Table("schema_version", metadata, Column("version", Integer, primary_key=True))
 IS_EARLIER = schema_version.c.version < SCHEMA_VERSION
-"""True of the version before a step. It is there until a fact says that what it left is mended."""
+"""True for the version before a step of the schema. Its row remains until a fact says that the tables are mended."""
 
 position = Table(
     "position",
@@ -61,7 +61,9 @@ journal = Table(
     text_column("at", nullable=False),
     text_column("facts", nullable=False),
 )
-"""The journal of a ledger on a server, a row for each transaction. A ledger in a file has it beside that."""
+"""The journal of a ledger on a server, a row for each transaction. The journal of a ledger in a file is a file beside
+it.
+"""
 
 target = Table(
     "target",
@@ -72,7 +74,7 @@ target = Table(
 )
 
 alias = Table("alias", metadata, text_column("target_id", primary_key=True), text_column("known_as", nullable=False))
-"""Ids of targets that the ledger knew by their addresses first, and still knows so."""
+"""Ids of targets that the ledger first knew by their addresses, and still knows under these."""
 
 batch = Table(
     "batch",
@@ -84,8 +86,8 @@ batch = Table(
     text_column("content_sha256"),
     UniqueConstraint("target", "batch_id"),
 )
-"""content_sha256: of what a packed file holds; empty for one that came as it is, and in rows of versions that did not
-note it.
+"""content_sha256: of the content of a packed file. It is empty for a file that was not packed, and in rows of versions
+that did not note it.
 """
 
 run = Table(
@@ -97,7 +99,7 @@ run = Table(
     *count_columns(),
     text_column("key_hash"),
 )
-"""key_hash: of what the feed file said of the key; empty for runs of versions that did not note it."""
+"""key_hash: of the feed file's settings of the key; empty for runs of versions that did not note it."""
 
 
 stream = Table(
@@ -107,7 +109,7 @@ stream = Table(
     *text_columns(*OF_STREAM, nullable=False),
     UniqueConstraint(*OF_STREAM),
 )
-"""Records of one type, from one source, at one target: within a stream a key names one record."""
+"""Records of one type, from one source, at one target. Within a stream a key names one record."""
 
 feed_version = Table(
     "feed_version",
@@ -115,7 +117,7 @@ feed_version = Table(
     Column("feed_no", Integer, primary_key=True),
     text_column("feed_hash", nullable=False, unique=True),
 )
-"""The contents of feeds that records were read by."""
+"""The contents of feeds by which records were read."""
 
 records = Table(
     "record",
@@ -130,13 +132,13 @@ records = Table(
     text_column("state", nullable=False),
     *outcome_columns(),
 )
-"""Each record as it is now, and the line that it is from. `record` has it with names in the place of numbers.
+"""Each record as it is now, with the line that it is from. `record` shows it with names in place of numbers.
 
-first_attempt_at: of this generation, and the date of a record that has none of its own. first_sent_at: the first
+first_attempt_at: of this generation; it also dates a record that has no date of its own. first_sent_at: the first
 attempt of the key, set once and kept over all its generations.
 """
 Index("record_by_batch", records.c.batch_no)
-"""Without the line: payments are sent by date, so that each would be put in at another place of the index."""
+"""Without the line: payments are sent by date, so each would go to another place of the index."""
 _SENDING = text("state = 'sending'")
 Index("record_sending", records.c.stream_id, sqlite_where=_SENDING, postgresql_where=_SENDING)
 
@@ -157,12 +159,13 @@ versions = Table(
     Column("version", Integer),
     *text_columns("fate", "kept_at"),
 )
-"""Facts about records that are past, or from other lines: `former` and `repeat` show the two kinds.
+"""Past versions of records, and outcomes of lines whose record is from another line. `former` and `repeat` show the
+two kinds.
 
-is_outcome: 1 where this is the outcome of a line whose record has moved to another, or came from another; a line has
-one. fate: of the resource of an earlier version: `kept` (the same one was updated), `standing` (to be taken back),
-`withdrawn`, or `gone`; empty where nothing else of the record was changed. version: counts the versions that have a
-fate, by key.
+is_outcome: 1 for the outcome of a line whose record has moved to another line, or came from another. A line has one.
+fate: of the resource of an earlier version. `kept`: the resource was updated; `standing`: it is to be taken back;
+`withdrawn`; `gone`; empty if nothing else of the record was changed. version: numbers the versions of a key that have
+a fate.
 """
 _OUTCOME = text("is_outcome = 1")
 Index(
@@ -175,7 +178,7 @@ Index(
 )
 _FORMER = text("fate IS NOT NULL")
 IS_OUTCOME = versions.c.is_outcome == literal_column("1")
-"""A literal, so that the index of outcomes is used."""
+"""A literal, not a parameter: only so is the index of outcomes used."""
 Index(
     "version_by_key",
     versions.c.stream_id,
@@ -188,13 +191,15 @@ Index(
 
 
 def of_batch(lines: Table, target: str, batch_id: str) -> ColumnElement[bool]:
-    """True of the records or versions of a batch. By the names that `record` has, SQLite reads those of all batches."""
+    """True for the records or versions of a batch. Use it: with the names of `record`, SQLite would read all
+    batches.
+    """
     number = select(batch.c.batch_no).where(batch.c.target == target, batch.c.batch_id == batch_id)
     return lines.c.batch_no == number.scalar_subquery()
 
 
 def of_stream(columns: ColumnCollection[str, Any], of: Of) -> ColumnElement[bool]:
-    """True of the rows of a target, source and type."""
+    """True for the rows of a target, source and type."""
     return and_(*(columns[name] == value for name, value in zip(OF_STREAM, of, strict=True)))
 
 
@@ -212,9 +217,9 @@ def _named(kept: Table, name: str, columns: str, *where: ColumnElement[bool]) ->
 _RECORD = """target source resource_type key generation batch_id line content_hash feed_hash state resource_id
     patient_id source_at amount_cents attempts http_status first_attempt_at finished_at first_sent_at"""
 record = _named(records, "record", _RECORD)
-"""Records with their names."""
+"""Records with the names of their stream, batch and feed."""
 former = _named(versions, "former", f"{_RECORD} version fate kept_at", versions.c.fate.is_not(None))
-"""Records as they were before they were changed, superseded or taken back; the oldest version has number 1."""
+"""Records as they were before a change, supersede or undo. The oldest version has number 1."""
 repeat = _named(
     versions,
     "repeat",
@@ -239,9 +244,9 @@ reject = Table(
     cents_column(),
     *text_columns("content_hash", "tried_since"),
 )
-"""content_hash: of a record that was mapped; where that content is at the target, the reject is closed.
+"""content_hash: of a record that was mapped. The reject is closed once that content is at the target.
 
-tried_since: of the row that it came with, as in `resubmission`.
+tried_since: of the reject's own row; as in `resubmission`.
 """
 Index("reject_by_key", *(reject.c[name] for name in (*OF_STREAM, "source_key")))
 
@@ -254,7 +259,7 @@ reject_reason = Table(
     Column("retryable", Integer, nullable=False),
     Column("line", BigInteger),
 )
-"""line: of a record of several rows, the one that the reason is about; empty where it is about all of them."""
+"""line: the row that the reason is about, in a record of several rows; empty if it is about all of them."""
 
 resubmission = Table(
     "resubmission",
@@ -265,11 +270,11 @@ resubmission = Table(
     text_column("seen_at", nullable=False),
     *text_columns("key", "tried_since"),
 )
-"""Records of later files that answer a reject: the newest of them is what stands for it now.
+"""Records of later files that answer a reject. The newest of them represents the reject now.
 
-key: of one that was set aside, at `seen_at`; empty if it could not be read, none if it never was.
-tried_since: when it was put in, or tried anew, after that. It is empty once the row was found to be known as it is, and
-none while the row is set aside.
+key: of a row that was set aside at `seen_at`; empty if it could not be read, none if it was never set aside.
+tried_since: when the row was put in, or tried again, after that. It is empty once the row was found unchanged at the
+target, and none while the row is set aside.
 """
 Index("resubmission_of_reject", resubmission.c.target, resubmission.c.reject_id)
 
@@ -289,9 +294,9 @@ part = Table(
     *holder_columns(),
     *text_columns("counts", "outcome"),
 )
-"""The parts of the batch that is loaded into a target just now, each with its own lease; without an owner it is free.
+"""The parts of the batch that is being loaded into a target, each with its own lease. A part without an owner is free.
 
-attempts: how often it was begun. counts: of its rows so far. outcome: what it came to, once it has ended. Both JSON.
+attempts: how often the part was begun. counts: of its rows so far. outcome: set when it has ended. Both are JSON.
 """
 
 publication = Table(
@@ -324,8 +329,8 @@ sighting = Table(
 )
 """A patient's resources at a bare target, before anything was sent.
 
-`ahead_us`: microseconds that the target's clock is ahead of ours, at least. `ids`: with blanks between, empty where
-they could not be read.
+`ahead_us`: microseconds that the target's clock is ahead of ours, at least. `ids`: separated by blanks; empty if they
+could not be read.
 """
 
 decision = Table(
@@ -336,7 +341,7 @@ decision = Table(
     *text_columns("at", "user", "command", "subject", nullable=False),
     text_column("why"),
 )
-"""Decisions by hand. `subject`: a batch, a reject's id, or a row in doubt as `<batch>:<line>`."""
+"""Decisions of people. `subject`: a batch, a reject's id, or a row in doubt as `<batch>:<line>`."""
 
 
 query_mark = Table(
@@ -345,19 +350,18 @@ query_mark = Table(
     *text_columns("target", "feed", primary_key=True),
     *text_columns("query_hash", "batch_id", "kind", "value", "noted_at", nullable=False),
 )
-"""Up to where the database of a feed was read, by its watermark: a time, a date or a number. The next query begins
-there.
+"""The watermark up to which the database of a feed was read: a time, a date or a number. The next query begins there.
 
-query_hash: of the query that was asked. batch_id: of the rows that it gave.
+query_hash: of the query that was asked. batch_id: the batch of the rows that it returned.
 """
 
 
 class LedgerError(Explained):
-    """The ledger cannot be used as asked: one sentence, without data of a record."""
+    """The ledger cannot be used as asked. The text is one sentence, without data of a record."""
 
 
 class NotPossible(LedgerError, WronglyAsked):
-    """A command cannot do what was asked: one sentence why. Nothing was changed."""
+    """A command cannot do what was asked, and has changed nothing. The text is one sentence with the reason."""
 
 
 _BEHIND = (position, journal, part, stream, feed_version, records, versions)

@@ -1,7 +1,7 @@
-"""The line of a server's journal that a process told last, and a note of it beside the run that it is of.
+"""The last line that a process wrote to a server's journal, and a note of it in the folder of its run.
 
-A server that lacks that line was put back to an earlier state: by a failover, but also by a copy of its files or a
-dump, which no name of a server's history tells of.
+A server that lacks that line was set back to an earlier state. A failover does that, but also a restored copy of its
+files or a dump, which does not change the name of the server's history.
 """
 
 import os
@@ -26,27 +26,29 @@ class Told(NamedTuple):
 
 
 class LastTold:
-    """The last line that a process has committed, and the folder of the run where it is noted. Safe in threads."""
+    """The last line that a process has committed, and the run's folder with a note of it. Safe to use from several
+    threads.
+    """
 
     def __init__(self) -> None:
         self._line: Told | None = None
         self._note: Path | None = None
 
     def note_in(self, run: Path) -> None:
-        """Note lines that come in the folder of a run."""
+        """Note further lines in the folder of a run."""
         self._note = run / NOTE
 
     def follow(self, line: Told | None) -> None:
-        """Take a line that was committed; None of a ledger in a file, whose journal lies beside it."""
+        """Take a committed line. None: the ledger is a file, whose journal lies beside it."""
         if line is None:
             return
         self._line = line
         if self._note:
-            with suppress(OSError):  # the next one is noted
+            with suppress(OSError):  # the next line is noted
                 _write_over(self._note, f"{line.number:019} {line.at}\n".encode())
 
     def check(self, connection: Connection, last: Told | None) -> None:
-        """Raise `LedgerError` for a server that lacks the line. last: the last one that it has."""
+        """Raise `LedgerError` if a server lacks the line. last: the last line that the server has."""
         line = self._line
         if line and line != last and not _is_there(connection, line):
             raise LedgerError(FAILED_OVER)
@@ -66,7 +68,7 @@ def _is_there(connection: Connection, line: Told) -> bool:
 
 
 def _write_over(file: Path, content: bytes) -> None:
-    """Write what is as long as what is there: no reader finds it empty, however this process ends."""
+    """Write content as long as the present one, so that no reader finds the file empty, however this process ends."""
     opened = os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         os.pwrite(opened, content, 0)

@@ -1,12 +1,12 @@
-"""Records of files that were not loaded, as long as nothing answers them.
+"""Find records of files that were not loaded and that nothing has answered.
 
-A file that was stopped or failed is done with once each of its records is answered: the ledger has its content, or has
-its key from a later file, or its reject is closed or discarded. Another file of its name answers nothing. A file whose
-records are not known, since no run read it to its end, counts until its rows are purged.
+A stopped or failed file is done with once each of its records is answered: the ledger has its content, or has its key
+from a later file, or its reject is closed or discarded. Another file of its name answers nothing. If no run read a
+file to its end, its records are not known, and the file counts until its rows are purged.
 
-A file that comes again, and is not loaded again, says anew what it says: files that came in between answer it no more.
-A run that reads the copy which is there, as those of `import --remap`, says nothing anew. A file that was loaded is as
-old as it was when it first came.
+A file that comes again, and is not loaded again, needs answers anew: files that came in between no longer answer it. A
+run that reads the present copy, such as `import --remap`, changes nothing of this. A file that was loaded is as old as
+it was when it first came.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,12 +28,14 @@ from pipelines.ledger.manifests import is_of_another, number_of
 from pipelines.ledger.states import NOT_LOADED, in_sql
 
 OUTCOMES_A_QUERY = 20_000
-"""Outcomes, and rejects, that are held at once."""
+"""The number of outcomes, or of rejects, held in memory at once."""
 MOST_CHANGED = 500_000
-"""Changed records that are held at once, in 85 MB. The outcomes of later files are read anew for further ones."""
+"""The number of changed records held in memory at once, in 85 MB. For further ones, outcomes of later files are read
+again.
+"""
 STREAM = "(SELECT stream_id FROM stream WHERE target = ? AND source = ? AND resource_type = ?)"
 IS_LATER = "(batch.received_at >= ? OR batch.batch_id = ?)"
-"""Later files, and the file itself, of which an earlier run may have sent rows."""
+"""True for later files, and for the file itself, since an earlier run may have sent rows of it."""
 RECORDS = f"""
 SELECT key, content_hash, {IS_LATER} FROM record JOIN batch USING (batch_no)
 WHERE stream_id = {STREAM} AND key IN ({{keys}})"""
@@ -48,14 +50,14 @@ ORDER BY line LIMIT ?"""
 OWN_REJECTS = f"""
 SELECT reject_id, line, state IN ({in_sql(OPEN)}) FROM reject
 WHERE target = ? AND batch_id = ? AND reject_id > ? ORDER BY reject_id LIMIT ?"""
-"""In the order of the index: there is none by batch."""
+"""Ordered by the index of rejects, since there is none by batch."""
 
 
 def unanswered(ledger: LedgerAccess, kept: Batches, batch: Mapping[str, Any]) -> Iterator[int | None]:
-    """Yield the first line of each record of a file that was not loaded, as long as nothing answers it.
+    """Yield the first line of each record of a file that was not loaded and that nothing answers.
 
-    None, once, if the records of the file are not known. Nothing of a file that was loaded, is under way, or was
-    purged. batch: as the ledger has it.
+    Yield None once if the file's records are not known. Yield nothing for a file that was loaded, is under way, or was
+    purged. batch: a row of the ledger's table.
     """
     target, batch_id = str(batch["target"]), str(batch["batch_id"])
     if batch["state"] not in NOT_LOADED or not kept.has_source(batch_id):
@@ -82,18 +84,18 @@ def unanswered(ledger: LedgerAccess, kept: Batches, batch: Mapping[str, Any]) ->
 
 
 def is_unanswered(ledger: LedgerAccess, kept: Batches, batch: Mapping[str, Any]) -> bool:
-    """True of a file that was not loaded, and has a record that nothing answers."""
+    """True if a file was not loaded and has a record that nothing answers."""
     return any(True for _ in unanswered(ledger, kept, batch))
 
 
 def _newest_reading(folder: Path, target: str) -> Path | None:
-    """Return what the newest run that read a file to its end accepted of it."""
+    """Return the accepted records of the newest run that read a file to its end."""
     found = (path for path in matching(folder, ACCEPTED) if is_whole(path) and not is_of_another(path.parent, target))
     return max(found, key=lambda path: (number_of(path.parent), path.stat().st_mtime_ns), default=None)
 
 
 def _own_rejects(ledger: LedgerAccess, target: str, batch_id: str) -> Iterator[tuple[int, bool]]:
-    """Yield the line of each reject of a file, and whether it is open."""
+    """Yield the line of each reject of a file, with True if the reject is open."""
     last = ""
     while found := ledger.plain_rows(OWN_REJECTS, (target, batch_id, last, OUTCOMES_A_QUERY)):
         last = found[-1][0]
@@ -107,16 +109,16 @@ def _unknown_of(
     page: pa.RecordBatch,
     changed: dict[str, int],
 ) -> list[int]:
-    """Return the lines of some records whose keys the ledger has from no file.
+    """Return the lines of records whose keys the ledger has from no file.
 
-    later: what `IS_LATER` asks for. changed: takes, by key, the lines of those that it has from earlier files, with
-    another content.
+    later: the parameters of `IS_LATER`. changed: receives, by key, the lines of records that the ledger has from
+    earlier files with another content.
     """
     lines, keys, contents = (page.column(name).to_pylist() for name in ("line", "key", "content_hash"))
     left, content_of = dict(zip(keys, lines, strict=True)), dict(zip(keys, contents, strict=True))
     known = list(ledger.rows_of_keys(RECORDS, (*later, *_of(batch)), left))
     for key, content, is_later in known:
-        # A lost ledger may have got back the beginning of a hash alone.
+        # A lost ledger may have got back only the beginning of a hash.
         if is_later or (content and content_of[key].startswith(content)):
             del left[key]
     for (key,) in ledger.rows_of_keys(REJECTS, (*_of(batch), *later), left):
@@ -128,9 +130,9 @@ def _unknown_of(
 def _unmet(
     ledger: LedgerAccess, batch: Mapping[str, Any], later: tuple[str, str], changed: dict[str, int]
 ) -> list[int]:
-    """Return the lines of those changed records that no later file has.
+    """Return the lines of the changed records that no later file has.
 
-    The outcomes of lines have no index by key, and are read once for many of them.
+    Outcomes of lines have no index by key, so they are read once for many records.
     """
     files = ledger.plain_rows(LATER, (str(batch["target"]), *later)) if changed else ()
     for (number,) in files:
@@ -147,7 +149,7 @@ def _of(batch: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _came_last(ledger: LedgerAccess, kept: Batches, batch: Mapping[str, Any]) -> str:
-    """Return when a file came last: again, where its copy is newer than the end of a run that did not load it."""
+    """Return when a file last came. It came again if its copy is newer than the end of a run that did not load it."""
     received, run = str(batch["received_at"]), t.run.c
     here = (run.target == batch["target"], run.batch_id == batch["batch_id"])
     ended = ledger.value(select(func.min(run.finished_at)).where(*here, run.state.in_(NOT_LOADED)))

@@ -1,6 +1,6 @@
-"""Verbs: the functions that write to the ledger. Each call of one is a fact, and calling it again makes the same rows.
+"""Verbs: the functions that write to the ledger. Each call is a fact, and calling it again makes the same rows.
 
-A fact is the verb's name with its arguments: ids, hashes, line numbers, cents; no name and no text of a record.
+A fact is the verb's name with its arguments: ids, hashes, line numbers and cents, never a name or a text of a record.
 """
 
 import inspect
@@ -19,17 +19,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Told(Protocol):
-    """A ledger as verbs see it."""
+    """A ledger that keeps calls of verbs as facts."""
 
     def tell(self, name: str, arguments: list[Any], act: Callable[[], R]) -> R:
-        """Do what a verb does, and keep it as a fact of the transaction."""
+        """Run a verb, and keep it as a fact of the transaction."""
 
 
 # -- verbs
 
 
 class ReplayedLease(NamedTuple):
-    """The lease of a write that is replayed. It was held when the write was new."""
+    """The lease of a replayed write. It was held when the write was new."""
 
     target: str
 
@@ -37,13 +37,13 @@ class ReplayedLease(NamedTuple):
 VERBS: dict[str, Callable[..., Any]] = {}
 """The functions behind the verbs, by name."""
 MODULES = ("answered", "batches", "doubts", "former", "image", "ledger", "notes", "rejects")
-"""The modules of this package with verbs. A command may need only some of them, and replays the facts of all."""
+"""The modules of this package with verbs. A command may need only some of them, but replays the facts of all."""
 
 
 def verb(function: F) -> F:
     """Make a function of a ledger a verb: each call of it is a fact of the journal.
 
-    Its arguments are texts, numbers, and sequences, mappings and named tuples of them; a parameter named `lease` is
+    Its arguments are texts, numbers, and sequences, mappings and named tuples of them. A parameter named `lease` is
     kept as its target.
     """
     name, signature = function.__name__, inspect.signature(function)
@@ -65,16 +65,16 @@ def verb(function: F) -> F:
 
 
 def _as_told(name: str, value: Any) -> Any:
-    """An argument as it stands in a fact."""
+    """Return an argument in the form that a fact has."""
     if name == "lease":
         return value.target
     return dict(value) if isinstance(value, MappingProxyType) else value
 
 
 def replay(ledger: Any, fact: list[Any]) -> None:
-    """Call the verb of a fact again: of an earlier version, without parameters that came since, which have defaults.
+    """Call the verb of a fact again. A fact of an earlier version may lack newer parameters, which have defaults.
 
-    Raises `LedgerError` when this version does not know it.
+    Raises `LedgerError` if this version does not know the verb or its arguments.
     """
     name, *arguments = fact
     if name not in VERBS:
@@ -93,7 +93,7 @@ def replay(ledger: Any, fact: list[Any]) -> None:
 
 @cache
 def _parameters(name: str) -> tuple[inspect.Signature, dict[str, Any]]:
-    """A verb's signature, and the types of its arguments by name."""
+    """Return a verb's signature, and the types of its arguments by name."""
     function = VERBS[name]
     signature, hints = inspect.signature(function), get_type_hints(function)
     _, *rest = signature.parameters.values()
