@@ -1,4 +1,4 @@
-"""Accounts and allocations in the store, made anew from charges and payments."""
+"""Recompute accounts and allocations in the store from charges and payments."""
 
 from collections.abc import Collection
 

@@ -1,8 +1,8 @@
-"""The dialect of DuckDB for SQLAlchemy, with a cache of compiled statements, and without databases beside the store.
+"""A SQLAlchemy dialect for DuckDB that caches compiled statements and opens no database beside the store.
 
-The one that it derives from opens two in memory with the first store of a process: it asks one for DuckDB's reserved
-words, the other for the names of its settings. That is 75 ms, and their threads, for each start of a service and each
-of its commands. A third, which it opens as it is imported, to ask whether tables take comments, stays.
+The dialect of duckdb-engine opens two databases in memory with the first store of a process: one to read DuckDB's
+reserved words, one to read the names of its settings. That costs 75 ms and some threads at each start. It opens a third
+one on import, to find out if tables can have comments; that one stays.
 """
 
 from typing import Any
@@ -15,13 +15,13 @@ from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.postgresql.base import PGIdentifierPreparer
 
 NAME = "duckdb+compiled"
-"""What a URL of SQLAlchemy begins with that asks for this dialect."""
+"""The name of this dialect in URLs of SQLAlchemy."""
 RESERVED = frozenset("describe lambda lateral pivot pivot_longer pivot_wider qualify show summarize unpivot".split())
-"""DuckDB's reserved words that are none of PostgreSQL's."""
+"""The words that DuckDB reserves and PostgreSQL does not."""
 
 
 class Preparer(DuckDBIdentifierPreparer):
-    """Quotes names where they have to be."""
+    """Quote names that are reserved words."""
 
     def __init__(self, dialect: Dialect, **kwargs: Any) -> None:
         PGIdentifierPreparer.__init__(self, dialect, **kwargs)
@@ -29,7 +29,7 @@ class Preparer(DuckDBIdentifierPreparer):
 
 
 class Compiled(DuckDbEngine):
-    """The dialect of a store. What it connects to is a file, with settings of DuckDB's own."""
+    """The dialect of a store in a DuckDB file. `config` holds DuckDB's own settings."""
 
     supports_statement_cache = True
     preparer = Preparer

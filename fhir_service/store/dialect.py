@@ -1,6 +1,6 @@
 """The differences between databases: opening, adding many rows, looking up many keys, other writers.
 
-Everything else is SQLAlchemy over the same tables. `dialects.py` has DuckDB, `postgresql.py` PostgreSQL.
+All else is SQLAlchemy over the same tables. `dialects.py` is DuckDB, `postgresql.py` is PostgreSQL.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -11,11 +11,11 @@ from sqlalchemy import Connection, Engine, Table
 
 Row = tuple[Any, ...]
 Added = tuple[Table, Sequence[Row], Sequence[str]]
-"""A table, rows for it, and the columns in whose order their values stand."""
+"""A table, new rows of it, and the columns of their values, in order."""
 
 
 class Ask(NamedTuple):
-    """Columns of the rows of a table whose `key` is one of `keys`. changing: the asker may change these rows."""
+    """A question for columns of the rows whose `key` is one of `keys`. changing: these rows may be changed."""
 
     table: Table
     key: str
@@ -26,7 +26,7 @@ class Ask(NamedTuple):
 
 
 Fetch = Callable[[Sequence[Ask]], list[list[Row]]]
-"""Answers asks, together where the database can."""
+"""Answer several asks, together if the database can."""
 
 
 class Dialect(Protocol):
@@ -35,81 +35,87 @@ class Dialect(Protocol):
     shared: bool
     """True if other processes may write to the same store."""
     broken: bool
-    """True once the database has ended for this process: it must be opened anew, by another one."""
+    """True after the database has failed for good in this process: only a new process can open it."""
 
     @property
     def epoch(self) -> str:
-        """The name of the run of numbers in which transactions are counted: another one after a restore."""
+        """The name of the sequence in which transactions are numbered. A restore begins another one."""
 
     def open(self, create: bool) -> Engine:
-        """An engine on the database, made when missing. Raises StoreBusy, FileNotFoundError or OSError."""
+        """Return an engine on the database. create: make a missing one.
+
+        Raises StoreBusy, FileNotFoundError or OSError.
+        """
 
     def reader(self, engine: Engine, several: bool) -> Engine:
-        """Return the engine for reading: for one statement, or for several that see one state of the store."""
+        """Return the engine for reading. several: all statements of a connection see one state of the store."""
 
     def answering(self, engine: Engine, seconds: int) -> Engine:
-        """Return the engine for what requests read, whose statements the server ends after so many seconds.
+        """Return the engine for the reads of requests. The server ends a statement that takes longer than `seconds`.
 
-        The engine given where there is no server.
+        Without a server, return the given engine.
         """
 
     def looker(self) -> Engine | None:
-        """Return the engine for look-ups of one statement, whose connections are used as they are found.
+        """Return the engine for look-ups of one statement. Its connections are not tested before use.
 
-        None where the engine for reading is as quick.
+        Return None if the engine for reading is as fast.
         """
 
     def has_store(self, connection: Connection) -> bool:
-        """True if the database holds a store. What follows in the transaction, no other process does at once."""
+        """True if the database holds a store. Other processes wait here until the transaction ends."""
 
     def prepare(self, connection: Connection) -> None:
-        """Before the tables of a new store are made."""
+        """Do what has to come before the tables of a new store."""
 
     def complete(self, connection: Connection) -> None:
-        """After the tables of a new store were made."""
+        """Do what has to follow the tables of a new store, such as indexes."""
 
     def complete_resource(self, connection: Connection, name: str) -> None:
-        """After the tables of one resource were made in an older store."""
+        """Do what has to follow the tables of one resource, after they were added to an older store."""
 
     def let_processes_contend(self, connection: Connection) -> None:
-        """Make what an older store lacks for several processes to write at once."""
+        """Add to an older store what several writing processes need."""
 
     def recognise(self, connection: Connection) -> None:
-        """Note that the store was restored from elsewhere, where it was."""
+        """Note it if the store came here by a restore, from another database."""
 
     def lock(self, connection: Connection, resources: bool) -> int | None:
-        """Make the transaction the only one that writes, to its end; the number before those that it may give.
+        """Lock all other writers out until the transaction ends. Return the last number that was given.
 
-        None where this process alone writes and need not ask. resources: False for one that changes clients and tokens
-        alone, which only waits for others that do.
+        Return None if only this process writes: it knows the number. resources: False if the transaction changes only
+        clients and tokens; it then waits only for others like it.
         """
 
     def passing(self, error: BaseException) -> bool:
-        """True if a failure may pass: a connection that was lost, a deadlock, a full disk."""
+        """True if a failure may pass, such as a lost connection, a deadlock or a full disk."""
 
     def undone(self, error: BaseException) -> bool:
-        """True if nothing is stored of a transaction whose commit failed so."""
+        """True if a commit that failed with this error has stored nothing."""
 
     def ending(self, connection: Connection) -> Callable[[], object]:
-        """Return a function that ends what is under way on a connection, from any thread, unless the server does."""
+        """Return a function that interrupts the statement of a connection, from any thread.
+
+        It does nothing if the server ends slow statements by itself.
+        """
 
     def ended(self, error: BaseException) -> bool:
-        """True if a statement was ended because it took too long, or too much memory."""
+        """True if a statement was ended because it took too long or too much memory."""
 
     def at_once(self, connection: Connection, rows: int) -> AbstractContextManager[None]:
-        """Around statements that change so many rows: they may be sent together, as none is asked for its result."""
+        """Enter a context for statements whose results nobody reads: they may be sent together. rows: their number."""
 
     def append(self, connection: Connection, added: Sequence[Added]) -> None:
         """Append rows to tables, within the connection's transaction."""
 
     def perhaps(self, table: Table, codes: Collection[str]) -> Collection[str]:
-        """Return those of some codes that a table of identifiers may hold, without asking the database."""
+        """Return the codes that a table of identifiers may hold, without asking the database."""
 
     def settle(self, engine: Engine) -> None:
-        """Between two batches, after the answers: does what the database has put off, if it is time."""
+        """Do postponed work of the database, if it is time. Called between two batches, after their answers."""
 
     def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
-        """Change rows by their key, the first of `columns`; the others are set. One statement."""
+        """Change rows by one statement. The first of `columns` is the key; the others are set."""
 
     def among(
         self,
@@ -120,13 +126,13 @@ class Dialect(Protocol):
         columns: Sequence[str],
         where: str = "true",
     ) -> list[Row]:
-        """The rows whose `key` is one of `keys`, in one statement."""
+        """Return the rows whose `key` is one of `keys`, by one statement."""
 
 
 class Way(NamedTuple):
-    """The manner of one attempt of a batch. holds: rows that it may change are locked as they are read.
+    """The locks of one attempt of a batch.
 
-    alone: nobody else writes meanwhile.
+    holds: lock the rows that it may change when they are read. alone: lock all other writers out.
     """
 
     holds: bool = False

@@ -1,4 +1,4 @@
-"""DuckDB as the store of one process, and which database a store's name stands for."""
+"""DuckDB as the store of one process, and the choice of a database by the name of a store."""
 
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,27 +22,26 @@ from fhir_service.store.room import is_full
 from fhir_service.store.tables import digest
 
 HOMES_OWN = "service.duckdb"
-"""The name of the store in a home folder."""
+"""The file name of the store in a home folder."""
 _THREADS = 1
-"""Threads of one statement.
+"""DuckDB's threads for one statement.
 
-Several take about a fifth more CPU for small statements, which are most of a service's. For a search through a million
-resources one thread took no longer, on a machine of two cores.
+Most statements of a service are small, and take a fifth more CPU with several threads. A search through a million
+resources on two cores was not faster with several.
 """
 _FEW = 4
-"""The most rows or keys for a statement that the connection keeps parsed.
+"""For so many rows or keys at most, a parsed statement is kept: parsing takes half the time of a look-up.
 
-Parsing takes half the time of a look-up. A flush of the appender parses and plans a statement with its rows, which pays
-from some five rows on.
+More rows go through the appender. Its flush parses and plans a statement, which pays from some five rows on.
 """
 _STEP = 250
-"""Rows that the appender takes over at once."""
+"""The rows that the appender takes by one call."""
 _FEW_CHANGES = 2
-"""The most rows that are changed by a statement each."""
+"""Up to so many rows are changed one by one, more by a single statement."""
 
 
 class DuckDb:
-    """DuckDB in a file that this process owns. Rows go in through the appender."""
+    """A DuckDB file that this process owns. Many rows go in through the appender."""
 
     shared, epoch, broken = False, "", False
 
@@ -71,7 +70,7 @@ class DuckDb:
         return engine
 
     def _make_folder(self) -> None:
-        """The folder of a home's own store may be missing; any other one is a slip of the pen."""
+        """Make the missing folder of a home's own store. Refuse any other one: its name is likely misspelt."""
         folder = self.path.parent
         if self.path.name == HOMES_OWN:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -79,7 +78,7 @@ class DuckDb:
             raise FileNotFoundError(f"there is no folder {folder}: make it, or name the store elsewhere")
 
     def copy(self, target: Path) -> None:
-        """Copy the file and its log, which is consistent while nothing writes: call it in the writer's thread."""
+        """Copy the file and its log. Call it in the writer's thread: the copy is consistent while nothing writes."""
         for suffix in ("", ".wal"):
             source = self.path.with_name(self.path.name + suffix)
             if exists(source):
@@ -88,7 +87,7 @@ class DuckDb:
 
     @staticmethod
     def fold(copy: Path) -> None:
-        """Works a copy's log into it: one file is the copy then."""
+        """Write the log of a copy into it, so that the copy is one file."""
         with duckdb.connect(str(copy)) as opened:
             opened.execute("CHECKPOINT")
 
@@ -96,13 +95,13 @@ class DuckDb:
         if "?" in str(self.path):
             raise OSError(f"{self.path} cannot be a store: DuckDB takes a ? for the end of a file's path")
         engine = create_engine(
-            URL.create(DUCKDB, database=str(self.path)),  # as a text, `?` and `%` in it would name another file
+            URL.create(DUCKDB, database=str(self.path)),  # in a text URL, `?` and `%` have a meaning
             connect_args={"config": self._config},
             pool_size=16,
             max_overflow=64,
-            # The writer finds the connection that it used, with its appenders.
+            # The writer gets back the connection that it used before, with its appenders.
             pool_use_lifo=True,
-            # SQLAlchemy ends what it began; of a connection without a transaction DuckDB refuses a rollback.
+            # SQLAlchemy ends its transactions itself; DuckDB refuses a rollback without a transaction.
             pool_reset_on_return=None,
             hide_parameters=True,
         )
@@ -121,11 +120,11 @@ class DuckDb:
         return engine
 
     def looker(self) -> None:
-        """None."""
+        """Return None: the engine for reading is as fast."""
 
     def has_store(self, connection: Connection) -> bool:
-        # DuckDB's list of tables loads each of them, which takes a third of opening a store. A transaction that asks
-        # for a missing table is lost: it is one of its own.
+        # DuckDB's list of tables loads each of them, which would take a third of the time to open a store. Asking for a
+        # missing table ends the transaction, so that this uses another connection.
         with raw_of(connection).cursor() as other:
             try:
                 other.execute("SELECT 1 FROM store LIMIT 0")
@@ -134,31 +133,31 @@ class DuckDb:
         return True
 
     def prepare(self, _connection: Connection) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def complete(self, _connection: Connection) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def complete_resource(self, _connection: Connection, _name: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def let_processes_contend(self, _connection: Connection) -> None:
-        """Nothing: one process owns the file."""
+        """Do nothing: one process owns the file."""
 
     def recognise(self, _connection: Connection) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def lock(self, _connection: Connection, resources: bool) -> None:
-        """This process owns the file, and one thread of it writes."""
+        """Do nothing: one process owns the file, and one thread of it writes."""
 
     def passing(self, error: BaseException) -> bool:
-        """True for want of room, and for whatever fails once the database has ended: that is noted too."""
+        """True for a full disk, and for every failure of a broken database. Note if it has broken."""
         cause = _cause(error)
         self.broken = self.broken or isinstance(cause, duckdb.FatalException)
         return self.broken or (isinstance(cause, duckdb.Error) and is_full(cause))
 
     def undone(self, error: BaseException) -> bool:
-        """True for want of room: what the log has of the transaction was taken back."""
+        """True for a full disk: DuckDB has removed the transaction from its log."""
         return isinstance(_cause(error), duckdb.TransactionException) and self.passing(error) and not self.broken
 
     def ending(self, connection: Connection) -> Callable[[], object]:
@@ -185,15 +184,15 @@ class DuckDb:
             execute(connection, sql, [value for row in rows for value in row])
             return
         with appender_of(connection, table.name, tuple(columns)) as appender:
-            # No other thread runs while rows are taken over: in steps of some milliseconds.
+            # The appender holds the interpreter. Steps of some milliseconds let other threads run in between.
             for start in range(0, len(rows), _STEP):
                 appender.append_rows(rows[start : start + _STEP])
             appender.flush()
 
     def put_off(self, rows: Mapping[str, Sequence[Row]]) -> None:
-        """Remember the digests among rows, by table in the order of its columns, that `append` will get later.
+        """Remember the digests of rows that `append` will get later. rows: by table, in the order of its columns.
 
-        Before the digests of a table are read nothing is: they are read when nothing is put off.
+        Tables whose digests were not read yet are skipped: they are read when no rows are put off.
         """
         for name in rows.keys() & self._digests.keys():
             self._put_off.update(row[-1] for row in rows[name])
@@ -233,7 +232,7 @@ class DuckDb:
         columns: Sequence[str],
         where: str = "true",
     ) -> list[Row]:
-        """Few keys are looked up by the index, many by one scan."""
+        """Look up few keys by the index, many by one scan."""
         if not keys:
             return []
         names = ", ".join(columns)
@@ -251,7 +250,7 @@ class DuckDb:
     def _digested(
         self, raw: duckdb.DuckDBPyConnection, table: Table, codes: Collection[str], columns: Sequence[str]
     ) -> list[Row]:
-        """The rows with these codes: found by their digests, kept where the code itself is asked for."""
+        """Return the rows with these codes. Find them by their digests, then compare the codes."""
         if table.name not in self._digests:
             stored = raw.execute(f"SELECT digest FROM {table.name}").fetchnumpy()["digest"]
             self._digests[table.name] = Digests(stored)
@@ -263,8 +262,8 @@ class DuckDb:
         return [row[1:] for row in raw.execute(sql, [asked]).fetchall() if row[0] in wanted]
 
 
-# Tables that stay small beside what is imported: a scan by a set of keys beats a look-up for each.
 _SCANNED = {"record", "account", "charge"}
+"""Tables that stay small: for many keys, one scan is faster than a look-up for each."""
 _TYPES = {"Text": "VARCHAR", "BigInteger": "BIGINT", "Integer": "INTEGER", "DateTime": "TIMESTAMPTZ"}
 
 
@@ -273,7 +272,7 @@ def _cause(error: BaseException) -> BaseException | None:
 
 
 def dialect_of(url: str, memory_limit: str) -> Dialect:
-    """The dialect of a store: a path is a DuckDB file. Raises ValueError for what is neither that nor PostgreSQL."""
+    """Return the dialect of a store. A path names a DuckDB file. Raises ValueError for an unknown kind of URL."""
     scheme, found, _ = url.partition("://")
     if not found or scheme == "duckdb":
         return DuckDb(Path(url.removeprefix("duckdb:///")).absolute(), memory_limit)

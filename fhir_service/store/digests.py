@@ -1,7 +1,8 @@
-"""The digests of a store's identifiers, in memory: most identifiers that an import asks for are not there.
+"""The digests of a store's identifiers, held in memory.
 
-They are for a process that alone writes to the store. A deleted identifier stays here; "perhaps" is decided by the
-table.
+Most identifiers that an import asks for are new: without a digest here, the table need not be asked. A digest here
+means "perhaps", and the table decides; a deleted identifier keeps its digest. Only for a process that is the one writer
+of its store.
 """
 
 from collections.abc import Sequence
@@ -13,21 +14,21 @@ Numbers = NDArray[np.int64]
 
 
 class Digests:
-    """A set of 64-bit numbers, 8 bytes each: sorted runs; runs of similar size are joined."""
+    """A set of 64-bit numbers in sorted runs, 8 bytes each. Runs of similar size are merged."""
 
     def __init__(self, stored: ArrayLike) -> None:
         self._runs: list[Numbers] = [np.sort(np.asarray(stored, dtype=np.int64))]
 
     def add(self, numbers: Sequence[int]) -> None:
-        """Add numbers; those of a transaction that is rolled back do no harm."""
+        """Add numbers. Those of a transaction that is rolled back do no harm."""
         run = np.sort(np.array(numbers, dtype=np.int64))
         while self._runs and len(self._runs[-1]) <= 2 * len(run):
-            # Stable: two sorted runs are merged, not sorted anew.
+            # The stable sort merges two sorted runs in linear time.
             run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
         self._runs.append(run)
 
     def among(self, numbers: Sequence[int]) -> list[int]:
-        """Those of some numbers that may be stored."""
+        """Return the numbers that the set holds."""
         wanted = np.array(numbers, dtype=np.int64)
         held = np.zeros(len(wanted), dtype=bool)
         for run in self._runs:

@@ -1,4 +1,4 @@
-"""The log of a DuckDB file (`.wal`), and when it is worked into the file."""
+"""The write-ahead log of a DuckDB file (`.wal`), and when a checkpoint writes it into the file."""
 
 import logging
 import os
@@ -10,50 +10,50 @@ from fhir_service.store.raw import raw_of
 
 log = logging.getLogger(__name__)
 NEVER = "1TB"
-"""Of the log from which on a commit works it into the file: `LogFile.settle` does that, where the disk has room for it.
+"""The size of the log at which DuckDB itself makes a checkpoint: never. `LogFile.settle` makes them.
 
-To fail at it ends the database, as no other failure for want of room does. The log of a killed service is read again at
-some 200 MB a second.
+A checkpoint that fails on a full disk ends the database; nothing else that fails there does. So `settle` looks for room
+first. After a kill, the service reads the log again at some 200 MB a second.
 """
 MOST_WRITTEN_ANEW = 1 << 30
-"""Bytes of the file that are taken to be written anew, at most, when the log is worked in.
+"""The most bytes of the file that a checkpoint is expected to write again.
 
-One changed row has the rest of its row group written anew. All of them are rarely changed at once.
+For one changed row it writes the rest of its row group. All row groups are rarely changed at once.
 """
 LONG = 128 << 20
-"""Bytes of the log from which on so much of the file is not waited for: what the log has is in memory, too."""
+"""A log of so many bytes no longer waits for room for `MOST_WRITTEN_ANEW`: the log takes memory, too."""
 IN_BLOCKS = 12 << 20
-"""Bytes that are written beside what changed: the file grows by whole blocks, of which each table takes some. A new
-file grew by 9.4 MB for a log of 1.2 MB.
+"""Bytes that a checkpoint writes beside the changes: the file grows by whole blocks, some for each table. A new file
+grew by 9.4 MB for a log of 1.2 MB.
 """
 LARGE = 16 << 20
-"""Bytes of the log from which on it is worked into the file between two batches: a tenth of a second's work.
+"""A log of so many bytes gets a checkpoint between two batches, which takes a tenth of a second.
 
-Until it is done nobody writes, nor reads what it has of a table: so it is never much. Per row it costs no more than in
-larger parts.
+Meanwhile nobody can write, or read the tables in the log. Larger logs would cost as much per row, and hold others up
+for longer.
 """
 JOINED_AT_THE_END = 1
-"""Row groups of a table that are made by joining smaller ones near each other, when the process ends.
+"""The row groups that the checkpoint at the end of the process may make of smaller neighbours (`max_vacuum_tasks`).
 
-Each time that the log is worked in makes groups of its own. To join them takes most of a second for a full group, so
-that it is not done then. It must be done some time: a process may leave groups of a few rows.
+Each checkpoint adds row groups of its own. Joining them into a full group takes most of a second, so that other
+checkpoints do not do it. It has to be done some time: a process may leave groups of a few rows.
 """
 
 
 class LogFile:
-    """The log of a file that this process owns."""
+    """The write-ahead log of a file that this process owns."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        # Its bytes when it could not be worked in: that is tried again once it has as much more.
+        # The size of the log at the last failed checkpoint. The next one is tried when it has grown by `LARGE`.
         self._failed_at = 0
         self._lacks_room = False
 
     def settle(self, engine: Engine) -> None:
-        """Work it into the file where it is long and the disk has room. Only for the writer, between two batches."""
+        """Make a checkpoint if the log is large and the disk has room. For the writer only, between two batches."""
         size = self.size
         if size < self._failed_at:
-            # DuckDB worked it in by itself.
+            # The log became shorter: DuckDB made a checkpoint by itself.
             self._failed_at = 0
         if size < self._failed_at + LARGE or not self._has_room(size):
             return
@@ -69,11 +69,11 @@ class LogFile:
 
     @property
     def size(self) -> int:
-        """Its bytes; 0 where there is none."""
+        """The size of the log in bytes; 0 if there is none."""
         return _size_of(self._file.with_name(f"{self._file.name}.wal"))
 
     def _has_room(self, log_size: int) -> bool:
-        """True if the disk has room to work the log into the file; for a long one, if it likely has."""
+        """True if the disk has room for a checkpoint. For a long log a smaller reserve will do."""
         disk = os.statvfs(self._file.parent)
         anew = min(_size_of(self._file), MOST_WRITTEN_ANEW) if log_size < LONG else 0
         lacked, needed = self._lacks_room, 2 * log_size + anew + IN_BLOCKS

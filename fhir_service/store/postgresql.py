@@ -30,23 +30,23 @@ from fhir_service.store.postgresql_sessions import SESSION, Sessions
 from fhir_service.store.tables import ALLOCATION, BODIES, GUARD, HISTORY, SIDES, metadata
 
 POOL = 20
-"""Connections that a process opens at most."""
+"""The most connections that a process opens."""
 _LOOKERS, _ANSWERING = 4, 10
-"""So many of them are for look-ups, and for what requests read: searches that take long keep nobody from writing."""
+"""Connections for look-ups, and for the reads of requests. Slow searches leave the others to the writer."""
 _FEW = 3
-"""The most rows that are inserted as values of their own: arrays take longer for so few."""
+"""The most rows that are inserted by VALUES: arrays take longer for so few."""
 _FREE = frozenset((*BODIES.values(), *SIDES.values(), ALLOCATION, HISTORY))
-"""Tables whose unique keys, guards aside, begin with a fresh id, or with the id of a row that the batch has locked."""
-# First numbers of advisory locks: while a store is made, while resources are written, and while clients are.
+"""Tables in which two batches never meet, but for guards: a key begins with a fresh id, or one that the batch locks."""
 _MAKING, _WRITING, _CLIENTS = 1_128_353_602, 1_128_353_603, 1_128_353_604
+"""The first numbers of the advisory locks for making a store, writing resources, and writing clients."""
 
-# From version 14 on, the server notices within seconds that the process that asked is gone.
+# From version 14 on, the server notices within seconds that the asking process is gone.
 _ENDED_WITH_CLIENT = """\
 SELECT set_config('client_connection_check_interval', '5s', false)
 WHERE current_setting('client_connection_check_interval', true) IS NOT NULL
 """
-# Look-ups and batches find rows by keys, which an index has: to plan that anew each time takes a third of the server's
-# work. A plan that is kept has to be right for a table that grows meanwhile, and so never reads all of one.
+# Look-ups and batches find rows by indexed keys. Planning that each time takes a third of the server's work. A
+# kept plan has to stay good while a table grows, so that it must not scan one.
 _KEPT_PLANS = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off"}
 
 
@@ -116,17 +116,17 @@ class PostgreSql:
         raw = _raw(connection)
         with raw.pipeline():
             raw.execute(_lock("pg_advisory_xact_lock", _WRITING if resources else _CLIENTS))
-            # Behind the lock: what is numbered is stored in this order.
+            # Take the number after the lock: numbers then follow the order of commits.
             number = raw.execute(_NUMBER)
         (last,) = _fetched(number)[0]
         return int(last) - 1
 
     def exchanging(self, engine: Engine) -> Engine:
-        """Return the engine for batches, whose transactions begin and end in exchanges that do more."""
+        """Return the engine for batches, which send BEGIN and COMMIT together with other statements."""
         return engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def enter(self, connection: Connection, way: Way) -> "Turn":
-        """Begin a batch beside other processes, on a connection without a transaction."""
+        """Begin a batch on a connection without a transaction, while other processes may write."""
         return Turn(_raw(connection), way)
 
     def undone(self, _error: BaseException) -> bool:
@@ -142,11 +142,11 @@ class PostgreSql:
         return isinstance(_cause(error), psycopg.errors.QueryCanceled)
 
     def collided(self, error: BaseException) -> bool:
-        """True if a batch failed for another one's sake, and nothing of it is stored."""
+        """True if a batch failed because of another one. Nothing of it is stored."""
         return isinstance(_cause(error), _COLLISIONS)
 
     def lost(self, error: BaseException) -> bool:
-        """True if the server did not answer: if it was asked to commit, whether it has done so is not known."""
+        """True if the server did not answer. If it was asked to commit, it may have done so or not."""
         state = getattr(_cause(error), "sqlstate", None) or ""
         return self.passing(error) and (not state or state[:2] in _LOST)
 
@@ -154,10 +154,10 @@ class PostgreSql:
         return _raw(connection).pipeline()
 
     def append(self, connection: Connection, added: Sequence[Added]) -> None:
-        """A few rows of each of several tables go into these by one statement, whose parts run in no promised order.
+        """Append rows to tables: a few rows of several tables by one statement, all else table by table.
 
-        So none that may wait for another process's row is among them: these are appended behind it, one by one, in the
-        order in which they are given.
+        The parts of the one statement run in any order. Two batches could so wait for each other in a ring. Rows that
+        may wait for another process are therefore appended after it, in the given order.
         """
         raw, joined = _raw(connection), [one for one in added if len(one[1]) <= _FEW and not _may_wait(one)]
         if len(joined) > 1:
@@ -175,7 +175,7 @@ class PostgreSql:
             raw.execute(f"INSERT INTO {table.name} ({names}) SELECT {arrays}".encode(), values, prepare=True)
 
     def settle(self, _engine: Engine) -> None:
-        """The server does it by itself."""
+        """Do nothing: the server has no postponed work."""
 
     def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
         arrays, values = _arrays(table, rows, columns)
@@ -184,10 +184,13 @@ class PostgreSql:
     def change_as_read(
         self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str], read: Sequence[Any]
     ) -> None:
-        """Change rows by their key, in its order. Fails unless the second column of each row is still what was read."""
+        """Change rows by their key, in the order of keys.
+
+        It fails if the second column of a row is no longer as in `read`.
+        """
         raw, (key, compared, *_) = _raw(connection), columns
         if len(rows) > 1:
-            # An update takes its rows in whatever order the plan gives them.
+            # An UPDATE locks rows in the order of its plan. Lock them in the order of keys first.
             keys = [array("text", [row[0] for row in rows])]
             held = f"SELECT FROM {table.name} WHERE {key} = ANY(%b) ORDER BY {key} FOR NO KEY UPDATE"
             raw.execute(held.encode(), keys, prepare=True)
@@ -198,12 +201,12 @@ class PostgreSql:
         raw.execute(statement, [*values, array("int8", read), values[0], len(rows)], prepare=True)
 
     def remove(self, connection: Connection, table: Table, seqs: Sequence[int]) -> None:
-        """Remove the rows of resources from a side table."""
+        """Remove the rows of some resources from a side table."""
         statement = f"DELETE FROM {table.name} WHERE seq = ANY(%b)"
         _raw(connection).execute(statement.encode(), [array("int8", seqs)], prepare=True)
 
     def store(self, connection: Connection, write: Callable[[], None]) -> None:
-        """Write, and commit, in one exchange."""
+        """Write and commit in one exchange with the server."""
         raw = _raw(connection)
         with raw.pipeline():
             write()
@@ -227,7 +230,7 @@ class PostgreSql:
 
 
 class Turn:
-    """A batch's view of the store, in its transaction: it reads what it asks for, and takes numbers."""
+    """The transaction of a batch: it reads what the batch asks for, and takes numbers for it."""
 
     def __init__(self, raw: psycopg.Connection[Any], way: Way) -> None:
         self._raw, self._way = raw, way
@@ -235,17 +238,17 @@ class Turn:
         self._end = 0
 
     def fetch(self, asks: Sequence[Ask]) -> list[list[Row]]:
-        """Answer asks, in one exchange; the first one also begins the transaction."""
+        """Answer asks in one exchange. The first call also begins the transaction."""
         number = None
         with self._raw.pipeline():
             if self._next is None:
-                # psycopg's own BEGIN would wait for its answer.
+                # psycopg would wait for the answer to a BEGIN of its own.
                 self._raw.execute(b"BEGIN")
                 kind = "pg_advisory_xact_lock" if self._way.alone else "pg_advisory_xact_lock_shared"
                 self._raw.execute(_lock(kind, _WRITING) + _KEEP_PLANS)
             found = [_asked(self._raw, ask, self._way.holds) if ask.keys else None for ask in asks]
             if self._next is None:
-                # Behind what was read: of two batches that change the same row, the later one has the later numbers.
+                # Take numbers after the read: of two batches that change the same row, the later has the higher ones.
                 number = self._raw.execute(_NUMBER)
         if number:
             self._next = _fetched(number)[0][0]
@@ -253,7 +256,7 @@ class Turn:
         return [_fetched(one) if one else [] for one in found]
 
     def next_seq(self) -> int:
-        """A fresh number."""
+        """Return a fresh number."""
         if self._next is None or self._next == self._end:
             raise RuntimeError("a batch has more entries than it takes numbers, or has not begun")
         self._next += 1
@@ -266,11 +269,11 @@ _COLLISIONS = (
     psycopg.errors.DeadlockDetected,
 )
 _LOST = ("08", "57")
-"""Classes of SQLSTATE: no connection, or one that the server ended."""
+"""The classes of SQLSTATE for a missing connection, and for one that the server ended."""
 
 
 def _cause(error: BaseException) -> BaseException | None:
-    """The driver's error behind SQLAlchemy's."""
+    """Return the driver's error behind SQLAlchemy's."""
     return error.orig if isinstance(error, DBAPIError) else error
 
 
@@ -279,13 +282,17 @@ def _lock(kind: str, number: int) -> bytes:
 
 
 _KEEP_PLANS = "".join(f", set_config('{name}', '{value}', true)" for name, value in _KEPT_PLANS.items()).encode()
-"""For one transaction."""
+"""The rest of a SELECT that sets `_KEPT_PLANS` for one transaction."""
 
 
 def _asked(
     raw: psycopg.Connection[Any], ask: Ask, holds: bool = False, prepare: bool | None = True
 ) -> psycopg.Cursor[Row]:
-    """Ask. prepare: where nothing else shares the exchange, to prepare takes one more; None for what is asked often."""
+    """Send an ask.
+
+    prepare: True prepares the statement at once, which takes an exchange of its own outside of a pipeline. None leaves
+    it to psycopg, which prepares a statement that was sent several times.
+    """
     key, wanted = ask.key, list(ask.keys)
     kind = _TYPES[type(ask.table.c[key].type).__name__]
     among, values = f"{key} = ANY(%b)", [array(kind, wanted)]
@@ -302,27 +309,27 @@ def _fetched(cursor: psycopg.Cursor[Row]) -> list[Row]:
 
 
 def _may_wait(added: Added) -> bool:
-    """True if another process may be about to store a row that one of these would contradict."""
+    """True if one of the rows may have the unique key of a row that another process is just storing."""
     table, _, columns = added
     return table not in _FREE or GUARD in columns
 
 
 def _inserted(added: Added) -> bytes:
-    """Return the statement that appends a few rows, as values of their own."""
+    """Return the statement that appends a few rows by VALUES."""
     table, rows, columns = added
     marks = ", ".join([f"({', '.join(['%b'] * len(columns))})"] * len(rows))
     return f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES {marks}".encode()
 
 
 def _arrays(table: Table, rows: Sequence[Row], columns: Sequence[str]) -> tuple[str, list[Array]]:
-    """Return rows as the columns of a SELECT, and its parameters."""
+    """Return the columns of a SELECT that yields the rows, and its parameters."""
     types = [_TYPES[type(table.c[name].type).__name__] if name != GUARD else "int8" for name in columns]
     values = [array(kind, column) for kind, column in zip(types, zip(*rows, strict=True), strict=True)]
     return ", ".join(f"unnest(%b) AS {name}" for name in columns), values
 
 
 def _update(table: Table, columns: Sequence[str], arrays: str) -> bytes:
-    """Return the statement that changes rows by their key; its last parameter are the keys once more."""
+    """Return the statement that changes rows by their key. Its last parameter is the array of keys once more."""
     key, *others = columns
     sets = ", ".join(f"{name} = new.{name}" for name in others)
     by_key = f"{table.name}.{key} = new.{key} AND {table.name}.{key} = ANY(%b)"
@@ -331,8 +338,8 @@ def _update(table: Table, columns: Sequence[str], arrays: str) -> bytes:
 
 @compiles(CreateColumn, "postgresql")
 def _column(element: CreateColumn, compiler: Any, **options: Any) -> str:
-    """Text is compared and sorted byte for byte, as it is on DuckDB."""
-    # Not a property of the type: SQLAlchemy would write it behind every parameter, where it may not stand.
+    """Compare and sort text byte by byte, as DuckDB does."""
+    # With a collated type, SQLAlchemy would add COLLATE to every parameter, which is not valid there.
     made: str = compiler.visit_create_column(element, **options)
     ours = element.element.table.metadata is metadata and isinstance(element.element.type, Text)
     return made.replace(" TEXT", ' TEXT COLLATE "C"', 1) if ours else made
@@ -343,6 +350,6 @@ _NUMBER = b"SELECT nextval('resource_seq')"
 
 
 def _raw(connection: Connection) -> psycopg.Connection[Any]:
-    """The psycopg connection below a SQLAlchemy one."""
+    """Return the psycopg connection below a SQLAlchemy one."""
     raw: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
     return raw

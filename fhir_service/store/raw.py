@@ -1,4 +1,4 @@
-"""DuckDB's own connection below SQLAlchemy's: statements that it keeps parsed, and its appenders."""
+"""DuckDB's own connection below SQLAlchemy's: parsed statements and appenders, kept for reuse."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,14 +9,14 @@ from sqlalchemy import Connection
 
 
 def raw_of(connection: Connection) -> duckdb.DuckDBPyConnection:
-    """The DuckDB connection below a SQLAlchemy one."""
+    """Return the DuckDB connection below a SQLAlchemy one."""
     wrapped: Any = connection.connection.driver_connection
     raw: duckdb.DuckDBPyConnection = wrapped._ConnectionWrapper__c
     return raw
 
 
 def execute(connection: Connection, sql: str, values: list[Any]) -> duckdb.DuckDBPyConnection:
-    """Execute a statement that the connection keeps parsed: only of those that there are few of."""
+    """Execute a statement, and keep it parsed with the connection. Only for a small set of different statements."""
     raw, kept = raw_of(connection), connection.info.setdefault("statements", {})
     if sql not in kept:
         (kept[sql],) = raw.extract_statements(sql)
@@ -25,7 +25,7 @@ def execute(connection: Connection, sql: str, values: list[Any]) -> duckdb.DuckD
 
 @contextmanager
 def appender_of(connection: Connection, table: str, columns: tuple[str, ...]) -> Iterator[Any]:
-    """The connection's appender of a table. It is kept: to make one takes as long as to append some rows."""
+    """Lend the connection's appender of a table. It is kept: making one takes as long as appending some rows."""
     kept = connection.info.setdefault("appenders", {})
     if (table, columns) not in kept:
         kept[table, columns] = raw_of(connection).appender(table, columns=list(columns))
@@ -33,6 +33,6 @@ def appender_of(connection: Connection, table: str, columns: tuple[str, ...]) ->
     try:
         yield appender
     except BaseException:
-        # What it holds would go in with the next rows.
+        # Rows that the appender still holds would be stored with the next ones.
         appender.clear()
         raise
