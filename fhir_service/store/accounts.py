@@ -11,7 +11,7 @@ PAYMENT = BODIES["PaymentNotice"]
 
 
 def sum_anew(connection: Connection) -> None:
-    """Set what is paid of each account and charge to the sum of its payments, and of what was allocated to it."""
+    """Set `paid` of each account to the sum of its payments, and of each charge to the sum of its allocations."""
     for paid, key, part, of in (
         (ACCOUNT.c.paid, ACCOUNT.c.patient, PAYMENT.c.cents, PAYMENT.c.request),
         (CHARGE.c.paid, CHARGE.c.claim, ALLOCATION.c.cents, ALLOCATION.c.claim),
@@ -22,7 +22,7 @@ def sum_anew(connection: Connection) -> None:
 
 
 def reallocate(connection: Connection, patients: Collection[str]) -> None:
-    """Make the accounts of these patients anew, and apply their payments to their charges in the order stored."""
+    """Make the accounts of these patients again, and allocate their payments to their charges in stored order."""
     connection.execute(delete(ACCOUNT).where(ACCOUNT.c.patient.in_(patients)))
     charged = select(CHARGE.c.patient.label("patient"), CHARGE.c.cents.label("charged"), literal(0).label("paid"))
     paid = select(PAYMENT.c.request, literal(0), PAYMENT.c.cents).where(PAYMENT.c.request.in_(patients))

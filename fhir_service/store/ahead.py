@@ -1,13 +1,14 @@
-"""Commits ahead of the tables: small ones are stored in a file of frames first, and many go into the tables together.
+"""Store small commits ahead of the tables, in a file of frames, and bring many of them into the tables together.
 
-A commit of DuckDB takes milliseconds, however little it stores: half of one for each table, and as much for its end. A
-frame takes one flush of the disk. Commits are counted, those to the tables and frames alike, and the tables hold the
-number of the last one that they have, set by its transaction: what a crash left in the file and not in the tables is
-brought there when the store is opened. A frame follows on its tables alone. It has sums as they are after it.
+A commit of DuckDB takes milliseconds, however little it stores: half a millisecond for each table, and as much for its
+end. A frame takes one flush of the disk.
 
-What payments made of accounts and charges are sums of rows that the tables have. Large commits leave them to be written
-later, those of many commits at once: to change a row costs as much as to add several. What a crash left unwritten is
-summed anew.
+Commits to the tables and to frames share one sequence of numbers. The transaction of each commit to the tables also
+stores its number there. When the store is opened, the frames with higher numbers are brought into the tables: a crash
+loses nothing. A frame is valid only for the tables that it continues, and holds sums as they are after it.
+
+The sums that accounts and charges have paid can be computed from other rows. Large commits leave them to be written
+later, for many commits at once: changing a row costs as much as adding several. After a crash they are computed again.
 """
 
 import logging
@@ -25,14 +26,14 @@ from fhir_service.store.rows import Rows, Sums
 from fhir_service.store.tables import BODIES, STORE, columns_of
 
 NAME = "ahead"
-"""The name under which the store says the number of the last commit that its tables have."""
+"""The name in the table `store` of the number of the last commit in the tables."""
 OWING = "owing"
-"""Stands behind that number while the tables lack sums."""
+"""The suffix of that number while the tables lack sums."""
 MOST_ENTRIES = 500
-"""Entries that may be ahead of the tables, give or take a commit."""
+"""About so many entries may be ahead of the tables."""
 _MOST_BYTES = ROOM
 MOST_SUMS = 20_000
-"""Accounts and charges whose sums are written later. Writing them takes less than a tenth of a second."""
+"""The most accounts and charges whose sums are written later. Writing them takes less than a tenth of a second."""
 _RESOURCES = {table.name for table in BODIES.values()}
 (_ID,) = {columns_of(table).index("id") for table in BODIES.values()}
 
@@ -40,12 +41,12 @@ log = logging.getLogger(__name__)
 
 
 def file_of(store: Path) -> Path:
-    """`<store>.ahead`"""
+    """Return the path of the file of frames: `<store>.ahead`."""
     return store.with_name(f"{store.name}.ahead")
 
 
 class Ahead:
-    """Records that are stored and not in the tables yet. For the writer's thread alone, but for `waits` and `ids`."""
+    """What is stored ahead of the tables. Only `waits` and `ids` are for other threads than the writer's."""
 
     def __init__(self, path: Path, key: bytes, dialect: DuckDb) -> None:
         self._frames, self._dialect = Frames(path, key), dialect
@@ -53,7 +54,7 @@ class Ahead:
         self._rows = Rows()
         self._broken = self._void = self._behind = self._unsure = False
         self.ids: set[str] = set()
-        """The ids of resources that the tables may lack: from before they are acknowledged until they are there."""
+        """The ids of resources that the tables may lack. Ids are added before their acknowledgement."""
 
     @property
     def path(self) -> Path:
@@ -61,17 +62,17 @@ class Ahead:
 
     @property
     def waits(self) -> bool:
-        """True if the tables lack something that is stored, or do not void yet what failed."""
+        """True if the tables lack a commit, or if they do not have a number yet that voids a failed frame."""
         return bool(self._entries) or self._void
 
     @property
     def owes(self) -> bool:
-        """True if sums of accounts or charges are to be written."""
+        """True if sums of accounts or charges still have to be written."""
         return self._unsure or bool(self._rows.changed)
 
     @property
     def full(self) -> bool:
-        """True if it is time to bring what is stored into the tables."""
+        """True if it is time to bring the frames and sums into the tables."""
         return (
             self._entries >= MOST_ENTRIES
             or self._size >= _MOST_BYTES
@@ -80,14 +81,14 @@ class Ahead:
 
     @property
     def works(self) -> bool:
-        """True if more can be put: the file has never failed, and the tables are not left behind."""
+        """True if `put` may be called: the file has never failed, and the tables have the last number."""
         return not (self._broken or self._void or self._behind or self.full)
 
     def recover(self, engine: Engine) -> None:
-        """Bring into the tables what the file has and they have not; nothing else has the store open.
+        """Bring the frames of the file that the tables lack into them. Nothing else may have the store open.
 
-        A file that begins later than the tables end is of a newer state of the store, which was put back from a copy
-        since: it is kept aside.
+        If there is a gap between the tables and the first frame, the store was put back from an older copy. The file
+        belongs to the newer state; it is renamed and kept.
         """
         with engine.connect() as connection:
             said = connection.execute(select(STORE.c.value).where(STORE.c.name == NAME)).scalar_one()
@@ -114,9 +115,10 @@ class Ahead:
         log.warning("the store is older than %s: its creates are not in the store, and the file is %s", path, aside)
 
     def put(self, rows: Rows, entries: int) -> None:
-        """Store a commit of so many entries durably. Raises OSError: whether it is stored is then not known."""
+        """Store a commit of so many entries durably. After an OSError it may be stored or not."""
         content = rows.encoded()
-        # The number is taken, whatever comes of it: tables that have it void a frame that failed.
+        # The number is used up even by a failure. Once the tables have this number or a later one, the failed frame is
+        # void.
         self._number += 1
         try:
             self._frames.put(self._number, content)
@@ -131,17 +133,19 @@ class Ahead:
 
     @contextmanager
     def passed_by(self, connection: Connection, sums: Sums | None = None) -> Iterator[None]:
-        """Count a commit of resources that goes straight into the tables: the block ends it. None is ahead of it.
+        """Give the next number to a commit of resources to the tables, which the block carries out.
 
-        sums: of the rows of that commit, to be written later.
+        Nothing may be ahead of the tables.
+
+        sums: the sums of this commit, to be written later.
         """
         self._number += 1
         try:
             self._say_number(connection, owing=self.owes or bool(sums))
             yield
         except BaseException:
-            # The tables may lack the number: no frame may follow on them before a later commit has said its own.
-            # They may have the rows, and whoever sums up later must count them.
+            # If the tables lack the number, no frame may follow before a later commit has stored its own. If they have
+            # the rows, the sums have to include them: compute all sums again.
             self._behind, self._unsure = True, self._unsure or bool(sums)
             raise
         self._behind = False
@@ -153,7 +157,7 @@ class Ahead:
         self._dialect.change(connection, STORE, [(NAME, said)], ("name", "value"))
 
     def catch_up(self, engine: Engine) -> None:
-        """Bring what is stored into the tables, by one transaction. Where that fails, it stays what it is."""
+        """Bring all frames and sums into the tables, by one transaction. If it fails, they stay ahead."""
         with engine.connect() as connection:
             connection.begin()
             self._rows.write(connection, self._dialect)
@@ -167,7 +171,7 @@ class Ahead:
         self._frames.clear()
 
     def close(self) -> None:
-        """Let the file go; it is removed where nothing is ahead."""
+        """Close the file. Remove it if nothing is ahead of the tables."""
         if self.waits:
             self._frames.close()
         else:

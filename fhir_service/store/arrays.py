@@ -1,6 +1,6 @@
-"""Columns of rows as PostgreSQL's binary arrays, so that many rows are one statement that shares its exchange.
+"""Write columns of rows as PostgreSQL's binary arrays: many rows are then one statement of an exchange.
 
-COPY takes two exchanges for each table. psycopg's own arrays are written value by value, which takes three times as
+COPY would take two exchanges for each table. psycopg writes its own arrays value by value, which takes three times as
 long.
 """
 
@@ -20,7 +20,7 @@ _EPOCH, _MICROSECOND = datetime(2000, 1, 1, tzinfo=UTC), timedelta(microseconds=
 
 
 class Array:
-    """The values of a column, written as an array."""
+    """The values of a column as a binary array."""
 
     __slots__ = ("content",)
 
@@ -29,15 +29,15 @@ class Array:
 
 
 class _Texts(Array):
-    """An array of texts."""
+    """An array of type `text[]`."""
 
 
 class _Numbers(Array):
-    """An array of numbers of 64 bits."""
+    """An array of type `int8[]`."""
 
 
 class _Times(Array):
-    """An array of instants."""
+    """An array of type `timestamptz[]`."""
 
 
 def _texts(values: Sequence[str | None]) -> Array:
@@ -66,12 +66,12 @@ _OF_ARRAYS: dict[type[Array], int] = {_Texts: 1009, _Numbers: 1016, _Times: 1185
 
 
 def array(kind: str, values: Sequence[Any]) -> Array:
-    """Return values of the type `text`, `int8` or `timestamptz` as an array. There is one value at least."""
+    """Return at least one value of the type `text`, `int8` or `timestamptz` as an array."""
     return _WRITERS[kind](values)
 
 
 def register(adapters: AdaptersMap) -> None:
-    """Let the statements of a connection take arrays."""
+    """Let the statements of a connection have arrays as parameters."""
     for kind, oid in _OF_ARRAYS.items():
         adapters.register_dumper(kind, _dumper(oid))
 

@@ -1,12 +1,12 @@
-"""A cache of what was read, for a process that alone writes to its store: bodies, and the first answers of searches.
+"""A cache of bodies and of pages of searches, for a process that is the only writer of its store.
 
-Who reads page after page would drive all else out of it. For such readers stretches are kept beside it: long parts of
-the answer to a search, each read at once, and gone once a few others came.
+A client that reads page after page would push all else out of the cache. For such clients there are stretches beside
+it: long parts of the answer to a search, each read at once. Only a few are kept.
 
-The writer removes what a commit changes before the commit, and keeps it out until the commit is done, before it
-answers. So a read never shows an older state than one that was acknowledged before the read began, and a page is of one
-state. A look-up takes time: the beginning and the end of a commit each end an epoch, and what was looked up in an
-earlier epoch, or while a commit was under way, is not kept.
+The law: a read never shows an older state than one that was acknowledged before the read began, and a page shows one
+state. Before a commit, the writer removes all that the commit changes, and nothing of it is kept until the commit is
+done. A look-up may begin before a commit and end after it. Therefore the beginning and the end of each commit begin a
+new epoch, and the cache keeps a look-up only if its epoch has not ended, and no commit is under way.
 """
 
 import math
@@ -20,26 +20,26 @@ from datetime import datetime
 from typing import NamedTuple
 
 OVERHEAD = 500
-"""Bytes that an entry takes beside its body, about."""
+"""Approximate bytes of an entry beside its body."""
 _OF_AN_ID = 100
-"""Bytes that an id in the answer of a search takes, about."""
+"""Approximate bytes of an id in the answer to a search."""
 STRETCH = 1_000
-"""Resources of a stretch: no page has more."""
+"""The resources of a stretch. No page has more."""
 _STRETCHES_ARE = 8
-"""Stretches may have an eighth of the cache's bytes, besides; one of them half of that, so that a page lies in two."""
+"""All stretches together may add an eighth of the cache's bytes, and one half of that: a page may lie in two."""
 _LEAST = 1 << 20
-"""Bytes of all stretches below which none is read: it would hold hardly more than a page."""
+"""With fewer bytes for all stretches, none is read: it would hold little more than a page."""
 
 CALM = 1.0
-"""Seconds after a commit in which no stretch is read: the next one would void it before its pages are asked for."""
+"""For so many seconds after a commit no stretch is read: the next commit would soon remove it."""
 
 Reference = tuple[str, str]
-"""Type and id."""
+"""Type and id of a resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A search as the cache knows it: type, filters and order as sent, and which part of the answer."""
+    """A search as a key of the cache: type, filters and order as sent, and a part of the answer."""
 
     type: str
     sent: tuple[tuple[str, str], ...]
@@ -48,23 +48,23 @@ class Question:
 
     @property
     def stretch(self) -> "Question":
-        """The part of the answer in which this one begins, long enough that it ends in the next one at the latest."""
+        """The stretch in which this part begins. It ends in that one or in the next."""
         return replace(self, count=STRETCH, offset=self.offset // STRETCH * STRETCH)
 
     @property
     def stretches(self) -> list["Question"]:
-        """The one or two parts of the answer in which this one lies."""
+        """The one or two stretches in which this part lies."""
         first = self.stretch
         return [first] if self.offset + self.count <= first.offset + first.count else [first, first.following]
 
     @property
     def following(self) -> "Question":
-        """The part of the answer behind this one, as long."""
+        """The next part of the answer, of the same length."""
         return replace(self, offset=self.offset + self.count)
 
 
 class Found(NamedTuple):
-    """A version of a stored resource: its body with markers, number and time, and the ids of whom it is about."""
+    """A version of a stored resource: body with markers, number and time of the version, and ids of its patients."""
 
     id: str
     body: bytes
@@ -79,7 +79,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """The answer to a search: how many resources match, and the ids of those on the page."""
+    """The answer to a search: the number of matches, and the ids on the page."""
 
     total: int
     ids: tuple[str, ...]
@@ -87,9 +87,9 @@ class _Listed:
 
 
 class Stretch(NamedTuple):
-    """A long part of the answer to a search: how many resources match, and the first ones of the part.
+    """A long part of the answer to a search: the number of matches, and the resources of the part.
 
-    These are all, unless that is too many bytes.
+    The last resources are missing if they would take too many bytes.
     """
 
     total: int
@@ -98,7 +98,7 @@ class Stretch(NamedTuple):
 
 
 class _Stretches:
-    """The stretches that were read last, up to so many bytes."""
+    """The newest stretches, up to `most` bytes."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -109,7 +109,7 @@ class _Stretches:
         return part in self._kept
 
     def page(self, question: Question) -> tuple[int, list[Found]] | None:
-        """Return total and page of a search, if it lies in stretches: all of them are of one state."""
+        """Return total and page of a search if stretches hold it. All stretches are of one state."""
         part = question.stretch
         here = self._kept.get(part)
         if here is None:
@@ -139,9 +139,9 @@ class _Stretches:
 
 
 class Epoch(NamedTuple):
-    """When a look-up begins: commits that changed bodies before, and all commits, begun and ended.
+    """The beginnings and ends so far of commits that change bodies, and of all commits.
 
-    An odd number says that one is under way.
+    An odd number means that a commit is under way.
     """
 
     changes: int
@@ -149,7 +149,7 @@ class Epoch(NamedTuple):
 
 
 class Bodies:
-    """The cache. Of the least recently used, it removes what exceeds `most` bytes. Safe for several threads."""
+    """The cache. Above `most` bytes it removes the least recently used entries. Safe for several threads."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -158,44 +158,44 @@ class Bodies:
         self._questions: defaultdict[str, set[Question]] = defaultdict(set)
         self._stretches = _Stretches(most // _STRETCHES_ARE)
         self.of_a_stretch = self._stretches.most // 2 if self._stretches.most > _LEAST else 0
-        """The most bytes of a stretch; 0 where none is kept."""
+        """The most bytes of a stretch; 0 if none are kept."""
         self._epoch, self._stored_at = Epoch(0, 0), -math.inf
         self.size = 0
         self.reads: Counter[tuple[str, bool]] = Counter()
-        """How often a `resource` or a `search` was looked for, and found or not."""
+        """The number of look-ups of a `resource` or a `search`, by True if it was found."""
 
     @property
     def held(self) -> int:
-        """Bytes of all that is kept, with the stretches."""
+        """The bytes of all entries and stretches."""
         return self.size + self._stretches.size
 
     def get(self, reference: Reference) -> Found | None:
-        """Return what is kept of a resource."""
+        """Return a resource if it is kept."""
         with self._lock:
             found = self._get(reference)
             self.reads["resource", found is not None] += 1
             return found
 
     def page(self, question: Question) -> tuple[int, list[Found]] | None:
-        """Return total and page of a search, if the answer and all resources on the page are kept: all of one state."""
+        """Return total and page of a search if all of it is kept. All of it is of one state."""
         with self._lock:
             found = self._page(question) or self._stretches.page(question)
             self.reads["search", found is not None] += 1
             return found
 
     def epoch(self) -> Epoch:
-        """Return the epoch in which a look-up begins."""
+        """Return the current epoch. Call it before a look-up begins."""
         with self._lock:
             return self._epoch
 
     def keep(self, reference: Reference, found: Found, epoch: Epoch) -> None:
-        """Keep what was looked up, if no body has changed since that epoch."""
+        """Keep a resource that was looked up if no body has changed since that epoch."""
         with self._lock:
             if epoch.changes == self._epoch.changes and epoch.changes % 2 == 0:
                 self._keep(reference, found)
 
     def keep_page(self, question: Question, total: int, ids: Sequence[str], epoch: Epoch) -> None:
-        """Keep the answer to a search, if nothing was stored since that epoch."""
+        """Keep the answer to a search if nothing was stored since that epoch."""
         sent = sum(len(name) + len(value) for name, value in question.sent)
         with self._lock:
             if epoch == self._epoch and epoch.commits % 2 == 0:
@@ -204,7 +204,7 @@ class Bodies:
 
     @property
     def takes_stretches(self) -> bool:
-        """True if there is room for stretches, and nothing was stored just now."""
+        """True if stretches are kept, and nothing was stored within `CALM` seconds."""
         return self.of_a_stretch > 0 and time.monotonic() - self._stored_at > CALM
 
     def has_stretch(self, part: Question) -> bool:
@@ -212,16 +212,16 @@ class Bodies:
             return self._stretches.has(part)
 
     def keep_stretch(self, part: Question, stretch: Stretch, epoch: Epoch) -> None:
-        """Keep a stretch, if nothing was stored since that epoch."""
+        """Keep a stretch if nothing was stored since that epoch."""
         with self._lock:
             if epoch == self._epoch and epoch.commits % 2 == 0:
                 self._stretches.keep(part, stretch)
 
     @contextmanager
     def changing(self, changed: Collection[Reference], types: Collection[str]) -> Iterator[None]:
-        """Around a commit: remove the resources that it changes, and answers to searches of types with other resources.
+        """Enter this context around a commit. Remove the changed resources, and all answers to searches of the types.
 
-        Until it is done, nothing of these is kept: some readers see the state before it, and some the state after it.
+        Until the commit is done, nothing is kept in their place: a reader may see the state before it or after it.
         """
         with self._lock:
             self._passes(bool(changed))
@@ -239,7 +239,7 @@ class Bodies:
 
     @contextmanager
     def changing_all(self) -> Iterator[None]:
-        """Around a commit of which it is not known what it changes: remove everything."""
+        """Enter this context around a commit whose changes are not known. Remove everything."""
         with self._lock:
             self._passes(changes=True)
             self._entries.clear()

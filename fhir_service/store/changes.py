@@ -1,4 +1,4 @@
-"""The changes of a batch: the rows that it adds and those that it alters, until they go into the tables together."""
+"""The changes of a batch: rows that it adds and rows that it changes, collected until they are written together."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Witness(NamedTuple):
-    """A version of a resource that one batch alone can have stored: where it is, all of the batch is."""
+    """A version of a resource that only one batch can have stored. If it is stored, the whole batch is."""
 
     type: str
     id: str
@@ -64,28 +64,28 @@ class Changes:
         return bool(self._added or self._accounts or self._replaced or self._said)
 
     def witnesses(self) -> Iterator[Witness]:
-        """Yield all versions that are stored."""
+        """Yield all new versions of resources."""
         for name, (rows, _) in self._new.items():
             for row in rows:
                 yield Witness(name, *row[1:5])
         yield from self._followed
 
     def say(self, name: str, value: str) -> None:
-        """Replace what the store says of itself under a name that it has."""
+        """Set the value of a name that the table `store` has."""
         self._said[name] = value
 
     def add(self, table: Table, row: dict[str, Any]) -> None:
-        """Add a row, which names all columns of its table."""
+        """Add a row with all columns of its table."""
         self._added[table].append(tuple(map(row.__getitem__, columns_of(table))))
 
     def add_resource(self, resource: Resource, stored: dict[str, Any], body: str, client: str, now: datetime) -> None:
-        """A new resource: its row and those of its side tables."""
+        """Add a new resource: its row, and the rows of its side tables."""
         number = self.next_seq()
         row = (number, stored["id"], 1, now, client, *index_row(resource, stored), body)
         self.add_made(resource.name, (row, side_rows(resource, number, stored)))
 
     def add_made(self, name: str, made: Made) -> None:
-        """A new resource as it was made."""
+        """Add a new resource by the rows that one of `tables.MAKERS` made."""
         row, sides = made
         rows, kept = self._new.get(name) or self._rows_of(name)
         rows.append(row)
@@ -93,7 +93,7 @@ class Changes:
             place.extend(side)
 
     def _rows_of(self, name: str) -> tuple[list[Row], list[list[Row]]]:
-        """Return the added rows of a type, and those of each of its side tables, which may stay empty."""
+        """Return the lists of added rows of a type and of each of its side tables. Some may stay empty."""
         found = self._new[name] = self._added[BODIES[name]], [self._added[table] for table in side_tables(name)]
         return found
 
@@ -103,11 +103,11 @@ class Changes:
                 self._added[table] += rows
 
     def claim(self, name: str, identifier: Code) -> None:
-        """Note that a create was conditional on an identifier which none had."""
+        """Note that a create was conditional on an identifier that did not exist."""
         self._claimed[SIDES[name, "identifier"]].add(identifier)
 
     def replace_resource(self, name: str, old: Current, stored: dict[str, Any], new: Current) -> None:
-        """A new version of a resource; the old one goes to the history."""
+        """Add a new version of a resource, and move the old one to the history."""
         reference = f"{name}/{stored['id']}"
         kept = {"reference": reference, "version": old.version, "updated_at": old.updated_at, "client": old.client}
         self.add(HISTORY, kept | {"body": old.body})
@@ -122,19 +122,22 @@ class Changes:
         return [(name, resource_id) for name, found in self._replaced.items() for resource_id in found]
 
     def types(self) -> set[str]:
-        """Return the types whose searches may have other answers now."""
+        """Return the types whose searches may have other answers after the commit."""
         found = {name for name, table in BODIES.items() if table in self._added} | self._replaced.keys()
         return found | {name for name in RESOURCES if "Questionnaire" in found and RESOURCES[name].looks_through}
 
     def pay(self, payment: str, patient: str, account: Account, parts: Iterable[tuple[Charge, int]]) -> None:
-        """A payment: the account that it changed, and the charges that it reached, each with so many cents."""
+        """Note a payment: the account that it changed, and the charges that it paid, each with its cents."""
         self._accounts[patient] = account
         for charge, cents in parts:
             self._charges[charge.claim] = charge
             self._added[ALLOCATION].append((payment, charge.claim, cents))
 
     def flush(self, connection: Connection, dialect: Dialect, sums: bool = True) -> Sums:
-        """Write into the tables. sums: False leaves out what payments made of known accounts and charges: returned."""
+        """Write into the tables.
+
+        sums: False leaves out the new sums of accounts and charges that exist, and returns them.
+        """
         changed = len(self._accounts) + len(self._charges) + sum(map(len, self._replaced.values()))
         with dialect.at_once(connection, changed + sum(map(len, self._added.values()))):
             return self._flush(connection, dialect, sums)
@@ -153,11 +156,11 @@ class Changes:
 
     @property
     def plain(self) -> bool:
-        """True if `rows` is all that there is."""
+        """True if `rows` returns all changes: there are no new versions, and `say` was not called."""
         return not self._replaced and not self._said
 
     def rows(self) -> Rows:
-        """Return the rows that are added, and what payments changed. To be called once."""
+        """Return the added rows, and the sums that payments changed. Call it once."""
         rows = Rows()
         rows.added.update({table.name: added for table, added in self._added.items() if added})
         for patient, account in self._accounts.items():
@@ -184,16 +187,15 @@ class Changes:
         dialect.change(connection, BODIES[name], rows, tuple(next(iter(replaced.values()))[1]))
 
     def flush_beside_others(self, connection: Connection, dialect: "PostgreSql") -> None:
-        """Write where other processes write too: what was read must be as it was.
+        """Write while other processes may write. Fails if a changed row is no longer as it was read.
 
-        Every batch takes tables, and rows within them, in one order, so that batches do not wait for each other in a
-        ring.
+        Every batch locks tables, and rows within them, in the same order: batches cannot wait for each other in a ring.
         """
         self._pay_beside_others(connection, dialect)
         for name, replaced in sorted(self._replaced.items()):
             self._replace_beside_others(connection, dialect, name, dict(sorted(replaced.items())))
         added = sorted(self._added.items(), key=lambda item: item[0].name)
-        # A payment that reaches no charge has no parts.
+        # A table may have no rows: a payment that reaches no charge has no allocation.
         dialect.append(
             connection, [(table, *_guarded(table, rows, self._claimed[table])) for table, rows in added if rows]
         )
@@ -227,7 +229,7 @@ class Changes:
 
 
 def _guarded(table: Table, rows: list[Row], claimed: set[Code]) -> tuple[list[Row], tuple[str, ...]]:
-    """Return rows to add and their columns: the first row with an identifier that a create claimed has a guard."""
+    """Return rows and columns to add. The first row with an identifier that a create claimed gets a guard."""
     if not claimed:
         return rows, columns_of(table)
     left, guarded = set(claimed), []
@@ -235,5 +237,5 @@ def _guarded(table: Table, rows: list[Row], claimed: set[Code]) -> tuple[list[Ro
         code = row[1:3]
         guarded.append((*row, guard_of(code) if code in left else None))
         left.discard(code)
-    # In one order, so that batches that claim each other's identifiers do not wait for each other in a ring.
+    # Sort by guard: batches that claim the same identifiers then cannot wait for each other in a ring.
     return sorted(guarded, key=lambda row: (row[-1] is None, row[-1], row[0])), (*columns_of(table), GUARD)

@@ -1,4 +1,4 @@
-"""The store's DDL as text: `sql/service/schema.sql` is what this writes, and a test keeps the two in step."""
+"""Write the store's DDL as text. `sql/service/schema.sql` is this text; a test compares the two."""
 
 from duckdb_engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
@@ -14,7 +14,7 @@ _HEAD = f"""\
 
 
 def ddl() -> str:
-    """The statements that make an empty store, tables by name."""
+    """Return the statements that make an empty store, sorted by table."""
     dialect = Dialect()
     parts = []
     for table in sorted(metadata.tables.values(), key=lambda table: table.name):

@@ -1,4 +1,4 @@
-"""Comparisons that the databases write differently: text in any case, and equality of text of any length."""
+"""Comparisons that differ by database: text without case, and equality of texts of any length."""
 
 from functools import cache
 from typing import Any
@@ -8,9 +8,9 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 HEAD = 250
-"""Characters of a text that PostgreSQL's indexes hold: they take no row above a third of a page."""
+"""PostgreSQL's indexes hold the first so many characters of a text: an index row has at most a third of a page."""
 ANY_CASE = "any_case"
-"""PostgreSQL's collation of the whole of Unicode; text is otherwise compared byte for byte."""
+"""The collation in PostgreSQL that knows the case of all of Unicode. All else is compared byte by byte."""
 
 
 class _Lower(FunctionElement[str]):
@@ -21,28 +21,28 @@ class _Lower(FunctionElement[str]):
 
 
 class _Equal(FunctionElement[bool]):
-    """True where two texts are equal, by the index on their heads where there is one."""
+    """True if two texts are equal. It uses an index on their beginnings if there is one."""
 
     type = Boolean()
     inherit_cache = True
 
 
 class _Contains(FunctionElement[bool]):
-    """True where a text contains another. `LIKE` takes a text's length times that of what is sought."""
+    """True if a text contains another. `LIKE` would take the product of both lengths."""
 
     type = Boolean()
     inherit_cache = True
 
 
 class _Ascii(FunctionElement[bool]):
-    """True if a text is ASCII alone."""
+    """True if a text is only ASCII."""
 
     type = Boolean()
     inherit_cache = True
 
 
 class _Replaced(FunctionElement[str]):
-    """Text with each letter of some pairs replaced. Written at once: nested functions are compiled by recursion."""
+    """Text in which letters are replaced, pair by pair. One element: nested functions would be compiled recursively."""
 
     type = Text()
     inherit_cache = False
@@ -53,17 +53,17 @@ class _Replaced(FunctionElement[str]):
 
 
 def contains(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
-    """True where the column contains the text, in any case."""
+    """True if the column contains the text, without regard to case."""
     return _Contains(*_folded_both(column, text))
 
 
 def starts(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
-    """True where the column starts with the text, in any case."""
+    """True if the column starts with the text, without regard to case."""
     return func.starts_with(*_folded_both(column, text), type_=Boolean())
 
 
 def equal(column: ColumnElement[Any], *texts: str) -> ColumnElement[bool]:
-    """True where the column is one of the texts, letter for letter, however long they are."""
+    """True if the column is exactly one of the texts, which may be of any length."""
     if len(texts) == 1:
         return _Equal(column, literal(texts[0], Text()))
     return and_(func.left(column, HEAD).in_({text[:HEAD] for text in texts}), column.in_(texts))
@@ -73,23 +73,26 @@ _SMALL, _FINAL = "\u03c3", "\u03c2"  # the two small letters sigma
 
 
 def _folded_both(column: ColumnElement[Any], text: str) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
-    """Fold a column and a text by Unicode's full case folding: lower case leaves sharp s, final sigma, ligatures."""
+    """Fold a column and a text by Unicode's full case folding.
+
+    Lower case alone would leave the sharp s, the final sigma and ligatures.
+    """
     wanted = text.casefold().lower().replace(_FINAL, _SMALL)
     shown: ColumnElement[Any] = _Lower(_folded(column, wanted))
     if _SMALL in wanted:
-        # Some collations make a sigma at the end of a word the final one.
+        # Some collations turn a sigma at the end of a word into the final one.
         shown = func.replace(shown, _FINAL, _SMALL)
     return shown, literal(wanted, Text())
 
 
 def _folded(column: ColumnElement[Any], wanted: str) -> ColumnElement[Any]:
-    """Replace the letters whose folding is not their lower case, as far as they can be part of what is wanted."""
+    """Replace letters whose folding is not their lower case, if they can be part of a match."""
     pairs = [pair for pair in _foldings() if wanted and _overlap(pair[1], wanted)]
     return case((_Ascii(column), column), else_=_Replaced(column, pairs)) if pairs else column
 
 
 def _overlap(folded: str, wanted: str) -> bool:
-    """True if the folding of a letter can be part of a match: within what is wanted, around it, or at an end of it."""
+    """True if a letter's folding and the wanted text can overlap: one within the other, or at one end."""
     ends = range(1, len(folded))
     within = folded in wanted or wanted in folded
     return within or any(wanted.startswith(folded[at:]) or wanted.endswith(folded[:at]) for at in ends)
@@ -97,7 +100,7 @@ def _overlap(folded: str, wanted: str) -> bool:
 
 @cache
 def _foldings() -> list[tuple[str, str]]:
-    """Return the letters whose folding a database's lower case may not give, with it. All are in the first plane."""
+    """Return letters with their folding, if a database's lower case may give another. All are in the first plane."""
     pairs = ((letter, letter.casefold().lower()) for letter in map(chr, range(0x10000)))
     return [(letter, folded) for letter, folded in pairs if folded != letter.lower() or len(folded) > 1]
 

@@ -1,8 +1,7 @@
-"""A file of numbered frames, each of which is on the disk when `put` returns. It is written from its beginning again
-and again.
+"""A file of numbered frames. A frame is on the disk when `put` returns. `clear` starts the file over.
 
-A frame is its size, its number, a keyed hash and its content. A frame that was not written whole ends the file, and so
-does one whose number does not follow: it is left over from an earlier round.
+A frame is its size, its number, a keyed hash and its content. Reading ends at an incomplete frame, and at one whose
+number is not the next one: it is left over from before a `clear`.
 """
 
 import os
@@ -15,18 +14,18 @@ from typing import NamedTuple
 _HEAD = struct.Struct("<IQ16s")
 _NONE = bytes(_HEAD.size)
 ROOM = 1 << 20
-"""Bytes that the file has from the beginning: what is written over takes one flush, what a file gains takes two."""
+"""The initial bytes of the file. Overwriting takes one flush of the disk; a file that grows takes two."""
 
 
 class Frame(NamedTuple):
-    """A number, and the content that was put under it."""
+    """A number and its content."""
 
     number: int
     content: bytes
 
 
 class Frames:
-    """The file. Not for several threads. key: of the hashes, so that no other writer's file is taken for this one."""
+    """The file, for one thread. key: the key of the hashes; a file of another store does not match it."""
 
     def __init__(self, path: Path, key: bytes) -> None:
         self.path = path
@@ -35,7 +34,7 @@ class Frames:
         self._end = 0
 
     def read(self) -> Iterator[Frame]:
-        """Yield the frames of the file in order: those since it was last cleared, as far as they are whole."""
+        """Yield the frames since the last `clear`, in order, up to an incomplete one."""
         try:
             stored = self.path.read_bytes()
         except FileNotFoundError:
@@ -51,7 +50,7 @@ class Frames:
             start, last = start + size, number
 
     def put(self, number: int, content: bytes) -> None:
-        """Add a frame. Raises OSError; whether `read` yields the frame then is not known."""
+        """Add a frame. After an OSError the file may have it or not."""
         if self._file < 0:
             self._open()
         frame = _HEAD.pack(len(content), number, self._hash(number, content)) + content
@@ -64,7 +63,7 @@ class Frames:
         self._end = at
 
     def clear(self) -> None:
-        """Begin the file anew: who put its frames has them elsewhere. Raises OSError."""
+        """Start the file over. Call it when all its frames are stored elsewhere. Raises OSError."""
         self._end = 0
         if self._file >= 0:
             os.pwrite(self._file, _NONE, 0)
@@ -80,7 +79,7 @@ class Frames:
             self._file = -1
 
     def _open(self) -> None:
-        """Make the file, with its room, so that a crash leaves its name too."""
+        """Make the file in its initial size, and flush its folder: the name must survive a crash."""
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             os.pwrite(file, bytes(ROOM), 0)

@@ -1,7 +1,7 @@
-"""The label of the newest load of reference data that had one: the store holds it, and says it in a file beside itself.
+"""The label of the newest labelled load of reference data. It is in the store, and in a file beside the store.
 
-Whoever loads under a label can tell from that file, without opening the store, whether the store still holds what was
-loaded: a store that was put back from a copy says the label of then as soon as a service has opened it.
+A loader reads that file to see if the store still holds what it loaded, without opening the store. After a store was
+put back from a copy, the next service that opens it writes the copy's label to the file.
 """
 
 import json
@@ -17,17 +17,17 @@ NAME = "load_label"
 
 
 def set_label(connection: Connection, label: str) -> None:
-    """Put the label into the store, in the transaction of the connection."""
+    """Set the label in the store, in the transaction of the connection."""
     connection.execute(update(STORE).where(STORE.c.name == NAME).values(value=label))
 
 
 def say_label(store: Path | None, label: str) -> None:
-    """Write the label beside a store that is a file, unless it is there: `<store>.loaded.json`."""
+    """Write the label to `<store>.loaded.json` if it is not there yet. Do nothing for a store that is no file."""
     if store is None:
         return
     path = store.with_name(f"{store.name}.loaded.json")
     said = json.dumps({"store": store.stat().st_ino, "label": label}).encode()
-    with suppress(OSError):  # who cannot write here loads nothing either
+    with suppress(OSError):  # a user that may not write here cannot load either
         if not exists(path) or path.read_bytes() != said:
             part = path.with_suffix(".part")
             part.write_bytes(said)

@@ -1,4 +1,4 @@
-"""Older stores brought to the present schema: a function for each step, in the transaction that opens the store."""
+"""Migrate older stores to the present schema: a function for each step, in the transaction that opens the store."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ PAGE = 2_000
 
 
 def _show_observations(connection: Connection, dialect: Dialect) -> None:
-    """To version 2: show the Observations that were loaded before the service showed any."""
+    """Migrate to version 2: make resources of the Observations that were loaded as records."""
     name = OBSERVATION.name
     for table in (BODIES[name], *(side for (of, _), side in SIDES.items() if of == name)):
         table.create(connection)
@@ -49,11 +49,11 @@ def _loaded(connection: Connection, kind: str) -> Iterator[Sequence[Row[Any, Any
 
 
 def _keys_of_clients(connection: Connection, _: Dialect) -> None:
-    """To version 3: make the tables of clients that sign with keys."""
+    """Migrate to version 3: make the tables for clients that sign with keys."""
     metadata.create_all(connection, tables=[CLIENT_KEYS, ASSERTION])
 
 
-# From the version named to the next.
+# The step from each version to the next.
 STEPS: Mapping[int, Step] = {
     1: _show_observations,
     2: _keys_of_clients,
@@ -62,7 +62,7 @@ STEPS: Mapping[int, Step] = {
 
 
 class StoreVersion(Exception):
-    """The store was made by a version of this software that cannot be followed from here."""
+    """The store has a schema version that this software cannot migrate from."""
 
 
 def migrate(
@@ -72,7 +72,7 @@ def migrate(
     steps: Mapping[int, Step] = STEPS,
     goal: int = SCHEMA_VERSION,
 ) -> None:
-    """Bring a store from its version to the present one. Raises StoreVersion when that cannot be."""
+    """Migrate a store from its version to `goal`. Raises StoreVersion if it is newer, or a step is missing."""
     if version > goal:
         raise StoreVersion(
             f"the store has schema version {version}, this software knows {goal}: use a newer version of Chartferry"

@@ -1,4 +1,4 @@
-"""Why the DuckDB file of a store cannot be opened."""
+"""Explain why the DuckDB file of a store cannot be opened."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ class StoreBusy(Exception):
 
 
 def opening_failed(path: str, message: str) -> Exception:
-    """Return what to raise where DuckDB says this of a path that it cannot open."""
+    """Return the exception to raise for DuckDB's message about a path that it cannot open."""
     if "lock on file" in message:
         pid = re.search(r"PID (\d+)", message)
         return StoreBusy(path, int(pid[1]) if pid else None)

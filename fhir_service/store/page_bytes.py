@@ -1,4 +1,4 @@
-"""Bounds on the bytes of pages: of one, which ends early beyond them, and of those that are read at once."""
+"""Bounds on the bytes of a page, which ends early beyond them, and on the pages that are read at the same time."""
 
 import threading
 import time
@@ -11,35 +11,36 @@ from sqlalchemy import ColumnElement, case, func, or_
 from fhir_service.store.room import too_much
 
 MOST = 8 << 20
-"""Bytes of the bodies of a page, unless its first one has more."""
+"""The most bytes of a page's bodies, unless the first one alone has more."""
 AT_ONCE = 100
-"""Bodies that are fetched at once: DuckDB has all of them in memory, however large they are. Two statements for a
-usual page would take longer than one."""
+"""The bodies that are fetched together. DuckDB holds all of them in memory, whatever their size. It is a usual page:
+two statements would take longer than one.
+"""
 FEW = 10
-"""Bodies of a page that waits for no page of more."""
+"""A page of so many bodies does not wait for larger pages."""
 
 
 def that_fit(sizes: Sequence[int]) -> int:
-    """Return how many of the first bodies a page shows, by their sizes: one at least, if there is any."""
+    """Return how many bodies a page shows, given their sizes: at least one if there is any."""
     return max(sum(size <= MOST for size in accumulate(sizes)), min(len(sizes), 1))
 
 
 def end_of(offset: int, count: int, shown: int, is_cut: bool) -> int:
-    """Return the offset of the page behind one. is_cut: it shows fewer than it would, for their bytes."""
+    """Return the offset of the next page. is_cut: the page ended early because of its bytes."""
     return offset + (shown if is_cut else count)
 
 
 def body_if_it_fits(
     body: ColumnElement[str], order: Sequence[ColumnElement[object]], most: int
 ) -> ColumnElement[str | None]:
-    """Return the body of a row of a page, null where it does not fit. PostgreSQL unpacks none for that."""
+    """Return a body as a column, null if it does not fit on its page. PostgreSQL need not unpack a body for that."""
     size = func.bit_length(body)
     so_far = func.sum(size).over(order_by=order, rows=(None, 0))
     return case((or_(so_far == size, so_far <= 8 * most), body)).label("body")
 
 
 class Turns:
-    """Room for so many bodies to be fetched at once, for which readers wait some seconds, each in its turn."""
+    """Let readers fetch `most` bodies at the same time. A reader waits for its turn, at most `seconds`."""
 
     def __init__(self, most: int, seconds: float) -> None:
         self._most = self._left = most
@@ -48,9 +49,9 @@ class Turns:
 
     @contextmanager
     def hold(self, bodies: int) -> Iterator[None]:
-        """Fetch some bodies within: nothing that waits for its own turn. Raises the outcome of a wait too long."""
+        """Enter this context to fetch some bodies. Take no second turn within. Raises the 503 of too long a wait."""
         part, ends = min(bodies, self._most), time.monotonic() + self._seconds
-        if not self._next.acquire(timeout=self._seconds):  # so nobody who wants less passes the one who waits for much
+        if not self._next.acquire(timeout=self._seconds):  # a reader of few bodies cannot overtake one of many
             raise too_much()
         try:
             with self._room:
@@ -68,9 +69,9 @@ class Turns:
 
 
 class Lanes:
-    """The turns of pages of few bodies, of many, of the history of one resource and of a type: none waits for another.
+    """Separate turns for pages of few bodies, pages of many, histories of a resource, and histories of a type.
 
-    DuckDB has bodies of a whole history's page in memory, so one is read at a time.
+    Only one page of a history is read at a time: DuckDB holds all its bodies in memory.
     """
 
     def __init__(self, seconds: float) -> None:

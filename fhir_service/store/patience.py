@@ -1,4 +1,4 @@
-"""Patience with what requests read: it is ended where it takes too long, and all of it when the store is closed."""
+"""A time limit for the reads of requests. When the store is closed, all of them are ended."""
 
 import math
 import threading
@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 
 _LOOK, _PAUSE = 1.0, 0.05
-"""Seconds between two looks at what is under way, and between two attempts to end all of it."""
+"""Seconds between two looks for slow reads, and between two attempts to end all reads."""
 _ATTEMPTS = 100
 
 
 class Read:
-    """A read that is under way since a time. It cannot be ended before it has a connection, nor behind that."""
+    """A read, with the monotonic time of its beginning. It can be ended only while it has a connection."""
 
     def __init__(self, began: float, lock: threading.Lock) -> None:
         self.began, self._lock = began, lock
@@ -22,7 +22,7 @@ class Read:
 
     @contextmanager
     def ended_by(self, end: Callable[[], object]) -> Iterator[None]:
-        """Let a function end the read, from any thread, until the context is left."""
+        """Within this context, any thread may call `end` to end the read."""
         with self._lock:
             self.end = end
         try:
@@ -37,7 +37,7 @@ def _nothing() -> None:
 
 
 class Patience:
-    """Ends what takes longer than some seconds. A thread looks for it, from the first read on."""
+    """End reads that take longer than `seconds`. The first read starts a thread that looks for them."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -47,7 +47,7 @@ class Patience:
 
     @contextmanager
     def read(self) -> Iterator[Read]:
-        """Around a read, from before it has a connection. Raises the outcome of a service that ends."""
+        """Enter this context before a read takes a connection. Raises the 503 of a service that is ending."""
         read = Read(time.monotonic(), self._lock)
         with self._lock:
             if self._closed.is_set():
@@ -63,7 +63,7 @@ class Patience:
                 self._reads.remove(read)
 
     def close(self) -> None:
-        """End all that is under way. It is tried again: a read of several statements may have been between two."""
+        """End all reads. Try again for those that were between two statements."""
         with self._lock:
             self._closed.set()
         for _ in range(_ATTEMPTS):
@@ -77,7 +77,7 @@ class Patience:
             self._end(time.monotonic() - self._seconds)
 
     def _end(self, before: float) -> None:
-        """End what began before a time."""
+        """End the reads that began before a time."""
         with self._lock:
             for read in self._reads:
                 if read.began <= before:

@@ -1,7 +1,7 @@
-"""The additions of a store in PostgreSQL to its tables: collation, indexes, constraints, and the columns behind them.
+"""What a store in PostgreSQL has beside its tables: a collation, indexes, constraints, and their columns.
 
-The constraints stand behind what the service checks. Two processes that decide at once cannot both be right: the later
-one fails on a constraint, or on a row that is no longer what it read, and its batch is run again.
+The constraints repeat checks of the service. Two processes may decide at the same time on what they have read. The
+later one then fails at a constraint, or at a row that has changed, and carries out its batch again.
 """
 
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from fhir_service.store.expressions import ANY_CASE, HEAD
 from fhir_service.store.tables import BODIES, SIDES, single
 
 NUMBERS = 10_000
-"""Numbers that a batch takes at once: more than it has entries. The next batch of any process begins behind them."""
+"""A batch reserves so many numbers, more than it has entries. The next batch of any process gets higher ones."""
 LAST_SEQ = "SELECT greatest(0, {})".format(", ".join(f"(SELECT max(seq) FROM {t.name})" for t in BODIES.values()))
-"""Selects the highest number of a resource."""
+"""SQL: the highest number of a resource."""
 
 
 def make_collation(connection: Connection) -> None:
-    """Make the collation for text in any case, of whatever this server offers; letter by letter where it can."""
+    """Make the collation for comparing text without case, from the best provider that the server has."""
     version = connection.exec_driver_sql("SHOW server_version_num").scalar_one()
     kinds = [
         *(["(provider = builtin, locale = 'C.UTF-8')"] if int(version) >= 170000 else []),
@@ -38,7 +38,7 @@ def make_collation(connection: Connection) -> None:
 
 
 def make_indexes(connection: Connection) -> None:
-    """Make the indexes that a row store needs, and constraints."""
+    """Make all indexes and constraints."""
     for statement in _indexes():
         connection.exec_driver_sql(statement)
 
@@ -84,9 +84,9 @@ _CONSTRAINTS = (
 
 
 def let_processes_contend(connection: Connection) -> None:
-    """Make what lets several processes write at once. A store of schema version 3, which took turns, gets it too.
+    """Add what several writing processes need. Stores of schema version 3 get it by a migration.
 
-    What is stored already has no transaction, and is behind the `floor`: it belongs to every page.
+    Rows that are stored already have no transaction id. They have numbers up to the `floor`, and belong to every page.
     """
     last = connection.exec_driver_sql(LAST_SEQ).scalar_one()
     for statement in _contention(last):
@@ -96,12 +96,12 @@ def let_processes_contend(connection: Connection) -> None:
 def _contention(last: int) -> Iterator[str]:
     yield f"CREATE SEQUENCE resource_seq INCREMENT {NUMBERS} START {last + 1}"
     for table in BODIES.values():
-        # The transaction that stored a row: whether a page's snapshot had seen it.
+        # The id of the transaction that stored a row tells if a snapshot for paging includes the row.
         yield f"ALTER TABLE {table.name} ADD COLUMN xid xid8"
         yield f"ALTER TABLE {table.name} ALTER COLUMN xid SET DEFAULT pg_current_xact_id()"
     for table in SIDES.values():
         if "digest" in table.c:
-            # Digest of system and code of an identifier that a conditional create asked for: two cannot both store it.
+            # The guard keeps two conditional creates of different processes from storing the same identifier.
             yield f"ALTER TABLE {table.name} ADD COLUMN guard int8"
             yield (
                 f"CREATE UNIQUE INDEX {table.name}_guard ON {table.name} (left(code, {HEAD}), guard) "
@@ -112,15 +112,15 @@ def _contention(last: int) -> Iterator[str]:
 
 
 CLUSTER = "SELECT system_identifier::text FROM pg_control_system()"
-"""Selects the identity of the database server's files, in which transactions are counted."""
+"""SQL: the identity of the database cluster, whose transactions are numbered."""
 WHERE = f"""SELECT cluster, left(md5(cluster || left(pg_walfile_name(pg_current_wal_lsn()), 8)), 8)
             FROM ({CLUSTER}) AS here (cluster)"""
-"""Selects that identity, and the epoch: the name of one run of transaction ids, which also ends with a timeline."""
+"""SQL: that identity, and the epoch, which names one sequence of transaction ids. A new timeline begins another one."""
 RECOGNISE = f"""WITH moved AS (
                     UPDATE store SET value = ({CLUSTER}) WHERE name = 'cluster' AND value <> ({CLUSTER}) RETURNING 1
                 )
                 UPDATE store SET value = ({LAST_SEQ}) WHERE name = 'floor' AND EXISTS (SELECT FROM moved)"""
-"""Puts the floor above all that is stored, where the store came here from other files, by a dump. Does so once."""
+"""SQL: raise the floor above all rows, once, if a dump has brought the store here from another cluster."""
 _GUARDS = (
     "DROP INDEX allocation_payment",
     "CREATE UNIQUE INDEX allocation_part ON allocation (payment, claim)",
@@ -130,7 +130,7 @@ _GUARDS = (
                RAISE EXCEPTION 'a row has changed since it was read' USING ERRCODE = 'serialization_failure';
            END IF;
        END $$""",
-    # Only copayments may take a balance below zero. Loads of claims insert accounts anew, which this does not see.
+    # Only copayments may take a balance below zero. A load of claims inserts accounts, and is not checked here.
     """CREATE FUNCTION account_is_covered() RETURNS trigger LANGUAGE plpgsql AS $$
        BEGIN
            IF NEW.paid - NEW.charged > greatest(OLD.paid - OLD.charged, 0) + (

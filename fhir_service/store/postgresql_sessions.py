@@ -1,4 +1,4 @@
-"""The connections of a process to a PostgreSQL database: how each begins, and what the log says where none does."""
+"""The connections of a process to a PostgreSQL database: how each begins, and what is logged if none can be made."""
 
 import logging
 import select
@@ -15,8 +15,11 @@ from fhir_service.store.arrays import register
 from fhir_service.store.postgresql_ddl import RECOGNISE, WHERE
 
 _PREPARED = 500
-"""The most statements that a session keeps prepared. A few rows of some tables come in some 250 shapes, with the sizes
-of their numbers and what is missing; psycopg's 100 would forget them, and have them planned again."""
+"""The most statements that a session keeps prepared.
+
+The types of parameters and the missing values make some 250 different statements for a few rows. psycopg's own limit of
+100 would drop some of them, which the server would then plan again and again.
+"""
 LOST_LINE = {
     "connect_timeout": 10,
     "keepalives_idle": 15,
@@ -24,11 +27,12 @@ LOST_LINE = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""Settings of libpq, in seconds, and the last in milliseconds: a database that is cut off, or another's by now, is
-noticed within half a minute. The system alone would give up its connection after a quarter of an hour or more."""
+"""Settings of libpq in seconds; the last one is in milliseconds. With them, a process notices within half a minute that
+its database is cut off. The operating system alone would take a quarter of an hour or more.
+"""
 
-# A process that is stopped in the middle loses its lock, as does one that is cut off in the middle of a statement: the
-# server would wait for the rest of that for two hours. A store whose log is not flushed loses what it acknowledged.
+# The server ends the session of a stopped or unreachable process, and so releases its lock; otherwise it would wait for
+# two hours. A commit that is not flushed could be lost after its answer.
 SESSION = """\
 SET TIME ZONE 'UTC';
 SET lock_timeout = '10s';
@@ -39,14 +43,15 @@ SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('sync
 """
 
 _USED_JUST_NOW = 1.0
-"""Seconds since it was used in which a connection is there unless the server says that it has ended it. One that has
-lain for longer is asked, in an exchange of its own."""
+"""A connection that was used within so many seconds is only checked for a message that the server has ended it. One
+that was idle for longer gets a ping, which is an exchange of its own.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class Sessions:
-    """Makes connections to the database of a URL, or to the schema of it that the URL's `search_path` names."""
+    """Make connections to the database of a URL, or to its schema that `search_path` of the URL names."""
 
     def __init__(self, url: str) -> None:
         self._url = _parsed(url)
@@ -54,10 +59,12 @@ class Sessions:
         self._said = ""
 
     def engine(self, most: int, session: str, tries: bool = True, **options: Any) -> Engine:
-        """Return an engine of so many connections at most, which all begin with these statements.
+        """Return an engine.
 
         Args:
-            tries: True if each is looked at before it is used, whether it is there still; a lost one is replaced.
+            most: the most connections.
+            session: statements with which each connection begins.
+            tries: check each connection before it is used, and replace a lost one.
         """
         waits = {name: value for name, value in LOST_LINE.items() if name not in self._url.query}
         engine = create_engine(
@@ -78,13 +85,13 @@ class Sessions:
         raw.execute(session.encode())
         cluster, self.epoch = raw.execute(WHERE.encode()).fetchall()[0]
         if self._cluster not in ("", cluster):
-            # A database that was restored elsewhere has taken the place of the one that this process knew.
+            # The database was restored from elsewhere while this process was running.
             raw.execute(RECOGNISE.encode())
         self._cluster = cluster
         raw.autocommit = autocommit
 
     def _say_why(self, failed: ExceptionContext) -> None:
-        """Log why no connection is made any more: once, until one is, or another reason keeps them from it."""
+        """Log why no connection can be made. A reason is logged again only after a connection, or another reason."""
         if self._cluster and failed.connection is None:
             reason = self.reason(failed.original_exception)
             if reason != self._said:
@@ -93,8 +100,8 @@ class Sessions:
 
     @property
     def place(self) -> str:
-        """The database as messages name it: without user and password."""
-        named = self._url.normalized_query.get("host", ())  # several, of which one takes writes
+        """The database in messages, without user and password."""
+        named = self._url.normalized_query.get("host", ())  # several hosts; one of them takes writes
         host = self._url.host or ", ".join(each for each in named if not each.startswith("/")) or "this machine"
         return f"the database {self._url.database or ''} on {host}".replace("  ", " ")
 
@@ -111,7 +118,7 @@ def _note_use(_raw: Any, record: ConnectionPoolEntry) -> None:
 
 
 def _try(engine: Engine, raw: Any, record: ConnectionPoolEntry) -> None:
-    """Raise what lets the pool make its connections anew, if this one is lost."""
+    """Raise `InvalidatePoolError` if a connection is lost: the pool then replaces all of its connections."""
     used = record.info.get("used")
     if used is None:
         return
@@ -119,7 +126,7 @@ def _try(engine: Engine, raw: Any, record: ConnectionPoolEntry) -> None:
     try:
         looked_at.register(raw.fileno(), select.POLLIN)
         if looked_at.poll(0):
-            raise InvalidatePoolError  # nothing was asked: what there is to read is that the server has ended it
+            raise InvalidatePoolError  # nothing was asked, so that a message means the end
         if time.monotonic() - used > _USED_JUST_NOW:
             engine.dialect.do_ping(raw)
     except psycopg.Error:
@@ -130,5 +137,5 @@ def _parsed(text: str) -> URL:
     try:
         return make_url(text).set(drivername="postgresql+psycopg")
     except (ArgumentError, ValueError):
-        # The causes hold parts of the text, and so perhaps of the password.
+        # The errors before this one may hold parts of the password.
         raise ValueError("the database URL cannot be read: is everything in the password percent-encoded?") from None

@@ -1,4 +1,4 @@
-"""A store whose disk is full, whichever library met it, and reads that are too large."""
+"""Recognise a full disk by the errors of any library, and name the outcomes of failures that may pass."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ _WORDS = os.strerror(errno.ENOSPC)
 
 
 def is_full(error: BaseException) -> bool:
-    """True if a failure comes of a disk without room: by its number, or by what the database says."""
+    """True if an error means a full disk, by its number or by the database's message."""
     if isinstance(error, FhirError):
         return error.diagnostics == FULL
     if isinstance(error, OSError):
@@ -20,12 +20,12 @@ def is_full(error: BaseException) -> bool:
 
 
 def unavailable(error: BaseException) -> FhirError:
-    """Return the outcome for a failure that may pass; it says so where the disk is full, or the failure why."""
+    """Return the 503 for a failure that may pass. It names a full disk. A FhirError is returned as it is."""
     if isinstance(error, FhirError):
         return error
     return FhirError(UNAVAILABLE, FULL if is_full(error) else None)
 
 
 def too_much() -> FhirError:
-    """Return the outcome of a read that takes too long, waits too long for its turn, or has too little memory."""
+    """Return the 503 of a read that took too long, waited too long for its turn, or had too little memory."""
     return FhirError(UNAVAILABLE, "what was asked for took too long or too much memory: ask for less")

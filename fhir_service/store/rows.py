@@ -1,4 +1,4 @@
-"""The rows of commits: what they add to each table, and what they change by key. As bytes, and into the tables."""
+"""The rows that commits add to each table and change by key: write them into the tables, or encode them as bytes."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from fhir_service.store.dialect import Dialect, Row
 from fhir_service.store.tables import ACCOUNT, CHARGE, columns_of, metadata
 
 CHANGED = {ACCOUNT.name: ("patient", "paid"), CHARGE.name: ("claim", "paid")}
-"""The tables whose rows change with creates: key, and the one column that is set."""
+"""The tables whose rows a create may change: the key, and the one column that is set."""
 
 Sums = Mapping[str, dict[str, int]]
-"""What is paid, by table and key."""
+"""The cents that are paid, by table and key."""
 
 _WRITER = msgspec.msgpack.Encoder()
 _READER = msgspec.msgpack.Decoder(tuple[dict[str, list[tuple[Any, ...]]], dict[str, dict[str, int]]])
@@ -23,7 +23,7 @@ _READER = msgspec.msgpack.Decoder(tuple[dict[str, list[tuple[Any, ...]]], dict[s
 
 @dataclass(slots=True)
 class Rows:
-    """Rows added, by table in the order of its columns, and values set, by table and key. Rows are added first."""
+    """The added rows by table, in the order of its columns, and the new values by table and key."""
 
     added: defaultdict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
     changed: defaultdict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
@@ -39,7 +39,7 @@ class Rows:
             self.changed[table] |= values
 
     def encoded(self) -> bytes:
-        """Return the rows as bytes, which `decoded` reads. Times are kept as instants."""
+        """Return the rows as bytes for `decoded`. Times keep their instant, and lose their zone."""
         return _WRITER.encode((self.added, self.changed))
 
     @classmethod
@@ -48,14 +48,14 @@ class Rows:
         return cls(defaultdict(list, added), defaultdict(dict, changed))
 
     def write(self, connection: Connection, dialect: Dialect) -> None:
-        """Put the rows into the tables, within the connection's transaction: a statement or two for each table."""
+        """Write the rows into the tables, in the connection's transaction, by one or two statements for each table."""
         self.add(connection, dialect)
         for name, values in self.changed.items():
             if values:
                 dialect.change(connection, metadata.tables[name], list(values.items()), CHANGED[name])
 
     def add(self, connection: Connection, dialect: Dialect) -> None:
-        """Put what is added into the tables, and leave what is changed."""
+        """Write the added rows into the tables, without the changes."""
         tables = [(metadata.tables[name], rows) for name, rows in self.added.items()]
-        # A payment that reaches no charge has no parts.
+        # A table may have no rows: a payment that reaches no charge has no allocation.
         dialect.append(connection, [(table, rows, columns_of(table)) for table, rows in tables if rows])

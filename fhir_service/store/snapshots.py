@@ -1,11 +1,11 @@
-"""Stable pages where several processes write at once: links carry which transactions the first page had seen.
+"""Stable pages of searches while several processes write: links carry a snapshot of the first page.
 
-Numbers of resources are taken before their transaction ends, so a row may come to stand before one that was shown
-already. Later pages therefore show the rows whose transaction the first page saw, and no others. A snapshot also
-carries how many resources matched, and for which search: later pages need not count again.
+A resource gets its number before its transaction ends. Between two pages, a row may therefore appear before one that
+was shown already. Later pages show only rows whose transaction the first page saw. The snapshot also holds the number
+of matches and a name of the search: later pages do not count again.
 
-Transactions are counted by a database server's files. Rows that came there from elsewhere, by a restored dump, stand
-below the store's `floor`, and belong to every page. A link of before a restore is refused.
+Each database cluster numbers its own transactions. Rows that a dump brought from elsewhere have numbers up to the
+store's `floor`, and belong to every page. Links from before a restore are refused.
 """
 
 import re
@@ -18,7 +18,7 @@ from sqlalchemy.types import UserDefinedType
 from fhir_service.store.tables import STORE
 
 MOST_UNDER_WAY = 1000
-"""Transactions under way that a snapshot may name. A page that more were beside has links without one."""
+"""The most unfinished transactions in a snapshot. With more of them, the links of a page have no snapshot."""
 
 _FORM = re.compile(
     r"([0-9a-f]{8})\.([0-9a-f]{8})\.(\d{1,10})\.(\d{1,19})-(\d{1,19})((?:-\d{1,19}){0,1000})\Z", re.ASCII
@@ -28,22 +28,22 @@ Sent = list[tuple[str, str]]
 
 
 class Snapshot(NamedTuple):
-    """The view of a first page: in which epoch of the database, for which search, how many, and as of when."""
+    """The state that a first page saw: epoch of the database, name of the search, number of matches, transactions."""
 
     epoch: str
     search: str
     total: int
     seen: str
-    """A `pg_snapshot`: the first transaction under way, the first not begun, and those under way in between."""
+    """A `pg_snapshot`: the first unfinished transaction, the first not begun, and the unfinished ones in between."""
 
     def text(self) -> str:
-        """Return the snapshot as links carry it."""
+        """Return the snapshot as text for links."""
         first, end, between = self.seen.split(":")
         return f"{self.epoch}.{self.search}.{self.total}." + "-".join([first, end, *filter(None, between.split(","))])
 
     @classmethod
     def parse(cls, text: str) -> "Snapshot | None":
-        """Return the snapshot of a link; None for what is none."""
+        """Return the snapshot of a link; None for a text that is not one."""
         found = _FORM.match(text)
         if not found:
             return None
@@ -56,16 +56,16 @@ class Snapshot(NamedTuple):
         return cls(found[1], found[2], int(found[3]), seen)
 
     def has_seen(self, table: Table) -> ColumnElement[bool]:
-        """True for the rows of a resource's table that the first page had seen."""
+        """Return the condition of the rows in a resource's table that the first page saw."""
         floor = select(cast(STORE.c.value, BigInteger())).where(STORE.c.name == "floor").scalar_subquery()
-        # In a query of its own, it is read once and not for each row.
+        # PostgreSQL evaluates the subquery once; the cast alone would be evaluated for each row.
         seen = select(cast(literal(self.seen, Text()), _PgSnapshot())).scalar_subquery()
         xid: ColumnElement[int] = literal_column(f"{table.name}.xid")
         return or_(table.c.seq <= floor, func.pg_visible_in_snapshot(xid, seen))
 
 
 class _PgSnapshot(UserDefinedType[str]):
-    """PostgreSQL's type of what a statement has seen."""
+    """PostgreSQL's type `pg_snapshot`."""
 
     cache_ok = True
 
@@ -74,15 +74,15 @@ class _PgSnapshot(UserDefinedType[str]):
 
 
 def seen_by(count: Select[Any]) -> Select[Any]:
-    """Return a statement that counts, and tells which transactions it has seen."""
+    """Return a counting statement that also selects its own `pg_snapshot`."""
     return count.add_columns(literal_column("pg_current_snapshot()::text").label("seen"))
 
 
 def taken(epoch: str, search: str, total: int, seen: str) -> Snapshot | None:
-    """Return the snapshot of a first page; None where too many transactions were under way."""
+    """Return the snapshot of a first page; None if too many transactions were unfinished."""
     return Snapshot(epoch, search, total, seen) if seen.count(",") < MOST_UNDER_WAY else None
 
 
 def name_of(resource: str, sent: Sent) -> str:
-    """Return a short name of a search, by its type and its filters as sent."""
+    """Return a short hash of a search: of its type and its filters as sent."""
     return blake2b(repr((resource, sent)).encode(), digest_size=4).hexdigest()

@@ -1,4 +1,4 @@
-"""The store: opening it, its version and id, reading from it. Writing is the writer's."""
+"""Open a store and read from it. Only the writer writes to it."""
 
 import secrets
 import uuid
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Store:
-    """An open store. Its `id` is a UUID made with it, and moves with it; so does the key that signs addresses."""
+    """An open store. Its `id`, a UUID, and its key for signing addresses are made with it and move with it."""
 
     def __init__(self, dialect: Dialect, engine: Engine, create: bool = True, read_seconds: int = 30) -> None:
         self.dialect = dialect
@@ -49,12 +49,12 @@ class Store:
         self.load_label = facts[LABEL]
         self.ahead = self._recovered(dialect) if isinstance(dialect, DuckDb) else None
         self.catch_up: Callable[[], None] = lambda: None
-        """Brings into the tables what is stored ahead of them, before something reads there: set by who writes."""
+        """Bring into the tables what is stored ahead of them. The writer sets it; readers of the tables call it."""
         self.in_turn: Callable[[Callable[[], object]], object] = lambda work: work()
-        """Does something when the tables have all that is stored, and nothing is being stored: set by who writes."""
+        """Run a function while the tables have all that is stored, and nothing is written. The writer sets it."""
 
     def _recovered(self, dialect: DuckDb) -> Ahead:
-        """The records ahead of the tables: none, once those that a crash left are brought there."""
+        """Return the empty file ahead of the tables, after bringing into them what a crash left in it."""
         ahead = Ahead(file_of(dialect.path), self.signing_key, dialect)
         try:
             ahead.recover(self.engine)
@@ -64,10 +64,11 @@ class Store:
 
     @classmethod
     def open(cls, url: str, memory_limit: str = "1GB", create: bool = True, read_seconds: int = 30) -> "Store":
-        """Open a store, made when missing. Raises StoreBusy, StoreVersion, FileNotFoundError or OSError.
+        """Open a store. Raises StoreBusy, StoreVersion, FileNotFoundError or OSError.
 
         Args:
-            read_seconds: that what a request reads may take, and may wait for its turn.
+            create: make a missing store.
+            read_seconds: the most seconds that a read of a request may take, and may wait for its turn.
         """
         dialect = dialect_of(url, memory_limit)
         engine = dialect.open(create)
@@ -87,15 +88,13 @@ class Store:
     def read(
         self, several: bool = True, creates: bool = True, asked: bool = False, sums: bool = False
     ) -> Iterator[Connection]:
-        """A connection for reading, from any thread: it sees what is stored.
-
-        All statements see one moment; who makes only one may say so, which is cheaper. Raises the outcome of a
-        service that is not available when the database is not.
+        """Lend a connection for reading, in any thread. Raises the 503 of a database that cannot be reached.
 
         Args:
-            creates: False for who reads nothing that was created just now, and need not wait until the tables have it.
-            asked: True for what a request asks for: it is ended where it takes too long, with the same outcome.
-            sums: True for who reads what is paid of accounts and charges, which is written later than what it sums.
+            several: False for a single statement, which is cheaper. Several statements see one state of the store.
+            creates: False if the caller does not need what was created just now: it need not wait for the tables.
+            asked: True for the read of a request: it is ended with a 503 if it takes too long.
+            sums: True if the caller reads what accounts or charges have paid, which may be written late.
         """
         if creates:
             self.catch_up()
@@ -106,11 +105,11 @@ class Store:
                 if read:
                     stack.enter_context(read.ended_by(self.dialect.ending(connection)))
                 if sums and self.ahead:
-                    # What is read later is of the moment of the first statement.
+                    # The first statement fixes the state that all later ones see.
                     self.in_turn(lambda: connection.execute(select(STORE.c.name).limit(1)).all())
                 yield connection
                 if self.dialect.shared:
-                    # To roll back would cost psycopg the statements that it has prepared.
+                    # A rollback would discard the statements that psycopg has prepared.
                     connection.commit()
         except Exception as error:
             if self.dialect.ended(error):
@@ -120,18 +119,18 @@ class Store:
             raise
 
     def lacks(self, ids: Iterable[str]) -> bool:
-        """True if one of these resources may be stored and not in the tables yet."""
+        """True if one of these ids may be stored ahead of the tables."""
         return self.ahead is not None and not self.ahead.ids.isdisjoint(ids)
 
     def look_up(self, work: Callable[[Connection], T], creates: bool = True, asked: bool = False) -> T:
-        """The result of a function that makes one statement on a connection. It is called again if that was lost.
+        """Return the result of a function that executes one statement. Call it again if its connection was lost.
 
-        Raises the outcome of a service that is not available when the database is not.
+        Raises the 503 of a database that cannot be reached.
 
         Args:
-            work: the function.
-            creates: as of `read`.
-            asked: as of `read`.
+            work: gets the connection.
+            creates: see `read`.
+            asked: see `read`.
         """
         engine = self._readers[False, True] if asked else self._looker
         if engine is None or not self.dialect.shared:
@@ -141,7 +140,7 @@ class Store:
             try:
                 with self._patience.read() if asked else nullcontext(), engine.connect() as connection:
                     found = work(connection)
-                    connection.commit()  # as of `read`
+                    connection.commit()  # keeps prepared statements, see `read`
                     return found
             except Exception as error:
                 if self.dialect.ended(error):
@@ -150,22 +149,22 @@ class Store:
                     raise
                 if isinstance(error, PoolTimeout):
                     raise unavailable(error) from None
-                # The others are likely lost too.
+                # The other connections of the pool are likely lost, too.
                 engine.dispose()
         raise FhirError(UNAVAILABLE)
 
     def last_seq(self) -> int:
-        """The highest number given to a stored resource so far."""
+        """Return the highest number of a stored resource; 0 if there is none."""
         with self.read() as connection:
             found = [connection.execute(select(func.max(table.c.seq))).scalar() for table in BODIES.values()]
         return max((seq for seq in found if seq is not None), default=0)
 
     def say_label(self, path: Path | None) -> None:
-        """Write the label of the newest load beside a store that is a file."""
+        """Write the label of the newest load beside the file of the store; see `load_label`."""
         say_label(path, self.load_label)
 
     def close(self) -> None:
-        """End what requests still read, and let the database go."""
+        """End all reads of requests, and close the database."""
         self._patience.close()
         if self._looker:
             self._looker.dispose()
@@ -174,7 +173,7 @@ class Store:
 
 
 def _prepared(dialect: Dialect, engine: Engine, create: bool) -> dict[str, str]:
-    """Make the tables of a new store, migrate those of an old one; return what the store says of itself."""
+    """Make a new store's tables, or migrate an old store. Return the rows of the table `store`."""
     with engine.begin() as connection:
         if not dialect.has_store(connection):
             if not create:

@@ -1,7 +1,10 @@
-"""The store's tables, derived from the registry's search declarations, so that search and schema cannot disagree.
+"""The store's tables, derived from the search declarations, so that search and schema cannot disagree.
 
-A table per resource with one typed column per single-valued search parameter (two for a date: the span it covers), a
-side table per parameter that repeats, and the tables behind charts, balances, clients and history.
+* A table for each resource, with a typed column for each search parameter that has one value. A date has two columns:
+  the beginning and the end of the time that it covers.
+* A side table for each search parameter with several values.
+* Tables for charts, balances, clients and history.
+
 Money is an integer of cents.
 """
 
@@ -39,16 +42,16 @@ def _time(name: str, **options: Any) -> Column[datetime]:
 
 
 def _body(compression: str) -> Column[str]:
-    """The body of a resource as JSON.
+    """Return the column of a resource's body, as JSON.
 
-    compression: DuckDB's. `zstd` takes a third of the space of `dict_fsst`, and unpacks some 2,000 bodies to read one.
+    compression: DuckDB's name. `zstd` needs a third of the space of `dict_fsst`, but unpacks some 2,000 bodies for one.
     """
     return _text("body", nullable=False, info={"compression": compression})
 
 
 @compiles(CreateColumn, "duckdb")
 def _compressed(element: CreateColumn, compiler: Any, **options: Any) -> str:
-    """DuckDB's compression of bodies is set: by itself it tries all ways, which takes longer."""
+    """Name the compression of bodies for DuckDB, which would otherwise try all methods at each checkpoint."""
     made: str = compiler.visit_create_column(element, **options)
     compression = element.element.info.get("compression")
     return f"{made} USING COMPRESSION {compression}" if compression else made
@@ -59,17 +62,17 @@ def _number(name: str, **options: Any) -> Column[int]:
 
 
 def snake(name: str) -> str:
-    """`payment_notice` of `PaymentNotice`."""
+    """Return a FHIR name in snake case: `payment_notice` for `PaymentNotice`."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 
 
 def single(resource: Resource) -> list[Param]:
-    """The parameters that have a column of their own."""
+    """Return the search parameters that have a column of their own."""
     return [p for p in resource.params if p.kind not in ("id", "codes", "exact") and p.name != "modified"]
 
 
 def repeating(resource: Resource) -> list[Param]:
-    """The parameters that have a side table."""
+    """Return the search parameters that have a side table."""
     return [p for p in resource.params if p.kind in ("codes", "exact") and not p.through]
 
 
@@ -103,12 +106,12 @@ def _side_table(resource: Resource, param: Param) -> Table:
 
 
 _hash = blake2b(digest_size=8).copy
-"""Return a hash of nothing so far. To copy one takes half the time of making one."""
+"""Return an empty hash. Copying one takes half the time of making one."""
 _number_in = Struct(">q").unpack
 
 
 def digest(code: str) -> int:
-    """64 bits of a text. A set of them is looked up by one scan of numbers, which beats an index on texts."""
+    """Return 64 bits of hash of a text. One scan of such numbers looks up many, faster than an index of texts."""
     hashed = _hash()
     hashed.update(code.encode())
     number: int = _number_in(hashed.digest())[0]
@@ -116,11 +119,11 @@ def digest(code: str) -> int:
 
 
 GUARD = "guard"
-"""A column of identifiers in PostgreSQL: set for one that a conditional create asked for. No two rows have the same."""
+"""A column of identifiers in PostgreSQL, unique, and set if a conditional create asked for the identifier."""
 
 
 def guard_of(code: tuple[str | None, ...]) -> int:
-    """Return the guard of an identifier: system and code."""
+    """Return the guard of an identifier, which is a pair of system and code."""
     return digest("|".join(part or "" for part in code))
 
 
@@ -133,7 +136,7 @@ SIDES: dict[tuple[str, str], Table] = {
 
 STORE = Table("store", metadata, _text("name", primary_key=True), _text("value", nullable=False))
 PROBE = "probe"
-"""The name under which the store keeps when it was last proved that a write can be."""
+"""The name in the table `store` of the time of the last health probe that was stored."""
 
 RECORD = Table(
     "record",
@@ -213,7 +216,7 @@ CLIENT_KEYS = Table(
     _text("jwks"),
     _text("address"),
 )
-"""The public keys of clients that have no secret: a JWKS, or the address that it is fetched from."""
+"""The public keys of clients without a secret: a JWKS, or the address to fetch it from."""
 ASSERTION = Table(
     "assertion",
     metadata,
@@ -221,7 +224,7 @@ ASSERTION = Table(
     _text("use", primary_key=True),
     _time("expires_at", nullable=False),
 )
-"""Assertions that were taken, by the hash of their `jti`, until they expire: each is taken once."""
+"""Assertions that were used, by the hash of their `jti`, until they expire: each may be used once."""
 TOKEN = Table(
     "token",
     metadata,
@@ -231,16 +234,16 @@ TOKEN = Table(
     _time("expires_at", nullable=False),
 )
 NOT_REVOKED = "client IN (SELECT id FROM client WHERE revoked_at IS NULL)"
-"""Of tokens: those that hold, if they have not expired."""
+"""The condition of a token whose client is not revoked. It may have expired all the same."""
 
 
 def index_values(resource: Resource, stored: dict[str, Any]) -> dict[str, Any]:
-    """The values of the parameter columns of a stored resource, and of those kept beside them."""
+    """Return the values of a stored resource's search columns, and of the columns that are kept beside them."""
     return dict(zip(indexed(resource.name), index_row(resource, stored), strict=True))
 
 
 def index_row(resource: Resource, stored: dict[str, Any]) -> list[Any]:
-    """The values of `index_values` alone, in the order of the table's columns."""
+    """Return only the values of `index_values`, in the order of the table's columns."""
     draws, dates = _draws(resource.name)
     values = [draw(stored) for draw in draws]
     for place in dates:
@@ -253,9 +256,9 @@ _NO_PERIOD = (None, None)
 
 
 def _maker(resource: Resource) -> Maker:
-    """Return the function that makes a new resource: its row, and those of its side tables.
+    """Return a function that makes the row of a new resource, and the rows of its side tables, in one pass.
 
-    They have the values that `index_row` and `side_rows` draw from the resource as stored.
+    They have the values that `index_row` and `side_rows` take from the stored resource.
     """
     columns = [Drawing(_declared(param.values), param.kind == "date") for param in single(resource)]
     columns += [Drawing(_declared(draw)) for _, draw in resource.kept.values()]
@@ -266,14 +269,14 @@ def _maker(resource: Resource) -> Maker:
 
 
 def _declared(draw: Draw) -> Drawn:
-    """The path of a value in a resource that has a form."""
+    """Return the declared path of a value. Only resources with a declared form have one."""
     assert isinstance(draw, Drawn)  # noqa: S101 - a declaration of ours
     return draw
 
 
 @cache
 def indexed(name: str) -> list[str]:
-    """The columns of `index_values`: a date has two."""
+    """Return the names of the columns of `index_values`. A date has two."""
     resource = RESOURCES[name]
     return [*(column.name for param in single(resource) for column in _columns(param)), *resource.kept]
 
@@ -289,12 +292,12 @@ def _draws(name: str) -> tuple[list[Draw], list[int]]:
 
 @cache
 def columns_of(table: Table) -> tuple[str, ...]:
-    """The names of a table's columns, in order."""
+    """Return the names of a table's columns, in order."""
     return tuple(table.c.keys())
 
 
 def side_values(resource: Resource, stored: dict[str, Any]) -> dict[str, list[tuple[str | None, str | None]]]:
-    """The rows of the side tables of a stored resource, by parameter: (system, code)."""
+    """Return what the side tables hold of a stored resource: pairs of system and code, by parameter."""
     return {
         param.name: [(None, value) for value in drawn] if param.kind == "exact" else drawn
         for param in repeating(resource)
@@ -303,7 +306,7 @@ def side_values(resource: Resource, stored: dict[str, Any]) -> dict[str, list[tu
 
 
 def side_rows(resource: Resource, number: int, stored: dict[str, Any]) -> list[list[Row]]:
-    """The rows of each side table of a stored resource."""
+    """Return the rows of a stored resource for each of its side tables."""
     found: list[list[Row]] = []
     for draw, exact, _, digested in _sides(resource.name):
         if exact:
@@ -317,14 +320,14 @@ def side_rows(resource: Resource, number: int, stored: dict[str, Any]) -> list[l
 
 @cache
 def side_tables(name: str) -> list[Table]:
-    """The side tables of a resource, in the order of `side_rows`."""
+    """Return the side tables of a resource, in the order of `side_rows`."""
     return [table for _, _, table, _ in _sides(name)]
 
 
 @cache
 def _sides(name: str) -> list[tuple[Draw, bool, Table, bool]]:
-    """Return how the repeating parameters are drawn from a body, whether they are plain texts, their tables, and
-    digests.
+    """Return for each side table: the function that takes its values from a body, True if they are plain texts, the
+    table, and True if it has a column of digests.
     """
     return [
         (param.values, param.kind == "exact", table, "digest" in table.c)
@@ -338,6 +341,6 @@ IDENTIFIERS = {
     for name, kind in SIDES
     if kind == "identifier"
 }
-"""By type, the place of the identifiers among the side tables."""
+"""By type, the position of the table of identifiers among the side tables."""
 MAKERS = {name: _maker(resource) for name, resource in RESOURCES.items() if resource.stored}
 """By type, how a new resource is made."""

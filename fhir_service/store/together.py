@@ -1,6 +1,6 @@
-"""Look-ups that share a statement: what is asked for while one is under way is looked up by the next one.
+"""Look-ups that share statements. Keys that are asked for during one statement are looked up by the next.
 
-So each look-up sees what was stored before it was asked for, and many take few statements.
+A look-up therefore sees all that was stored before it was asked for, and many look-ups need few statements.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class Together(Generic[K, V]):
-    """One kind of look-up, of one event loop. find: given keys, returns the values of those that there are."""
+    """One kind of look-up, in one event loop. find: return the values of those keys that exist."""
 
     def __init__(self, find: Callable[[Collection[K]], Mapping[K, V]]) -> None:
         self._find = find
@@ -20,13 +20,13 @@ class Together(Generic[K, V]):
         self._working: asyncio.Task[None] | None = None
 
     async def look_up(self, key: K) -> V | None:
-        """Return the value of a key, None where there is none. Raises what the look-up raised."""
+        """Return the value of a key; None if there is none. Raises the error of `find`."""
         if key not in self._waiting:
             self._waiting[key] = asyncio.get_running_loop().create_future()
         waiting = self._waiting[key]
         if self._working is None:
             self._working = asyncio.create_task(self._work())
-        # A client that goes away does not end a look-up that others share.
+        # A cancelled request must not end a look-up that others share.
         return await asyncio.shield(waiting)
 
     async def _work(self) -> None:
@@ -39,12 +39,12 @@ class Together(Generic[K, V]):
 
     async def _answer(self, asked: dict[K, asyncio.Future[V | None]]) -> None:
         try:
-            # Starlette's threads take twice as long to be reached.
+            # Reaching a thread of Starlette's pool takes twice as long.
             found = await asyncio.get_running_loop().run_in_executor(None, self._find, asked.keys())
         except Exception as error:  # noqa: BLE001 - it is the askers'
             for future in asked.values():
                 future.set_exception(error)
-                future.exception()  # nobody may be left who waits
+                future.exception()  # mark as seen: all requests may be cancelled
             return
         for key, future in asked.items():
             future.set_result(found.get(key))

@@ -1,6 +1,6 @@
-"""The view of a batch: what its entries may ask about, fetched with a constant number of statements.
+"""The view of a batch: all that its entries ask about, fetched by a constant number of statements.
 
-Each entry sees the effects of those before it.
+Each entry sees the effects of the entries before it.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ Code = tuple[str | None, str | None]
 
 @dataclass(slots=True)
 class Needs:
-    """The keys that the entries of a batch ask about. tokens: hashes of tokens that are to hold still."""
+    """The keys that the entries of a batch ask about. tokens: hashes of tokens that have to be valid still."""
 
     records: set[str] = field(default_factory=set)
     questionnaires: set[str] = field(default_factory=set)
@@ -54,7 +54,7 @@ class StoredRecord:
 
 @dataclass(slots=True)
 class Current:
-    """The version of a resource that is in force."""
+    """The current version of a resource."""
 
     seq: int
     version: int
@@ -68,22 +68,22 @@ class Current:
         return found
 
     def followed(self, now: datetime, client: str, body: str) -> "Current":
-        """Return the version that follows this one. Its time is later than this one's, whatever the clock says."""
+        """Return the next version. Its time is later than this one's, even if the clock is behind."""
         return Current(self.seq, self.version + 1, _after(self.updated_at, now), client, body)
 
 
 def _after(last: datetime, now: datetime) -> datetime:
-    """Return the time of the version after `last`: now, unless the clock stands still or is behind.
+    """Return the time of the version after `last`: now, or just after `last` if the clock is not past it.
 
-    A whole second where it is behind: dates of requests are cut to the second, and must tell the versions apart.
+    If the clock is behind, add a whole second: dates in requests have no fractions, and must tell the versions apart.
     """
     return now if now > last else last + timedelta(microseconds=1) if now == last else last + timedelta(seconds=1)
 
 
 class Questionnaires:
-    """Parsed questionnaires by their bodies, kept between batches.
+    """Parsed questionnaires, kept between batches by their bodies.
 
-    Not by id and version: a database that is restored, or fails over, beneath a process may give a version again.
+    Id and version would not do as the key: a database that is restored, or fails over, may give a version twice.
     """
 
     def __init__(self, site: Site) -> None:
@@ -100,7 +100,7 @@ class Questionnaires:
 
 MOST_KEPT = 200_000
 MOST_READ = 20_000
-"""Rows of a table that are read before they are asked for: a statement for each takes longer than all of them."""
+"""A table of at most so many rows is read as a whole: single look-ups would take longer."""
 _OF_RECORD = ("reference", "patient", "display", "note")
 _OF_ACCOUNT = ("patient", "charged", "paid")
 _OF_CHARGE = ("patient", "claim", "created", "cents", "paid")
@@ -109,16 +109,16 @@ _OF_CODE = ("system", "code", "seq")
 
 
 def _automation() -> StoredRecord:
-    """The user that acts where none is named; it is in no table."""
+    """Return the user that acts if a request names none. No table has it."""
     return StoredRecord(None, "Automation", None)
 
 
 @dataclass(slots=True)
 class Kept:
-    """Rows that were read, brought up to date by each batch since; valid while no one else writes and no batch fails.
+    """Rows that were read, and that each later batch keeps up to date.
 
-    Records by reference; accounts and open charges (in order) by patient, also of patients who have none; notes that
-    were loaded and questionnaires by id.
+    They are valid while no other process writes, and until a batch fails. Records are kept by reference; accounts and
+    open charges, in order, by patient, even if a patient has none; loaded notes and questionnaires by id.
     """
 
     records: dict[str, StoredRecord] = field(default_factory=lambda: {AUTOMATION: _automation()})
@@ -133,7 +133,7 @@ class Kept:
 
     @classmethod
     def read(cls, connection: Connection) -> "Kept":
-        """Return what a store has, of tables that are small."""
+        """Read the small tables of a store."""
         kept = cls()
         kept.add_records(_all(connection, RECORD, _OF_RECORD))
         if _is_small(connection, CHARGE):
@@ -142,7 +142,7 @@ class Kept:
         return kept
 
     def forget(self, references: Iterable[str]) -> None:
-        """Let records be read again when they are asked for."""
+        """Forget records, so that they are read again when needed."""
         for reference in references:
             self.records.pop(reference, None)
         self.records.setdefault(AUTOMATION, _automation())
@@ -154,7 +154,7 @@ class Kept:
         self.accounts.update((patient, Account(charged, paid, read=paid)) for patient, charged, paid in rows)
 
     def add_charges(self, rows: Iterable[Row]) -> None:
-        """Add the open charges of patients: all of a patient's at once."""
+        """Add the open charges of patients. The rows hold all open charges of a patient."""
         found: dict[str, list[Charge]] = defaultdict(list)
         for patient, *charge in rows:
             found[patient].append(Charge(*charge))
@@ -166,7 +166,7 @@ def _is_small(connection: Connection, table: Table) -> bool:
 
 
 def _all(connection: Connection, table: Table, columns: Sequence[str], *where: ColumnElement[bool]) -> list[Row]:
-    """The rows of a small table; none of another."""
+    """Return all rows of a table if it is small, else none."""
     if not _is_small(connection, table):
         return []
     rows = connection.execute(select(*(table.c[name] for name in columns)).where(*where))
@@ -174,7 +174,7 @@ def _all(connection: Connection, table: Table, columns: Sequence[str], *where: C
 
 
 def one_by_one(dialect: Dialect, connect: Callable[[], Connection], asks: Sequence[Ask]) -> list[list[Row]]:
-    """Answer asks by a statement each. connect: gives the connection; not called where nothing is to be fetched."""
+    """Answer each ask by a statement. connect: returns the connection; it is called only if one is needed."""
     found = []
     for ask in asks:
         keys = dialect.perhaps(ask.table, ask.keys) if ask.key == "code" else ask.keys
@@ -183,16 +183,16 @@ def one_by_one(dialect: Dialect, connect: Callable[[], Connection], asks: Sequen
 
 
 def _by_name(keys: dict[str, set[str]]) -> list[tuple[str, set[str]]]:
-    """Return keys by type, in one order for every batch."""
+    """Return keys by type, in the same order for every batch."""
     return sorted(keys.items())
 
 
 Owners = dict[str, str | None]
-"""Whose resources are: ids of patients, by the ids of resources."""
+"""The ids of patients by the ids of their resources."""
 
 
 def _identified(rows: list[Row], numbered: list[Row]) -> dict[Code, Owners]:
-    """The resources with these identifiers, by (system, value). numbered: number, id and patient of each resource."""
+    """Return resources by identifier: system and value. numbered: number, id and patient of each resource."""
     found: dict[Code, Owners] = defaultdict(dict)
     owners = {seq: of_it for seq, *of_it in numbered}
     for system, code, seq in rows:
@@ -202,7 +202,7 @@ def _identified(rows: list[Row], numbered: list[Row]) -> dict[Code, Owners]:
 
 
 def _of_identified(name: str) -> tuple[str, ...]:
-    """Return the columns that `_identified` takes."""
+    """Return the columns of `numbered` for `_identified`."""
     owner = RESOURCES[name].of_patient
     if owner is None:
         raise TypeError(f"{name} is no patient's")
@@ -210,18 +210,18 @@ def _of_identified(name: str) -> tuple[str, ...]:
 
 
 class View:
-    """Implements `interface.vocabulary.State` for one batch. What is in `kept` already is not fetched again.
+    """The `interface.vocabulary.State` of one batch. It fetches what `kept` does not have yet.
 
-    It is fetched in two rounds: what the entries name, then what that names.
+    There are two rounds: first what the entries name, then what those records name.
     """
 
     def __init__(self, fetch: Fetch, needs: Needs, parsed: Questionnaires, kept: Kept) -> None:
-        # `difference` of a dict asks it for each key; `- keys()` would go through all that is kept.
+        # `difference` looks each key up in the dict; `- keys()` would iterate over all that is kept.
         patients, unparsed = (
             needs.patients.difference(kept.accounts),
             needs.questionnaires.difference(kept.questionnaires),
         )
-        # Accounts before charges: of an account that stays as it was read, the charges do too.
+        # Ask for accounts before charges: if an account has not changed since it was read, neither have its charges.
         tokens, records, questionnaires, accounts, charges, *others = fetch(
             [
                 Ask(TOKEN, "hash", needs.tokens, ("hash",), NOT_REVOKED),
@@ -236,7 +236,7 @@ class View:
         self._tokens = {digest for (digest,) in tokens}
         kept.add_records(records)
         kept.add_charges(charges)
-        # Those who have none are remembered, too.
+        # Remember patients without an account, too.
         kept.accounts.update((patient, Account(fresh=True)) for patient in patients)
         kept.add_accounts(accounts)
         self.records, self.accounts, self.charges = kept.records, kept.accounts, kept.charges
@@ -251,7 +251,7 @@ class View:
     def _follow(self, fetch: Fetch, needs: Needs, coded: dict[str, list[Row]], kept: Kept) -> None:
         """Fetch the notes of encounters, and the ids of the resources whose identifiers were found.
 
-        Notes that responses make are not kept: hardly any is named again.
+        Notes that new responses make are not kept: they are rarely named again.
         """
         named = (self.records.get(reference) for reference in needs.records)
         notes = needs.notes | {record.note for record in named if record and record.note}
@@ -269,7 +269,7 @@ class View:
     def identify(
         self, name: str, id: str, patient: str | None, codes: Iterable[Code], before: Iterable[Code] = ()
     ) -> None:
-        """Let later entries find a patient's resource by its identifiers, and no longer by those that it had before."""
+        """Let later entries find a resource by its new identifiers, and no longer by the ones in `before`."""
         found = self.identified.get(name)
         if found is None:
             return
@@ -279,7 +279,7 @@ class View:
             found[code][id] = patient
 
     def require(self, token: str) -> None:
-        """Raises FhirError(AUTHENTICATION) for the hash of a token that holds no more. An empty one is none."""
+        """Raise FhirError(AUTHENTICATION) if the token with this hash is no longer valid. Empty means no token."""
         if token and token not in self._tokens:
             raise unauthenticated()
 
