@@ -1,4 +1,4 @@
-"""Go through the lines of a draft that say DECIDE, one by one, with the values of the columns that they are about.
+"""Ask about the lines of a draft that say DECIDE, one by one, with the values of the columns concerned.
 
 Values are shown to the person who decides, and go nowhere else.
 """
@@ -16,11 +16,11 @@ SHOWN = 6
 LONGEST = 60
 LEAVE, TAKE = "-", "+"
 Ask = Callable[[Sequence[str]], str | None]
-"""Show lines and return what is answered; None where no more answers come."""
+"""Show lines and return the answer; None if no more answers come."""
 
 
 def decided(lines: Sequence[Line], ask: Ask) -> list[Line]:
-    """The lines with what was answered. Those after the last answer stay to be decided."""
+    """Return the lines with the answers. Lines after the last answer stay undecided."""
     found: list[Line] = []
     taken: dict[str, bool] = {}
     number = sum(isinstance(line, Entry) and bool(line.doubt) and not line.goes_with for line in lines)
@@ -54,22 +54,22 @@ def _is_asked_with(proposal: str, line: Line) -> bool:
 
 
 def _as_its_proposal(line: Line, taken: Mapping[str, bool]) -> Line:
-    """A line that goes with a proposal, as that was decided. taken: proposals that were decided."""
+    """Return a line of a proposal as the proposal was decided. taken: the decided proposals, True if accepted."""
     if not isinstance(line, Entry) or line.goes_with not in taken:
         return line
     return line._replace(is_active=True) if taken[line.goes_with] else line._replace(doubt="")
 
 
 def _taken_from(lines: Sequence[Line], taken: Mapping[str, bool]) -> set[tuple[str, str]]:
-    """The places and keys of proposals that were taken: lines of the first table with one of these are thrown away."""
+    """Return the places and keys of accepted proposals. They replace the first table's lines with these keys."""
     own = {(line.section, line.key) for line in lines if isinstance(line, Entry) and taken.get(line.goes_with)}
-    if ("columns", "comment") in own:  # the author and the time beside the first table's comment are none of these
+    if ("columns", "comment") in own:  # the comment's author and time come from the joined table too
         own |= {("columns", "comment_author_id"), ("columns", "comment_time")}
     return own
 
 
 def _is_settled(entry: Entry, other: Line) -> bool:
-    """True if another line, that was decided, has the key: a proposal beside it is no longer one."""
+    """True if a decided line already has the key of this proposal, so that the proposal is settled."""
     if not isinstance(other, Entry) or (other.section, other.key) != (entry.section, entry.key):
         return False
     return not entry.is_active and other.is_active and entry.key != as_toml(ASKED)
@@ -90,7 +90,7 @@ def _question(entry: Entry) -> Iterator[str]:
 
 
 def _values(seen: Seen) -> str:
-    """The commonest values of a column, and how many others it has."""
+    """Return the most frequent values of a column, and the number of others."""
     counts = Counter(seen.cells)
     told = [f"{_short(text)} ({number})" if number > 1 else _short(text) for text, number in counts.most_common(SHOWN)]
     more = len(counts) - len(told)
@@ -103,7 +103,7 @@ def _short(text: str) -> str:
 
 
 def _answered(entry: Entry, answer: str) -> Entry:
-    """The line as it was decided."""
+    """Return the line as it was decided."""
     settled = entry._replace(doubt="")
     if entry.section == "questions":
         return settled._replace(key=as_toml(answer), is_active=True) if answer else settled
@@ -117,7 +117,7 @@ def _answered(entry: Entry, answer: str) -> Entry:
 
 
 def _value(entry: Entry, answer: str) -> str:
-    """The answer as TOML: as it is where it is a value of the line's kind, else as a text."""
+    """Return the answer as TOML: unchanged if it is a value of the line's kind, else as a text."""
     try:
         given = tomllib.loads(f"value = {answer}")
     except tomllib.TOMLDecodeError:

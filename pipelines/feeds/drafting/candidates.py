@@ -1,4 +1,4 @@
-"""Nearest candidates for a value without an entry: reference data, compared by record number, name and birth date."""
+"""Candidates for a value without an entry: records of the reference data with similar number, name or birth date."""
 
 import gzip
 import re
@@ -14,20 +14,20 @@ from pipelines.home.paths import is_folder
 ENDINGS = (".ndjson", ".ndjson.gz")
 SHOWN = 3
 MOST = 500_000
-"""Records that are looked at."""
+"""The most records that are compared."""
 _WORDS = re.compile(r"[^\W_]+")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A record of the reference data: its id, and what a person knows it by."""
+    """A record of the reference data: its id, and the words by which a person recognizes it."""
 
     id: str
     words: str
 
 
 class Candidates:
-    """Records of some types, found by what their texts have in common with a value."""
+    """Records of some types, ranked by the parts that their texts share with a value."""
 
     def __init__(self, records: Iterable[Candidate]) -> None:
         self.known: dict[str, Candidate] = {}
@@ -41,7 +41,7 @@ class Candidates:
                 self._by_part[part].append(record.id)
 
     def near(self, value: str) -> list[Candidate]:
-        """The nearest records, those with most in common first. Parts that few records have count more."""
+        """Return the nearest records, those that share most with the value first. Rare parts count more."""
         wanted = _parts(value)
         scores: Counter[str] = Counter()
         for part in wanted:
@@ -54,13 +54,13 @@ class Candidates:
 
 
 def _parts(text: str) -> set[str]:
-    """Words, and the runs of three signs in them: those of `MRN1001` are in `MRN10011` too."""
+    """Return the words of a text, and their runs of three characters: `MRN10011` contains all those of `MRN1001`."""
     words = _WORDS.findall(text.casefold())
     return {*words, *(word[at : at + 3] for word in words for at in range(len(word) - 2))}
 
 
 def records_in(folder: Path, types: Sequence[str]) -> Iterator[Candidate]:
-    """The records of some types in a folder of NDJSON, up to a bound. Lines that are no records are passed over."""
+    """Yield the records of some types in a folder of NDJSON, up to a bound. Lines that are no records are skipped."""
     left = MOST
     for path in sorted(folder.iterdir()) if is_folder(folder) else ():
         if not path.name.endswith(ENDINGS):
@@ -75,7 +75,7 @@ def records_in(folder: Path, types: Sequence[str]) -> Iterator[Candidate]:
 
 
 def words_of(record: dict[str, Any]) -> str:
-    """Record numbers, name and birth date of a record, as far as it has them."""
+    """Return the record numbers, the name and the birth date of a record, as far as it has them."""
     identifiers = [each.get("value") for each in _objects(record.get("identifier"))]
     names: list[object] = []
     for name in _objects(record.get("name")):

@@ -20,7 +20,7 @@ HOURS = (
 )
 CLOCKS = ("%H:%M:%S", "%H:%M", "%I:%M %p", "%I:%M:%S %p")
 MOST = 0.8
-"""The share of cells that must fit: an export has bad cells too."""
+"""The share of cells that must fit. It is below 1, since an export has bad cells too."""
 _TIMES = Conventions(UTC)
 _FORMATS = 3
 _SHAPES = 12
@@ -39,12 +39,12 @@ def is_value(text: str) -> bool:
 
 
 def is_iso(text: str) -> bool:
-    """True if a text is a date or datetime of ISO 8601."""
+    """True if a text is an ISO 8601 date or datetime."""
     return not isinstance(time(text, _TIMES), Fault)
 
 
 def has_offset(text: str) -> bool:
-    """True if a time of ISO 8601 says its distance to UTC."""
+    """True if an ISO 8601 time has an offset from UTC."""
     return bool(re.search(r"\d(?:[Zz]|[+-]\d\d:?(?:\d\d)?)$", text.strip()[11:]))
 
 
@@ -54,8 +54,11 @@ def most(cells: Sequence[str], fits: Callable[[str], object]) -> bool:
 
 
 def date_formats(cells: Sequence[str]) -> list[tuple[str, ...]]:
-    """The formats by which nearly all of these cells are dates of our time, the best one first; equally good ones
-    together. Some may be as ISO 8601 has them: `2026-03-01 10:15` is, beside `2026-03-01 9:15`."""
+    """Return the formats by which nearly all of these cells are dates of our time, the best first.
+
+    Formats that fit equally well are in one tuple. Some cells may be in ISO 8601, such as `2026-03-01 10:15` beside
+    `2026-03-01 9:15`.
+    """
     figured = [cell for cell in cells if re.search(r"\d", cell) and len(cell) <= 40]
     left = [cell for cell in figured if not is_iso(cell)]
     if len(figured) < MOST * len(cells):
@@ -73,7 +76,7 @@ def date_formats(cells: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _likely_forms(cells: Sequence[str]) -> list[str]:
-    """The formats that fit one of the cells, as far as these differ in more than their figures and letters."""
+    """Return the formats that fit one of the cells. Cells that differ only in digits and letters are tried once."""
     shapes = {re.sub(r"[^\W\d_]", "a", re.sub(r"\d", "9", cell)): cell for cell in cells}
     some = [*list(shapes.values())[:_SHAPES], *cells[:_SHAPES]]
     forms = (day + hour for day in DAYS for hour in HOURS)
@@ -86,7 +89,7 @@ def _fits(cell: str, form: str) -> bool:
 
 
 def moment(cell: str, form: str) -> date | None:
-    """The date or moment that an import reads a cell as by a format; None where it is none."""
+    """Return the date or moment that an import reads from a cell by a format; None if there is none."""
     try:
         return _reader(form)(cell)
     except ValueError:
@@ -97,17 +100,17 @@ _reader = cache(reader_of_form)
 
 
 def clock_format(cells: Sequence[str]) -> str | None:
-    """The format by which nearly all of these cells are times of day."""
+    """Return the format by which nearly all of these cells are times of day; None if there is none."""
     return next((form for form in CLOCKS if most(cells, partial(moment, form=form))), None)
 
 
 def are_day_counts(cells: Sequence[str]) -> bool:
-    """True if nearly all cells are numbers as a spreadsheet counts days, of 1954 to 2064."""
+    """True if nearly all cells are numbers that a spreadsheet uses for days from 1954 to 2064."""
     return most(cells, lambda cell: _DAY_COUNT.fullmatch(cell) and 20_000 <= float(cell) < EXCEL_DAYS)
 
 
 def are_unix_times(cells: Sequence[str]) -> bool:
-    """True if nearly all cells are seconds since 1970 of our time, or thousandths or millionths of them."""
+    """True if nearly all cells are times of our day in seconds since 1970, or in milliseconds or microseconds."""
     return most(cells, _UNIX_TIME)
 
 
@@ -115,7 +118,7 @@ _UNIX_TIME = re.compile(r"1\d{9}(?:\d{3}|\d{6})?(?:\.\d+)?", re.ASCII).fullmatch
 
 
 def number_formats(cells: Sequence[str]) -> list[Numbers]:
-    """The number formats of nearly all of these cells, those as good together; none where they are no amounts."""
+    """Return the number formats that fit most of these cells equally well; empty if they are no amounts."""
     likely = [cell for cell in cells if _is_amount(cell)] if most(cells, _is_amount) else []
     signs = tuple(dict.fromkeys(sign for cell in likely for sign in _SIGN.findall(cell)))
     shapes = [Numbers(".", "", signs), Numbers(".", ",", signs), Numbers(",", "", signs), Numbers(",", ".", signs)]
@@ -126,12 +129,12 @@ def number_formats(cells: Sequence[str]) -> list[Numbers]:
 
 
 def _is_amount(cell: str) -> bool:
-    """True for a number, with a currency or without. A share is none."""
+    """True for a number, with or without a currency. A percentage is no amount."""
     return bool(_AMOUNT.fullmatch(cell)) and "%" not in cell
 
 
 def read_otherwise(cells: Sequence[str], formats: Sequence[Numbers]) -> Numbers | None:
-    """Another of the number formats by which some cell is a different amount than by the first."""
+    """Return another number format that gives some cell another amount than the first; None if none does."""
     first, *others = formats
     return next(
         (other for other in others if any(_value(first, cell) != _value(other, cell) for cell in cells)),

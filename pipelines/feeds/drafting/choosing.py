@@ -1,4 +1,4 @@
-"""Choose for each column of ours the column of an export that it likely is, with what speaks against it."""
+"""Choose the likely column of an export for each column of ours, with the doubts about the choice."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,13 +23,16 @@ WEAK: Mapping[str, tuple[str, ...]] = {
     "response_id": ("token",),
     "amount": ("sum", "value", "net", "total"),
 }
-"""Names by which a column may be ours, and may be something else."""
+"""Names that may mean a column of ours, or something else."""
 FIRST = ("amount", "paid_on", "description", "status", "question", "questionnaire")
 LATE = ("answer_text", "answer_number", "author", "note_id")
 
 
 class Choice(NamedTuple):
-    """A column chosen. rivals: others that may be it. is_known: whether its name is one that it goes by elsewhere."""
+    """A chosen column.
+
+    rivals: other columns that may be the right one. is_known: True if its name is a known name of our column.
+    """
 
     seen: Seen
     rivals: tuple[Seen, ...] = ()
@@ -37,15 +40,15 @@ class Choice(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """The kind of the records. is_sure: whether no other is near."""
+    """The kind of the records. is_sure: True if no other kind is nearly as likely."""
 
     kind: str
     is_sure: bool
 
 
 def kind_of_export(columns: Sequence[Seen], export: Export) -> Guess:
-    """The kind, by the resources that the file holds, else by its name and its columns."""
-    held = [found.get("resourceType") for found in export.objects]  # anything may stand there
+    """Return the kind, from the resources in the file, else from its name and columns."""
+    held = [found.get("resourceType") for found in export.objects]  # the resourceType may be anything
     for name, kind in KINDS.items():
         if kind.resource in held:
             return Guess(name, True)
@@ -68,7 +71,7 @@ def _score(kind: str, columns: Sequence[Seen], export: Export) -> float:
 
 
 def _asks(seen: Seen) -> bool:
-    """True if a column is named by a question, or by a sentence (no path in an object), with a few answers."""
+    """True if a column's name is a question, or a sentence (not a path in an object) with a few answers."""
     is_path = "." in seen.label and " " not in seen.label
     is_sentence = len(seen.words) >= _SENTENCE and not is_path
     return bool(_QUESTION.search(seen.label)) or (is_sentence and seen.distinct <= _ANSWERS)
@@ -79,7 +82,7 @@ _ANSWERS = 7
 
 
 def candidates(column: Column, columns: Sequence[Seen], kind: str) -> list[Seen]:
-    """The columns of an export that go by a name of this one and can be it, the likeliest first."""
+    """Return the columns of an export whose name and cells fit this column, the likeliest first."""
     ranked = [
         (_is_worded(column, seen), found, "key" not in seen.words, place, seen)
         for place, seen in enumerate(columns)
@@ -89,12 +92,12 @@ def candidates(column: Column, columns: Sequence[Seen], kind: str) -> list[Seen]
 
 
 def _is_worded(column: Column, seen: Seen) -> bool:
-    """True if the cells of a patient's column are words with blanks between: names, where others have ids."""
+    """True if the cells of a patient column contain blanks: they are names, where ids are wanted."""
     return column.name == "patient_id" and any(" " in cell for cell in seen.cells)
 
 
 def chosen(kind: str, columns: Sequence[Seen]) -> dict[str, Choice]:
-    """The choices, each column of the export used once."""
+    """Return the choices. Each column of the export is used once."""
     found: dict[str, Choice] = {}
     is_long = kind == "answers" and _is_long(columns)
     for column in _in_turn(kind):
@@ -107,7 +110,7 @@ def chosen(kind: str, columns: Sequence[Seen]) -> dict[str, Choice]:
 
 
 def _is_long(columns: Sequence[Seen]) -> bool:
-    """True if each row has one answer: questions come again, and so do the ids of responses."""
+    """True if each row has one answer, so that questions and ids of responses repeat."""
     by_name = KINDS["answers"].by_name
     asked = candidates(by_name["question"], columns, "answers")
     keys = candidates(by_name["response_id"], columns, "answers")
@@ -159,28 +162,28 @@ def _choice(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -
 
 
 def _names_patient(seen: Seen) -> bool:
-    """True for `patient_ref`, and not for `Patient Age` or `Patient Zip`: those are figures too."""
+    """True for `patient_ref`, and not for `Patient Age` or `Patient Zip`, which are numbers too."""
     words = set(seen.words)
     return bool(words & _OF_PATIENT) and words <= _OF_PATIENT | ID_WORDS | _BESIDE_PATIENT
 
 
 def _are_ids(seen: Seen) -> bool:
-    """True if cells are without blanks and with figures: no names, and no texts that tell kinds of patients apart."""
+    """True if all cells have digits and no blanks, so that they are neither names nor texts for kinds of patients."""
     return all(" " not in cell and any(map(str.isdigit, cell)) for cell in seen.cells)
 
 
 _OF_CLAIM = NEVER | set("status type state line category method amount balance total date count".split())
-"""Words of what is said of a claim, and does not name it."""
+"""Words of facts about a claim that do not name the claim."""
 _OF_PATIENT = frozenset("patient patienten mrn kartei".split())
 _BESIDE_PATIENT = frozenset(
     "ref reference chart account acct record medical file external source old legacy akte".split()
 )
 _LATER = frozenset("due start accepted activity".split())
-"""Words of times that are not those of the record's making."""
+"""Words of times other than the time when the record was made."""
 
 
 def _is_near(target: str, seen: Seen, kind: str) -> bool:
-    """True if a name is so near to that of a column of ours that it is a rival: a title stands before a description."""
+    """True if a name is near enough to our column's to be a rival. A title, for example, comes before a description."""
     if target == "patient_id" and any(" " in cell for cell in seen.cells):
         return False
     limit = _TITLES.get(target)
@@ -193,11 +196,11 @@ _TITLES = {
     "paid_on": 15,
     **dict.fromkeys(("authored", "status", "questionnaire", "response_id", "requester_id", "owner_id"), 0),
 }
-"""The number of names of a column of ours that are rivals of one another; those after them give way."""
+"""How many names of a column of ours are rivals of each other; columns with later names give way."""
 
 
 def _key(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -> Choice | None:
-    """The key: different in every row, or, where rows are parts of a record, alike in some."""
+    """Return the key: different in every row or, if several rows make a record, repeated in some."""
     known = [seen for seen in candidates(column, left, kind) if not (grouped and seen.is_key)]
     if not grouped:
         known = [seen for seen in known if seen.is_key] or [seen for seen in known if seen.is_nearly_key] or known
@@ -218,7 +221,7 @@ def _key(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -> C
 
 
 def _only_id(keys: Sequence[Seen], kind: str) -> Seen | None:
-    """The one column of these that is called an id, and is none of a patient or a claim. Payments may have others."""
+    """Return the only one of these columns that is called an id, and is no patient's or claim's; None for payments."""
     ids = [seen for seen in keys if set(seen.words) & ID_WORDS]
     if kind == "payments" or len(ids) != 1 or any(rank(name, ids[0].words, kind) is not None for name in _OF_OTHERS):
         return None
@@ -229,7 +232,7 @@ _OF_OTHERS = ("patient_id", "claim_id", "requester_id", "owner_id", "group_id")
 
 
 def _other_amounts(best: Seen, left: Sequence[Seen]) -> list[Seen]:
-    """Other columns that could be what was paid: a ledger has charges and payments in columns of their own."""
+    """Return other columns that could be the amount paid: a ledger has separate columns for charges and payments."""
     return [
         seen
         for seen in left
@@ -243,7 +246,7 @@ def _other_amounts(best: Seen, left: Sequence[Seen]) -> list[Seen]:
 
 
 def _has_cents(seen: Seen) -> bool:
-    """True if amounts have decimals: beside them, whole numbers are codes or counts."""
+    """True if amounts have decimals. Beside such a column, whole numbers are codes or counts."""
     return any(_DECIMALS.search(cell) for cell in seen.cells)
 
 

@@ -1,7 +1,7 @@
-"""A feed file drafted from an export: what can be seen is filled in, what must be decided is said beside it.
+"""Draft a feed file from an export: fill in what the export shows, and note what a person must decide.
 
-Names of columns and formats go into the draft, and the texts of columns that tell kinds of rows apart, such as a
-status or a method. No other value of a row does.
+The draft contains names of columns, formats, and the texts of columns that distinguish kinds of rows, such as a status
+or a method. It contains no other value of a row.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,16 +31,16 @@ _CLOCK_WORDS = frozenset("time uhrzeit zeit of day posted transaction payment cr
 
 
 def draft(path: Path, kind: str | None = None, ask: Ask | None = None) -> str:
-    """The text of a feed file. kind: of the records, else guessed. ask: decides the lines that say DECIDE.
+    """Return the text of a feed file. Raises Unreadable if the file is no text.
 
-    Raises Unreadable when the file is no text.
+    kind: the kind of the records; it is guessed if None. ask: decides the lines that say DECIDE.
     """
     lines = draft_lines(path, kind)
     return rendered(decided(lines, ask) if ask else lines)
 
 
 def draft_lines(path: Path, kind: str | None = None) -> list[Line]:
-    """The lines of a feed file. Raises Unreadable."""
+    """Return the lines of a feed file. Raises Unreadable."""
     export = look_at(path)
     columns = columns_of(export)
     guess = kind_of_export(columns, export)
@@ -87,7 +87,7 @@ def _lines(export: Export, columns: Sequence[Seen], kind: str, first: Iterator[L
 
 
 def _clocks(kind: str, choices: Mapping[str, Choice], columns: Sequence[Seen], export: Export) -> dict[str, Seen]:
-    """For columns of dates alone, the one column of times of day that goes with them."""
+    """Return, by column of dates, the only column of times of day that belongs to it."""
     times = [seen for seen in columns if seen.clock and set(seen.words) <= _CLOCK_WORDS]
     if len(times) != 1 or export.is_objects:
         return {}
@@ -108,7 +108,7 @@ def _is_date(seen: Seen) -> bool:
 
 
 def _rows(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen], export: Export) -> Iterator[Line]:
-    """Tables that say which rows are taken, left out, and what the last one is."""
+    """Yield the tables that say which rows are taken, which are left out, and what the last row is."""
     key = choices.get(KINDS[kind].key)
     in_doubt = kind == "payments" and "amount" in choices and bool(choices["amount"].rivals)
     tables = {
@@ -124,7 +124,7 @@ def _rows(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen], expor
 
 
 def _rest(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen]) -> Iterator[Line]:
-    """The columns that are not mapped: those of questions, and the others by name."""
+    """Yield the columns that are not mapped: the questions, and the names of the others."""
     if is_wide(kind, choices):
         asked = [seen for seen in spare if may_be_question(seen)]
         lines = list(question_lines(asked))

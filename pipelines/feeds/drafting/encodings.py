@@ -1,4 +1,4 @@
-"""Guess the encoding of a text by what its bytes allow and by what the letters beyond ASCII then are."""
+"""Guess the encoding of a text from what its bytes allow, and from the letters beyond ASCII that result."""
 
 import codecs
 import unicodedata
@@ -20,7 +20,7 @@ _BETWEEN = "€°–—’‘“”«»…\u00a0"
 
 
 class Decoded(NamedTuple):
-    """A text as it was decoded. others: encodings that decode it too, each with letters that it then has."""
+    """A decoded text. letters: its letters beyond ASCII. others: other encodings that fit, with their letters."""
 
     encoding: str
     text: str
@@ -29,7 +29,10 @@ class Decoded(NamedTuple):
 
 
 def decoded(name: str, start: bytes) -> Decoded:
-    """The beginning of a file as text: by its mark, as UTF-8, or as the bytes fit best. Raises Unreadable."""
+    """Return the beginning of a file as text: by its byte order mark, as UTF-8, or by the likeliest encoding.
+
+    Raises Unreadable.
+    """
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return Decoded("utf-16", start.decode("utf-16", "replace"))
     if order := unmarked_utf_16(start[:BEGINNING]):
@@ -45,7 +48,7 @@ def decoded(name: str, start: bytes) -> Decoded:
 
 
 def _guessed(start: bytes) -> Decoded:
-    """The likeliest of the encodings that decode the text, and others of which that cannot be told apart."""
+    """Return the text in the likeliest encoding, with the other encodings that give different letters."""
     texts = dict(_texts(start))
     if not texts:
         return Decoded("latin-1", start.decode("latin-1"))
@@ -67,7 +70,7 @@ def _texts(start: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _likeliness(text: str) -> float:
-    """Score from -1 to 1.3: how well the letters beyond ASCII fit to their neighbours."""
+    """Return a score from -1 to 1.3: how well the letters beyond ASCII fit their neighbours."""
     scores = Counter(_fit(text, at) for at, sign in enumerate(text) if not sign.isascii())
     number = scores.total()
     return sum(score * times for score, times in scores.items()) / number if number else 0.0
@@ -89,7 +92,7 @@ def _fit(text: str, at: int) -> float:
 
 
 def _goes_with(sign: str, other: str) -> float:
-    """Score letters beside one another: of one script, and in Latin with few accents."""
+    """Score two neighbouring letters: high for one script, and lower for two accented Latin letters."""
     script = _script(sign)
     if _script(other) != script:
         return 0.0
@@ -106,5 +109,5 @@ def _script(sign: str) -> str:
 
 
 def _letters(text: str) -> str:
-    """Some of the letters beyond ASCII, each once: no word of a row."""
+    """Return some of the letters beyond ASCII, each once, so that no word of a row is shown."""
     return " ".join(sorted({sign for sign in text if not sign.isascii() and sign.isprintable()})[:LETTERS])

@@ -1,4 +1,4 @@
-"""Lines of a draft: keys with their values, and what a person has to decide of them."""
+"""Lines of a draft: keys with their values, and what a person must decide about them."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -12,10 +12,13 @@ DECIDE = "DECIDE"
 class Entry(NamedTuple):
     """A key of the feed file with its value as TOML.
 
-    doubt: what a person has to decide, and what was seen; empty where nothing is. note: a remark. columns: those of the
-    export that it is about. is_active: False for a proposal, which the draft has as a comment. section: the table that
-    the key is in, "" for none. begins: the name of a proposal of
-    several lines that this one asks for, goes_with: of the one that it is a part of, "" for none.
+    * doubt: what a person must decide, and what was seen; "" if there is nothing to decide.
+    * note: a remark.
+    * columns: the columns of the export that the line is about.
+    * is_active: False for a proposal, which is a comment in the draft.
+    * section: the table of the key; "" for none.
+    * begins: the name of a proposal of several lines that this line asks for; "" for none.
+    * goes_with: the name of the proposal that this line is part of; "" for none.
     """
 
     key: str
@@ -30,7 +33,7 @@ class Entry(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The line of the draft."""
+        """Return the line of the draft."""
         said = f"{DECIDE}: {self.doubt}" if self.doubt else self.note
         line = f"{self.key} = {self.value}" + (f"  # {said}" if said else "")
         return line if self.is_active else f"# {line}"
@@ -40,14 +43,14 @@ Line = Entry | str
 
 
 def as_toml(given: Any) -> str:
-    """A text or list of texts as TOML writes it."""
+    """Return a text or list of texts as TOML."""
     if isinstance(given, list | tuple):
         return f"[{', '.join(map(as_toml, given))}]"
     return json.dumps(given, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def rendered(lines: Sequence[Line]) -> str:
-    """The text of a draft. The heading of a table without a key is a comment, as its proposals are."""
+    """Return the text of a draft. A table heading without an active key is commented out, like its proposals."""
     active = {"columns"} | {line.section for line in lines if isinstance(line, Entry) and line.is_active}
     return "".join(_rendered(line, active) + "\n" for line in lines)
 

@@ -1,4 +1,4 @@
-"""True if the cells of a column can be what a column of ours holds: content decides before names do."""
+"""Test whether the cells of a column fit a column of ours. The content decides before names do."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ def fits(column: Column, seen: Seen) -> bool:
     if not seen.rows:
         return (
             column.shape not in ("amount", "number") or not set(seen.words) & TIME_WORDS
-        )  # names are all that is seen
+        )  # without rows, only the names are known
     if not seen.cells:
         return False
     if column.name in _BY_NAME:
@@ -27,7 +27,7 @@ def fits(column: Column, seen: Seen) -> bool:
 
 
 def _key(seen: Seen) -> bool:
-    """Numbers and words, no texts and no money: a key has no blanks, or its name says that it is one."""
+    """True for numbers and words, not for texts or money. A key has no blanks, or its name says that it is a key."""
     named = bool(set(seen.words) & ID_WORDS)
     if seen.look == "number" and most(seen.cells, _MONEY):
         return False
@@ -39,13 +39,13 @@ def _reference(seen: Seen) -> bool:
 
 
 def _person(seen: Seen) -> bool:
-    """Names, logins, addresses and ids; no counts."""
+    """True for names, logins, addresses and ids; false for counts."""
     named = bool(set(seen.words) & ID_WORDS)
     return seen.look == "text" or (seen.look == "number" and named)
 
 
 def _amount(seen: Seen) -> bool:
-    """Numbers, unless they are days or moments by name and value."""
+    """True for numbers, unless name and values show that they are days or moments."""
     is_time = seen.days or seen.is_unix
     return seen.look == "number" and not (is_time and set(seen.words) & TIME_WORDS)
 
@@ -55,7 +55,7 @@ def _text(seen: Seen) -> bool:
 
 
 def _is_id_of_comment(seen: Seen) -> bool:
-    """True for `Comment ID`: neither the comment nor its author."""
+    """True for `Comment ID`, which is neither the comment nor its author."""
     words = set(seen.words)
     return bool(words & ID_WORDS) and words - ID_WORDS <= {"comment", "comments", "note", "notes"}
 
@@ -65,7 +65,7 @@ def _status(seen: Seen) -> bool:
 
 
 def _response(seen: Seen) -> bool:
-    """A key that is called one, `Response` alone is an answer; always the same, it is that of a form."""
+    """True for a key that is named or used like one. `Response` alone is an answer; a constant is the id of a form."""
     named = set(seen.words) & (ID_WORDS - ({"code"} if seen.is_coded else set()))
     return _key(seen) and bool(named or seen.is_key) and not seen.is_constant
 

@@ -1,4 +1,4 @@
-"""Keys of a draft on how times and amounts are written, as far as the chosen columns show it."""
+"""The keys of a draft on how times and amounts are written, as far as the chosen columns show it."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ SWAPPED = (("%m/%d", "%d/%m"), ("%m-%d", "%d-%m"), ("%m.%d", "%d.%m"))
 def forms(
     kind: str, choices: Mapping[str, Choice], joined: Mapping[str, Seen], more: Sequence[Seen]
 ) -> Iterator[Entry]:
-    """The keys. joined: columns of dates as they are together with their times of day. more: further times."""
+    """Yield the keys. joined: columns of dates, each joined with its times of day. more: further times."""
     times = [
         joined.get(name, choice.seen) for name, choice in choices.items() if KINDS[kind].by_name[name].shape == "time"
     ]
@@ -61,11 +61,11 @@ def _dates(times: Sequence[Seen]) -> Iterator[Entry]:
 
 
 _NOTHING = re.compile(r"#?n/a|\(?null\)?|\\n|#null!|#value!|#ref!|nan|undefined", re.IGNORECASE).fullmatch
-"""Words for nothing, as databases, programs and spreadsheets write them."""
+"""Texts that databases, programs and spreadsheets write for nothing."""
 
 
 def _empty(chosen: Sequence[Seen]) -> Iterator[Entry]:
-    """The texts in columns of ours that seem to stand for nothing."""
+    """Yield the texts in chosen columns that seem to stand for nothing."""
     found = sorted({cell for seen in chosen for cell in seen.cells if _NOTHING(cell)})
     if found:
         columns = tuple(seen for seen in chosen if {*found} & {*seen.cells})
@@ -73,7 +73,7 @@ def _empty(chosen: Sequence[Seen]) -> Iterator[Entry]:
 
 
 def _read_otherwise(seen: Seen) -> Iterator[str]:
-    """The formats by which some cell is another time than by the first that fits as well."""
+    """Yield the formats that fit as well as the first, but read some cell as another time."""
     for first, *others in seen.dates:
         for form in others:
             if any(moment(cell, form) != moment(cell, first) for cell in seen.cells):
@@ -81,7 +81,7 @@ def _read_otherwise(seen: Seen) -> Iterator[str]:
 
 
 def _clashing(found: Sequence[str]) -> tuple[str, str] | None:
-    """Two formats by which one text can be two days."""
+    """Return two formats by which one text can be two different days; None if there are none."""
     for one, other in SWAPPED:
         for first in found:
             for second in (first.replace(one, other), first.replace(other, one)):

@@ -1,4 +1,4 @@
-"""The first keys of a draft: name and source, which files, and how these are written."""
+"""The first keys of a draft: the name, the source, the files, and how the files are written."""
 
 import os
 import re
@@ -21,12 +21,12 @@ _DATED = re.compile(rf"(?:[\d_\-]|(?<=[\d_\- ])(?:{'|'.join(_MONTHS)})(?: (?=\d)
 _INSTRUMENT = re.compile(
     r".*(?<![^\W\d_])(?:audit|bdi|dass|epds|gad|pcl|phq|sf|who)[-_ ]?\d{1,2}(?=[-_ ]|$)", re.IGNORECASE
 )
-"""Names of instruments that end in figures."""
+"""Names of instruments that end in digits."""
 _LABELS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 
 
 def head(path: Path, guess: Guess, export: Export) -> Iterator[Line]:
-    """The keys above the tables."""
+    """Yield the keys above the tables."""
     stem = stem_of(plain_name(path.name))
     name = re.sub(r"[^A-Za-z0-9_\-]+", "-", stem).strip("-_")[:40] or "feed"
     yield Entry("name", as_toml(name))
@@ -43,9 +43,10 @@ def head(path: Path, guess: Guess, export: Export) -> Iterator[Line]:
 
 
 def stem_of(file_name: str) -> str:
-    """The beginning of a file's name, without figures and months at its end: `till` of `till-0310.txt`, and of
-    `till (3).txt`, as a browser calls one more of a name. Those of an instrument are part of its name: `gad7` of
-    `gad7_march.csv`.
+    """Return the beginning of a file's name, without digits and months at its end.
+
+    `till` for `till-0310.txt`, and for `till (3).txt`, as a browser names a second download. The digits of an
+    instrument are part of its name: `gad7` for `gad7_march.csv`.
     """
     name = file_name.split(".", maxsplit=1)[0]
     first = re.sub(r"(?:\s*\(\d+\))+$", "", name) or name
@@ -56,7 +57,7 @@ def stem_of(file_name: str) -> str:
 
 
 def _files(path: Path, export: Export) -> Entry:
-    """The pattern of the file's name. It takes none of the other files of the folder but those named alike."""
+    """Return the pattern of the file's name. In the folder it matches only files with similar names."""
     plain, is_archive = plain_name(path.name), path.name.endswith(".zip")
     first = plain.partition(".")[0]
     name, end = (path.name, ".zip") if is_archive else (plain, plain[len(first) :])
@@ -69,13 +70,13 @@ def _files(path: Path, export: Export) -> Entry:
 
 
 def pattern_within(file_name: str, others: Sequence[str]) -> str:
-    """The pattern of a file in an archive: it takes none of the others. One that patterns cannot tell is a name."""
+    """Return the pattern of a file in an archive. If no pattern excludes the other files, return the name itself."""
     inner = Path(file_name)
     return _pattern(inner.name, stem_of(inner.stem), inner.suffix, others) or escape(inner.name)
 
 
 def _pattern(name: str, stem: str, end: str, others: Sequence[str]) -> str | None:
-    """A pattern of names with this stem and end that takes this one, and none of the others."""
+    """Return a pattern with this stem and end that matches this name, and none of the others; None if there is none."""
     before_figures = re.split(r"\d", name.removeprefix(stem), maxsplit=1)[0]
     patterns = (f"{escape(stem)}*{end}", f"{escape(stem + before_figures)}[0-9]*{end}")
     own = (each for each in patterns if fnmatchcase(name, each))
@@ -92,7 +93,7 @@ def _neighbours(path: Path) -> list[str]:
 
 
 def _family(name: str) -> str:
-    """A file's name without its figures and months: exports of one kind differ in these."""
+    """Return a file's name without its digits and months, in which exports of one kind differ."""
     return re.sub(r"[\d_\-]+", "", name.replace(name.split(".", maxsplit=1)[0], stem_of(name), 1)).lower()
 
 
@@ -122,7 +123,7 @@ def _written(export: Export) -> Iterator[Entry]:
 
 
 def _header_doubt(export: Export) -> str:
-    """The decision to ask for where the header is a guess."""
+    """Return the question about a header that was guessed or not found; empty if it is sure."""
     if not export.header:
         return "no header was found, columns go by position; where a line names them, say which"
     if export.header_sure:

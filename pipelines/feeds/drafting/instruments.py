@@ -1,4 +1,4 @@
-"""Instruments whose questions are known by their names or their words: PHQ-9, GAD-7 and PRAPARE."""
+"""Instruments that are recognized by their columns' names or words: PHQ-9, GAD-7 and PRAPARE."""
 
 import re
 import tomllib
@@ -15,14 +15,14 @@ _ITEM = re.compile(r"(phq|gad)[\W_]?(?:[279](?=[\W_]|q|i))?[\W_]?(?:q|item|i|phq
 
 @cache
 def instruments() -> dict[str, Any]:
-    """The instruments, each with its questions, and the options that these share."""
+    """Return the instruments, each with its questions, and the options that these share."""
     return tomllib.loads(Path(__file__).with_name("instruments.toml").read_text(encoding="utf-8"))
 
 
 def known_items(names: Sequence[str]) -> dict[str, tuple[str, int]]:
-    """Columns that are questions of an instrument, by name: the instrument and the number of the question.
+    """Return the columns that are questions of an instrument, by name: the instrument and the question's number.
 
-    One alone is none: `PHQ9` may be the ninth question, or the sum of nine.
+    A single column of an instrument is ignored: `PHQ9` may be the ninth question, or the sum of nine.
     """
     found = {name: at for name in names if (at := _item(name.strip()))}
     counted = Counter(instrument for instrument, _ in found.values())
@@ -32,7 +32,7 @@ def known_items(names: Sequence[str]) -> dict[str, tuple[str, int]]:
 
 
 def whole_instruments(names: Sequence[str]) -> dict[str, tuple[str, int]]:
-    """Columns that are all the questions of an instrument, as `known_items` has them; none where one is missing."""
+    """Return the columns of instruments whose questions are all there, in the form of `known_items`."""
     known = known_items(names)
     counted = Counter(instrument for instrument, _ in known.values())
     whole = {name for name, number in counted.items() if number == len(instruments()[name]["questions"])}
@@ -40,14 +40,14 @@ def whole_instruments(names: Sequence[str]) -> dict[str, tuple[str, int]]:
 
 
 def first_instrument(names: Sequence[str]) -> str | None:
-    """The instrument whose questions stand first, of those that are there whole."""
+    """Return the instrument that comes first among those whose questions are all there; None if there is none."""
     return next((instrument for instrument, _ in whole_instruments(names).values()), None)
 
 
 def screening_questions(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Columns that are questions of a PRAPARE, by name: `prapare_7`, `PRAPARE_housing`, or the question's words.
+    """Return the columns that are PRAPARE questions, by name: `prapare_7`, `PRAPARE_housing`, or the question's words.
 
-    Where several fit one question, as the choices of one may have columns of their own, none is it.
+    If several columns fit one question, such as a column for each choice, none of them is returned.
     """
     found = {name: question for name in names if (question := _screening_question(name))}
     twice = Counter(question["code"] for question in found.values())
@@ -55,7 +55,7 @@ def screening_questions(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _screening_question(name: str) -> dict[str, Any] | None:
-    """Of words that fit several questions the longest tell; where these fit several too, it is none."""
+    """Return the question that a name fits. Of several, the one with the longest words; None if that is not unique."""
     asked, words = instruments()["prapare"]["screening"], _plain(name)
     if match := _SCREENING.fullmatch(name.strip()):
         return asked[int(match[1]) - 1] if 1 <= int(match[1]) <= len(asked) else None
@@ -69,7 +69,7 @@ def _screening_question(name: str) -> dict[str, Any] | None:
 
 
 def _item(name: str) -> tuple[str, int] | None:
-    """By a name such as `phq9_3`, or by words that end as those of the question."""
+    """Return the question of a name such as `phq9_3`, or of words that end like the question's."""
     if match := _ITEM.search(name):
         return match[1].lower(), int(match[2])
     words = _plain(name)
@@ -77,7 +77,7 @@ def _item(name: str) -> tuple[str, int] | None:
 
 
 def _is_cut_or_longer(words: str, text: str) -> bool:
-    """True if words are a question's without its end, or with more behind it: tools shorten and lengthen them."""
+    """True if words are a question's without its end, or with more after it: tools shorten and lengthen questions."""
     if words.startswith(f"{text} "):
         return True
     return text.startswith(f"{words} ") and words.count(" ") >= _TELLING

@@ -1,4 +1,4 @@
-"""Two tables of one archive that belong together: the one with the records, and the columns that join both."""
+"""Two tables of one archive that belong together: the table with the records, and the columns that join the two."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from pipelines.feeds.kinds.registry import KINDS
 from pipelines.feeds.terms.names import position
 
 _SHARE = 0.8
-"""Of the values of the second table's column, so many are keys of the first."""
+"""The least share of the second table's values that must be keys of the first."""
 _Columns = Sequence[tuple[Seen, set[str]]]
 """The columns of a table, each with its values."""
 _COMMENTS = ("comment", "comment_author_id", "comment_time")
@@ -24,9 +24,10 @@ _Ways = Iterator[tuple[float, tuple[Export, Export, str, str]]]
 
 
 def joined_of(tables: Sequence[Export]) -> Export:
-    """The table with the records. In it are the second one and the columns of both, where these have keys in common.
+    """Return the table with the records. If another table shares its keys, it holds that table and the joined columns.
 
-    A table of payments is no second one: what its rows name, such as people, are no records of the import.
+    A table of payments is never the second table: its rows refer to people, for example, which the import has no
+    records of.
     """
     seen = [(table, [(column, set(column.cells)) for column in columns_of(table)]) for table in tables]
     found = [
@@ -43,7 +44,7 @@ def joined_of(tables: Sequence[Export]) -> Export:
 
 
 def _ways(first: Export, keys: _Columns, second: Export, others: _Columns) -> _Ways:
-    """The ways to join two tables, each with how much speaks for it: keys that come again say more than others."""
+    """Yield the ways to join two tables, each with a score. A column whose keys repeat scores higher."""
     for key, known in keys:
         if not key.is_key or key.is_time or (first.header and position(key.name) is not None):
             continue
@@ -55,7 +56,7 @@ def _ways(first: Export, keys: _Columns, second: Export, others: _Columns) -> _W
 
 
 def comments_of(export: Export) -> dict[str, Choice]:
-    """The columns of the second table by what they are of a comment; none where it has no comments."""
+    """Return the second table's columns by their part of a comment; empty if the table has no comments."""
     if export.second is None:
         return {}
     columns = columns_of(export.second)
@@ -73,17 +74,17 @@ def comments_of(export: Export) -> dict[str, Choice]:
 
 
 _AS_OF_A_TASK = {"comment_author_id": "requester_id", "comment_time": "authored"}
-"""The author and the time of a comment go by the names of those of a task."""
+"""A comment's author and time have the names of a task's requester and time."""
 
 
 def _says_comments(table: Export, columns: Sequence[Seen]) -> bool:
-    """True if a table is of comments by its name, or by that of a column such as `Comment ID`."""
+    """True if the name of the table, or of a column such as `Comment ID`, says that it holds comments."""
     stem = Path(table.file_name).stem.lower()
     return any("comment" in word for word in (stem, *(word for seen in columns for word in seen.words)))
 
 
 def join_entries(export: Export, comments: Mapping[str, Choice]) -> Iterator[Entry]:
-    """The proposal of a join, each line with the table that it stands in. comments: as `comments_of` has them."""
+    """Yield the proposal of a join, each line with its table. comments: the result of `comments_of`."""
     if export.second is None:
         return
     name, inner = "comments" if comments else "other", Path(export.second.file_name)

@@ -1,4 +1,4 @@
-"""The beginning of an export of any form, for a draft."""
+"""Read the beginning of an export of any form, for a draft."""
 
 import codecs
 import re
@@ -22,7 +22,7 @@ from pipelines.home.batch import Unreadable
 
 
 def look_at(path: Path) -> Export:
-    """The beginning of a file. Raises Unreadable when it is of no form that is read."""
+    """Return the beginning of a file. Raises Unreadable if its form is not supported."""
     look = {"xlsx": _look_at_workbook, "parquet": _look_at_parquet}.get(form_by_name(path.name))
     if look:
         export = look(path)
@@ -40,7 +40,7 @@ _JOINED = 2
 
 
 def _unlike(path: Path) -> list[Content]:
-    """The file, or the files of an archive: one of those whose names differ in their figures alone."""
+    """Return the file, or an archive's files: one of those whose names differ only in digits."""
     found: dict[str, Content] = {}
     for content in contents(path, path.name).files:
         found.setdefault(re.sub(r"[\d_\-]+", "", Path(content.file_name).name).lower(), content)
@@ -54,7 +54,7 @@ def _look_at_content(content: Content) -> Export:
 
 
 def _others_inside(export: Export) -> Iterator[str]:
-    """The decision to ask for where an archive has files of other names beside the one that was looked at."""
+    """Yield the decision to ask for if an archive has other files besides the file that was read."""
     looked_at = as_toml(Path(export.file_name).name)
     if others := ", ".join(map(as_toml, sorted(export.beside)[:_NAMED])):
         yield (
@@ -67,7 +67,7 @@ _NAMED = 5
 
 
 def _records_inside(export: Export) -> Iterator[str]:
-    """The decision to ask for where a file is one object: the records may be a list in it."""
+    """Yield the decision to ask for if a file is one object: the records may be a list in it."""
     only = export.objects[0] if len(export.objects) == 1 else {}
     if only.get("resourceType", "Bundle") != "Bundle":
         return
@@ -80,7 +80,7 @@ def _records_inside(export: Export) -> Iterator[str]:
 
 
 def _feed(**keys: Any) -> FeedFile:
-    """A feed that takes every row as it is."""
+    """Return a feed that takes every row as it is."""
     return FeedFile(name="draft", source="draft", kind="payments", files=("*",), **keys)
 
 
@@ -106,7 +106,7 @@ def _look_at_workbook(path: Path) -> Export:
 
 
 def _without_title(cells: list[str]) -> list[str]:
-    """A row, a title alone without the empty cells beside it: all rows of a sheet are as wide as the sheet."""
+    """Return a row. All rows of a sheet have its full width, so the empty cells beside a title are removed."""
     return cells if sum(map(bool, cells)) > 1 else [cell for cell in cells if cell]
 
 

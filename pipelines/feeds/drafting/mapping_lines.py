@@ -1,4 +1,4 @@
-"""The lines of a draft that map columns: what each column of ours comes from, and what is to be decided of it."""
+"""The lines of a draft that map columns: the source of each column of ours, and what a person must decide about it."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ _CENTS = re.compile(r"[.,]\d\d?\D*$")
 def column_lines(
     kind: str, choices: Mapping[str, Choice], columns: Sequence[Seen], clocks: Mapping[str, Seen]
 ) -> Iterator[Entry]:
-    """A line for each column of ours that is mapped, required, or to be decided. clocks: times of day, by column."""
+    """Yield a line for each column of ours that is mapped, required, or undecided. clocks: times of day, by column."""
     wide = is_wide(kind, choices)
     for column in KINDS[kind].columns:
         if column.shape == "comments" or (wide and (column.name == "question" or column.name.startswith("answer_"))):
@@ -65,12 +65,12 @@ def column_lines(
 
 
 def _proposed(name: str, value: str, doubt: str = "", note: str = "", *columns: Seen) -> Entry:
-    """A line of `[columns]` as a comment, which a person may take."""
+    """Return a line of `[columns]` as a comment, which a person may accept."""
     return Entry(name, value, doubt, note, columns, is_active=False, section="columns")
 
 
 def _panel(columns: Sequence[Seen]) -> Entry | None:
-    """The questionnaire of an instrument whose questions are all there."""
+    """Return the line of the questionnaire of an instrument whose questions are all there; None if there is none."""
     if name := first_instrument([seen.label for seen in columns]):
         found = instruments()[name]
         code = as_toml(f"{LOINC}|{found['code']}")
@@ -80,7 +80,7 @@ def _panel(columns: Sequence[Seen]) -> Entry | None:
 
 
 def empty_lines(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen]) -> Iterator[Entry]:
-    """A proposal for each column without a cell that goes by a name of a column of ours that nothing is taken for."""
+    """Yield a proposal for each empty column with the name of a column of ours that has no other choice."""
     for seen in spare:
         found = (column for column in KINDS[kind].columns if column.name not in choices)
         named = (column for column in found if plain(seen.words) and rank(column.name, seen.words, kind) is not None)
@@ -95,7 +95,7 @@ def is_wide(kind: str, choices: Mapping[str, Choice]) -> bool:
 
 
 def source_of(seen: Seen) -> str:
-    """A column's name, or its position, as a feed file writes it."""
+    """Return a column's name, or its position, as a feed file writes it."""
     return str(position(seen.name) or as_toml(seen.name))
 
 
@@ -132,7 +132,7 @@ def _line(column: Column, choice: Choice, columns: Sequence[Seen], clock: Seen |
 
 
 def _others_lost(seen: Seen) -> Iterator[str]:
-    """The decision to ask for where a path takes the first value of a list alone."""
+    """Yield the decision to ask for if a path takes only the first value of a list."""
     if seen.first_of:
         lost = f"some objects have several of {as_toml(seen.first_of)}: this takes the first, and the others are lost"
         yield f"{lost}. Export a row for each"
@@ -146,7 +146,7 @@ def _rivals(column: Column, rivals: Sequence[Seen]) -> str:
 
 
 def reference_doubt(types: Sequence[str], seen: Seen, source: str) -> str:
-    """The decision to ask for about a column of ids: are they the chart's? types: of resources."""
+    """Return the question whether a column has ids of the chart. types: those of the resources."""
     kinds = " or ".join(types)
     walk = f'{{ column = {source}, crosswalk = {{ file = "....csv", from = "...", to = "..." }} }}'
     if any(" " in cell or "@" in cell for cell in seen.cells):
@@ -155,7 +155,7 @@ def reference_doubt(types: Sequence[str], seen: Seen, source: str) -> str:
 
 
 def _status(seen: Seen, source: str) -> tuple[str, list[str]]:
-    """A task's status, and the meaning of the export's own words as far as it is commonly so."""
+    """Return a task's status, with a guess of the meaning of the export's own words."""
     if set(seen.cells) <= set(_STATUSES):
         return source, []
     doubt = "what its texts mean: requested, cancelled or completed"
@@ -190,7 +190,7 @@ def _amount(seen: Seen, columns: Sequence[Seen]) -> Iterator[str]:
 
 
 def _labels(seen: Seen, columns: Sequence[Seen], source: str) -> tuple[str, list[str]]:
-    """Labels: several columns of the name, or several in a cell."""
+    """Return the labels: several columns of one name, or several labels in a cell."""
     alike = [other for other in columns if other.label == seen.label]
     if len(alike) > 1:
         return f"{{ list = [{', '.join(map(source_of, alike))}] }}", []
@@ -209,7 +209,7 @@ def _labels(seen: Seen, columns: Sequence[Seen], source: str) -> tuple[str, list
 
 
 def _are_parts(cells: Sequence[str], sign: str) -> bool:
-    """True if what a sign parts comes again in other company: no sign of a text does that."""
+    """True if parts that a sign separates occur again in other combinations, as labels do and parts of texts do not."""
     company: dict[str, set[str]] = {}
     for cell in cells:
         for part in cell.split(sign):
@@ -218,7 +218,7 @@ def _are_parts(cells: Sequence[str], sign: str) -> bool:
 
 
 def _claim(seen: Seen, columns: Sequence[Seen]) -> Iterator[Entry]:
-    """The claim of a payment: it makes of the payment a copayment. Proposed, and taken by nobody but a person."""
+    """Yield proposals for a payment's claim, which makes the payment a copayment. Only a person may accept them."""
     source = source_of(seen)
     said = "a payment with a claim is a copayment and may take the balance below zero"
     ids = reference_doubt(("Claim",), seen, source)
@@ -238,7 +238,7 @@ def _claim(seen: Seen, columns: Sequence[Seen]) -> Iterator[Entry]:
 
 
 def _comment(column: Column, seen: Seen, choices: Mapping[str, Choice]) -> Entry:
-    """A comment goes with its author; without one it is only proposed."""
+    """Return the line of a comment column. Without a comment and its author together, it is only a proposal."""
     whole = "comment_author_id" in choices and "comment" in choices
     source = source_of(seen)
     doubt = reference_doubt(column.shape, seen, source) if isinstance(column.shape, tuple) else ""
@@ -247,7 +247,7 @@ def _comment(column: Column, seen: Seen, choices: Mapping[str, Choice]) -> Entry
 
 
 def question_lines(spare: Sequence[Seen]) -> Iterator[Entry]:
-    """A line for each column that may hold the answers to a question."""
+    """Yield a line for each column that may hold the answers to a question."""
     known = whole_instruments([seen.label for seen in spare])
     answers = [seen for seen in spare if seen.label in known]
     how, first, said = _options(answers), first_instrument([seen.label for seen in spare]), set()
@@ -279,7 +279,7 @@ _ANOTHER = (
 
 
 def _options(answers: Sequence[Seen]) -> str:
-    """The key by which an instrument's cells name its options; empty where some name none."""
+    """Return the key by which an instrument's cells name its options; empty if a cell names none."""
     options = instruments()["frequency"]["options"]
     cells = {cell for seen in answers for cell in seen.cells}
     if cells and {cell.casefold() for cell in cells} <= {option["display"].casefold() for option in options}:
@@ -290,7 +290,7 @@ def _options(answers: Sequence[Seen]) -> str:
 
 
 def answer_maps(lines: Sequence[Entry]) -> Iterator[Entry]:
-    """The tables of values that lines of questions name."""
+    """Yield the tables of values that the lines of questions refer to."""
     if any('values = "frequency"' in line.value for line in lines):
         for option in instruments()["frequency"]["options"]:
             yield Entry(as_toml(option["value"]), as_toml(option["code"]), section="maps.frequency")

@@ -1,6 +1,6 @@
-"""Draft a Questionnaire from the columns of an export, or from a codebook; what is a guess is told beside it.
+"""Draft a Questionnaire from the columns of an export, or from a codebook, with notes on the guesses.
 
-Questions of a PHQ-9, GAD-7 or PRAPARE are known by their names. Answers become options where they are few and repeated.
+Questions of a PHQ-9, GAD-7 or PRAPARE are recognized by their names. Answers become options if they are few and repeat.
 """
 
 import re
@@ -37,14 +37,17 @@ _ONE, _SEVERAL = {"radio", "dropdown", "choice", "yesno", "truefalse", "select_o
 
 @dataclass
 class Drafted:
-    """A Questionnaire, and what a person has to decide of it."""
+    """A Questionnaire, and notes on what a person must decide."""
 
     body: dict[str, Any]
     notes: list[str] = field(default_factory=list)
 
 
 def draft_questionnaire(path: Path, internal: str) -> Drafted:
-    """Draft from an export or a codebook. internal: the coding system for what has no other. Raises Unreadable."""
+    """Draft from an export or a codebook. Raises Unreadable.
+
+    internal: the coding system for codes without another system.
+    """
     export = look_at(path)
     _take_names(export)
     if export.is_objects or not export.names:
@@ -65,7 +68,7 @@ def draft_questionnaire(path: Path, internal: str) -> Drafted:
 
 
 def _take_names(export: Export) -> None:
-    """Take the first row as the header where columns are named by position, and it has words that are all different."""
+    """Take the first row as the header if columns are named by position and its cells are different words."""
     first = [cell.strip() for cell in export.rows[0]] if export.rows and not export.is_objects else []
     by_position = all(re.fullmatch(r"#?\d*", name) for name in export.names)
     if by_position and first and len({*first}) == len(first) and all(re.search("[^\\W\\d_]", cell) for cell in first):
@@ -91,7 +94,7 @@ def _of_columns(export: Export, internal: str, drafted: Drafted) -> Iterator[dic
 
 
 def _is_no_question(name: str) -> bool:
-    """True for a name of what a survey tool notes of a response, such as its id, state or score."""
+    """True for the name of a fact that a survey tool notes about a response, such as its id, state or score."""
     about = _ABOUT.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)) or _SCORE.fullmatch(name.strip())
     return bool(not name.strip() or about or is_survey_fact_alone(words_of(name)))
 
@@ -115,7 +118,7 @@ def _of_screening(item: dict[str, Any], question: dict[str, Any], drafted: Draft
 
 
 def _panel(items: Sequence[dict[str, Any]]) -> str | None:
-    """The LOINC code of an instrument of which all questions are there, and no others."""
+    """Return the LOINC code of the instrument whose questions are exactly the items; None if there is none."""
     codes = [item["code"][0]["code"] for item in items]
     for name, part in (("phq", "questions"), ("gad", "questions"), ("prapare", "screening")):
         instrument = instruments()[name]
@@ -139,7 +142,7 @@ def _options_of(cells: Sequence[str], internal: str) -> list[dict[str, Any]]:
 
 
 def _places(export: Export) -> dict[str, int]:
-    """The places of a codebook's columns; none where the file is no codebook: it has names, texts and choices."""
+    """Return the places of a codebook's columns: names, texts and choices; empty if the file is no codebook."""
     lower = [name.strip().lower() for name in export.names]
     found = {part: next((lower.index(word) for word in words if word in lower), -1) for part, words in _BOOK.items()}
     is_book = min(found["name"], found["text"], found["choices"]) >= 0

@@ -24,13 +24,14 @@ from pipelines.feeds.terms.record import Around
 
 OF_ITSELF: tuple[Needs, ...] = ("payload",)
 Paid = dict[bool, list[int]]
-"""The cents of payments with a claim, and of those without."""
+"""The cents of payments, by whether they have a claim."""
 
 
 class Seen(NamedTuple):
     """The findings in a sample, and the known questionnaires.
 
-    keys: by key, the first line and what its row says. place: names a line.
+    * keys: by key, the first line with the key, and the content of its row.
+    * place: returns the words for a line.
     """
 
     paid: Paid
@@ -40,9 +41,9 @@ class Seen(NamedTuple):
 
 
 def sample_lines(feed: Feed, path: Path, rows: int, known: Any = None) -> Iterator[str]:
-    """The first rows, line by line: taken or not, each value, each problem. Raises Unreadable.
+    """Yield the first rows line by line: taken or not, each value, each problem. Raises Unreadable.
 
-    known: looks up questionnaires, where some are known; without it answers are not checked.
+    known: looks up questionnaires; None if none are known, and then answers are not checked.
     """
     with reader_of(path, path.name, feed) as reader:
         mapper = Mapper(feed, reader.header, reader.name, first_lines=reader.first_lines)
@@ -95,10 +96,10 @@ def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, around: Seen) ->
 
 
 def _bad(mapper: Mapper, row: BadRow, width: int) -> str:
-    """The fate of a row that could not be read."""
+    """Return the outcome of a row that could not be read."""
     trailer = mapper.feed.file.trailer
     if trailer and row.cells and mapper.holds(mapper.rows([row.padded(width)]), trailer.when)[0]:
-        return "trailer"  # as an import takes it
+        return "trailer"  # an import also takes it as the trailer
     if row.is_ragged and mapper.left_out(mapper.rows([row.padded(width)]))[0]:
         return "left out"
     return f"rejected: {row.fault.message}"
@@ -128,9 +129,9 @@ def _mapped(mapper: Mapper, rows: list[Any], lines: list[int], around: Seen) -> 
 def _again(
     feed: Feed, keys: Iterable[object], lines: Sequence[int], said: Sequence[object], around: Seen
 ) -> dict[int, tuple[bool, str]]:
-    """Rows whose key comes more than once, by their places: whether what they say differs, and the sentence on it.
+    """Return, by place, the rows whose key repeats: True if the content differs, and a sentence about it.
 
-    The rows of a key that are shown already cannot be told: they stay as they were shown.
+    Rows that were shown before cannot be changed: they stay as they were shown.
     """
     of_key: dict[object, list[int]] = {}
     for place, key in enumerate(keys):
@@ -152,9 +153,9 @@ def _again(
 def _broken(
     feed: Feed, records: Sequence[dict[str, Any]], faults: Mapping[int, Any], known: Any
 ) -> dict[int, list[str]]:
-    """The problems of records that need no target, by the first row of each. faults: of rows, those that have some.
+    """Return the problems that can be found without a target, by the first row of each record. faults: by row.
 
-    Of the last record of several rows, more rows may follow: it is left aside.
+    The last record of grouped rows is skipped, since more of its rows may follow.
     """
     if feed.file.kind == "answers" and known is None:
         return {}
@@ -167,7 +168,7 @@ def _broken(
 
 
 def _problems(feed: Feed, rows: Sequence[dict[str, Any]], known: Any) -> Iterator[str]:
-    """Return the problems of a record."""
+    """Yield the problems of a record."""
     full = [{column.name: None for column in feed.kind.columns} | values for values in rows]
     built = feed.kind.build(rows[0][feed.kind.key], full, Around(Site(), known, feed.file.numbers))
     origins = Origins(feed.file, feed.kind)

@@ -1,4 +1,4 @@
-"""A column of an export as it is seen: its name, and what its cells look like."""
+"""A column of an export as it was seen: its name, and the look of its cells."""
 
 import re
 from collections import Counter
@@ -26,17 +26,22 @@ FEW = 12
 LOOKED_AT = 100
 SHORT = 40
 _WRAPPER = re.compile(r"(?:(?:attributes|data|fields|node|payload|properties)\.)+")
-"""Objects around the values of a record, as interfaces and bases of tables write them: their names say nothing."""
+"""Objects around all values of a record, as APIs and table exports write them: their names mean nothing."""
 Look = Literal["nothing", "time", "clock", "number", "link", "text"]
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """A column. name: as the feed file names it; label: as the file does, without an object around all values.
+    """A column of an export.
 
-    dates: formats, those as good together. numbers: formats that fit alike. days: whether the numbers may be days as a
-    spreadsheet counts them. is_unix: whether they may be seconds since 1970. distinct: how many different texts.
-    first_of: the list of which it takes the first value alone, where some objects have several in it.
+    * name: the column's name in the feed file.
+    * label: its name in the export, without an object around all values.
+    * dates: formats of dates; those that fit equally well are in one tuple.
+    * numbers: formats of numbers that fit equally well.
+    * days: True if the numbers may be a spreadsheet's days.
+    * is_unix: True if the numbers may be times since 1970.
+    * distinct: the number of different texts.
+    * first_of: the list from which only the first value is read, if some objects have several values in it.
     """
 
     name: str
@@ -67,7 +72,7 @@ class Seen:
 
     @property
     def is_nearly_key(self) -> bool:
-        """True if most rows have a text of their own, and the others none: totals between the rows have no key."""
+        """True if most rows have a text of their own, and the others are empty, as totals between the rows are."""
         return self.distinct == len(self.cells) > self.rows / 2
 
     @property
@@ -80,14 +85,14 @@ class Seen:
 
     @property
     def lacks_offset(self) -> bool:
-        """True if some cell has a time of day and none says its distance to UTC."""
+        """True if some cell has a time of day, and no cell has an offset from UTC."""
         if not self.iso:
             return any(re.search("%[HIXc]", form) and "%z" not in form for alike in self.dates for form in alike)
         return any(len(cell) > 10 and not has_offset(cell) for cell in self.cells)
 
     @property
     def look(self) -> Look:
-        """The kind of the cells."""
+        """Return the kind of the cells."""
         if not self.cells:
             return "nothing"
         if self.is_time:
@@ -100,18 +105,18 @@ class Seen:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """The texts of a column that tells kinds of rows apart: few, short, and more than one; else none."""
+        """Return the texts of a column that distinguishes kinds of rows: few, short, and more than one; else none."""
         short = all(len(cell) <= SHORT for cell in self.cells)
         return tuple(sorted(set(self.cells))) if self.is_coded and short else ()
 
     @property
     def is_coded(self) -> bool:
-        """True if a few texts come again and again."""
+        """True if a few texts repeat often."""
         return 1 < self.distinct <= FEW and self.distinct * 2 <= len(self.cells) and not (self.is_time or self.clock)
 
 
 def columns_of(export: Export) -> list[Seen]:
-    """The columns of an export, in their order."""
+    """Return the columns of an export, in their order."""
     if export.is_objects:
         cells: dict[str, list[str]] = {}
         for row in export.objects:
@@ -129,7 +134,7 @@ def columns_of(export: Export) -> list[Seen]:
 
 
 def seen_together(first: Seen, second: Seen, export: Export) -> Seen:
-    """Two columns joined, row by row, with a space between: a date and its time of day."""
+    """Return two columns joined row by row with a space: a date and its time of day."""
     places = [export.names.index(seen.label) for seen in (first, second)]
     rows = [[row[place].strip() for place in places if place < len(row)] for row in export.rows]
     joined = [" ".join(filter(None, cells)) for cells in rows]
@@ -140,7 +145,7 @@ def _seen(name: str, label: str, cells: Sequence[str], rows: int) -> Seen:
     iso = most(cells, is_iso)
     dates = () if iso else tuple(date_formats(cells[:LOOKED_AT]))
     if len(cells) > LOOKED_AT and any(len(alike) > 1 for alike in dates):
-        dates = tuple(date_formats(cells))  # a later day of the month may tell the format
+        dates = tuple(date_formats(cells))  # a later day of the month may decide the format
     clock = None if iso or dates else clock_format(cells[:LOOKED_AT])
     numbers = () if iso or dates or clock else tuple(number_formats(cells))
     days, is_unix = (bool(numbers) and told(cells) for told in (are_day_counts, are_unix_times))
@@ -148,13 +153,13 @@ def _seen(name: str, label: str, cells: Sequence[str], rows: int) -> Seen:
 
 
 def _label(path: str) -> str:
-    """The name of a value without the objects around all values."""
+    """Return the name of a value without the objects around all values."""
     around = _WRAPPER.match(path)
     return path[around.end() :] if around else path
 
 
 def _first_of(path: str, objects: Sequence[object]) -> str:
-    """The list in a path, by its own path, of which some objects have several values; empty for none."""
+    """Return the path of a list in a path that has several values in some objects; empty if there is none."""
     for place in re.finditer(r"\[0\]", path):
         whole = parse_path(path[: place.start()])
         found = (walk_path(each, whole) for each in objects)
@@ -164,7 +169,7 @@ def _first_of(path: str, objects: Sequence[object]) -> str:
 
 
 def _flat(found: object, path: str = "") -> Iterator[tuple[str, str]]:
-    """Single values of an object by their paths, as far as a path can be written, as the texts that a feed reads."""
+    """Yield the single values of an object as texts, by path, without names that a path cannot contain."""
     if isinstance(found, dict):
         for name, part in found.items():
             if not re.search(r"[.\[\]]", name):
@@ -179,5 +184,5 @@ def _flat(found: object, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _text(found: object) -> str:
-    """A value as conditions and `values` of a feed have it: `true`, where Python says True."""
+    """Return a value as conditions and `values` of a feed compare it: `true`, not Python's True."""
     return found if isinstance(found, str) else str(single(found))

@@ -1,4 +1,4 @@
-"""Look at the beginning of an export that is text: its encoding, how its rows are written, and what ends it."""
+"""Look at the beginning of a text export: its encoding, the form of its rows, and how it ends."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,15 +20,20 @@ HEAD = 256 << 10
 
 @dataclass
 class Export:
-    """The beginning of an export. header: the line that it stands on, 0 for none. names: of its columns.
+    """The beginning of an export.
 
-    header_sure: False where another line could be it. letters: beyond ASCII, as the encoding gives them; others: as
-    others give them. rivals: other delimiters that fit. trailer: the last row, unlike the others, which is not among
-    the rows. extras: rows of totals and lines below a table, each with its line. again: lines where the table seems to
-    begin again. titles: lines of titles above the header that comes again; between: above rows.
-    file_name: of the file whose rows these are, without endings of compression. beside: names of the other files of
-    its archive. keys: further lines of the draft. second: a table of the archive that belongs to this one, and on: the
-    column of each by which they are joined.
+    * header: the line of the header; 0 for none. header_sure: False if another line could be it.
+    * names: the names of the columns.
+    * letters: the letters beyond ASCII in this encoding. others: other encodings, each with its letters.
+    * rivals: other delimiters that fit.
+    * trailer: the last row if it is unlike the others; it is not among the rows.
+    * extras: rows of totals and lines below a table, each with its line.
+    * again: lines where another table seems to begin.
+    * titles: lines of titles above a repeated header. between: lines of titles above rows.
+    * file_name: the name of the file with these rows, without the suffix of a compression.
+    * beside: names of the other files of its archive.
+    * keys: further lines of the draft.
+    * second: a table of the archive that belongs to this one. on: the columns that join the two.
     """
 
     form: str
@@ -59,17 +64,17 @@ class Export:
         return self.form in ("ndjson", "json")
 
     def name_of(self, place: int) -> str:
-        """The name by which a feed file finds a column: its position, where the header has none that is its own."""
+        """Return the name of a column in a feed file: its position if its name in the header is empty or not unique."""
         name = self.names[place]
         return name if name and self.names.count(name) == 1 and not position(name) else f"#{place + 1}"
 
     def column(self, place: int) -> list[str]:
-        """The cells of a column that hold something."""
+        """Return the cells of a column that are not empty."""
         return [row[place].strip() for row in self.rows if place < len(row) and row[place].strip()]
 
 
 def look_at_text(content: Content) -> Export:
-    """The beginning of a text file. Raises Unreadable when it is none."""
+    """Return the beginning of a text file. Raises Unreadable if it is not text."""
     name = content.name
     with reading_file(name), content.open() as file:
         start = file.read(HEAD)
@@ -78,7 +83,7 @@ def look_at_text(content: Content) -> Export:
     is_whole = len(start) < HEAD
     if objects := _objects(lines if is_whole else lines[:-1]):
         return Export("ndjson", found.encoding, objects=objects, letters=found.letters, others=found.others)
-    if found.text.lstrip().startswith("{"):  # as a table, it would have what its first row says for names
+    if found.text.lstrip().startswith("{"):  # as a table, the cells of its first row would become the names of columns
         raise Unreadable(f"{name}: the first line is no JSON object; correct it, or take another export")
     how, rivals = written(lines if is_whole else lines[:-1])
     if not how.rows:
@@ -99,7 +104,7 @@ def _objects(lines: Sequence[str]) -> list[dict[str, object]]:
 
 
 def of_rows(rows: Sequence[Row], form: str, *, is_whole: bool = False) -> Export:
-    """An export of rows, each with its line, of which one may be the header. is_whole: whether these are all rows."""
+    """Return an export of rows with their lines; one may be the header. is_whole: True if these are all rows."""
     header, width = header_of(rows), width_of(rows)
     if header.place is None:
         first = next(place for place, (_, cells) in enumerate(rows) if len(cells) == width)
@@ -116,7 +121,7 @@ def of_rows(rows: Sequence[Row], form: str, *, is_whole: bool = False) -> Export
 
 
 def _sort_out(body: Sequence[Row], export: Export) -> None:
-    """Keep rows that are records, and note the others: totals, what stands below a table, headers further down."""
+    """Keep rows that are records, and note the others: totals, lines below a table, repeated headers."""
     width, title, titles = len(export.names), (0, ""), []
     for line, cells in body:
         texts = [cell.strip() for cell in cells]
@@ -138,14 +143,14 @@ def _sort_out(body: Sequence[Row], export: Export) -> None:
 
 
 def _title_so_far(title: tuple[int, str], line: int, texts: Sequence[str], width: int) -> tuple[int, str]:
-    """The last title among the rows since the last record, with its line; 0 for none."""
+    """Return the last title since the last record, with its line; line 0 if there is none."""
     if len(texts) == width and not is_aside(texts, width):
         return 0, ""
     return (line, next(filter(None, texts), "")) if is_aside(texts, width) and is_title(texts) else title
 
 
 def _begins_a_title(texts: Sequence[str], titles: Sequence[str]) -> bool:
-    """True if a title begins as a row does that is to be left out: the title would be left out with it."""
+    """True if a title starts like a row to leave out, so that the title would be left out too."""
     word = total_word(next(filter(None, texts), "")).lower()
     return any(title.lower().startswith(word) for title in titles)
 
@@ -162,7 +167,7 @@ def _is_another_header(texts: Sequence[str], export: Export) -> bool:
 
 
 def _without_last(body: Sequence[Row], export: Export) -> list[Row]:
-    """The rows of a whole file but the last, where that is unlike the others."""
+    """Return the rows of a whole file, without the last row if that is a trailer."""
     first = next((cell.strip() for cell in body[-1][1] if cell.strip()), "") if body else ""
     is_foot = total_word(first).lower() in [word.strip() for word in FOOTS]
     if not is_foot and _ends_with_a_trailer([cells for _, cells in body]):
@@ -172,7 +177,7 @@ def _without_last(body: Sequence[Row], export: Export) -> list[Row]:
 
 
 def _ends_with_a_trailer(rows: Sequence[Sequence[str]]) -> bool:
-    """True if the last row leaves several columns empty, or out, that every other row fills."""
+    """True if the last row lacks the cells of several columns that every other row fills."""
     *others, last = rows if len(rows) > 3 else ([], [])
     if not others:
         return False

@@ -20,7 +20,7 @@ Row = tuple[int, list[str]]
 
 
 class Written(NamedTuple):
-    """The form in which rows are written. agreement: the share of rows with the same number of fields."""
+    """The form in which rows are written. agreement: the share of rows with the most frequent number of fields."""
 
     delimiter: str = ","
     quote: str = '"'
@@ -32,14 +32,14 @@ class Written(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The place of the header's row, None for none. is_sure: False where others might say otherwise."""
+    """The place of the header's row, None for none. is_sure: False if another row could be the header."""
 
     place: int | None
     is_sure: bool
 
 
 def written(lines: Sequence[str]) -> tuple[Written, tuple[str, ...]]:
-    """Return the form of the rows, and the other delimiters by which they would have fields too."""
+    """Return the form of the rows, and the other delimiters that would also split them into fields."""
     tried = [_read(lines, sign) for sign in DELIMITERS]
     best = max(tried, key=_fitness)
     if best.width < 2 and (rare := max((_read(lines, sign) for sign in RARE), key=_fitness)).agreement >= _SURE:
@@ -58,7 +58,7 @@ def _names(found: Written) -> bool:
 
 
 def _variants(lines: Sequence[str], best: Written) -> Iterator[Written]:
-    """The rows with other quotes, where the text has some: a better fit tells them."""
+    """Yield the rows read with other quotes, escapes or spaces that the text contains; the best fit wins."""
     text, sign = "".join(lines[:ROWS]), re.escape(best.delimiter)
     spaced = best.delimiter != " " and len(re.findall(rf"{sign} +\"", text)) + _all_spaced(lines, best.delimiter)
     if spaced:
@@ -70,7 +70,7 @@ def _variants(lines: Sequence[str], best: Written) -> Iterator[Written]:
 
 
 def _all_spaced(lines: Sequence[str], sign: str) -> int:
-    """The number of delimiters if a space follows each of them, else 0."""
+    """Return the number of delimiters if a space follows each of them, else 0."""
     number = sum(line.count(sign) for line in lines[:FIRST_ROWS])
     return number if number == sum(line.count(f"{sign} ") for line in lines[:FIRST_ROWS]) else 0
 
@@ -80,7 +80,7 @@ def _fitness(found: Written) -> tuple[float, int]:
 
 
 def _read(lines: Sequence[str], sign: str, *, bonus: bool = False, **how: object) -> Written:
-    """The rows by these signs. bonus: as good a fit is preferred, since the text has the signs."""
+    """Return the rows read in this form. bonus: prefer the form over an equal fit, as its signs occur in the text."""
     asked = Written(sign, **how)  # type: ignore[arg-type]
     rows = tuple(_rows(lines, asked))
     if not rows:
@@ -91,7 +91,7 @@ def _read(lines: Sequence[str], sign: str, *, bonus: bool = False, **how: object
 
 
 def _rows(lines: Sequence[str], asked: Written) -> Iterator[Row]:
-    """The first rows, each with the physical line that it begins on."""
+    """Yield the first rows, each with the physical line that it begins on."""
     reader = csv.reader(
         io.StringIO("".join(lines), newline=""),
         delimiter=asked.delimiter,
@@ -110,7 +110,7 @@ def _rows(lines: Sequence[str], asked: Written) -> Iterator[Row]:
 
 
 def width_of(rows: Sequence[Row]) -> int:
-    """The number of fields that most rows have."""
+    """Return the number of fields that most rows have."""
     return Counter(len(cells) for _, cells in rows).most_common(1)[0][0]
 
 
@@ -118,7 +118,7 @@ def width_of(rows: Sequence[Row]) -> int:
 
 
 def header_of(rows: Sequence[Row]) -> Header:
-    """The row that names columns, behind titles and lines of delimiters."""
+    """Return the row that names columns, after titles and lines of delimiters."""
     width = width_of(rows)
     likely = [place for place, (_, cells) in enumerate(rows[:FIRST_ROWS]) if _is_full(cells, width)]
     for number, place in enumerate(likely[:_TRIED]):
@@ -135,7 +135,7 @@ def header_of(rows: Sequence[Row]) -> Header:
 
 
 def _fuller(rows: Sequence[Row], places: Sequence[int], width: int) -> int | None:
-    """A row below that names every column, by known names: what is above it may be facts of a report."""
+    """Return a lower row that names every column by known names. The row above it may be facts of a report."""
     for place in places:
         names = [cell.strip() for cell in rows[place][1]]
         body = [cells for cells in _body(rows, place, width) if cells != rows[place][1]]
@@ -145,7 +145,7 @@ def _fuller(rows: Sequence[Row], places: Sequence[int], width: int) -> int | Non
 
 
 _TRIED = 5
-"""Rows that are tried as the header: titles may be as wide as rows."""
+"""The most rows that are tried as the header: titles may be as wide as rows."""
 
 
 def _is_full(cells: Sequence[str], width: int) -> bool:
@@ -157,13 +157,13 @@ def _body(rows: Sequence[Row], place: int, width: int) -> list[list[str]]:
 
 
 def could_name(names: Sequence[str]) -> bool:
-    """True if texts could name columns: different words, and no values."""
+    """True if texts could name columns: they differ, and none of them is a value."""
     words = [name for name in names if name]
     return bool(words) and not any(_is_no_name(word) for word in words) and _differ(words)
 
 
 def _is_no_name(text: str) -> bool:
-    """True for a value, a text too long for a name, and a span of days, as reports have it above their tables."""
+    """True for a value, a text too long for a name, or a period of days, as reports have above their tables."""
     dates = [part for part in text.split()[:5] if _DATED.search(part) and is_value(part.strip("(),;:"))]
     return is_value(text) or len(text) > LONGEST_NAME or bool(dates)
 
@@ -172,25 +172,25 @@ _DATED = re.compile(r"\d[-/.]\d+[-/.]\d")
 
 
 def _differ(words: Sequence[str]) -> bool:
-    """True if names are different, or those that come again are few: a tracker has several columns `Labels`."""
+    """True if the names differ, or only a few repeat: a tracker has several columns `Labels`."""
     return len(set(words)) == len(words) or (len(set(words)) * 2 > len(words) and len(set(words)) > 2)
 
 
 def _again_below(names: Sequence[str], body: Sequence[Sequence[str]]) -> bool:
-    """True if a text stands below itself in a row of other texts: it is a value."""
+    """True if a text repeats below itself in a row of other texts, so that it is a value."""
     others = [[cell.strip() for cell in row] for row in body]
     return any(name and any(row[at] == name for row in others) for at, name in enumerate(names))
 
 
 def _tells(names: Sequence[str], body: Sequence[Sequence[str]]) -> bool:
-    """True if what stands below unlike these texts shows that they are names, or the texts are known as names."""
+    """True if the cells below are unlike these texts, or several texts are known names of columns."""
     if any(_unlike(name, cells) for name, cells in zip(names, zip(*body, strict=True), strict=False) if name):
         return True
     return _known(names) > 1
 
 
 def _known(names: Sequence[str]) -> int:
-    """The number of texts that have a word of names of columns."""
+    """Return the number of texts with a word that names of columns use."""
     known = {word for words in KIND_WORDS.values() for word in words} | ID_WORDS | {"date", "status", "patient", "name"}
     return sum(bool(known & set(words_of(name))) for name in names)
 
@@ -202,7 +202,7 @@ def _unlike(name: str, cells: Sequence[str]) -> bool:
 
 
 def _all_texts(body: Sequence[Sequence[str]]) -> bool:
-    """True if no column has values, so that its cells cannot show what a header is."""
+    """True if no column has values, so that the cells cannot show which row is the header."""
     return bool(body) and not any(
         most([cell for cell in cells if cell.strip()], is_value) for cells in zip(*body, strict=True)
     )

@@ -1,4 +1,4 @@
-"""Columns that tell kinds of rows apart, and lines that are no records: what a draft says of rows to take or leave."""
+"""Columns that distinguish kinds of rows, and lines that are no records: proposals of rows to take or skip."""
 
 import re
 from collections import Counter
@@ -29,7 +29,7 @@ _COPAYMENT = re.compile(r"\bco-?pay|zuzahlung|selbstbehalt", re.IGNORECASE)
 
 
 def telling(columns: Sequence[Seen], kind: str) -> list[Seen]:
-    """The columns whose few texts tell kinds of rows apart."""
+    """Return the columns whose few texts distinguish kinds of rows."""
     words = {"payments": _TELLING, "answers": _OF_ANSWERS}.get(kind, set())
     return [
         seen
@@ -43,7 +43,7 @@ def telling(columns: Sequence[Seen], kind: str) -> list[Seen]:
 
 
 def _is_of_card(seen: Seen) -> bool:
-    """True if a column says how a card was checked: each text is a letter or two, and its name is of such checks."""
+    """True if a column tells how a card was checked: its name is of such checks, and its texts have a letter or two."""
     words = set(seen.words)
     return all(len(code) <= _CHECKED for code in seen.codes) and bool(
         words & {"avs", "cvv", "cvc", "verification"} or words >= {"card", "code"}
@@ -54,7 +54,7 @@ _CHECKED = 2
 
 
 def _flags(columns: Sequence[Seen]) -> list[Seen]:
-    """The columns of yes and no that say of a row that it counts, or does not: `paid`, `voided`."""
+    """Return the yes/no columns that say if a row counts, such as `paid` or `voided`."""
     return [
         seen
         for seen in columns
@@ -63,12 +63,12 @@ def _flags(columns: Sequence[Seen]) -> list[Seen]:
 
 
 def _numbered(columns: Sequence[Seen]) -> list[Seen]:
-    """The columns of a few numbers by which a payment was taken or not: `Response Code`."""
+    """Return the columns of a few numbers that say if a payment was accepted, such as `Response Code`."""
     return [seen for seen in columns if seen.is_coded and seen.look == "number" and set(seen.words) & _CODED]
 
 
 def _tells_other_rows(seen: Seen) -> bool:
-    """True if some of its few texts say of a row that it is no payment received, whatever the column is called."""
+    """True if some of its few texts say that a row is no received payment, whatever the column's name."""
     if seen.look != "text" or len(seen.words) >= _LONG:
         return False
     found = {match[0].lower() for code in seen.codes if (match := _NO_PAYMENT.search(code))}
@@ -76,7 +76,7 @@ def _tells_other_rows(seen: Seen) -> bool:
 
 
 def copayments(columns: Sequence[Seen]) -> tuple[Seen, list[str]] | None:
-    """The column that tells copayments, and its texts that do."""
+    """Return the column that marks copayments, and its texts that do; None if there is none."""
     for seen in columns:
         if found := [code for code in seen.codes if _COPAYMENT.search(code)]:
             return seen, found
@@ -84,7 +84,7 @@ def copayments(columns: Sequence[Seen]) -> tuple[Seen, list[str]] | None:
 
 
 def taken(columns: Sequence[Seen], kind: str, *, in_doubt: bool) -> Iterator[Entry]:
-    """Which rows to take. in_doubt: there are several columns of amounts, as in a ledger of charges and payments."""
+    """Yield the rows to take. in_doubt: True if several columns have amounts, as charges and payments do."""
     found = telling(columns, kind)
     charging = [seen for seen in columns if _tells_other_rows(seen)] if kind == "payments" else []
     must = charging or (found[:1] if in_doubt else [])
@@ -106,7 +106,7 @@ def _tells_rows(seen: Seen) -> bool:
 
 
 def _counted(seen: Seen) -> str:
-    """The texts of a column of codes, each with its number among the rows seen."""
+    """Return the texts of a column of codes, each with its number among the rows seen."""
     numbers = Counter(seen.cells)
     empty = seen.rows - len(seen.cells)
     told = [f"{as_toml(code)} ({numbers[code]})" for code in seen.codes or sorted(set(seen.cells))] + (
@@ -116,7 +116,7 @@ def _counted(seen: Seen) -> str:
 
 
 def skipped(export: Export) -> Iterator[Entry]:
-    """Rows to leave out: totals among the rows, and lines below the table."""
+    """Yield the rows to leave out: totals among the rows, and lines below the table."""
     words: dict[int, list[str]] = {}
     lines: dict[int, list[int]] = {}
     for line, texts in export.extras:
@@ -134,7 +134,7 @@ def skipped(export: Export) -> Iterator[Entry]:
 
 
 def titles(export: Export) -> Iterator[Entry]:
-    """Titles above a header that comes again: only a person knows what is below them."""
+    """Yield a proposal for titles above a repeated header: only a person knows what the rows below them are."""
     if export.titles:
         doubt = (
             f"{_lines(export.titles)} above a header that comes again: a title of other rows? They are rejected, unless"
@@ -150,13 +150,13 @@ def _lines(lines: Sequence[int]) -> str:
 
 
 def again(export: Export) -> Iterator[str]:
-    """A remark on lines where another table seems to begin."""
+    """Yield a remark on lines where another table seems to begin."""
     if export.again:
         yield f"# DECIDE: {_lines(export.again)}: names of columns in another order; is a second table below the first?"
 
 
 def between(export: Export, kind: str) -> Iterator[Entry]:
-    """Titles between rows of payments, which are rejected below them."""
+    """Yield a proposal for titles between rows of payments: the payments below such a title are rejected."""
     if export.between and kind == "payments":
         doubt = (
             f"{_lines(export.between)}: titles of other rows, or of the same? Below them payments are rejected, unless"
@@ -165,7 +165,7 @@ def between(export: Export, kind: str) -> Iterator[Entry]:
 
 
 def trailer(export: Export, key: Seen | None) -> Iterator[Entry]:
-    """The last row, where it is unlike the others."""
+    """Yield the proposal for a last row that is unlike the others."""
     if export.trailer is None:
         return
     place = next((at for at, text in enumerate(export.trailer) if text), 0)

@@ -1,4 +1,4 @@
-"""Feed files as found in folders: read, checked, and matched to files by name."""
+"""The catalog of feed files in folders: read them, check them, and match them to files by name."""
 
 import hashlib
 import json
@@ -35,9 +35,9 @@ PACKED = (".gz", ".zst", ".zip")
 
 
 class FeedError(WronglyAsked):
-    """A feed file that cannot be used, or two that want the same file: one line with file and key.
+    """A feed file cannot be used, or two feeds take the same file. The message is one line with file and key.
 
-    all: the lines of everything that is wrong with the file, that one first.
+    all: this message and those of all other faults of the file.
     """
 
     def __init__(self, first: str, *others: str) -> None:
@@ -47,9 +47,10 @@ class FeedError(WronglyAsked):
 
 @dataclass(frozen=True)
 class Feed:
-    """A feed: what its file says, and the crosswalks it names.
+    """A feed: the content of its file, and the crosswalks that the file names.
 
-    tables: the crosswalks from CSVs, by declaration, from value to value. hash: of all that decides what a row becomes.
+    * tables: the crosswalks from CSVs, by declaration, as value to value.
+    * hash: a hash of everything that decides what a row becomes.
     """
 
     file: FeedFile
@@ -77,33 +78,35 @@ class Feed:
 
     @property
     def key_hash(self) -> str:
-        """A hash of what the file says of the key of a row; FHIR resources have theirs in their identifiers."""
+        """Return a hash of the declaration of the key column. FHIR resources have their key in their identifiers."""
         said = self.file.columns.get(self.kind.key)
         return _sha256(said.model_dump(mode="json", by_alias=True, exclude_defaults=True) if said else {})
 
     @property
     def query_hash(self) -> str:
-        """A hash of what decides which rows its query gives, and which of them are taken."""
+        """Return a hash of the query and of the conditions that decide which of its rows are taken."""
         return _sha256(self.file.model_dump(mode="json", by_alias=True, include={"query", "take", "skip"}))
 
     @property
     def by_identifier(self) -> list[Crosswalk]:
-        """The crosswalks that are asked of the target."""
+        """Return the crosswalks that are looked up at the target."""
         return [walk for walk in _crosswalks(self.file) if walk.reference]
 
     @property
     def asks(self) -> bool:
-        """True if databases or the target are asked what its values mean, so that its files alone do not say it."""
+        """True if databases or the target are asked for meanings of values, so that files alone do not decide them."""
         return any(walk.database or walk.reference for walk in _crosswalks(self.file))
 
     def read_crosswalks(self) -> dict[Crosswalk, Mapping[str, str]]:
-        """All crosswalks of files and databases, these as they are now. Raises BadCrosswalk."""
+        """Return all crosswalks of files and databases; databases are read now. Raises BadCrosswalk."""
         queries = [walk for walk in _crosswalks(self.file) if walk.database]
         return {**self.tables, **{walk: read_database(walk, self.environ) for walk in queries}}
 
     def takes(self, file_name: str) -> bool:
-        """True if a file's name, or the name it would have unpacked, fits a pattern. A zip archive needs no second
-        ending: `payments-may.zip` fits `payments*.csv`."""
+        """True if a file's name, or its name without compression, fits a pattern.
+
+        A zip archive needs no second suffix: `payments-may.zip` fits `payments*.csv`.
+        """
         names = {file_name, plain_name(file_name)}
         if file_name.endswith(".zip"):
             names |= {plain_name(file_name) + PurePath(pattern).suffix for pattern in self.file.files}
@@ -112,12 +115,15 @@ class Feed:
 
 @dataclass(frozen=True)
 class Catalog:
-    """All feeds: those of the user first, then the built-in ones."""
+    """All feeds: the user's feeds first, then the built-in ones."""
 
     feeds: tuple[Feed, ...]
 
     def match(self, file_name: str) -> Feed | None:
-        """The feed that takes a file of this name; a user's feed wins over a built-in one. FeedError when two would."""
+        """Return the feed that takes a file of this name; None if none does. A user's feed wins over a built-in one.
+
+        Raises FeedError if two feeds of the user take it.
+        """
         found = [feed for feed in self.feeds if feed.takes(file_name)]
         own = [feed for feed in found if not feed.builtin]
         if len(own) > 1:
@@ -125,27 +131,27 @@ class Catalog:
         return next(iter(own or found), None) if not is_control(file_name) else None
 
     def named(self, name: str) -> Feed | None:
-        """The feed of this name."""
+        """Return the feed of this name; None if there is none."""
         return next((feed for feed in self.feeds if feed.name == name), None)
 
     def standing_for(self, name: str, source: str, resource: str) -> Feed | None:
-        """The feed of this name; without one, the only feed of this source and resource type, which was renamed."""
+        """Return the feed of this name; else the only feed of this source and resource type, which was renamed."""
         alike = [feed for feed in self.feeds if (feed.source, feed.resource) == (source, resource)]
         return self.named(name) or (alike[0] if len(alike) == 1 else None)
 
 
 def form_by_name(file_name: str) -> str:
-    """The format that a file's name shows; `csv` for any other name."""
+    """Return the format that a file's name shows; `csv` for any other name."""
     return FORMS.get(PurePath(file_name).suffix.lower(), "csv")
 
 
 def plain_name(file_name: str) -> str:
-    """A file's name without the ending that says it is compressed."""
+    """Return a file's name without a suffix of compression."""
     return next((file_name.removesuffix(end) for end in PACKED if file_name.endswith(end)), file_name)
 
 
 def home_catalog(home: Path, environ: Mapping[str, str], folders: Sequence[Path] = ()) -> Catalog:
-    """The feeds of these folders, of those that `CHARTFERRY_FEEDS` names, of the home, and the built-in ones.
+    """Return the feeds of these folders, of the folders in `CHARTFERRY_FEEDS`, of the home, and the built-in ones.
 
     Raises FeedError.
     """
@@ -157,7 +163,7 @@ def home_catalog(home: Path, environ: Mapping[str, str], folders: Sequence[Path]
 
 
 def load_feeds(folders: Sequence[Path] = ()) -> Catalog:
-    """The user's feeds (`*.toml` in these folders, in order) and the built-in ones. Raises FeedError."""
+    """Return the user's feeds (`*.toml` in these folders, in order) and the built-in ones. Raises FeedError."""
     own = [load_feed(path) for folder in folders for path in _feed_files(folder)]
     by_name: dict[str, Feed] = {}
     alike: dict[str, Feed] = {}
@@ -177,24 +183,27 @@ def load_feeds(folders: Sequence[Path] = ()) -> Catalog:
 
 @cache
 def builtin_feeds() -> tuple[Feed, ...]:
-    """The feeds that come with the program, read once in a process: each look of a sensor asks for them."""
+    """Return the built-in feeds, read once in a process, since each tick of a sensor asks for them."""
     return tuple(load_feed(path, builtin=True) for path in matching(BUILTIN, "*.toml"))
 
 
 def plain(name: str) -> str:
-    """Return a name with `_` for every sign that Dagster allows in no name of a group or job."""
+    """Return a name with `_` for every character that Dagster does not allow in names of groups and jobs."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
 def _feed_files(folder: Path) -> list[Path]:
-    """A folder that is not there has none; of one that cannot be read nobody knows which exports its feeds take."""
+    """Return the feed files of a folder; none if there is no folder.
+
+    Raises FeedError for a folder that cannot be read: the files that its feeds take would be unknown.
+    """
     with reading_file(str(folder), FeedError), suppress(FileNotFoundError):
         return sorted(path for path in folder.iterdir() if path.suffix == ".toml")
     return []
 
 
 def load_feed(path: Path, builtin: bool = False, environ: Mapping[str, str] = os.environ) -> Feed:
-    """One feed file. Raises FeedError with file, key and line. environ: where databases of crosswalks are named."""
+    """Return one feed. Raises FeedError with file, key and line. environ: names the databases of crosswalks."""
     text = _text(path)
     try:
         given = tomllib.loads(text, parse_float=Decimal)
@@ -239,7 +248,7 @@ def _with_maps(given: Any, maps: Any = None, at: tuple[str, ...] = ()) -> Any:
 
 
 def _line_with(text: str, error: str) -> str:
-    """The line that names the crosswalk of an error."""
+    """Return the words for the line that names the crosswalk of an error; empty if there is no such line."""
     name = error.removeprefix("crosswalk ").partition(":")[0]
     lines = (number for number, line in enumerate(text.splitlines(), 1) if name in line.partition("#")[0])
     return f" (line {line})" if (line := next(lines, None)) else ""
@@ -251,7 +260,7 @@ def _crosswalks(file: FeedFile) -> list[Crosswalk]:
 
 
 def _hash(file: FeedFile, tables: Mapping[Crosswalk, Mapping[str, str]]) -> str:
-    """Hash the feed file and the CSVs beside it. The rows of a database are no part of the feed."""
+    """Return a hash of the feed file and the CSVs beside it. The rows of a database are no part of the feed."""
     content = {
         "feed": file.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"expect"}),
         "crosswalks": [[walk.file, walk.from_, walk.to, sorted(rows.items())] for walk, rows in tables.items()],

@@ -1,4 +1,4 @@
-"""Crosswalks: what translates the values of another system, read from a CSV or a database. No message holds a value."""
+"""Crosswalks: tables that translate another system's values, from a CSV or a database. No message holds a value."""
 
 import csv
 import io
@@ -20,11 +20,11 @@ Pairs = Iterable[tuple[int, object, object]]
 
 
 class BadCrosswalk(WronglyAsked):
-    """A crosswalk that cannot be used: one line that names it."""
+    """A crosswalk cannot be used. The message is one line that names it."""
 
 
 def read_csv(folder: Path, crosswalk: Crosswalk) -> dict[str, str]:
-    """The CSV beside the feed file, from value to value."""
+    """Return the CSV beside the feed file, as value to value."""
     place = f"crosswalk {crosswalk.file}"
     encoding = "utf-8-sig" if crosswalk.encoding.lower() in ("utf-8", "utf8") else crosswalk.encoding
     try:
@@ -42,8 +42,8 @@ def read_csv(folder: Path, crosswalk: Crosswalk) -> dict[str, str]:
 
 
 def read_database(crosswalk: Crosswalk, environ: Mapping[str, str]) -> dict[str, str]:
-    """The rows of the query on the database that the environment names, from value to value."""
-    from sqlalchemy import create_engine  # half the start of a helper process, which reads no crosswalk
+    """Return the rows of the query on the database that the environment names, as value to value."""
+    from sqlalchemy import create_engine  # half the start time of a helper process, which reads no crosswalk
     from sqlalchemy.exc import SQLAlchemyError
 
     place = f"crosswalk {crosswalk.database}"
@@ -84,8 +84,10 @@ def _places(place: str, names: Sequence[str], crosswalk: Crosswalk) -> tuple[int
 
 
 def _is_whole(place: str, row: Sequence[str], line: int, width: int, last: int) -> bool:
-    """True. Raises BadCrosswalk for a row that may have been cut before the last column that is used: the id in it
-    could be another's. Only texts beside the two are cut, not they.
+    """Return True, or raise BadCrosswalk for a row with more fields than the header.
+
+    A delimiter in an unquoted text may have moved the id that is used. If the two used columns come first, no id can
+    have moved, and the row is accepted.
     """
     if last > 1 and any(cell.strip() for cell in row[width:]):
         raise BadCrosswalk(
@@ -95,7 +97,7 @@ def _is_whole(place: str, row: Sequence[str], line: int, width: int, last: int) 
 
 
 def _wanted(place: str, names: Sequence[str], crosswalk: Crosswalk) -> Callable[[Sequence[object]], bool]:
-    """True for a row whose cells are as `where` says."""
+    """Return a test that is true for a row whose cells meet `where`."""
     if lacking := [name for name, _ in crosswalk.where if name not in names]:
         raise BadCrosswalk(f"{place}: where: no column {', '.join(lacking)}")
     tests = [(names.index(name), test) for name, test in crosswalk.where]
@@ -112,7 +114,7 @@ def _picked(row: Sequence[object], at: tuple[int, int]) -> tuple[object, object]
 
 
 def _table(place: str, pairs: Pairs) -> dict[str, str]:
-    """From value to value; a value that leads to two others is an error."""
+    """Return the pairs as value to value. Raises BadCrosswalk if a value has two translations."""
     found: dict[str, str] = {}
     for line, *pair in pairs:
         before, after = ("" if cell is None else composed(str(cell).strip()) for cell in pair)
@@ -130,7 +132,7 @@ def _table(place: str, pairs: Pairs) -> dict[str, str]:
 
 
 def add_entries(folder: Path, walk: Crosswalk, entries: Mapping[str, str]) -> int:
-    """Write the entries that a CSV lacks behind its own, in one step; return how many.
+    """Append to a CSV the entries that it lacks, in one step; return how many.
 
     Raises BadCrosswalk, and then nothing is written.
     """

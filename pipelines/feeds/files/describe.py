@@ -8,7 +8,7 @@ from pipelines.home.counted import counted
 
 
 def describe(feed: Feed) -> Iterator[tuple[str, str, str]]:
-    """For each column of the feed its name, the FHIRPath that it fills, and where its value comes from."""
+    """Yield for each column of the feed its name, the FHIRPath that it fills, and the origin of its value."""
     for column in feed.kind.columns:
         value = feed.file.columns.get(column.name)
         if value:
@@ -26,12 +26,12 @@ def taken(feed: Feed) -> str:
 
 
 def skipped(feed: Feed) -> str:
-    """Describe the rows that are no records: those for which one of the conditions holds; empty for none."""
+    """Describe the rows that are no records, because one of the conditions is true; empty for none."""
     return _conditions(feed.file.skip, " or ")
 
 
 def trailer(feed: Feed) -> str | None:
-    """Describe the end of the feed's files."""
+    """Describe the trailer row of the feed's files; None if there is none."""
     says = feed.file.trailer
     if says is None:
         return None

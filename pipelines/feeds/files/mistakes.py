@@ -34,11 +34,11 @@ _EITHER = {
     "max_rejects": "a number is expected",
     "sheet": "a sheet's name, or its place (1 is the first), is expected",
 }
-"""Keys whose value is of one of two kinds: what is said once, in place of a mistake for each kind."""
+"""Keys whose value is of one of two types: one message that replaces the mistakes for each type."""
 
 
 def mistakes(error: ValidationError, text: str) -> Iterator[str]:
-    """Every one of them as a line. text: of the feed file."""
+    """Yield a line for each mistake, without repeats. text: the text of the feed file."""
     yield from dict.fromkeys(_mistakes(error, text))
 
 
@@ -67,7 +67,7 @@ def _message(found: Any, path: Sequence[object]) -> str:
 
 
 def _keys(path: Sequence[object]) -> list[str]:
-    """The keys that may stand where a path ends."""
+    """Return the keys that are allowed where a path ends."""
     model: type[BaseModel] = Value
     if len(path) == 1:
         model = FeedFile
@@ -80,7 +80,7 @@ def _keys(path: Sequence[object]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items() if name != "steps"]
 
 
-# -- lines: TOML's reader gives none, and an error that names one is mended sooner
+# -- lines: TOML's reader gives none, and an error with a line is corrected sooner
 
 _NAME = r"""(?:[A-Za-z0-9_\-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _NAMES = rf"({_NAME}(?:\s*+\.\s*+{_NAME})*+)"
@@ -90,7 +90,7 @@ _KEY = re.compile(rf"\s*+{_NAMES}\s*+=")
 
 
 def line_of(text: str, path: Sequence[object]) -> int | None:
-    """The line of the key that a path leads to, or of the nearest one above it that is written down."""
+    """Return the line of the key that a path leads to, or of its nearest parent in the text."""
     wanted = [str(part) for part in path]
     best, found = 0, None
     for line, key in _written(text):
@@ -100,7 +100,7 @@ def line_of(text: str, path: Sequence[object]) -> int | None:
 
 
 def _written(text: str) -> list[tuple[int, list[str]]]:
-    """Tables and keys with their lines. An entry of an array of tables has its number behind its name."""
+    """Return tables and keys with their lines. An entry of an array of tables has its number after its name."""
     found: list[tuple[int, list[str]]] = []
     numbers: dict[str, int] = {}
     table: list[str] = []

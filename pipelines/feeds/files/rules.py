@@ -1,4 +1,4 @@
-"""Rules of a feed file beyond its shape: columns that its kind has and requires, and values that make sense."""
+"""Rules of a feed file beyond its shape: it has the columns of its kind, and values that make sense."""
 
 from collections.abc import Iterator
 
@@ -9,13 +9,13 @@ from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.values import Test, Value
 
 ASKED = "..."
-"""Stands in a draft for what a person has to say."""
+"""The text in a draft that a person must replace."""
 TABLES = ("csv", "xlsx", "parquet", "sql", "fixed")
 LISTS = ("columns.labels", "questions.")
 
 
 class BadFeed(Exception):
-    """Something wrong in a feed file: the keys that lead to it, and a sentence. all: it and what else is wrong."""
+    """A fault of a feed file: the path of keys, and a sentence. all: this fault and the file's other faults."""
 
     def __init__(self, path: tuple[str, ...], message: str) -> None:
         super().__init__(f"{'.'.join(path)}: {message}")
@@ -24,7 +24,7 @@ class BadFeed(Exception):
 
 
 def check_feed(file: FeedFile) -> None:
-    """Raises BadFeed for the first thing that is wrong, with all the others."""
+    """Raise BadFeed for the first fault of the file, with all the others in its `all`."""
     if problems := tuple(_problems(file)):
         problems[0].all = problems
         raise problems[0]
@@ -44,7 +44,7 @@ def _problems(file: FeedFile) -> Iterator[BadFeed]:
 
 
 def _columns(file: FeedFile) -> Iterator[BadFeed]:
-    """Only columns that the kind has, and all that it requires; none where only whole resources come."""
+    """Yield faults of columns: unknown for the kind, or required and missing. A feed of whole resources needs none."""
     kind = kind_of(file)
     known = [column.name for column in kind.columns if column.shape != "answers"]
     for name in file.columns:
@@ -63,12 +63,12 @@ def _columns(file: FeedFile) -> Iterator[BadFeed]:
 
 
 def _puts_text_before_an_id(value: Value) -> bool:
-    """True if something is put before an id that the target is asked for, which is none any more."""
+    """True if a text is put before an id that the target is asked for, so that it is no longer an id."""
     return any(part.before and part.crosswalk and part.crosswalk.reference for part in walk(value))
 
 
 def _names(file: FeedFile) -> Iterator[BadFeed]:
-    """Columns that can be there: no path that is none, and positions where there is no header."""
+    """Yield faults of column names: paths that cannot be parsed, and names where there is no header."""
     for place, name, _ in named_places(file):
         if file.format in ("ndjson", "json"):
             try:
@@ -83,7 +83,7 @@ def _names(file: FeedFile) -> Iterator[BadFeed]:
 
 
 def _undecided(file: FeedFile) -> Iterator[BadFeed]:
-    """No condition is left as a draft asks for it: it would hold for no row, and nobody would notice."""
+    """Yield the conditions still as drafted: they would be true for no row, and nobody would notice."""
     for path, name, test in _conditions(file):
         if ASKED in (name, *test.is_, *test.not_, *test.starts, *test.not_starts):
             said = f'"{ASKED}" is still to be decided: say which column and text, or take the condition out'
@@ -91,7 +91,7 @@ def _undecided(file: FeedFile) -> Iterator[BadFeed]:
 
 
 def _conditions(file: FeedFile) -> Iterator[tuple[tuple[str, ...], str, Test]]:
-    """Every condition of a feed file: the keys that lead to it, the column that it looks at, and what it says."""
+    """Yield every condition of a feed file: the path of keys, the column that it tests, and the test."""
     ends = file.trailer.when if file.trailer else {}
     for path, tests in ((("take",), file.take), (("skip",), file.skip), (("trailer", "when"), ends)):
         yield from (((*path, name), name, test) for name, test in tests.items())
@@ -101,7 +101,7 @@ def _conditions(file: FeedFile) -> Iterator[tuple[tuple[str, ...], str, Test]]:
 
 
 def _value(place: str, value: Value) -> Iterator[BadFeed]:
-    """`list` and `split` make several values, which only labels and questions take; `by` is a question's."""
+    """Yield faults of `list` and `split`, which go with labels and questions, and of `by`, a question's."""
     for part in walk(value):
         if part.split and (part is not value or not place.startswith(LISTS) or part.column is None):
             yield BadFeed(_path(place), "split goes with a column of labels or of a question")
@@ -112,7 +112,7 @@ def _value(place: str, value: Value) -> Iterator[BadFeed]:
 
 
 def _comments(file: FeedFile) -> Iterator[BadFeed]:
-    """`each` reads an array of objects: comments have three parts, any other column takes their texts."""
+    """Yield faults of `each`, which reads an array of objects: three parts for comments, else only texts."""
     for place, value in values_of(file):
         for part in walk(value):
             if part.each is None:
@@ -126,7 +126,7 @@ def _comments(file: FeedFile) -> Iterator[BadFeed]:
 
 
 def _path(place: str) -> tuple[str, ...]:
-    """The keys of a place such as `columns.amount` or `questions.g.1`."""
+    """Return the keys of a place such as `columns.amount` or `questions.g.1`."""
     section, _, name = place.partition(".")
     if section == "comments":
         return (section, *name.split("."))

@@ -30,7 +30,7 @@ ELEMENTS = {column.name: column.element for column in COLUMNS}
 
 
 def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
-    """The QuestionnaireResponse of the rows that share a key. What could not be mapped is left out."""
+    """Return the QuestionnaireResponse of the rows that share a key. Values that could not be mapped are left out."""
     if any("resource" in row for row in rows):
         return built_of_resource(key, rows, around)
     first = rows[0]
@@ -44,7 +44,7 @@ def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
 
 
 def put_together(key: str | None, first: Values, items: Sequence[dict[str, Any]], around: Around) -> Built:
-    """The QuestionnaireResponse of rows that make these items, one each, and agree with the first one in the rest."""
+    """Return the QuestionnaireResponse of rows with one of these items each, which otherwise agree with the first."""
     faults: list[Found] = []
     _, address = named_questionnaire(first.get("questionnaire"), around, faults)
     return built(key, first, head(first, address, around) | {"item": [*items]}, faults)
@@ -53,7 +53,7 @@ def put_together(key: str | None, first: Values, items: Sequence[dict[str, Any]]
 def built(
     key: str | None, row: Values, body: dict[str, Any], faults: Sequence[Found], places: Sequence[str] = ()
 ) -> Built:
-    """A response with its lane: the encounter, else the note, else the patient."""
+    """Return a response with its lane: the encounter, else the note, else the patient."""
     patient, encounter, note = row.get("patient_id"), row.get("encounter_id"), row.get("note_id")
     lane = encounter or (note and f"note/{note}") or patient or f"response/{key}"
     at = micros(row.get("authored"))
@@ -61,7 +61,7 @@ def built(
 
 
 def head(row: Values, address: str | None, around: Around) -> dict[str, Any]:
-    """All but the answers."""
+    """Return the body without the answers."""
     body: dict[str, Any] = {"resourceType": ROOT, "status": "completed"}
     if note := row.get("note_id"):
         body["extension"] = [{"url": around.site.note_id, "valueId": note}]
@@ -76,7 +76,7 @@ def head(row: Values, address: str | None, around: Around) -> dict[str, Any]:
 
 
 def _disagreements(rows: Sequence[Values]) -> list[Found]:
-    """Return a fault for each shared column on which the rows of a response differ (FEED-ANS-10)."""
+    """Return a fault for each shared column in which the rows of a response differ (FEED-ANS-10)."""
     shared = [[*map(row.get, COMMON)] for row in rows]
     if shared.count(shared[0]) == len(rows):
         return []
@@ -89,7 +89,10 @@ def _disagreements(rows: Sequence[Values]) -> list[Found]:
 
 
 def named_questionnaire(text: str | None, around: Around, faults: list[Found]) -> tuple[Any | None, str | None]:
-    """The questionnaire that a cell names, and its address. An unknown one keeps its name: the rules speak of it."""
+    """Return the questionnaire that a cell names, and its address.
+
+    An unknown id keeps its address, so that a rule of the interface reports it.
+    """
     if text is None:
         return None, None
     try:
@@ -115,7 +118,7 @@ def _fault(rule: str, message: str, column: str, row: int | None = None) -> Foun
 
 @lru_cache(maxsize=256)
 def _links_by_code(known: "Same") -> dict[str, list[str]]:
-    """The linkIds of a questionnaire's items by `code` and `system|code`."""
+    """Return the linkIds of a questionnaire's items by `code` and `system|code`."""
     found: dict[str, list[str]] = {}
     for link, item in known.questionnaire.questions.items():
         for coding in item.code:
@@ -126,7 +129,7 @@ def _links_by_code(known: "Same") -> dict[str, list[str]]:
 
 
 class Same:
-    """A questionnaire as the key of a cache: the same object, not an equal one."""
+    """A questionnaire as the key of a cache, compared by identity, not by content."""
 
     def __init__(self, questionnaire: Any) -> None:
         self.questionnaire = questionnaire
@@ -139,7 +142,10 @@ class Same:
 
 
 def link_id(text: str, known: Any | None, faults: list[Found], row: int | None = None) -> str:
-    """The linkId that a cell names: itself, or by the question's code. An unknown one stays: the rules speak of it."""
+    """Return the linkId that a cell names: the cell's text, or the question with the code in it.
+
+    An unknown text is returned as it is, so that a rule of the interface reports it.
+    """
     if known is None or text in known.questions:
         return text
     links = _links_by_code(Same(known)).get(text, [])
@@ -156,9 +162,9 @@ def link_id(text: str, known: Any | None, faults: list[Found], row: int | None =
 
 
 class _Choices(dict[tuple[str, str], dict[str, Any] | None]):
-    """By question and code, the item of a row that says no more: the same few come again and again.
+    """A cache of the items of rows that only choose an option, by question and code, since few such pairs occur.
 
-    None where the question is several of the questionnaire's. Items are shared, and so never changed.
+    None if several questions of the questionnaire have the code. Items are shared, and so are never changed.
     """
 
     MOST = 4_096
@@ -188,9 +194,9 @@ def _item(link: str, *answers: dict[str, Any]) -> dict[str, Any]:
 def _items(
     rows: Sequence[Values], known: Any | None, faults: list[Found]
 ) -> list[tuple[dict[str, Any], Sequence[int]]]:
-    """One item per question, in the order of the rows; several rows of a question are several answers.
+    """Return one item per question, in the order of the rows, with the row of each of its answers.
 
-    With each item the row of each of its answers.
+    Several rows of a question are several answers.
     """
     items: dict[str, tuple[dict[str, Any], list[int]]] = {}
     choices = _choices(Same(known))
@@ -208,7 +214,7 @@ def _items(
         elif question is not None and given:
             link = link_id(question, known, faults, number)
             item, answered = items.get(link) or (_item(link), [])
-            if len(answered) == 1:  # it may be a choice
+            if len(answered) == 1:  # the item may be a shared choice, which must not be changed
                 item = _item(link, *item["answer"])
             item["answer"].append(_answer(given[0], row[given[0]], link, known))
             answered.append(number)
@@ -226,7 +232,10 @@ def _answer(name: str, text: str, link: str, known: Any | None) -> dict[str, Any
 
 
 def coding(text: str, options: Sequence[Any]) -> dict[str, Any]:
-    """The option that a cell names by `code` or `system|code`. What is none keeps its code: the rules speak of it."""
+    """Return the option that a cell names by `code` or `system|code`.
+
+    An unknown code is kept, so that a rule of the interface reports it.
+    """
     system, bar, code = text.rpartition("|")
     for option in options:
         if option.code == text or (bar and option.code == code and option.system == system):
@@ -239,7 +248,7 @@ def coding(text: str, options: Sequence[Any]) -> dict[str, Any]:
 
 
 def whole(resource: dict[str, Any]) -> Values:
-    """The questionnaire by its id alone: where the source kept it is not part of what was answered."""
+    """Return the resource with its questionnaire's id alone: the address at the source is not part of the answers."""
     address = resource.get("questionnaire")
     if not isinstance(address, str) or "Questionnaire/" not in address:
         return {"resource": resource}
@@ -248,7 +257,7 @@ def whole(resource: dict[str, Any]) -> Values:
 
 
 def built_of_resource(key: str | None, rows: Sequence[Values], around: Around) -> Built:
-    """A QuestionnaireResponse that came as a resource: as it is, but with the target's address of the questionnaire."""
+    """Return a QuestionnaireResponse that came as a resource, with the target's address of the questionnaire."""
     faults: list[Found] = []
     body = dict(next(row["resource"] for row in rows if "resource" in row))
     if len(rows) > 1:

@@ -1,4 +1,4 @@
-"""Payments: a row becomes a PaymentNotice, with a claim a copayment for it."""
+"""Payments: a row becomes a PaymentNotice, which is a copayment if the row has a claim."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -17,8 +17,11 @@ COLUMNS = (
 )
 
 UNTIL_SENT = "2000-01-01T00:00:00+00:00"
-"""Stands for `created` while a body is checked. What is sent says the moment of the first attempt, so that what a file
-comes to does not depend on when it came."""
+"""The placeholder for `created` while a body is checked.
+
+The sent body has the time of the first attempt, so that the content hash of a file does not depend on the time of its
+import.
+"""
 REFUND = Found(
     Fault("PAY-25", "a refund: the amount is below zero, and the interface takes payments only; enter it in the chart"),
     "PaymentNotice.amount",
@@ -27,7 +30,7 @@ REFUND = Found(
 
 
 def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
-    """The PaymentNotice of a row. What could not be mapped is left out."""
+    """Return the PaymentNotice of a row. Values that could not be mapped are left out."""
     (row,) = rows
     if "resource" in row:
         return _whole(key, row)
@@ -48,17 +51,17 @@ def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
 
 
 def is_copayment(body: Mapping[str, Any], url: str) -> bool:
-    """True if a body is a copayment: the target does not hold it against the balance. url: of its extension."""
+    """True if a body is a copayment, which the target may accept above the balance. url: the extension's."""
     return any(extension.get("url") == url for extension in body.get("extension") or ())
 
 
 def _whole(key: str | None, row: Values) -> Built:
-    """A PaymentNotice that came as a resource: as it is, but created now. Its own `created` is when it was paid."""
+    """Return a PaymentNotice that came as a resource, with the placeholder for its time of payment in `created`."""
     body = row["resource"]
     amount = body.get("amount")
     value = amount.get("value") if isinstance(amount, dict) else None
-    if row.get("at") is not None:  # what is no time stays, and is a reject
-        body = {"created": None} | body | {"created": UNTIL_SENT}  # before all others
+    if row.get("at") is not None:  # a text that is no time stays, and becomes a reject
+        body = {"created": None} | body | {"created": UNTIL_SENT}  # created comes first
     patient = id_of(body.get("request"))
     lane = f"Patient/{patient}" if patient else f"payment/{key}"
     faults = (REFUND,) if isinstance(value, Decimal) and value < 0 else ()
@@ -66,7 +69,7 @@ def _whole(key: str | None, row: Values) -> Built:
 
 
 def whole(resource: dict[str, Any]) -> Values:
-    """With the time that orders the sending."""
+    """Return the resource with the time that orders the sending."""
     at = resource_micros(resource.get("created"))
     return {"resource": resource, "at": at}
 

@@ -1,4 +1,4 @@
-"""The kinds of record, by name and form. A further kind is one module and one line here."""
+"""The kinds of record, by name and form. A new kind is one module and one line here."""
 
 from pipelines.feeds.kinds.answers import ANSWERS
 from pipelines.feeds.kinds.payments import PAYMENTS
@@ -11,7 +11,7 @@ KINDS: dict[str, Kind] = {kind.name: kind for kind in (PAYMENTS, ANSWERS, TASKS)
 
 
 def kind_of(file: FeedFile) -> Kind:
-    """The kind of a feed's records: a column per question, and a row per comment, have kinds of their own."""
+    """Return the kind of a feed's records. A column per question, and a row per comment, have kinds of their own."""
     if file.questions:
         return WIDE_ANSWERS
     return TASKS_BY_COMMENT if file.one_row_per else KINDS[file.kind]

@@ -29,17 +29,17 @@ COLUMNS = (
 
 TEXTS = (("status", "status"), ("description", "description"), ("authoredOn", "authored"))
 NAMED = (("for", "patient_id"), ("requester", "requester_id"), ("owner", "owner_id"))
-"""Elements of a task, in their order, each with its column: texts, and records that it names."""
+"""Elements of a task in their order, each with its column: texts, and references."""
 
 
 def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
-    """The Task of a row. What could not be mapped is left out."""
+    """Return the Task of a row. Values that could not be mapped are left out."""
     (row,) = rows
     return _whole(key, row) if "resource" in row else _task(key, row, _notes(row), around)
 
 
 def build_of_rows(key: str | None, rows: Sequence[Values], around: Around) -> Built:
-    """The Task of rows that share a key: each row has a comment of its own, all else is the same in all of them."""
+    """Return the Task of rows that share a key: each row has its own comment, and all else must be equal."""
     first = rows[0]
     if "resource" in first and len(rows) == 1:
         return _whole(key, first)
@@ -79,7 +79,10 @@ def _task(key: str | None, row: Values, notes: list[dict[str, Any]], around: Aro
 
 
 def _notes(row: Values) -> list[dict[str, Any]]:
-    """The row's own comment, then those of the array. A comment without its author stays so: the rules speak of it."""
+    """Return the row's own comment, then the comments of the array.
+
+    A comment without its author stays so, and a rule of the interface reports it.
+    """
     own = row.get("comment"), row.get("comment_author_id"), row.get("comment_time")
     notes = [_note(*own)] if any(own) else []
     if comments := row.get("comments"):
@@ -99,7 +102,7 @@ def _note(text: str | None, author: str | None, time: str | None) -> dict[str, A
 
 
 def _whole(key: str | None, row: Values) -> Built:
-    """A Task that came as a resource: as it is."""
+    """Return a Task that came as a resource, unchanged."""
     body = dict(row["resource"])
     patient = id_of(body.get("for"))
     return Built(

@@ -1,6 +1,6 @@
 """Answers with one column per question: a row becomes a QuestionnaireResponse.
 
-What kind of value an answer is follows from its question: an option of a choice, a text, a number.
+The question decides the type of its answer: an option of a choice, a text, or a number.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ UNKNOWN = Found(
 
 
 def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
-    """The QuestionnaireResponse of a row. What could not be mapped is left out."""
+    """Return the QuestionnaireResponse of a row. Values that could not be mapped are left out."""
     (row,) = rows
     if "resource" in row:
         return built_of_resource(key, rows, around)
@@ -71,7 +71,7 @@ def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
 
 
 def _answer(text: str, by: str, question: Any | None, numbers: Numbers) -> dict[str, Any] | Fault:
-    """The answer that a cell gives to a question; of one that is not known, a code: the rules speak of it."""
+    """Return the answer that a cell gives to a question; for an unknown question a code, so that a rule reports it."""
     kind = question.kind if question else None
     if kind == "TXT":
         return {"valueString": text}
@@ -83,7 +83,7 @@ def _answer(text: str, by: str, question: Any | None, numbers: Numbers) -> dict[
 
 
 def _displayed(text: str, options: Sequence[Any]) -> dict[str, Any] | Fault:
-    """The option that is displayed so, capitals aside."""
+    """Return the option with this display, ignoring case; a fault unless there is exactly one."""
     wanted = composed(" ".join(text.split())).casefold()
     found = [option for option in options if composed(" ".join((option.display or "").split())).casefold() == wanted]
     if len(found) != 1:

@@ -1,4 +1,4 @@
-"""The rows of a chunk, asked for by column: cells as texts, or None where nothing is."""
+"""The rows of a chunk, read by column: cells are texts, or None if they hold nothing."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
@@ -15,14 +15,15 @@ from pipelines.feeds.terms.texts import shows_nothing
 
 Cells = NDArray[np.object_]
 FIGURES = 15
-"""What a number of a program surely keeps."""
+"""The number of digits that a program surely keeps in a number."""
 
 
 class Form:
-    """The format of a file's rows: places of the columns (None for NDJSON), and texts that mean nothing.
+    """The format of a file's rows: the places of the columns (None for NDJSON), and texts that mean nothing.
 
-    days: those of these texts that are days for none, which were read as days before the feed named them. as_before:
-    whether cells are read as by versions that knew no days for none, and no text for nothing with blanks around it.
+    * days: those of these texts that look like days, and were read as days before the feed named them.
+    * as_before: True to read cells as earlier versions did, which knew no such days, and took texts that mean nothing
+      only without blanks around them.
     """
 
     def __init__(
@@ -41,14 +42,14 @@ class Form:
         self.numbers = numbers
 
     def objects(self) -> "Form":
-        """The form of objects within a row."""
+        """Return the form of objects within a row."""
         found = Form(None, (), self.numbers)
         found.empty, found.empty_before, found.as_before = self.empty, self.empty_before, self.as_before
         return found
 
 
 class Rows:
-    """The rows of a chunk. form: how they are written. shortens: numbers of JSON are written as of Parquet."""
+    """The rows of a chunk. form: their format. shortens: True to write numbers of JSON as those of Parquet."""
 
     def __init__(self, rows: Sequence[Any], form: Form, shortens: bool = False) -> None:
         self._rows = rows
@@ -56,17 +57,17 @@ class Rows:
         self._written = form.numbers.of if shortens else form.numbers.written
         self._found: dict[str, Cells] = {}
         self.were_other: set[int] = set()
-        """Places of rows with an empty cell that was none as versions before read it."""
+        """The places of rows with an empty cell that earlier versions read as a value."""
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def shortened(self, places: Sequence[int]) -> "Rows":
-        """Return the rows in these places, with numbers of JSON written as of Parquet."""
+        """Return the rows in these places, with numbers of JSON written as those of Parquet."""
         return Rows([self._rows[place] for place in places], self.form, shortens=True)
 
     def cells(self, name: str) -> Cells:
-        """A column of single values. An array or object in it is a fault."""
+        """Return a column of single values. An array or object in it is a fault."""
         if name not in self._found:
             found = self._texts(name)
             if self.form.empty:
@@ -75,7 +76,7 @@ class Rows:
         return self._found[name]
 
     def _without_empty(self, texts: Iterable[object]) -> Iterator[object]:
-        """The cells, with None for texts that mean nothing."""
+        """Yield the cells, with None for texts that mean nothing."""
         form = self.form
         for place, text in enumerate(texts):
             if form.as_before:
@@ -97,7 +98,7 @@ class Rows:
         return [(text if "!" <= text[0] <= "~" else if_seen(text)) if text else None for text in texts]
 
     def raw(self, name: str) -> list[Any]:
-        """A column as it is in the source: in NDJSON also arrays and objects."""
+        """Return a column as it is in the source: in NDJSON also arrays and objects."""
         if self.form.places is None:
             path = parse_path(name)
             if len(path) == 1:
@@ -107,7 +108,7 @@ class Rows:
 
 
 def single(found: object, written: Callable[[Decimal], str] = PLAIN.written) -> object:
-    """A JSON value as the text that a CSV would have. written: writes numbers as the feed does."""
+    """Return a JSON value as the text that a CSV would have. written: writes numbers in the feed's format."""
     if found is None or found == "":
         return None
     if isinstance(found, str):
@@ -121,12 +122,12 @@ def single(found: object, written: Callable[[Decimal], str] = PLAIN.written) -> 
 
 
 def is_one_of(found: object, texts: frozenset[str]) -> bool:
-    """True if a cell is one of these texts, with blanks around it or without."""
+    """True if a cell is one of these texts, with or without blanks around it."""
     return isinstance(found, str) and (found in texts or found.strip() in texts)
 
 
 def if_seen(text: str) -> str | None:
-    """The text, or None where it has blanks and signs that show nothing alone."""
+    """Return the text, or None if it has only blanks and characters that are invisible."""
     return None if shows_nothing(text) else text
 
 

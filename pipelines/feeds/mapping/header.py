@@ -1,4 +1,4 @@
-"""The columns of a file beside those that its feed names."""
+"""The columns of a file besides those that its feed names."""
 
 import re
 import unicodedata
@@ -13,11 +13,11 @@ from pipelines.home.batch import Unreadable, shown
 from pipelines.home.counted import counted
 
 FirstLines = Callable[[], Sequence[str]]
-"""Give the beginning of a file of text."""
+"""Returns the beginning of a text file."""
 
 
 def check_header(feed: Feed, header: Sequence[str], file_name: str, first_lines: FirstLines) -> None:
-    """A file lacks no column that its feed names, and has none of these twice."""
+    """Raise `Unreadable` if a file lacks a column that its feed names, or has such a column twice."""
     names = named_columns(feed.file)
     there, needed = places_of(header), [name for name, must in names.items() if must]
     if lacking := [name for name in needed if name not in there]:
@@ -44,13 +44,13 @@ def check_header(feed: Feed, header: Sequence[str], file_name: str, first_lines:
 
 
 def unnamed_columns(feed: Feed, header: Sequence[str]) -> list[str]:
-    """The columns of a file that its feed does not name."""
+    """Return the columns of a file that its feed does not name."""
     names = {*named_columns(feed.file), *(MARKS if feed.builtin else ())}
     return [name for place, name in enumerate(header, 1) if name and not names & {name, f"#{place}"}]
 
 
 def path_heads(feed: Feed) -> set[str]:
-    """The top-level names that the feed's paths begin with, and the one that every resource has."""
+    """Return the top-level names that the feed's paths begin with, and `resourceType`, which every resource has."""
     return {"resourceType", *(str(parse_path(name)[0]) for name in named_columns(feed.file))}
 
 
@@ -59,10 +59,10 @@ NAMED = 3
 
 
 def in_their_place(lacking: Sequence[str], names: Iterable[str], header: Sequence[str], delimiter: str) -> str | None:
-    """One clause on names of the header that resemble the feed's; None where nothing is seen.
+    """Return a clause on names of the header that resemble the feed's; None if there are none.
 
-    Only names are shown that differ from a feed's by their spelling: a supposed header may be a row. names: all columns
-    of the feed; lacking: those not in the header.
+    Only names that differ from the feed's in their spelling are shown, since the supposed header may be a row of data.
+    names: all columns of the feed. lacking: the columns that are not in the header.
     """
     if other := _delimiter(lacking, delimiter.join(header), delimiter):
         says = DELIMITERS.get(delimiter, repr(delimiter))
@@ -81,7 +81,7 @@ def in_their_place(lacking: Sequence[str], names: Iterable[str], header: Sequenc
 
 
 def _delimiter(lacking: Sequence[str], text: str, delimiter: str) -> str | None:
-    """The delimiter between names that the feed's own does not tell apart."""
+    """Return the delimiter that separates the lacking names, if the feed's own does not; else None."""
     wanted = {spelled(name) for name in lacking}
     found = {
         other: len(wanted & {spelled(part) for part in text.split(other)})
@@ -93,6 +93,6 @@ def _delimiter(lacking: Sequence[str], text: str, delimiter: str) -> str | None:
 
 
 def spelled(name: str) -> str:
-    """A name without case, spaces and signs; what has no letter or figure stays as it is."""
+    """Return a name without case, spaces and signs; a name without letters and digits is returned unchanged."""
     plain = unicodedata.normalize("NFKC", name).casefold()
     return re.sub(r"[\W_]+", "", plain) or plain

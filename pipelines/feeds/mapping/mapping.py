@@ -1,4 +1,4 @@
-"""Rows to mapped records: what a feed file says, done a chunk at a time. No rule of the interface is known here.
+"""Map rows to values by a feed file, a chunk at a time. The rules of the interface are elsewhere.
 
 Each distinct value of a column is converted once per chunk.
 """
@@ -27,25 +27,26 @@ from pipelines.home.batch import Unreadable
 
 Crosswalks = Mapping[Crosswalk, Mapping[str, str | Fault]]
 NOBODY: Crosswalks = {}
-"""The people of a target that is not asked for any."""
+"""The crosswalks by identifier of a target that is not asked for any."""
 EACH_CHOICE, MOST_DAYS = 2, 4
-"""Days for none that a feed names, of which each choice may have been named before, or any number of the first ones."""
+"""The most days for none for which every choice, or every number of first ones, may have been named before."""
 
 
 class Mapped(NamedTuple):
-    """The rows of a chunk as values: one array per column, and what is wrong by row."""
+    """The rows of a chunk as values: one array per column, and the faults by row."""
 
     columns: dict[str, Cells]
     faults: dict[int, list[Found]]
 
 
 class Mapper:
-    """A feed made ready for the rows of one file. tables: its crosswalks, where they were read before.
+    """A feed prepared for the rows of one file.
 
-    known_as: by their spellings, keys that the ledger has in another form than they would be read in today.
-    first_lines: gives the beginning of a file of text, where a header that lacks columns can be looked for.
-    people: crosswalks that the target was asked for. as_before: read as the versions did that took any day, when the
-    feed named all texts for nothing but these.
+    * tables: its crosswalks, if they were read before.
+    * known_as: by spelling, keys that the ledger has in another form than today's reading gives.
+    * first_lines: returns the beginning of a text file, to look for a header that lacks columns.
+    * people: crosswalks that the target was asked for.
+    * as_before: read as the versions did that took any day, when the feed named all texts for nothing but these days.
     """
 
     def __init__(
@@ -84,9 +85,11 @@ class Mapper:
 
     @cached_property
     def formers(self) -> list["Mapper"]:
-        """The mappers that read rows as the versions did that took any day: one for each choice of the days for none
-        that the feed may not have named by then. Of some, those are the last ones, as days are added at the end of the
-        list; of many, all or none: each mapper reads every row that has such a day.
+        """Return mappers that read rows as the versions did that took any day.
+
+        There is one for each choice of days for none that the feed may not have named at the time. Days are added at
+        the end of the list: if it has more than two, only its last days are such choices; if it has more than four, all
+        or none. Each mapper reads every row with such a day, so their number must stay small.
         """
         header, file_name, known_as = self._made_of
         days, sizes = self._days, range(len(self._days), -1, -1)
@@ -105,32 +108,32 @@ class Mapper:
         return Rows(rows, self._form)
 
     def taken(self, rows: Rows) -> NDArray[np.bool_]:
-        """Which rows the feed takes."""
+        """Return a mask of the rows that the feed takes."""
         return all_true(rows, self.feed.file.take)
 
     def left_out(self, rows: Rows) -> NDArray[np.bool_]:
-        """For which rows one of the feed's conditions of rows that are no records holds."""
+        """Return a mask of the rows that are no records, by any of the feed's conditions."""
         found = np.zeros(len(rows), dtype=bool)
         for name, test in self.feed.file.skip.items():
             found |= all_true(rows, {name: test})
         return found
 
     def holds(self, rows: Rows, tests: Mapping[str, Test]) -> NDArray[np.bool_]:
-        """For which rows all of these conditions hold."""
+        """Return a mask of the rows for which all of these conditions are true."""
         return all_true(rows, tests)
 
     def amounts(self, value: Value, rows: Rows) -> Cells:
-        """A value as amounts, row by row."""
+        """Return a value as amounts, row by row."""
         return amounts(value, rows, self._means)
 
     def times(self, rows: Rows) -> Iterator[tuple[str, Cells]]:
-        """The texts of each column of times, with its name in the source."""
+        """Yield the texts of each column of times, with its name in the source."""
         for column, value, label, _ in self._plan:
             if column.shape == "time":
                 yield label, evaluate(value, rows, self._means)
 
     def keys_of_broken(self, broken: Sequence[BadRow]) -> list[str | None]:
-        """The keys of rows that could not be read, as far as they can be made out."""
+        """Return the keys of rows that could not be read, as far as they can be recognized."""
         value = self.feed.file.columns.get(self.feed.kind.key)
         if value is None or not broken:
             return [None] * len(broken)
@@ -143,7 +146,7 @@ class Mapper:
         return [each if isinstance(each, str) else None for each in found]
 
     def map(self, rows: Rows) -> Mapped:
-        """The values of every column, and the faults of every row that has some."""
+        """Return the values of every column, and the faults of every row that has some."""
         columns: dict[str, Cells] = {}
         faults: dict[int, list[Found]] = {}
         for column, value, label, convert in self._plan:
@@ -181,7 +184,7 @@ class Mapper:
     # --- Several values of a row ------------------------------------------------------------------
 
     def _answers(self, rows: Rows, faults: dict[int, list[Found]]) -> Cells:
-        """The answers of rows that have a column per question: `(question, code or display, text)` each."""
+        """Return the answers of rows that have a column per question: `(question, code or display, text)` each."""
         found: list[list[tuple[str, str, str]]] = [[] for _ in range(len(rows))]
         for name, value in self.feed.file.questions.items():
             for row, cell in enumerate(evaluate_lists(value, rows, self._means)):
@@ -194,7 +197,7 @@ class Mapper:
         return array(answers or None for answers in found)
 
     def _own_comments(self, rows: Rows, faults: dict[int, list[Found]]) -> Cells:
-        """The comments that are made of columns of their own: `(text, author, time)` each."""
+        """Return the comments that have columns of their own: `(text, author, time)` each."""
         found: list[list[tuple[Any, ...]]] = [[] for _ in range(len(rows))]
         for comment in self.feed.file.comments:
             parts = [self._comment_part(comment.parts.get(name), name, rows) for name in _COMMENT]
@@ -211,7 +214,7 @@ class Mapper:
         return array(comments or None for comments in found)
 
     def _comments(self, value: Value, rows: Rows) -> Cells:
-        """Arrays of objects, each a comment: `(text, author, time)`."""
+        """Return the comments in arrays of objects: `(text, author, time)` each."""
         whole = [objects(found) for found in rows.raw(value.column or "")]
         flat = Rows([part for found in whole if isinstance(found, list) for part in found], rows.form.objects())
         if not len(flat):
@@ -237,7 +240,7 @@ _COMMENT = {"text": "comment", "author_id": "comment_author_id", "time": "commen
 
 
 def _sound_comments(comments: list[tuple[Any, ...]], chosen: bool) -> list[tuple[Any, ...]] | Fault:
-    """The comments of a row, or the first fault among them. chosen: those without a text are meant to be left out."""
+    """Return the comments of a row, or the first fault among them. chosen: True to leave out those without a text."""
     if chosen:
         comments = [comment for comment in comments if comment[0] is not None]
     wrong = (part for comment in comments for part in comment if isinstance(part, Fault))

@@ -1,4 +1,4 @@
-"""Values that crosswalks have no entry for, found by mapping rows again and listening to what crosswalks are asked."""
+"""Values without an entry in crosswalks, found by mapping rows again and recording failed look-ups."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ MOST_ROWS = 20_000
 
 
 class Listening(dict[str, str]):
-    """A crosswalk that keeps what it was asked for and does not have."""
+    """A crosswalk that records the keys that it was asked for and does not have."""
 
     def __init__(self, table: Mapping[str, str]) -> None:
         super().__init__(table)
@@ -27,7 +27,7 @@ class Listening(dict[str, str]):
 
 
 def missing_values(feed: Feed, reader: RowReader, lines: set[int]) -> dict[Crosswalk, Counter[str]]:
-    """By crosswalk, the values without an entry, and how many of the rows on these lines have each."""
+    """Return by crosswalk the values without an entry, and how many of the rows on these lines have each."""
     tables = {walk: Listening(table) for walk, table in feed.read_crosswalks().items()}
     mapper = Mapper(feed, reader.header, reader.name, tables)
     found: dict[Crosswalk, Counter[str]] = {walk: Counter() for walk in tables}
@@ -41,7 +41,7 @@ def missing_values(feed: Feed, reader: RowReader, lines: set[int]) -> dict[Cross
 
 
 def _rows(reader: RowReader, lines: set[int]) -> Iterator[Any]:
-    """Rows on these lines, up to a bound."""
+    """Yield the rows on these lines, up to a bound."""
     left = MOST_ROWS
     for chunk in reader.chunks():
         for row, line in zip(chunk.rows, chunk.line, strict=True):
@@ -51,7 +51,7 @@ def _rows(reader: RowReader, lines: set[int]) -> Iterator[Any]:
 
 
 def types_of(feed: Feed, walk: Crosswalk) -> tuple[str, ...]:
-    """The types of resources whose ids a crosswalk leads to; none where it leads to something else."""
+    """Return the types of resources whose ids a crosswalk gives; empty if it gives no ids of resources."""
     found: dict[str, None] = {}
     for place, value in values_of(feed.file):
         column = place.rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""The source column of each element of a body, as a reason names it."""
+"""The source column of each element of a body, as reasons of rejects name it."""
 
 import json
 import re
@@ -12,7 +12,7 @@ ITEM = re.compile(r"\w+\.item\[(\d+)\]")
 
 
 class Origins:
-    """The columns of the source that elements come from. labels: them, by our column or `questions.<name>`."""
+    """The source columns that elements come from. labels: these columns, by our column or `questions.<name>`."""
 
     def __init__(self, file: FeedFile, kind: Kind) -> None:
         self.labels = {name: source_label(value) for name, value in file.columns.items()}
@@ -24,12 +24,12 @@ class Origins:
         self._wide = bool(file.questions)
 
     def told(self, column: str) -> str:
-        """The columns of the source behind one of ours, as a sentence names them."""
+        """Return the source columns of one of our columns, as a sentence names them."""
         label = self.labels.get(column) or column
         return f"{column} {label}" if label == CONSTANT else label
 
     def of(self, expression: str, places: Sequence[str] = ()) -> str | None:
-        """The column of the element at an expression. places: where items of the body come from, as in `Built`."""
+        """Return the source column of the element at an expression. places: see `Built`."""
         if places and (item := ITEM.match(expression)):
             return self.labels.get(places[int(item[1])])
         near = [column for column in self._mapped if expression.startswith(column.element)]
@@ -39,7 +39,7 @@ class Origins:
         return next((self.labels[column.name] for column in exact or near), None)
 
     def _lacking(self, expression: str) -> str | None:
-        """The column of ours at an element that others fill too, where the feed does not map it."""
+        """Return our column of an element that several columns fill, if the feed does not map it; else None."""
         names = (column.name for column in self._kind.columns if column.tail and column.name not in self.labels)
         at = {column.name: column for column in self._kind.columns}
         found = (name for name in names if expression.startswith(at[name].element) and at[name].tail in expression)
@@ -47,7 +47,7 @@ class Origins:
         return next((f"{name}, which the feed does not map" for name in found if own), None)
 
     def in_body(self, expression: str, body: str) -> str | None:
-        """Return the column of an element of a body that was built before; a question is known by its linkId alone."""
+        """Return the source column of an element in a stored body; only its linkId shows the question."""
         if not self._wide or ITEM.match(expression) is None:
             return self.of(expression)
         items = json.loads(body).get("item", ())

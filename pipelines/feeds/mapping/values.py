@@ -1,5 +1,6 @@
-"""Map a column by the value of a feed file, row by row: to texts, lists of them, or faults. Each distinct text is
-mapped once.
+"""Map a column by a value of the feed file, row by row, to texts, lists of texts, or faults.
+
+Each distinct text is mapped once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,18 +18,18 @@ from pipelines.feeds.terms.texts import composed, folded
 from pipelines.feeds.terms.values import STEPS, Crosswalk, Test, Value
 
 UNASKED = "by-identifier"
-"""The id of people whom the target would be asked for, where a feed is tried without one."""
+"""The stand-in for ids from the target, if a feed is tried without a target."""
 
 
 class Means(NamedTuple):
-    """The means to make values: the feed's crosswalks, and its way of writing numbers."""
+    """The means to compute values: the feed's crosswalks, and its number format."""
 
     crosswalks: Mapping[Crosswalk, Mapping[str, str | Fault]]
     numbers: Numbers
 
 
 def evaluate(value: Value, rows: Rows, means: Means) -> Cells:
-    """The texts that a value stands for, row by row; None where it stands for nothing."""
+    """Return the texts of a value, row by row; None if there is no text."""
     cells = _source(value, rows, means)
     if value.when:
         cells = _only(cells, all_true(rows, value.when))
@@ -36,8 +37,10 @@ def evaluate(value: Value, rows: Rows, means: Means) -> Cells:
 
 
 def amounts(value: Value, rows: Rows, means: Means) -> Cells:
-    """A value as amounts, row by row. What could mean a thousand times as much as a text does not as a number of JSON:
-    such rows are read once more. A number in a text, as in CSV, is a text.
+    """Return a value as amounts, row by row.
+
+    If a text could mean a thousand times as much as its JSON number, the row is read again with the number shortened. A
+    number in a text, as in CSV, is a text.
     """
     convert = partial(amount, numbers=means.numbers)
     found = each_distinct(evaluate(value, rows, means), convert)
@@ -48,7 +51,7 @@ def amounts(value: Value, rows: Rows, means: Means) -> Cells:
 
 
 def _finished(value: Value, cells: Cells, means: Means) -> Cells:
-    """Return texts translated, scaled, and put behind the value's `before`, as the feed file says."""
+    """Return texts translated, scaled, and prefixed with the value's `before`, as the feed file says."""
     for step in _steps(value, is_part=False):
         cells = _step(step, value, cells, means)
     if value.scale is not None:
@@ -59,7 +62,7 @@ def _finished(value: Value, cells: Cells, means: Means) -> Cells:
 
 
 def _steps(value: Value, is_part: bool) -> Sequence[str]:
-    """The steps for a value; is_part: those for the parts of a join, which are written before it."""
+    """Return the steps for a value; is_part: True for the steps before the join, which apply to its parts."""
     steps = value.steps or STEPS
     place = steps.index("join") if "join" in steps else -1
     return steps[:place] if is_part and place >= 0 else () if is_part else steps[place + 1 :]
@@ -74,7 +77,7 @@ def _step(step: str, value: Value, cells: Cells, means: Means) -> Cells:
 
 
 def _entry_of(walk: Crosswalk, means: Means) -> Callable[[str], object]:
-    """Return the translation of a crosswalk; where no target is asked, a stand-in for all that it would find there."""
+    """Return the look-up of a crosswalk; without a target, a stand-in for every id that would be found there."""
     if walk.reference and walk not in means.crosswalks:
         return lambda _: f"{walk.type}/{UNASKED}"
     table, missing = means.crosswalks[walk], Fault("TARGET-07" if walk.reference else "FEED-FILE-06", walk.not_found)
@@ -82,7 +85,7 @@ def _entry_of(walk: Crosswalk, means: Means) -> Callable[[str], object]:
 
 
 def _translated(value: Value, text: str) -> str | None:
-    """By the feed's values; an empty translation is no value."""
+    """Return the translation by the feed's values; an empty translation is no value."""
     return value.values.get(composed(text.strip()), text if value.otherwise is None else value.otherwise) or None
 
 
@@ -108,7 +111,7 @@ def _source(value: Value, rows: Rows, means: Means) -> Cells:
 
 
 def _join(value: Value, rows: Rows, means: Means) -> Cells:
-    """The texts of several values. Constants alone are nothing: where all the rest is absent, so is the whole."""
+    """Return the texts of several values joined. If all parts but constants are absent, the result is absent."""
     parts, between = value.join or (), value.with_
     cells = [evaluate(part, rows, means) for part in parts]
     for step in _steps(value, is_part=True):
@@ -119,7 +122,7 @@ def _join(value: Value, rows: Rows, means: Means) -> Cells:
 
 
 def _texts_of_each(value: Value, rows: Rows, means: Means) -> Cells:
-    """The texts of an array's objects, joined."""
+    """Return the texts of an array's objects, joined."""
     whole = [objects(found) for found in rows.raw(value.column or "")]
     flat = Rows([part for found in whole if isinstance(found, list) for part in found], rows.form.objects())
     texts = iter(evaluate((value.each or {})["text"], flat, means))
@@ -141,7 +144,7 @@ def _joined(parts: Sequence[Any], between: str) -> object:
 
 
 def evaluate_lists(value: Value, rows: Rows, means: Means) -> Iterable[Any]:
-    """Like `evaluate`, for what takes lists: arrays of the source, texts cut at `split`, the feed file's `list`."""
+    """Like `evaluate`, for columns that take lists: arrays, texts cut at `split`, or the feed file's `list`."""
     if value.list_ is not None:
         parts = [evaluate(part, rows, means) for part in value.list_]
         found = array(_listed(cells) for cells in zip(*parts, strict=True))
@@ -156,7 +159,7 @@ def evaluate_lists(value: Value, rows: Rows, means: Means) -> Iterable[Any]:
 
 
 def _finished_lists(value: Value, cells: Cells, rows: Rows, means: Means) -> Iterator[Any]:
-    """Each text of each list finished by itself. Where there is but one, it stays one."""
+    """Yield each list with every text finished separately. A list of one text becomes the text, unless it was split."""
     parts = [_cut(found, value.split, rows) for found in cells]
     flat = [text for found in parts if isinstance(found, list) for text in found]
     finished = iter(_finished(value, array(flat), means) if flat else ())
@@ -202,7 +205,7 @@ def each_distinct(cells: Cells, convert: Callable[[Any], object], of_none: objec
 
 
 def objects(found: Any) -> list[Any] | Fault | None:
-    """An array of objects of the source."""
+    """Return an array of objects; None if it is empty, a fault if it holds anything else."""
     if found is None or found == []:
         return None
     if isinstance(found, list) and all(isinstance(part, dict) for part in found):

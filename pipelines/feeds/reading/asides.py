@@ -1,4 +1,4 @@
-"""Rows of few cells among those of a chunk: titles, totals, notes, or records that lack most of what they say."""
+"""Rows of few cells in a chunk: titles, totals, notes, or records that lack most of their values."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -10,11 +10,11 @@ from pipelines.feeds.reading.chunks import Chunk
 from pipelines.feeds.terms.totals import filled, is_aside, is_title
 
 _FEW = 3
-"""Cells that a title fills at most."""
+"""The most cells that a title fills."""
 
 
 class Aside(NamedTuple):
-    """A row that may be no record. is_apart: whether a blank line is above it."""
+    """A row that may be no record. is_apart: True if a blank line is above it."""
 
     line: int
     cells: Sequence[str]
@@ -26,7 +26,7 @@ class Aside(NamedTuple):
 
 
 def asides_of(chunk: Chunk, blank_above: "BlankAbove") -> Iterator[Aside]:
-    """Rows of few cells."""
+    """Yield the rows of few cells."""
     texts = {row.line: row.cells or [row.raw] for row in chunk.bad if row.is_ragged}
     rows = zip(chunk.line, chunk.rows, strict=True)
     texts |= {line: row for line, row in rows if len(row) - _FEW <= (empty := row.count("")) and empty * 2 >= len(row)}
@@ -35,9 +35,9 @@ def asides_of(chunk: Chunk, blank_above: "BlankAbove") -> Iterator[Aside]:
 
 
 class BlankAbove:
-    """Tells whether a blank line is above a line of a chunk. Nothing is looked at before it is asked.
+    """A test for a blank line above a line of a chunk. It computes nothing before its first use.
 
-    headers: the lines on which the header comes again. last: the last line before the chunk.
+    headers: the lines on which the header repeats. last: the last line before the chunk.
     """
 
     def __init__(self, chunk: Chunk, headers: Sequence[int], last: int) -> None:
@@ -56,13 +56,13 @@ class BlankAbove:
 
 
 def last_line(chunk: Chunk, before: int) -> int:
-    """The last line of the rows of a chunk, and of those that were dropped from it."""
+    """Return the last line of a chunk's rows, including the rows that were dropped from it."""
     ends = [chunk.line[-1] + chunk.lines[-1] - 1] if chunk.line else []
     return max([before, *ends, *(row.line + row.lines - 1 for row in chunk.bad[-1:]), *chunk.dropped])
 
 
 def usual(rows: Sequence[Sequence[str]], width: int) -> int:
-    """The usual number of filled cells: three in four rows fill at most so many. Rows of one cell alone say nothing."""
+    """Return the usual number of filled cells: three of four rows fill no more. Rows of one cell do not count."""
     counts = sorted(map(filled, rows))
     counts = [count for count in counts if count > 1] or counts
     return counts[len(counts) * 3 // 4] if counts else width
@@ -76,7 +76,7 @@ def ends_aside(chunk: Chunk, width: int) -> bool:
 
 
 class RowsByLine:
-    """The rows of a chunk by their lines, to look for titles among those that are no records."""
+    """The rows of a chunk by line, to look for titles among rows that are no records."""
 
     def __init__(self, chunk: Chunk, width: int) -> None:
         good = [(line, row, False) for line, row in zip(chunk.line, chunk.rows, strict=True)]
@@ -86,9 +86,9 @@ class RowsByLine:
         self._usual = usual(chunk.rows, width)
 
     def title(self, after: int, before: int, earlier: int) -> int:
-        """The line of a title among the last rows between two lines, 0 for none.
+        """Return the line of a title among the last rows between two lines, 0 for none.
 
-        earlier: that of one right above the chunk, if any.
+        earlier: the line of a title directly above the chunk, if any.
         """
         first = bisect_right(self._lines, after)
         for line, cells, is_ragged in reversed(self._rows[first : bisect_left(self._lines, before)]):

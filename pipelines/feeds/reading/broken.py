@@ -39,10 +39,10 @@ _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 @dataclass(slots=True)
 class BadRow:
-    """A row that could not be read. cells: its fields where they could at least be counted.
+    """A row that could not be read. cells: its fields, if they could at least be counted.
 
-    is_doubtful: the cells are what the row says, unless a quote or the end of the file has cut it. is_ragged: there are
-    too many of them or too few.
+    is_doubtful: True if the cells may be right, unless a quote or the end of the file has cut them. is_ragged: True if
+    there are too many cells or too few.
     """
 
     line: int
@@ -54,32 +54,32 @@ class BadRow:
     is_ragged: bool = False
 
     def padded(self, width: int) -> list[str]:
-        """The cells, with empty ones up to the width of a row."""
+        """Return the cells, with empty ones added up to the width of a row."""
         cells = self.cells or []
         return cells + [""] * (width - len(cells))
 
 
 def lines_of(fault: Fault, first: int, last: int) -> Fault:
-    """The fault of a row, which names its lines where these are several."""
+    """Return the fault of a row, with its lines named if there are several."""
     if first == last:
         return fault
     return Fault(fault.rule, f"lines {first} to {last} were read as one row: {fault.message}")
 
 
 def ragged(fields: int, width: int, delimiter: str, like: str, quoted: bool) -> Fault:
-    """A row with too many or too few fields. like: what has `width` of them."""
+    """Return the fault of a row with too many or too few fields. like: the words for what has `width` fields."""
     sign = _SIGNS.get(delimiter, f"'{delimiter}'")
     quotes = f"; a {sign} inside a field needs quotes" if quoted and fields > width else ""
     return Fault("FEED-FILE-02", f"{counted(fields, 'field')} where {like} {width}{quotes}")
 
 
 def is_single_byte(encoding: str) -> bool:
-    """True if an encoding has one byte a sign: it decodes nearly any bytes, UTF-8 too, into something."""
+    """True if an encoding has one byte a character. It decodes nearly any bytes, even UTF-8, into some text."""
     return codecs.lookup(encoding).name.startswith(("cp125", "iso8859", "cp437", "cp85", "mac", "koi8", "latin"))
 
 
 def other_text(raw: str, encoding: str) -> Fault | None:
-    """Return the fault of a row that is UTF-8 and was read in an encoding of one byte a sign, or None."""
+    """Return the fault of a row that is UTF-8 but was read in a single-byte encoding; None for other rows."""
     if raw.isascii():
         return None
     try:
@@ -91,7 +91,7 @@ def other_text(raw: str, encoding: str) -> Fault | None:
 
 
 def unreadable(raw: str) -> Fault | None:
-    """Return the fault of a row's text, a NUL or bytes that are not in the encoding, or None."""
+    """Return the fault of a row's text with a NUL or with bytes that are not in the encoding; None if it has none."""
     if "\0" in raw:
         return Fault("FEED-FILE-02", "a NUL character in it")
     if raw.isascii():
@@ -104,13 +104,13 @@ def unreadable(raw: str) -> Fault | None:
 
 
 def is_torn(cells: list[str], raw: str, quote: str) -> bool:
-    """True if a quoted text may have been cut into cells: two have an odd number of quotes, and are not quoted."""
+    """True if a quoted text may have been cut into cells: two unquoted cells have an odd number of quotes."""
     odd = [cell for cell in cells if quote in cell and cell.count(quote) % 2]
     return len(odd) > 1 and sum(f"{quote}{cell.replace(quote, quote * 2)}{quote}" not in raw for cell in odd) > 1
 
 
 def unfit(found: Any, raw: str) -> Fault | None:
-    """Return the fault that makes a JSON value no row, or None. raw: its text."""
+    """Return the fault of a JSON value that is no row; None if it is a row. raw: its text."""
     if not isinstance(found, dict):
         return NO_OBJECT
     return HALF_A_CHARACTER if _ESCAPED_HALF.search(raw) and _half_a_character(found) else None
@@ -136,5 +136,5 @@ def found_in(raw: str, names: Iterable[str]) -> dict[str, Any]:
 
 
 def printable(raw: str) -> str:
-    """Return a row's text as Parquet can hold it: with escapes for what UTF-8 cannot encode."""
+    """Return a row's text as Parquet can hold it: with escapes for characters that UTF-8 cannot encode."""
     return raw if raw.isascii() else raw.encode("utf-8", "backslashreplace").decode()

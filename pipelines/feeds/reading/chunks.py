@@ -1,4 +1,4 @@
-"""Rows as readers hand them over: some thousand at a time, each with its line and its own text."""
+"""Rows in chunks: readers hand over a few thousand at a time, each row with its line and its raw text."""
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
@@ -18,10 +18,10 @@ LONGEST_ROW = 2 << 20
 
 @dataclass(slots=True)
 class Chunk:
-    """Some thousand rows, or fewer long ones.
+    """Up to two thousand rows, or fewer long ones.
 
-    line: the physical line that each begins at; lines: how many it has; raw: its own text. dropped: the last lines of
-    rows that were taken out.
+    * line: the physical line on which each row begins. lines: its number of lines. raw: its text.
+    * dropped: the last lines of rows that were removed.
     """
 
     rows: list[Any] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Chunk:
 
     @property
     def room(self) -> int:
-        """The number of rows that it takes until it is full."""
+        """Return the number of rows that still fit."""
         return CHUNK - len(self.rows) - len(self.bad)
 
     def add(self, row: Any, line: int, lines: int, raw: str) -> None:
@@ -57,7 +57,7 @@ class Chunk:
         self.size += sum(map(len, raw))
 
     def each(self) -> Iterator[tuple[Any, int, int, str]]:
-        """Each row with its line, the number of its lines, and its own text."""
+        """Yield each row with its line, the number of its lines, and its text."""
         return zip(self.rows, self.line, self.lines, self.raw, strict=True)
 
     def part(self, places: Sequence[int]) -> "Chunk":
@@ -65,7 +65,7 @@ class Chunk:
         return Chunk(*([held[place] for place in places] for held in self._held))  # type: ignore[arg-type]
 
     def drop(self, place: int) -> int:
-        """Take a row out; return the number of its lines."""
+        """Remove a row; return the number of its lines."""
         lines = self.lines[place]
         self.dropped.append(self.line[place] + lines - 1)
         for held in self._held:
@@ -73,7 +73,7 @@ class Chunk:
         return lines
 
     def put_back(self, taken: "Chunk") -> None:
-        """Put rows that were taken out among the others, by their lines."""
+        """Insert rows that were taken out among the others, by their lines."""
         self.bad += taken.bad
         for row in taken.each():
             place = bisect_left(self.line, row[1])
@@ -81,19 +81,19 @@ class Chunk:
                 held.insert(place, one)
 
     def set_aside(self, first: int, fault: Fault, end: int | None = None) -> None:
-        """Make bad rows of those from a place on, or up to another, which may have been misread."""
+        """Turn the rows from one place up to another into bad rows, since they may have been misread."""
         rows = list(self.each())[first:end]
         self.bad += [BadRow(line, lines, raw, fault, row, is_doubtful=True) for row, line, lines, raw in rows]
         for held in self._held:
             del held[first:end]
 
     def drop_bad(self, row: BadRow) -> None:
-        """Take a row out that could not be read."""
+        """Remove a row that could not be read."""
         self.dropped.append(row.line + row.lines - 1)
         self.bad = [other for other in self.bad if other is not row]
 
     def handed_over(self) -> "Chunk":
-        """Return the rows held as a chunk of their own, and empty this one."""
+        """Return the rows as a chunk of their own, and empty this one."""
         found = Chunk(*self._held, self.bad, self.size)
         self.rows, self.line, self.lines, self.raw, self.bad, self.size = [], [], [], [], [], 0
         return found
@@ -101,9 +101,10 @@ class Chunk:
 
 @dataclass(slots=True)
 class Counted:
-    """Physical lines of a file: all, those of its header, those without anything on them.
+    """The numbers of physical lines of a file: all lines, lines of the header, and blank lines.
 
-    repeats: the lines of rows that repeat the header, as files have that were put together, and how many these are.
+    repeats: the lines of rows that repeat the header, as in concatenated files. of_repeats: the number of lines of
+    these rows.
     """
 
     lines: int = 0
@@ -114,7 +115,7 @@ class Counted:
 
 
 class Notice(NamedTuple):
-    """A warning about a line, or about the file, noted apart from the checks of single records."""
+    """A warning about a line, or about the file, separate from the checks of single records."""
 
     line: int | None
     rule: str
@@ -123,9 +124,9 @@ class Notice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Names lines: by their number, and in an archive of several files by the file and the line in it.
+    """Names for lines: the number; in an archive of several files, the file and the line in it.
 
-    ends: by file, its name and the number of the last line in it, counted through all files.
+    ends: by file, its name and the number of its last line, counted through all files.
     """
 
     ends: tuple[tuple[str, int], ...] = ()
@@ -134,7 +135,7 @@ class Places:
         return len(self.ends) > 1
 
     def of(self, line: int) -> str:
-        """Return a line as a person finds it."""
+        """Return the words by which a person finds a line."""
         if not self:
             return f"line {line}"
         place = min(bisect_left(self.ends, line, key=itemgetter(1)), len(self.ends) - 1)
@@ -142,7 +143,7 @@ class Places:
 
 
 def filled(rows: Iterable[None], chunk: Chunk) -> Iterator[Chunk]:
-    """Yield a chunk each time that it is full, and what is left in it at the end. rows: puts a row in at each step."""
+    """Yield a chunk each time that it is full, and the rest at the end. rows: adds a row at each step."""
     for _ in rows:
         if chunk.room <= 0 or chunk.size >= CHUNK_SIZE:
             yield chunk.handed_over()
@@ -152,9 +153,12 @@ def filled(rows: Iterable[None], chunk: Chunk) -> Iterator[Chunk]:
 class RowReader(ABC):
     """A received file, read once from its beginning, as `with ... as reader`.
 
-    feed: how its rows are written, which of corrected rejects may be another than their feed's. header: the names of
-    the columns, None for objects; header_text: their line as a CSV has it. answers: by line, the ids of the rejects
-    that a row says it answers. noticed: warnings, once all rows were read. The marks of rejects are in none of these.
+    * feed: the format of its rows; for corrected rejects it may differ from the feed of the rejects.
+    * header: the names of the columns, None for objects. header_text: the header's line as a CSV has it.
+    * answers: by line, the ids of the rejects that a row answers.
+    * noticed: warnings, complete once all rows were read.
+
+    Header and rows do not contain the columns that mark rejects.
     """
 
     def __init__(self, name: str, feed: FeedFile) -> None:
@@ -167,21 +171,21 @@ class RowReader(ABC):
 
     @property
     def width(self) -> int:
-        """The number of fields of a row; without a header, as far as it is known yet."""
+        """Return the number of fields of a row; without a header, the greatest number so far."""
         return len(self.header or ())
 
     @property
     def places(self) -> Places:
-        """Names the lines, once all rows were read."""
+        """Return the names of lines, complete once all rows were read."""
         return Places()
 
     def place(self, line: int) -> str:
-        """Name a line of the rows that were read up to now."""
+        """Return the name of a line among the rows read so far."""
         return self.places.of(line)
 
     @property
     def is_answer(self) -> bool:
-        """True if the rows of a CSV name rejects that they answer: somebody has looked at them."""
+        """True if the rows of a CSV name rejects that they answer, so that a person has looked at them."""
         return False
 
     @property
@@ -190,11 +194,11 @@ class RowReader(ABC):
         return False
 
     def first_lines(self) -> Sequence[str]:
-        """The beginning of a file of text, read anew; nothing of any other."""
+        """Return the beginning of a text file, read anew; empty for other files."""
         return ()
 
     def chunks(self) -> Iterator[Chunk]:
-        """The rows, some thousand at a time."""
+        """Yield the rows in chunks."""
         chunk = Chunk()
         return filled(self.fill(chunk), chunk)
 

@@ -1,4 +1,4 @@
-"""The conditions of a feed on rows as they are read: for those that could not be mapped, or of one file of two."""
+"""A feed's conditions on rows as they are read: for unmapped rows, or for rows of one of two joined files."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -8,13 +8,13 @@ from pipelines.feeds.terms.texts import shows_nothing
 from pipelines.feeds.terms.values import Test
 
 IsLeftOut = Callable[[Sequence[str]], bool]
-"""True if `[skip]` leaves a row of these cells out."""
+"""True if `[skip]` leaves out a row with these cells."""
 
 
 class Conditions:
-    """The conditions on the columns of a file. Those on columns that it has not are left aside.
+    """The conditions on the columns of a file. Conditions on columns that it lacks are ignored.
 
-    prefix: what columns of the second file have before their names. Those of the first may be named by position.
+    prefix: the text before the second file's column names. Columns of the first file may be named by position.
     """
 
     def __init__(self, file: FeedFile, header: Sequence[str] | None, prefix: str = "") -> None:

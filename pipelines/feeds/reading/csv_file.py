@@ -1,6 +1,6 @@
-"""CSV: text to rows of fields, with the physical line that each begins at.
+"""CSV: text to rows of fields, with the physical line that each begins on.
 
-A row that cannot be told what it is becomes a `BadRow`; a file whose rows cannot be told apart is `Unreadable`.
+A row that is not understood becomes a `BadRow`. A file whose rows cannot be told apart is `Unreadable`.
 """
 
 import csv
@@ -33,14 +33,14 @@ from pipelines.home.counted import counted
 
 MOST_READ_AGAIN = 32 * LONGEST_LINE
 MOST_COLUMNS = 100_000
-"""A sheet has 16,384 at most."""
+"""A sheet has at most 16,384 columns."""
 TELLING = 4
-"""Fields that tell a row from a text with commas."""
+"""The least number of fields that distinguishes a row from a text with commas."""
 csv.field_size_limit(LONGEST_LINE)
 
 
 class CsvReader(TextReader):
-    """Reads a CSV, a block of lines at a time where each is a row, and row by row where any asks for a closer look."""
+    """A reader of CSV: whole blocks of lines if each line is a row, else row by row."""
 
     _marks: Columns
     _headers: tuple[list[str], ...] = ()
@@ -92,12 +92,12 @@ class CsvReader(TextReader):
             self.header = position_header(self.feed)
 
     def _start(self) -> None:
-        """Begin to read fields, with the lines to be read again where there are some."""
+        """Begin to read fields, first from lines that were put back."""
         self._read = self._lines.read()
         self._csv = csv.reader(self._read, strict=True, **dialect(self.feed))
 
     def _read_header(self, skip: int) -> list[str]:
-        """The names of the columns, on the first line with something on it after those to skip."""
+        """Return the names of the columns, from the first line after the skipped ones that is not blank."""
         for _ in range(skip):
             next(self._read, None)
         before = self._lines.take()[1]
@@ -138,7 +138,7 @@ class CsvReader(TextReader):
 
     @property
     def _quote(self) -> str:
-        """The sign by which a row may be seen to be torn, empty for none."""
+        """Return the quote by which a torn row may be recognized; empty if there is none."""
         return "" if self.feed.escape or self._takes_quotes else self.feed.quote
 
     @property
@@ -146,7 +146,7 @@ class CsvReader(TextReader):
         return self.feed.quotes == "as they are"
 
     def _block(self, rows: int) -> list[str]:
-        """Return the next lines: as many as the rows that a chunk has room for, or fewer long ones; none at the end."""
+        """Return the next lines: at most the rows that fit in a chunk, and fewer long ones; none at the end."""
         size, taken = 0, self._lines.taken
         for line in self._read:
             size += len(line)
@@ -157,14 +157,14 @@ class CsvReader(TextReader):
         return block
 
     def _add_block(self, block: list[str], chunk: Chunk) -> bool:
-        """Add lines that are a row each. False, and nothing is done, if there is anything to say about one of them."""
+        """Add lines that are one row each. Return False, and add nothing, if one of them needs a closer look."""
         rows = plain_rows(block, self.feed, self._width, self._headers, self._quote)
         if rows is not None:
             chunk.add_lines(rows, self.counted.lines - len(block) + 1, block)
         return rows is not None
 
     def _good_rows(self, chunk: Chunk) -> Iterator[None]:
-        """Rows up to the next one that is wrongly quoted, or to the end of a block."""
+        """Add the rows up to the next one that is wrongly quoted, or to the end of a block."""
         width, least = self._width, len(self.header or ())
         taken, take = self._lines.taken, self._lines.take
         takes_quotes, quote, single_byte = self._takes_quotes, self._quote, is_single_byte(self.feed.encoding)
@@ -220,9 +220,9 @@ class CsvReader(TextReader):
     # --- Quotes that take rows in -----------------------------------------------------------------
 
     def _wrongly_quoted(self, endless: bool) -> BadRow:
-        """The row that a quote breaks. Where it took in lines that are rows, it ends on its first line.
+        """Return the row with a wrong quote. If the quote swallowed lines that are rows, it ends on its first line.
 
-        Raises Unreadable where it took in 2 MiB without a row, or this happens in row after row.
+        Raises Unreadable if the quote swallowed 2 MiB without a row, or if this happens in many rows.
         """
         rest = self._lines.taken[1:]
         line = self.counted.lines - len(rest)
@@ -246,9 +246,10 @@ class CsvReader(TextReader):
         return BadRow(line, lines, raw, fault, cells or None)
 
     def _swallows(self, fields: int) -> bool:
-        """True if a row of several lines has one among them that is like a row: a quote may have taken it in.
+        """True if a quote may have swallowed a row: a row of several lines has one that looks like a row.
 
-        Of a file that answers rejects somebody has looked at the rows: only what begins with an id is like one.
+        In a file that answers rejects, only a line that begins with an id counts, since a person has looked at its
+        rows.
         """
         rest = self._lines.taken[1:]
         if self._marks:
@@ -267,7 +268,7 @@ class CsvReader(TextReader):
         return bool(self._marks and self._marks.off_text(text)[0])
 
     def _is_prose(self, text: str) -> bool:
-        """True if a line of a quoted text has as many commas as a row, and blanks behind them as in sentences."""
+        """True if a line of a quoted text has as many commas as a row, and blanks after them as in sentences."""
         sign = self.feed.delimiter
         spaced = f"{sign} "
         if sign.isspace() or self.feed.skip_spaces or spaced in self.header_text:
@@ -284,10 +285,10 @@ class CsvReader(TextReader):
 def plain_rows(
     lines: Sequence[str], feed: FeedFile, width: int | None, headers: Sequence[list[str]], quote: str
 ) -> list[list[str]] | None:
-    """Return the row of each line; None if one of them asks for a closer look.
+    """Return the row of each line; None if one of the lines needs a closer look.
 
-    width: the fields of a row. headers: what repeats the header, and is no record. quote: the sign by which a row may
-    be seen to be torn, empty for none.
+    width: the fields of a row. headers: repeated headers, which are no records. quote: the quote by which a torn row
+    may be recognized, empty for none.
     """
     text, heads = "".join(lines), {names[0] for names in headers if names}
     if unreadable(text):
@@ -306,7 +307,7 @@ def plain_rows(
 
 
 def something_in(cells: list[str]) -> bool:
-    """True if a row has content: spreadsheets write empty rows as delimiters, old systems end a file by \\x1a."""
+    r"""True if a row has content: spreadsheets write empty rows as delimiters, old systems end a file with \x1a."""
     return any(map(_without_blanks, cells))
 
 

@@ -1,4 +1,4 @@
-"""Rows that a line break without quotes may have cut: the rest of their last text is on the line below them."""
+"""Rows that an unquoted line break may have cut: the rest of their last text is on the next line."""
 
 import re
 from bisect import bisect_left
@@ -23,14 +23,14 @@ CUT = Fault(
 
 
 class CutRows:
-    """Rejects rows that have all their fields, the last one a text, and below them a line that may be the rest of it.
+    """Rejects rows whose last text may go on in the line below.
 
-    Such a line has fewer fields, does not begin as a row with a key does, and has words that are no total and no foot
-    of a page. Below a blank line, or the last row of a file, it is a note more often: there it is a rest if it begins
-    with a word in small letters, and has no figures. Nothing is rejected where the feed takes no text from the last
-    column, and in a file that answers rejects.
+    Such a row has all its fields, and the last one is a text. The line below has fewer fields, does not begin like a
+    row with a key, and has words that are neither a total nor a page footer. After a blank line, or after the last row
+    of a file, the line is more often a note. There it counts only if it begins with a lower-case word and has no
+    digits. Nothing is rejected if the feed takes no text from the last column, or if the file answers rejects.
 
-    prefix: what columns of the second of two joined files have before their names.
+    prefix: the text before column names of the second of two joined files.
     """
 
     def __init__(self, reader: RowReader, file: FeedFile, prefix: str = "") -> None:
@@ -40,7 +40,7 @@ class CutRows:
         self._texts = set() if is_off else set(_places_of_texts(file, self._conditions))
 
     def among(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """Yield the chunks, each once the next one is known: the rest of its last text may be there."""
+        """Yield each chunk once the next one is known, since the rest of its last text may be there."""
         held: Chunk | None = None
         for chunk in chunks:
             if held is not None:
@@ -83,7 +83,7 @@ class CutRows:
 
 
 def _goes_on(cells: Sequence[str]) -> bool:
-    """True if a text begins with a word in small letters, more follow, and it has no figures."""
+    """True if a text begins with a lower-case word, has more words, and has no digits."""
     text = " ".join(cells)
     first = _FIRST_WORD.match(text)
     return first is not None and first[1].islower() and not any(map(str.isdigit, text))
@@ -93,7 +93,7 @@ _FIRST_WORD = re.compile(r"\s*([^\W\d_]+)[,;]?\s+\w")
 
 
 def _places_of_texts(file: FeedFile, conditions: Conditions) -> Iterator[int]:
-    """Yield the places of the columns that the feed takes texts from, as they are."""
+    """Yield the places of the columns whose texts the feed takes unchanged."""
     columns = kind_of(file).by_name
     for key, value in values_of(file):
         section, _, name = key.partition(".")

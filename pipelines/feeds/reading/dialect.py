@@ -1,6 +1,6 @@
-"""The row format of a feed, as Python's `csv` takes it, and others that would mend a row or a header.
+"""The row format of a feed, as Python's `csv` takes it, and other formats that would mend a row or a header.
 
-Nothing of a line is repeated: a supposed header may be a row.
+Messages repeat no text of a line, since a supposed header may be a row of data.
 """
 
 import csv
@@ -18,13 +18,13 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"escape": "\\"},
     {"quote": "'", "skip_spaces": True},
 )
-"""Other ways to write rows, which a row may show: the feed file takes each by these keys."""
+"""Other formats of rows that a row may show, each with its keys of the feed file."""
 DELIMITERS = (",", ";", "\t", "|", "^", " ")
 QUOTES = ("'", '"')
 
 
 def dialect(feed: FeedFile) -> dict[str, Any]:
-    """The arguments that reader and writer share."""
+    """Return the arguments that reader and writer share."""
     return {
         "delimiter": feed.delimiter,
         "quotechar": feed.quote or None,
@@ -36,7 +36,7 @@ def dialect(feed: FeedFile) -> dict[str, Any]:
 
 
 def mended(fault: Fault, raw: str, feed: FeedFile, width: int) -> Fault:
-    """The fault of a row with the key of the feed file that would mend it, where the row is whole by another way."""
+    """Return the fault of a row. If another format makes the row whole, name its keys of the feed file."""
     for changes in WAYS:
         other = feed.model_copy(update=changes)
         if other != feed and can_be_read(other) and _has(raw, changes) and _width(raw, other) == width:
@@ -46,18 +46,18 @@ def mended(fault: Fault, raw: str, feed: FeedFile, width: int) -> Fault:
 
 
 def can_be_read(feed: FeedFile) -> bool:
-    """True if delimiter, quote and escape are different signs, and no blank is skipped that is the delimiter."""
+    """True if delimiter, quote and escape differ, and skipped spaces are not the delimiter."""
     signs = [sign for sign in (feed.delimiter, feed.quote, feed.escape) if sign]
     return len(set(signs)) == len(signs) and not (feed.skip_spaces and feed.delimiter == " ")
 
 
 def _has(raw: str, changes: dict[str, Any]) -> bool:
-    """True if a row has the signs that a way to write it has."""
+    """True if a row contains the quote and the escape of a format."""
     return changes.get("quote", "") in raw and changes.get("escape", "") in raw
 
 
 def _width(raw: str, feed: FeedFile) -> int:
-    """The number of fields of one row, 0 where the text is none or several."""
+    """Return the number of fields of one row, 0 if the text is not exactly one row."""
     try:
         rows = list(csv.reader(raw.splitlines(keepends=True), strict=True, **dialect(feed)))
     except csv.Error:
@@ -69,7 +69,7 @@ def _width(raw: str, feed: FeedFile) -> int:
 
 
 def mending_key(lines: Sequence[str], feed: FeedFile, names: Collection[str]) -> str | None:
-    """Return the keys to set, as TOML, or None where no other way to read the lines has all the names."""
+    """Return the keys to set, as TOML; None if the lines have all the names in no other format."""
     wanted = {name.casefold() for name in names}
     for changes in _ways(feed):
         other = feed.model_copy(update=changes)
@@ -80,13 +80,13 @@ def mending_key(lines: Sequence[str], feed: FeedFile, names: Collection[str]) ->
             if wanted <= _cells(line, how):
                 said = {**changes, **({"header": number} if number != feed.header else {})}
                 if not said:
-                    return None  # the names differ in their spelling alone
+                    return None  # only the spelling of the names differs
                 return " and ".join(f"{key} = {json.dumps(value)}" for key, value in said.items())
     return None
 
 
 def _ways(feed: FeedFile) -> list[dict[str, Any]]:
-    """Changes of delimiter, quotes and the spaces before these, the smallest first."""
+    """Return changes of delimiter, quotes and leading spaces, the smallest first."""
     spaces: list[dict[str, Any]] = [] if feed.skip_spaces else [{"skip_spaces": True}]
     quotes = [{"quote": quote} for quote in QUOTES if quote != feed.quote]
     delimiters = [{"delimiter": sign} for sign in DELIMITERS if sign != feed.delimiter]

@@ -1,4 +1,4 @@
-"""Fixed width: lines whose fields stand at places that the feed declares, read as a table."""
+"""Fixed width: lines with fields at the places that the feed declares, read as a table."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ SEVERAL = Fault(RULE, f"the line is as long as several others: line breaks may b
 
 
 class FixedReader(TableReader):
-    """Reads a text of fixed width. A place counts characters, the first is 1."""
+    """A reader of text of fixed width. A place counts characters from 1."""
 
     def __init__(self, content: Content, feed: FeedFile) -> None:
         super().__init__(content.name, feed)
@@ -74,7 +74,7 @@ class FixedReader(TableReader):
         return self._fault_of_length(text) or unreadable(text)
 
     def _fault_of_length(self, text: str) -> Fault | None:
-        """The fault of a line that is longer or shorter than most, if this shows that its fields are elsewhere."""
+        """Return the fault of a line of unusual length, if this shows that its fields are elsewhere; else None."""
         usual = self._usual
         if usual < self._needed or len(text) == usual:
             return None
@@ -84,8 +84,10 @@ class FixedReader(TableReader):
         return SEVERAL if len(text) > usual and 0 in (len(text) % usual, size % usual) else None
 
     def _usual_length(self) -> int:
-        """Return the length of most of the first rows, in bytes where more of them are alike in that; 0 if there is
-        none. Raises Unreadable for a single line that may hold several rows.
+        """Return the length of most of the first rows; 0 if there is none.
+
+        The length is in bytes if more rows agree in that. Raises Unreadable for a single line that may hold several
+        rows.
         """
         lines = StringIO("".join(first_lines(self._content, self._own)), newline="")
         texts = [text for line in list(lines)[self._own.header :] if (text := _row_of(line)).strip()]
@@ -105,5 +107,5 @@ def _row_of(line: str) -> str:
 
 
 def _most(lengths: Iterable[int]) -> tuple[int, int]:
-    """Return the most frequent of these lengths, and how often it is there."""
+    """Return the most frequent of these lengths, and how often it occurs."""
     return next(iter(Counter(lengths).most_common(1)), (0, 0))

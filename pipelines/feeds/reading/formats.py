@@ -1,4 +1,4 @@
-"""Number formats of a workbook: which cells show something other than their value, and what."""
+"""Number formats of a workbook: find the cells that show something else than their value, and what they show."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from unicodedata import category
 from pipelines.feeds.terms.times import DAY_0
 
 Shown = Callable[[str], str | None]
-"""The text that a number is shown as, where its value does not say it."""
+"""Returns the text that a number is shown as; None if its value says the same."""
 
 PERCENT_IDS, MOMENT_IDS = (9, 10), (22,)
 DURATION_ID = 46
@@ -20,17 +20,17 @@ _PARTS = re.compile(r'"([^"]*)"|\\(.)|\[([^\[\]]*)\]|_.|\*.|(.)', re.DOTALL)
 _DIGITS = 15
 DOLLARS = ("$", "USD", "US$")
 _CURRENCY = re.compile(r"[A-Z]{3}|[A-Z]{0,3}\$|kr|zł|Kč|Ft|lei|лв|руб|Rs|SFr")
-"""Codes and signs of more than one letter, as a text beside a number; in brackets (`[$Kč-405]`) all is a currency."""
+"""Codes and signs of several letters beside a number. In brackets (`[$Kč-405]`), any text is a currency."""
 _LONGEST = 40
 
 
 def plain_number(text: str) -> Decimal:
-    """A number of a workbook, with the fifteen digits that it keeps. Raises ValueError."""
+    """Return a number of a workbook, with the fifteen digits that it keeps. Raises ValueError."""
     return Decimal(f"{float(text):.{_DIGITS}g}")
 
 
 def shown_by(format_id: int, code: str | None, day_0: datetime = DAY_0) -> Shown | None:
-    """The function that shows numbers of a format; None where the value is what counts."""
+    """Return the function that shows numbers of a format; None if the value counts."""
 
     def moment(text: str) -> str | None:
         return _moment(text, day_0)
@@ -65,7 +65,7 @@ def is_of_time(format_id: int, code: str | None) -> bool:
 
 
 def _parts(code: str) -> Iterator[tuple[str, bool]]:
-    """Yield the signs of a format's code, and whether each stands for itself."""
+    """Yield the characters of a format's code, each with True if it is literal."""
     for quoted, escaped, _, sign in _PARTS.findall(code):
         for each in quoted or escaped:
             yield each, True
@@ -74,7 +74,7 @@ def _parts(code: str) -> Iterator[tuple[str, bool]]:
 
 
 def _currency(code: str) -> str:
-    """The currency that a format puts beside a number: a sign, or a code such as `CHF`; empty for none."""
+    """Return the currency that a format puts beside a number: a sign, or a code such as `CHF`; empty for none."""
     for quoted, escaped, bracketed, sign in _PARTS.findall(code):
         is_bracketed = bracketed.startswith("$")
         named = bracketed[1:].partition("-")[0] if is_bracketed else quoted or escaped or sign
@@ -85,9 +85,9 @@ def _currency(code: str) -> str:
 
 
 def _with_currency(currency: str, parts: list[tuple[str, bool]], text: str) -> str:
-    """A number with its currency. What looks like one, in a format of whole numbers, may be letters of a key.
+    """Return a number with its currency. In a format of whole numbers, the currency may be the letters of a key.
 
-    parts: of such a format, else none.
+    parts: the characters of such a format, else empty.
     """
     return (_filled(text, parts) if parts else None) or f"{currency}{plain_number(text):f}"
 
@@ -97,7 +97,7 @@ def _percent(text: str) -> str | None:
 
 
 def _moment(text: str, day_0: datetime) -> str | None:
-    """A moment at midnight, which has no time of its own."""
+    """Return a moment at midnight, whose value has no time of day; None for any other number."""
     days = float(text) + (day_0 - DAY_0).days
     if not days.is_integer() or not 60 < days < 2_958_466:
         return None
@@ -105,7 +105,7 @@ def _moment(text: str, day_0: datetime) -> str | None:
 
 
 def _filled(text: str, parts: list[tuple[str, bool]]) -> str | None:
-    """A whole number in the places of a format such as `00000` or `000-00-0000`."""
+    """Return a whole number in the places of a format such as `00000` or `000-00-0000`; None if it does not fit."""
     number = plain_number(text)
     if number < 0 or number != number.to_integral_value() or len(parts) > _LONGEST:
         return None

@@ -10,17 +10,18 @@ from pipelines.feeds.terms.totals import filled, has_letters, is_title
 from pipelines.feeds.terms.vocabulary import is_name
 
 KNOWN_BY = 60
-"""Rows by which the columns of values are known."""
+"""The number of rows from which the columns of values are found."""
 LOOKED_AT = 20
-"""Rows above and below a place by which it is told whether they go on with the columns."""
+"""The number of rows above and below a place that are compared."""
 MOST_WORDS = 100
-"""Rows of words in a row, below which no other is looked for at once."""
+"""The most rows of words in a row that are passed over to find another row."""
 Rows = Sequence[Sequence[str]]
 
 
 class OfPayments(NamedTuple):
-    """The places of the columns that a feed of payments takes its key, amount and day from; None for one that is made
-    of several, or of none.
+    """The places of the columns from which a feed of payments takes its key, amount and day.
+
+    None for a value from several columns, or from none.
     """
 
     key: int | None = None
@@ -33,14 +34,16 @@ IsApart = Callable[[int], bool]
 
 
 class Headings:
-    """Finds such rows by the names of a header, and by columns that have values where these rows have words.
+    """Finds rows that name the columns of another table.
 
-    What the rows below a row of words are decides of it, unless it names columns or alone stands below a blank line: if
-    they go on with the columns, it is a record that cannot be read, or nothing. Rows are given some thousand at a time.
+    They have names of the header, or words in columns of values. For a row of words, the rows below decide, unless it
+    names columns or follows a blank line alone. If the rows below continue the columns, the row of words is a record
+    that cannot be read, or nothing. Rows are given in chunks.
 
-    payments: among payments, names in most columns of values, and no value in any, begin another table whatever is
-    below: they may be a header in a language that nobody here knows. alone: the lines of rows without a value that
-    begin no other table. unknown: those of rows that may be such a header.
+    * payments: among payments, texts in most columns of values without any value begin another table, whatever is
+      below. They may be a header in an unknown language.
+    * alone: the lines of rows without a value that begin no other table.
+    * unknown: the lines of rows that may be a header in an unknown language.
     """
 
     def __init__(self, header: Sequence[str], *, payments: "OfPayments | None" = None) -> None:
@@ -48,14 +51,14 @@ class Headings:
         self._payments = payments
         self._names = frozenset(name for name in self._header if name)
         self._above: Rows = ()
-        """The last rows that were given before."""
+        """The last rows of the chunk before."""
         self.alone: list[int] = []
         self.unknown: set[int] = set()
         self._waits: _Words | None = None
-        """The first of the last rows, if these are words: what is below it is not known yet."""
+        """The first of the last rows, if these are words: the rows below it are not known yet."""
 
     def lines(self, rows: Rows, lines: Sequence[int], blank_above: IsApart) -> Iterator[int]:
-        """The lines of rows that name columns otherwise than the header, or below which another table begins."""
+        """Yield the lines of rows that name other columns than the header, or below which another table begins."""
         yield from (lines[place] for place in self._named_otherwise(rows))
         columns = _of_values([*self._above, *rows[:KNOWN_BY]], len(self._header))
         waiting, self._waits = self._waits, None
@@ -76,7 +79,7 @@ class Headings:
         self._above = rows[-LOOKED_AT:] or self._above
 
     def _begins(self, words: "_Words", below: Rows) -> bool:
-        """True if the rows below a row of words do not go on with the columns above. Other such rows tell nothing."""
+        """True if the rows below a row of words do not continue the columns above. More such rows are passed over."""
         others = (row for row in below[:MOST_WORDS] if not _has_words(row, words.columns))
         if told_by := list(islice(others, LOOKED_AT)):
             columns = _of_values(words.above, len(self._header))
@@ -85,13 +88,14 @@ class Headings:
         return False
 
     def is_of_others(self, cells: Sequence[str]) -> bool:
-        """True if a row with too many or too few cells has names alone, and one of the header among them."""
+        """True if a row with too many or too few cells has only names, and one of them is in the header."""
         texts = [cell.strip() for cell in cells if cell.strip()]
         return len(texts) > 1 and not self._names.isdisjoint(texts) and not any(map(is_value, texts))
 
     def _named_otherwise(self, rows: Rows) -> Iterator[int]:
-        """The places of rows with several names of the header, no fewer than a third of the cells, and no values. A
-        row that has no other texts than the header at any place goes on with its columns.
+        """Yield the places of rows with several names of the header, in a third of the cells or more, and no values.
+
+        A row whose texts are all in their own column of the header continues the table.
         """
         is_apart = self._names.isdisjoint
         ticks: frozenset[str] | None = None
@@ -104,29 +108,30 @@ class Headings:
                         yield place
 
     def _has_values(self, row: Sequence[str]) -> bool:
-        """True if a cell is no name: it is a number, or has digits as an id or a date has them."""
+        """True if a cell is no name: it is a number, or has digits like an id or a date."""
         return any(_NUMBER.fullmatch(cell) if cell in self._names else _is_figured(cell) for cell in row)
 
     def _is_other(self, row: Sequence[str], ticks: frozenset[str]) -> bool:
-        """True if a row has several names of the header that are no ticks, and not all of its texts where they are."""
+        """True if a row has several names of the header, except ticks, and a text outside its own column."""
         cells = [(cell.strip(), name) for cell, name in zip(row, self._header, strict=False)]
         named = {cell for cell, name in cells if cell in self._names and not (cell == name and cell in ticks)}
         return len(named) > 1 and any(cell and cell != name for cell, name in cells)
 
     def _ticks(self, rows: Rows) -> frozenset[str]:
-        """The names of columns in which their own name stands in several rows, and nothing else: a box to tick."""
+        """Return the names of tick-box columns: several rows have the column's own name, and no row any other text."""
         columns = ((name, [row[at].strip() for row in rows if at < len(row)]) for at, name in enumerate(self._header))
         return frozenset(name for name, found in columns if name and found.count(name) > 1 and {*found} <= {name, ""})
 
 
 _TELLING = 2
-"""Columns of values: a row that has none in any of them, and words in so many, may name others."""
+"""The least number of columns of values in which a row must have words, and no value, to name other columns."""
 _TELLING_OF_PAYMENTS = 3
 
 
 class _Values(NamedTuple):
-    """A column of values. width: the length that all have, as ids with letters may have; 0 if they differ.
-    are_lettered: most of them begin with a letter.
+    """A column of values. width: the length of all its values, as of ids with letters; 0 if the lengths differ.
+
+    are_lettered: True if most values begin with a letter.
     """
 
     place: int
@@ -146,7 +151,7 @@ class _Words(NamedTuple):
 
 
 def _of_values(rows: Rows, width: int) -> list[_Values]:
-    """The columns with values in most of their cells, those first whose values begin with no letter."""
+    """Return the columns with values in most of their cells; columns whose values begin with no letter come first."""
     found: list[tuple[int, _Values]] = []
     for place in range(width):
         cells = [row[place].strip() for row in rows if place < len(row) and row[place].strip()]
@@ -160,7 +165,7 @@ def _of_values(rows: Rows, width: int) -> list[_Values]:
 
 
 def _places_of_words(rows: Rows, columns: Sequence[_Values]) -> Iterator[int]:
-    """The places of rows that have words in columns of values, and no figures."""
+    """Yield the places of rows that have words, and no digits, in columns of values."""
     if len(columns) < _TELLING:
         return
     first = columns[0].place
@@ -170,8 +175,9 @@ def _places_of_words(rows: Rows, columns: Sequence[_Values]) -> Iterator[int]:
 
 
 def _has_words(row: Sequence[str], columns: Sequence[_Values]) -> bool:
-    """True if a row has words, and no figures, in columns of values: in several of them. What has the length of all
-    values of its column may be one: some ids have few digits, or none.
+    """True if a row has words, and no digits, in several columns of values.
+
+    A text as long as all values of its column may itself be a value, since some ids have few digits, or none.
     """
     cells = [(cell, column) for column in columns if column.place < len(row) and (cell := row[column.place].strip())]
     return (
@@ -182,7 +188,7 @@ def _has_words(row: Sequence[str], columns: Sequence[_Values]) -> bool:
 
 
 def _places_without_values(rows: Rows, columns: Sequence[_Values]) -> Iterator[int]:
-    """The places of rows that have texts in several columns of values, and in none a value of its own."""
+    """Yield the places of rows that have texts in several columns of values, and no value in any of them."""
     if len(columns) < _TELLING:
         return
     first = columns[0].place
@@ -194,7 +200,7 @@ def _places_without_values(rows: Rows, columns: Sequence[_Values]) -> Iterator[i
 
 
 def _is_label(text: str, column: _Values) -> bool:
-    """True if a text is no value of its column, and may name it: `#`, `Nr 1`, and `K2` where no value is like `R2`."""
+    """True if a text is no value of its column, and may name it: `#`, `Nr 1`, or `K2` if no value looks like `R2`."""
     if not any(map(str.isdigit, text)):
         return True
     if _NUMBERED_LABEL.fullmatch(text):
@@ -203,10 +209,11 @@ def _is_label(text: str, column: _Values) -> bool:
 
 
 def _may_be_header(row: Sequence[str], above: Rows, columns: Sequence[_Values], payments: OfPayments) -> bool:
-    """True if a row without values has texts in three columns of values or more, and in most of them; most are words.
+    """True if a row without values may be a header: texts in three or more columns of values, most of them words.
 
-    No record has nothing but these, unless it is crossed out, or says the same in all. Two such columns tell where they
-    are those of the amount and the day, the key is none of the rows above, and there is a third text.
+    The texts must be in most columns of values. No record has only such texts, unless it is crossed out, or all its
+    texts are equal. Two columns are enough if they are the amount and the day, the key is unlike the keys above, and
+    there is a third text.
     """
     texts = [(text, column.width) for column in columns if (text := column.cell(row))]
     words = {text.strip(_SIGNS).lower() for text, _ in texts}
@@ -224,10 +231,10 @@ def _may_be_header(row: Sequence[str], above: Rows, columns: Sequence[_Values], 
 
 
 def _has_no_payment(row: Sequence[str], above: Rows, columns: Sequence[_Values], payments: OfPayments) -> bool:
-    """True if a row has words for an amount and a day, another text, and no key as those of the rows above are.
+    """True if a row has words for an amount and a day, another text, and a key unlike those of the rows above.
 
-    None of a header's texts stands above it in its column. Where the key is empty, all are names of columns that are
-    known, or single words with a capital: those of `,Jane Doe,no charge,same day` are not.
+    A header's texts do not occur above it in their column. If the key is empty, all texts must be known names of
+    columns, or single capitalized words. The texts of `,Jane Doe,no charge,same day` are not.
     """
     key, amount, day = payments
     of_values = {column.place for column in columns}
@@ -244,7 +251,7 @@ def _has_no_payment(row: Sequence[str], above: Rows, columns: Sequence[_Values],
 
 
 def _is_name_of_column(text: str) -> bool:
-    """True if a text is a known name, or a word that begins with no small letter."""
+    """True if a text is a known name, or a word that does not begin with a lower-case letter."""
     return is_name(text) or (text.isalpha() and not text[0].islower())
 
 
@@ -254,11 +261,11 @@ def _stands_above(text: str, place: int, above: Rows) -> bool:
 
 _SIGNS = "*()[]<>-.!:/ "
 _CROSSED_OUT = frozenset("void voided cancelled canceled waived continued x".split())
-"""Words of a record that was taken back or charged nothing, and of a page's end."""
+"""Words of a record that was taken back or charged nothing, and of the end of a page."""
 
 
 def _names_columns(row: Sequence[str]) -> bool:
-    """True if several of the words of a row, and no fewer than half of them, are like names of columns."""
+    """True if several of a row's words, and at least half of them, are like names of columns."""
     words = [cell for cell in row if cell.strip()]
     known = sum(map(is_name, words))
     return known > 1 and known * 2 >= len(words)
@@ -273,7 +280,7 @@ _NOTHING = frozenset("na n/a null none nil nan unknown tbd - pending".split())
 
 
 def _is_figured(text: str) -> bool:
-    """True if a text has digits, other than behind words as `icd10`, `Address 2` and `Fee 2024` have them."""
+    """True if a text has digits, except after words as in `icd10`, `Address 2` and `Fee 2024`."""
     return any(map(str.isdigit, text)) and not _NUMBERED_NAME.fullmatch(text.strip())
 
 
@@ -283,13 +290,13 @@ _NUMBERED_NAME = re.compile(r"[^\W\d]{3,}(?: [^\W\d]+)*(?: ?\d{1,2}| (?:19|20)\d
 
 
 def is_heading_of_rows(cells: Sequence[str], usual: int, *, is_apart: bool) -> bool:
-    """True if a line between rows is a title of those below it, and no note to the one above.
+    """True if a line between rows is a title of the rows below it, and no note on the row above.
 
-    A title is short and has no figures, begins the line, and begins with a capital or stands apart.
+    A title is short, has no digits, and begins the line. It begins with a capital, or a blank line is above it.
 
     Args:
-        usual: how many cells a record fills.
-        is_apart: whether a blank line is above it.
+        usual: the number of cells that a record fills.
+        is_apart: True if a blank line is above the line.
     """
     first = cells[0].strip() if cells else ""
     words = _WORD.findall(first)
@@ -308,20 +315,21 @@ _LONGEST_TITLE = 4
 
 
 def goes_on(above: Rows, below: Rows, columns: Sequence[int]) -> bool:
-    """True if rows go on with columns: in none is the first value of another form than those above, nor are all, or
-    none values. By the first, since a table of few rows ends among those that are looked at.
+    """True if rows continue columns: in no column do the forms of the values change.
+
+    The first value counts, since a table of few rows ends among the rows compared. All values together count too.
     """
     return not any(_is_other(_forms(above, place), _forms(below, place)) for place in columns)
 
 
 def is_value(text: str) -> bool:
-    """True if a text has digits, and no fewer of them than letters: a number, an amount, a date, an id."""
+    """True if a text has digits, and at least as many as letters: a number, an amount, a date, an id."""
     digits = sum(map(str.isdigit, text))
     return digits > 0 and digits >= sum(map(str.isalpha, text))
 
 
 def _is_other(above: list[str], below: list[str]) -> bool:
-    """True if the first form of a column, or all, differ from those above. Ever new forms, as of ids, tell nothing."""
+    """True if the first form of a column, or all forms, differ from those above. Forms that vary show nothing."""
     known = set(above) - {""}
     tells = known and (len(known) == 1 or len(known) * 2 <= len(above))
     first = next(filter(None, below), "")
@@ -329,14 +337,14 @@ def _is_other(above: list[str], below: list[str]) -> bool:
 
 
 def _forms(rows: Rows, place: int) -> list[str]:
-    """The forms of a column's cells; that of a text which is no value is empty."""
+    """Return the forms of a column's cells; the form of a text that is no value is empty."""
     cells = (row[place].strip() for row in rows if place < len(row))
     return [_form(cell) for cell in cells if cell]
 
 
 @lru_cache(maxsize=4096)
 def _form(cell: str) -> str:
-    """`9` of a number, `9-9-9` of a date, `R9` of an id; empty for a text that is no value."""
+    """Return the form of a cell: `9` for a number, `9-9-9` for a date, `R9` for an id; empty for a text."""
     if not is_value(cell):
         return ""
     if _PLAIN_NUMBER.fullmatch(cell):

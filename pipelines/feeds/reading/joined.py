@@ -1,6 +1,6 @@
-"""Two files of one delivery, joined by a key: rows of the first with the columns of the second behind them.
+"""Two files of one delivery, joined by a key: rows of the first, followed by the columns of the second.
 
-Columns of the second file have the name of the join before theirs: `comments.body`.
+Column names of the second file are prefixed with the name of the join: `comments.body`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ PARTNERS = "JOIN-PARTNERS"
 
 
 class Both:
-    """Two joined files as their feed declares them, and sentences about them. names: theirs. name: of both together."""
+    """Two joined files as their feed declares them, with sentences. names: of the files. name: of the delivery."""
 
     def __init__(self, name: str, names: tuple[str, str], feed: FeedFile) -> None:
         [(self.prefix, self.join)] = feed.join.items()
@@ -56,14 +56,14 @@ class Both:
 
 
 class JoinedReader(RowReader):
-    """Reads two files. first, second: their readers, and the names of the files."""
+    """A reader of two files. first, second: their readers. names: the names of the files."""
 
     def __init__(self, first: RowReader, second: RowReader, names: tuple[str, str], name: str, feed: FeedFile) -> None:
         super().__init__(name, feed)
         self._both, self._first, self._second = Both(name, names, feed), first, second
         self._partners = Partners(name, names[1])
         self._lines: dict[str, int] = {}
-        """The lines of the keys of the first file."""
+        """The line of each key in the first file."""
 
     def __enter__(self) -> Self:
         with self._second as second:
@@ -76,7 +76,7 @@ class JoinedReader(RowReader):
             self.counted.header, self.counted.blank = counted.header, counted.blank + counted.of_repeats
         first = self._first.__enter__()
         try:
-            self.feed = first.feed.model_copy(update={"one_table": True})  # each file is looked at by itself
+            self.feed = first.feed.model_copy(update={"one_table": True})  # each file is checked by itself
             self._check_alike(first, second)
             self._halves = Halves(first.header, second.header, self._both.prefix, self.feed)
             self._key_of = key_by(first.header, self._both.key(0), self._both.place(0))
@@ -141,9 +141,9 @@ class JoinedReader(RowReader):
         return not partners
 
     def _without_partner(self, alone: int) -> Chunk:
-        """The rows of the second file that no row of the first has named: lost, where each is to be a row.
+        """Return the rows of the second file that no row of the first names; they are rejects if each is to be a row.
 
-        alone: how many rows of the first file had no partner.
+        alone: the number of rows of the first file without a partner.
         """
         out, left, (first, second) = Chunk(), self._partners.unused(), self._both.names
         said = self._both.without_partner()
@@ -159,7 +159,7 @@ class JoinedReader(RowReader):
         return out
 
     def _note_repeats(self, lines: Sequence[int], before: int) -> None:
-        """Warn of rows that repeat the header of a file, which has this many lines before it."""
+        """Warn of rows that repeat the header of a file. before: the number of lines before the file."""
         self.noticed += [Notice(line + before, REPEATED_HEADER, REPEATS) for line in lines]
 
     def _say(self, line: int | None, number: int, one: str, other: str) -> None:
@@ -174,7 +174,7 @@ class JoinedReader(RowReader):
             raise Unreadable(f"{self.name}: of two files that are joined both are tables, or both hold objects")
 
     def _key(self, row: Any, line: int) -> str | None:
-        """The key of a row of the first file. Raises Unreadable for a second row of a key that is to have one."""
+        """Return the key of a row of the first file. Raises Unreadable for a second row if keys must be unique."""
         key, before = self._key_of(row), self._second.counted.lines
         if key and self._both.join.one_row_per and (first := self._lines.setdefault(key, line)) != line:
             raise Unreadable(self._both.twice_in_first(first - before, line - before))

@@ -1,4 +1,4 @@
-"""A file of text, read line by line: each line is kept until the row that it is in is whole."""
+"""A text file, read line by line: lines are kept until their row is complete."""
 
 import codecs
 from collections import deque
@@ -19,7 +19,7 @@ NOT_ROWS = "check that it is the export it is named for"
 
 
 class Lines:
-    """The lines of an open file. counted: where they are counted. taken: those of the row that is being read."""
+    """The lines of an open file. counted: the counts to update. taken: the lines of the row that is being read."""
 
     def __init__(self, content: Content, feed: FeedFile, counted: Counted) -> None:
         self._name, self._encoding, self._counted = content.name, feed.encoding, counted
@@ -32,7 +32,7 @@ class Lines:
         self._file.close()
 
     def begins_with(self, text: str) -> bool:
-        """True if a text is on the first line; nothing is read by that."""
+        """True if a text is on the first line; the position in the file does not change."""
         try:
             return text in self._file.readline(LONGEST_LINE)
         except (Unreadable, UnicodeError):
@@ -41,7 +41,7 @@ class Lines:
             self._file.seek(0)
 
     def read(self) -> Iterator[str]:
-        """Yield the lines that were given back, then the file's, and put each of them aside in `taken`."""
+        """Yield the lines that were given back, then the file's lines, and keep each in `taken`."""
         readline, taken, limit, again = self._file.readline, self.taken, LONGEST_LINE, self._again
         try:
             while line := again.popleft() if again else readline(limit):
@@ -61,9 +61,9 @@ class Lines:
         return Unreadable(f"{self._name}: not text in {self._encoding}; {NAME_THE_ENCODING}")
 
     def skip_breaks(self) -> int:
-        """Skip the lines that are a line break alone, as far as they follow; return how many these are.
+        """Skip the following lines that are only a line break; return their number.
 
-        A file may be nothing else: they are counted in blocks, of which the other lines are read by `read`.
+        A file may consist of them, so they are counted in blocks. Other lines of a block are left for `read`.
         """
         number, again = 0, self._again
         while not again and (block := self._ahead()):
@@ -78,7 +78,7 @@ class Lines:
         return number
 
     def _ahead(self) -> str:
-        """The next lines of the file, whole unless the last is too long; nothing at its end."""
+        """Return the next lines of the file, complete unless the last is too long; empty at its end."""
         try:
             block = self._file.read(AHEAD)
             return block if block.endswith("\n") else block + self._file.readline(LONGEST_LINE)
@@ -86,7 +86,7 @@ class Lines:
             raise self._no_text() from None
 
     def take(self) -> tuple[int, int, str]:
-        """First line, number of lines and text of what was read since the last time."""
+        """Return first line, number of lines and text of the lines read since the last call."""
         taken = self.taken
         lines = len(taken)
         raw = taken[0] if lines == 1 else "".join(taken)
@@ -94,7 +94,7 @@ class Lines:
         return self._counted.lines - lines + 1, lines, raw
 
     def give_back(self) -> None:
-        """Put back all lines that were taken but the first, to be read by themselves."""
+        """Put back all taken lines but the first, to be read as rows of their own."""
         rest = self.taken[1:]
         del self.taken[1:]
         self.given_back += sum(map(len, rest))
@@ -107,7 +107,7 @@ class Lines:
 
 
 class TextReader(RowReader):
-    """Reads the rows of a text."""
+    """A reader of rows of text."""
 
     def __init__(self, content: Content, feed: FeedFile) -> None:
         super().__init__(content.name, feed)

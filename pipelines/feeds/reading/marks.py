@@ -1,6 +1,6 @@
-"""The marks of an exported reject beside its record, `_reject_id` and `_reasons`: put on a row, and taken off again.
+"""The marks of an exported reject beside its record, `_reject_id` and `_reasons`: add them to a row, and remove them.
 
-The marks lead a row: one with too many or too few fields keeps its own fields in order behind them.
+The marks come first in a row, so that a row with too many or too few fields keeps its own fields in order after them.
 """
 
 import codecs
@@ -26,7 +26,7 @@ BLOCK = 1 << 20
 PARQUET = "PAR1"
 ID = re.compile(r"\b[0-9a-f]{16}\b")
 HEARD = re.compile(r"[0-9a-f]{16}(-[0-9]{20})?")
-"""An id, and up to when who has it knows what is there for its record: see `pipelines.ledger.heard`."""
+"""A reject's id, and how far its exporter had seen the ledger: see `pipelines.ledger.heard`."""
 _UTF8 = codecs.BOM_UTF8
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BESIDE = re.compile(r'([,;|\t])?"?_reject_id"?([,;|\t])?')
@@ -35,7 +35,7 @@ _ID_ELEMENT = re.compile(r'"_reject_id"\s*:\s*"([0-9a-f -]{16,})"')
 
 
 DAMAGED = ""
-"""In the place of ids: something else is in the cell, as of a spreadsheet that read one as a number."""
+"""The value in place of ids if the cell holds something else, such as an id that a spreadsheet read as a number."""
 BAD_ID = Fault(
     "FEED-FILE-09",
     "its _reject_id is none: write it as it was exported, sixteen of 0-9 and a-f, with what stands behind",
@@ -43,7 +43,7 @@ BAD_ID = Fault(
 
 
 def ids_of(found: Any) -> str | None:
-    """The ids of rejects in a cell, apart by spaces; None where nothing is in it, `DAMAGED` for anything else."""
+    """Return the ids of rejects in a cell, separated by spaces; None for an empty cell, `DAMAGED` for anything else."""
     text = found.strip() if isinstance(found, str) else "" if found is None else str(found)
     return None if not text else text if all(map(HEARD.fullmatch, text.split())) else DAMAGED
 
@@ -52,7 +52,7 @@ def ids_of(found: Any) -> str | None:
 
 
 class Columns:
-    """The marks among a CSV's columns: taken off its header, its rows and their text."""
+    """The marks among a CSV's columns: they are removed from its header, its rows and their text."""
 
     def __init__(self, header: Sequence[str], feed: FeedFile) -> None:
         self.places = {name: place for place, name in enumerate(header) if name in MARKS}
@@ -64,7 +64,7 @@ class Columns:
         return REJECT_ID in self.places
 
     def off(self, cells: list[str], raw: str) -> tuple[str | None, list[str], str]:
-        """The ids of rejects, and the row's own fields and text."""
+        """Return the ids of rejects, and the row's own fields and text."""
         place = self.places[REJECT_ID]
         answered = ids_of(cells[place]) if place < len(cells) else None
         own = [cell for place, cell in enumerate(cells) if place not in self.places.values()]
@@ -72,7 +72,7 @@ class Columns:
         return answered, own, raw[cut.end() :] if cut else csv_text(own, self._dialect) + raw[len(raw.rstrip("\r\n")) :]
 
     def off_text(self, raw: str) -> tuple[str | None, str]:
-        """Take the marks off a row whose fields cannot be told apart: only leading marks can be taken off it."""
+        """Remove the marks from a row whose fields cannot be told apart. Only leading marks can be removed from it."""
         cut = self._lead.match(raw) if self._lead else None
         if cut is None:
             return None, raw
@@ -87,17 +87,17 @@ def _leading_fields(number: int, feed: FeedFile) -> re.Pattern[str]:
 
 
 def csv_text(cells: Sequence[str], written: dict[str, Any]) -> str:
-    """Fields as one CSV row, without an end of line. Where nothing is quoted, a delimiter within becomes a space."""
+    """Return fields as one CSV row, without a line end. Without quotes, delimiters in fields become spaces."""
     if written["quotechar"] is None:
         special = "\r\n" + written["delimiter"] + (written["escapechar"] or "")
         cells = [cell.translate(dict.fromkeys(map(ord, special), " ")) for cell in cells]
     text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n", **written).writerow(cells)  # without \r\n, neither would be quoted
+    csv.writer(text, lineterminator="\r\n", **written).writerow(cells)  # else csv would quote neither
     return text.getvalue().removesuffix("\r\n")
 
 
 def csv_lead(cells: Sequence[str], feed: FeedFile) -> str:
-    """Fields to be put before a row."""
+    """Return fields as text to put before a row."""
     return csv_text(cells, dialect(feed)) + feed.delimiter
 
 
@@ -105,7 +105,7 @@ def csv_lead(cells: Sequence[str], feed: FeedFile) -> str:
 
 
 def marked_line(text: str, reject_ids: str, reasons: Sequence[Any]) -> str:
-    """A line with the marks in it. What is no JSON object stands whole in `_text`, so that the line is one."""
+    """Return a line with the marks in it. A line that is no JSON object is put into `_text` of a new object."""
     text = text.strip()
     lead = f'{{"_reject_id":{json.dumps(reject_ids)},"_reasons":{compact(reasons)}'
     own = object_in(text)
@@ -115,7 +115,7 @@ def marked_line(text: str, reject_ids: str, reasons: Sequence[Any]) -> str:
 
 
 def unmarked_line(text: str) -> tuple[str | None, str]:
-    """The ids of rejects, and the line without the marks."""
+    """Return the ids of rejects, and the line without the marks."""
     if REJECT_ID not in text:
         return None, text
     own = object_in(text)
@@ -130,7 +130,7 @@ def unmarked_line(text: str) -> tuple[str | None, str]:
 
 
 def _cut(text: str) -> str | None:
-    """A line whose marks stand as they were written, letter for letter without them."""
+    """Return a line without its marks and otherwise unchanged; None if the marks are not as they were written."""
     lead = _LEAD.match(text)
     if lead is None:
         return None
@@ -140,7 +140,7 @@ def _cut(text: str) -> str | None:
 
 
 def compact(found: Any) -> str:
-    """JSON on one line, a decimal digit for digit."""
+    """Return JSON on one line, with every digit of decimals."""
     if isinstance(found, dict):
         return "{" + ",".join(f"{json.dumps(name, ensure_ascii=False)}:{compact(v)}" for name, v in found.items()) + "}"
     if isinstance(found, list | tuple):
@@ -154,7 +154,7 @@ def compact(found: Any) -> str:
 
 
 def marked_form(path: Path) -> str | None:
-    """`csv`, `ndjson` or `json` where a file's beginning carries the mark, else None. No encoding needs to be known."""
+    """Return `csv`, `ndjson` or `json` if a file's beginning has the marks, else None. Works in any encoding."""
     try:
         return _form(_head(first_content(path)))
     except (OSError, Unreadable):
@@ -172,9 +172,9 @@ def _head(content: Content) -> str:
 
 
 def as_saved(content: Content, feed: FeedFile) -> FeedFile:
-    """Return the CSV format of a file: that of its feed, unless a spreadsheet saved corrections in its own format.
+    """Return the CSV format of a file: the feed's, unless a spreadsheet saved the corrections in its own format.
 
-    The text around `_reject_id` in the header shows that, and a byte order mark.
+    The characters around `_reject_id` in the header show the format, and so does a byte order mark.
     """
     try:
         head = _head(content)
@@ -182,7 +182,7 @@ def as_saved(content: Content, feed: FeedFile) -> FeedFile:
             return feed
         with content.open() as file:
             start = file.read(3)
-    except (OSError, Unreadable):  # said where it is read
+    except (OSError, Unreadable):  # reported where the file is read
         return feed
     changed = {"encoding": "utf-16"} if start[:2] in _UTF16 else {"encoding": "utf-8"} if start == _UTF8 else {}
     header = next(line for line in head.splitlines() if REJECT_ID in line)
@@ -193,7 +193,7 @@ def as_saved(content: Content, feed: FeedFile) -> FeedFile:
 
 
 def ids_in(path: Path) -> Iterator[str]:
-    """Everything in a marked file that looks like a reject's id. Raises OSError, Unreadable."""
+    """Yield every text in a marked file that looks like a reject's id. Raises OSError, Unreadable."""
     left = ""
     for text in _texts(first_content(path), BLOCK):
         yield from ID.findall(left + text)
@@ -201,7 +201,7 @@ def ids_in(path: Path) -> Iterator[str]:
 
 
 def _texts(content: Content, size: int) -> Iterator[str]:
-    """A file's text some at a time, right as far as ASCII goes."""
+    """Yield a file's text in blocks, decoded correctly as far as it is ASCII."""
     with content.open() as file:
         first = file.read(size).removeprefix(_UTF8)
         decoder = codecs.getincrementaldecoder("utf-16" if first[:2] in _UTF16 else "latin-1")("replace")

@@ -19,11 +19,11 @@ from pipelines.home.batch import Unreadable
 BLOCK = 1 << 16
 _BLANKS = re.compile(r"[ \t\r\n]*+")
 _SCANNER = json.JSONDecoder(parse_float=len, parse_int=len, parse_constant=len)
-"""Finds where a value ends. Its numbers are not needed, and may have any length."""
+"""Finds the end of a value. Its numbers are not converted, and may have any length."""
 
 
 def read_object(raw: str) -> tuple[Any, Fault | None]:
-    """The object that a row's text is, or what is wrong with it."""
+    """Return the object in a row's text, or its fault."""
     try:
         found = None if (fault := unreadable(raw)) else parse_bounded(raw)
     except ArithmeticError:
@@ -35,7 +35,7 @@ def read_object(raw: str) -> tuple[Any, Fault | None]:
 
 
 def _add(reader: RowReader, chunk: Chunk, line: int, lines: int, text: str) -> None:
-    """Put the object that a row's text is into a chunk, as a bad row if it is none."""
+    """Put the object in a row's text into a chunk, as a bad row if it has a fault."""
     answered, raw = unmarked_line(text)
     if answered:
         reader.answers[line] = answered
@@ -47,7 +47,7 @@ def _add(reader: RowReader, chunk: Chunk, line: int, lines: int, text: str) -> N
 
 
 class ArrayReader(RowReader):
-    """Reads a JSON array. A reject goes back as a line of NDJSON."""
+    """A reader of a JSON array. A reject is exported as a line of NDJSON."""
 
     def __init__(self, content: Content, feed: FeedFile) -> None:
         super().__init__(content.name, feed)
@@ -68,7 +68,7 @@ class ArrayReader(RowReader):
             yield
 
     def _elements(self) -> Iterator[str]:
-        """The text of each element of the array."""
+        """Yield the text of each element of the array."""
         if self._next_sign() != "[":
             raise Unreadable(
                 f'{self.name}: no JSON array of objects; for one object on each line, say format = "ndjson"'
@@ -87,7 +87,7 @@ class ArrayReader(RowReader):
             raise Unreadable(f"{self.name}: something follows the array; correct the file, or export it again")
 
     def _next_sign(self) -> str:
-        """The next character that is no blank, to which it goes; nothing at the end of the file."""
+        """Advance to the next character that is no blank, and return it; empty at the end of the file."""
         while True:
             blanks = _BLANKS.match(self._buffer, self._at)
             self._at = blanks.end() if blanks else self._at
@@ -108,7 +108,7 @@ class ArrayReader(RowReader):
                     return text
 
     def _read(self) -> bool:
-        """Read as much again as is left of what was read. False at the end of the file."""
+        """Read on: at least as much as is left in the buffer. Return False at the end of the file."""
         left = self._buffer[self._at :]
         try:
             more = self._file.read(max(BLOCK, len(left)))
@@ -125,7 +125,7 @@ class ArrayReader(RowReader):
 
 
 class ObjectLinesReader(TextReader):
-    """Reads a file of NDJSON."""
+    """A reader of NDJSON."""
 
     def fill(self, chunk: Chunk) -> Iterator[None]:
         seen = False

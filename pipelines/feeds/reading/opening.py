@@ -1,4 +1,4 @@
-"""Files as text: decoded, and refused with one sentence when they are surely no text."""
+"""Files as text: decode them, and refuse those that are surely no text, with one sentence."""
 
 import codecs
 import io
@@ -19,7 +19,7 @@ _WIDE = ("utf-16", "utf-32")
 
 
 def open_text(content: Content, feed: FeedFile, *, takes_array: bool = False) -> TextIO:
-    """A file as text. Raises Unreadable for what is surely no text, and for a JSON array where none is taken."""
+    """Return a file as text. Raises Unreadable if it is surely no text, or an array of JSON that is not expected."""
     encoding = codecs.lookup(feed.encoding).name
     with reading_file(content.name):
         with content.open() as file:
@@ -31,7 +31,7 @@ def open_text(content: Content, feed: FeedFile, *, takes_array: bool = False) ->
 
 
 def first_lines(content: Content, feed: FeedFile) -> list[str]:
-    """The first lines of a file of text, as far as they can be decoded."""
+    """Return the first lines of a text file, as far as they can be decoded."""
     found: list[str] = []
     try:
         with open_text(content, feed) as file:
@@ -43,8 +43,11 @@ def first_lines(content: Content, feed: FeedFile) -> list[str]:
 
 
 def _with_mark(start: bytes, encoding: str) -> str:
-    """The encoding, its byte order mark looked at. UTF-16 without one has the order that its zero bytes show, and is
-    little-endian where they show none, as most systems write it."""
+    """Return the encoding, considering the byte order mark.
+
+    UTF-16 without a mark has the order that its zero bytes show. Without zero bytes it is little-endian, as most
+    systems write it.
+    """
     if encoding == "utf-8":
         return "utf-8-sig"
     if encoding == "utf-16" and start[:2] not in _BOMS:
@@ -53,7 +56,7 @@ def _with_mark(start: bytes, encoding: str) -> str:
 
 
 def unmarked_utf_16(start: bytes) -> str | None:
-    """UTF-16 with its byte order, of a text that has no mark of it; None of what is no such text.
+    """Return UTF-16 with its byte order for a text without a byte order mark; None for other bytes.
 
     Delimiters, digits and line breaks have a zero byte each, always on the same side.
     """
@@ -66,7 +69,7 @@ def unmarked_utf_16(start: bytes) -> str | None:
 
 
 def what_it_is(start: bytes) -> str | None:
-    """Name a file that is no text of rows by how it begins, and say what to do about it; None if unrecognized."""
+    """Return the name of a file that is no text of rows, with advice, from its first bytes; None if unrecognized."""
     if start[257:262] == b"ustar":
         return _ARCHIVE
     begins = start.removeprefix(codecs.BOM_UTF8).lstrip()[:64].lower()
@@ -100,7 +103,7 @@ _CONTROLS = bytes({*range(32)} - set(b"\t\n\v\f\r\x1a"))
 
 
 def _surely_text(start: bytes, name: str, encoding: str, taken: str | None) -> None:
-    """Raises Unreadable unless it is text. taken: what it may be all the same."""
+    """Raise Unreadable unless the bytes are text. taken: the name of a form that is accepted too."""
     if not start:
         raise Unreadable(f"{name}: the file is empty; export it again")
     if (said := what_it_is(start)) and said != taken:
@@ -128,7 +131,7 @@ def _surely_text(start: bytes, name: str, encoding: str, taken: str | None) -> N
 
 
 def _ends_in_zeros(start: bytes) -> bool:
-    """True if a text ends in zero bytes, or is nothing else: space reserved for a file and never filled."""
+    """True if a text ends in zero bytes, or has nothing else: space that was reserved for a file and never filled."""
     text = start.rstrip(b"\0")
     return len(start) - len(text) >= FEW_ZEROS and 0 not in text and not is_binary(text)
 

@@ -1,6 +1,6 @@
 """Received files as plain bytes: as they are, or unpacked from gzip, Zstandard or a zip archive.
 
-What a file unpacks to is bounded, so that a small file cannot keep an import busy for long. Nothing is written to disk.
+The unpacked size is bounded, so that a small file cannot keep an import busy for long. Nothing is written to disk.
 """
 
 import gzip
@@ -19,7 +19,7 @@ from pipelines.home.batch import Unreadable, reading_file, shown
 
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 ZSTANDARD = (b"\x28\xb5\x2f\xfd", *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)))
-"""Of a frame, and of those to be passed over, with which parallel packers begin."""
+"""The first bytes of a frame, and of skippable frames, which parallel packers write first."""
 EMPTY_ZIP = b"PK\x05\x06"
 ALWAYS_TAKEN = 256 << 20
 MOST_TIMES = 100
@@ -38,9 +38,9 @@ _MARKS_OF_OFFICE = {"[Content_Types].xml", "mimetype", "META-INF/manifest.xml"}
 class Content:
     """The plain bytes of a received file, or of one file in a zip archive.
 
-    name: for messages; it says so where a file is not packed as its name tells. file_name: the name that shows the
-    format: of a file in an archive, its own. open: gives the bytes from their beginning; reading them raises Unreadable
-    where they are damaged or too many.
+    * name: the name in messages; it says so if the file is not packed as its name tells.
+    * file_name: the name that shows the format; for a file in an archive, its own.
+    * open: returns the bytes from their beginning. Reading them raises Unreadable if they are damaged or too many.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Contents:
-    """The contents of a received file: itself, or the files of a zip archive in the order of their names.
+    """The contents of a received file: the file itself, or the files of a zip archive in the order of their names.
 
     untaken: the names of files in the archive that the feed does not take.
     """
@@ -60,7 +60,7 @@ class Contents:
 
 
 def contents(path: Path, name: str, patterns: Sequence[str] = ()) -> Contents:
-    """Return the contents of a file. patterns: of the names that its feed takes. Raises Unreadable."""
+    """Return the contents of a file. patterns: the file names that its feed takes. Raises Unreadable."""
     with reading_file(name):
         with path.open("rb") as file:
             start = file.read(4)
@@ -77,12 +77,12 @@ def contents(path: Path, name: str, patterns: Sequence[str] = ()) -> Contents:
 
 
 def first_content(path: Path) -> Content:
-    """The first file of what is in a file. Raises Unreadable."""
+    """Return the first of a file's contents. Raises Unreadable."""
     return contents(path, path.name).files[0]
 
 
 def unpacked_sha256(path: Path) -> str | None:
-    """Return the hash of the one file that a packed file holds; None of a file that is none, or cannot be read."""
+    """Return the hash of the only file in a packed file; None if the file is not packed, or cannot be read."""
     try:
         with path.open("rb") as file:
             if not file.read(4).startswith((GZIP, ZIP, *ZSTANDARD)):
@@ -143,9 +143,10 @@ def _of_zip(path: Path, name: str, patterns: Sequence[str], most: int) -> Conten
 
 
 def _has_more_than_one(archive: zipfile.ZipFile, path: Path) -> bool:
-    """True if files of another archive are before those of this one or behind its directory, which names none of them.
+    """True if the file has members of another archive before this one's, or after its directory.
 
-    The second of two archives that were copied together is read, or the first if the second is cut off.
+    The directory names none of those. Of two concatenated archives, the second is read, or the first if the second is
+    cut off.
     """
     with path.open("rb") as file:
         file.seek(archive.start_dir)
@@ -156,7 +157,8 @@ def _has_more_than_one(archive: zipfile.ZipFile, path: Path) -> bool:
 def _is_file(inner: str) -> bool:
     """True for a file of the archive: no folder, and none of the hidden files that systems add.
 
-    A file's own name says that it is hidden, and no folder's: of an export in `.export/` nothing would be said.
+    A file is hidden by its own name only. If the name of a folder counted, an export in `.export/` would vanish without
+    a message.
     """
     path = PurePosixPath(inner)
     return not inner.endswith("/") and not path.name.startswith(".") and "__MACOSX" not in path.parts
@@ -168,7 +170,7 @@ def is_taken(inner: str, patterns: Sequence[str]) -> bool:
 
 
 def _member(path: Path, name: str, member: zipfile.ZipInfo, most: int, alike: Collection[str]) -> Content:
-    """A file of an archive. alike: those whose names others have in another folder: they are told by their folders."""
+    """Return a file of an archive. alike: files whose names occur in several folders; messages name the folder."""
     inner = shown(member.filename if member.filename in alike else PurePosixPath(member.filename).name)
     label = f"{name}: {inner}"
     if member.flag_bits & _ENCRYPTED:

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 ALWAYS_ROWS = 5_000_000
 """A file may have this many rows, or as many as it has bytes: rows without content need hardly any."""
 FEW_ROWS = 20
-"""Lists or objects of a column that are made texts at once: each may be long, however small the file is."""
+"""The number of lists or objects converted to text at once: each may be long, however small the file is."""
 SPARK = b"org.apache.spark.version"
 HAS_NO_TEXT = "bytes that are no text in UTF-8, or a day, a time or a zone that does not exist; export it as text"
 NO_TEXT = Fault("FEED-FILE-09", HAS_NO_TEXT)
 
 
 class ParquetReader(TableReader):
-    """Reads a Parquet file. The line of a row is its number. nested: columns of lists or objects."""
+    """A reader of a Parquet file. The line of a row is its number. nested: columns of lists or objects."""
 
     def __init__(self, path: Path, name: str, feed: FeedFile) -> None:
         super().__init__(name, feed)
@@ -50,7 +50,7 @@ class ParquetReader(TableReader):
         try:
             self._file = self.held.enter_context(opened())
             texts = [each.name for each in self._file.schema_arrow if each.type in (pa.string(), pa.binary())]
-            if texts:  # a text that many rows share is held once
+            if texts:  # a text that many rows share is stored once
                 self._file = self.held.enter_context(opened(read_dictionary=texts))
             schema = self._file.schema_arrow
         except (pa.ArrowException, OSError):
@@ -69,7 +69,7 @@ class ParquetReader(TableReader):
             )
 
     def _is_named(self, column: str, place: int) -> bool:
-        """True if the feed names a column: by its name, as one of a joined file, or by its position."""
+        """True if the feed names a column: by its name, as a column of a joined file, or by its position."""
         joined = (f"{join}.{column}" for join in self._own.join)
         return not named_columns(self._own).keys().isdisjoint((column, f"#{place}", *joined))
 
@@ -93,7 +93,7 @@ class ParquetReader(TableReader):
             for cells in zip(*columns, strict=True):
                 self.counted.lines += 1
                 left -= sum(map(len, filter(None, cells)))
-                if left < 0:  # a long text that stands in the file once may stand in every row
+                if left < 0:  # a long text that is in the file once may be in every row
                     raise self._too_large()
                 if any(cells) or None in cells:
                     fault = self._fault(cells) if None in cells else None
@@ -102,7 +102,7 @@ class ParquetReader(TableReader):
                     self.counted.blank += 1
 
     def _fault(self, cells: Sequence[str | None]) -> Fault | None:
-        """Return the fault of a row that has cells without a text (None) in columns that the feed names."""
+        """Return the fault of a row with cells without a text (None) in columns that the feed names; else None."""
         lost = [column for column, cell in zip(self._named, cells, strict=True) if column and cell is None]
         return Fault(NO_TEXT.rule, f"{', '.join(lost)}: {HAS_NO_TEXT}") if lost else None
 
@@ -124,7 +124,7 @@ class ParquetReader(TableReader):
         return batch
 
     def _each_text(self, column: "pa.Array[Any]") -> Iterable[str | None]:
-        """A column as texts; lists and objects a few at a time."""
+        """Return a column as texts; lists and objects are converted a few at a time."""
         import pyarrow as pa
 
         if not pa.types.is_nested(column.type):
@@ -133,14 +133,14 @@ class ParquetReader(TableReader):
         return chain.from_iterable(map(self._texts, parts))
 
     def _texts(self, column: "pa.Array[Any]") -> list[str | None]:
-        """A column as texts; None for what has no text: bytes that are none, and days that no calendar has."""
+        """Return a column as texts; None for bytes that are no text, and for days that no calendar has."""
         import pyarrow as pa
 
         if pa.types.is_dictionary(column.type):
             texts = [*self._texts(column.dictionary), ""]
             places = column.indices.fill_null(len(texts) - 1).to_pylist()
             return [texts[place] for place in places]
-        if pa.types.is_timestamp(column.type) and column.type.unit == "ns":  # Python's moments have microseconds
+        if pa.types.is_timestamp(column.type) and column.type.unit == "ns":  # Python's datetimes have microseconds
             column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
         if pa.types.is_duration(column.type) and column.type.unit == "ns":
             column = column.cast(pa.duration("us"), safe=False)
@@ -151,7 +151,7 @@ class ParquetReader(TableReader):
             return [*map(self._text_of, column)]
 
     def _text_of(self, cell: "pa.Scalar[Any]") -> str | None:
-        """A cell of a column in which Python has no value for one, as for a day of the year 20000; None of that."""
+        """Return the text of a cell; None if Python has no value for it, such as a day of the year 20000."""
         try:
             write = self._writer(cell.type)
             return "" if (value := cell.as_py()) is None else write(value)
@@ -162,13 +162,13 @@ class ParquetReader(TableReader):
         import pyarrow as pa
 
         if pa.types.is_fixed_size_binary(kind):
-            return lambda value: _decoded(value.rstrip(b"\0"))  # which fill a short text up
+            return lambda value: _decoded(value.rstrip(b"\0"))  # zero bytes that fill up a short text
         if pa.types.is_float16(kind) or pa.types.is_float32(kind):
             return lambda value: self._written(_decimal(np.float32(value)))  # 0.1, not the double nearest to it
         return _WRITERS.get(str(kind), self._written)
 
     def _written(self, value: object) -> str:
-        """A value as a text. What is no number is absent."""
+        """Return a value as a text; NaN is absent."""
         if isinstance(value, int | str | UUID):
             return str(value)
         if isinstance(value, float):
@@ -185,7 +185,7 @@ class ParquetReader(TableReader):
 
 
 def _moments_of_spark(file: "pq.ParquetFile") -> frozenset[str]:
-    """The columns of moments that Spark wrote as INT96: in UTC, which such a column cannot say of itself."""
+    """Return the columns of times that Spark wrote as INT96. They are in UTC, which the column cannot say."""
     if SPARK not in (file.metadata.metadata or {}):
         return frozenset()
     columns = map(file.schema.column, range(len(file.schema)))
@@ -193,12 +193,12 @@ def _moments_of_spark(file: "pq.ParquetFile") -> frozenset[str]:
 
 
 def _decimal(value: float | np.float32) -> Decimal:
-    """Return a number with a decimal at least, by which a key is seen that is none: its last figures may be lost."""
+    """Return a number with at least one decimal. The decimal shows that it is no key: its last digits may be lost."""
     return Decimal(np.format_float_positional(value, trim="0"))
 
 
 _EXACT = 1e16
-"""Python writes floats from here on without a decimal."""
+"""The number from which Python writes floats without decimals."""
 
 
 def _decoded(value: bytes) -> str | None:

@@ -1,4 +1,4 @@
-"""The rows of the second of two joined files, by their key, and what the two halves of a row are put together to."""
+"""The rows of the second of two joined files, by their key, and the joined rows."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from pipelines.feeds.terms.texts import composed
 from pipelines.home.batch import Unreadable
 
 MOST_HELD = 256 << 20
-"""Characters of the second file."""
+"""The most characters of the second file."""
 
 
 @dataclass(slots=True)
 class Partner:
-    """A row of the second file. lines: 0 once they were counted with a row."""
+    """A row of the second file. lines: its number of lines."""
 
     row: Any
     line: int
@@ -33,7 +33,7 @@ class Partner:
 
 
 class Partners:
-    """The rows of the second file, held in memory. archive, name: of the file that is named in sentences."""
+    """The rows of the second file, held in memory. archive, name: the names used in messages."""
 
     def __init__(self, archive: str, name: str) -> None:
         self._archive, self._name = archive, name
@@ -42,7 +42,7 @@ class Partners:
         self.noticed: list[Notice] = []
 
     def hold(self, second: RowReader, key_of: "KeyOf", alone: "Twice | None", feed: FeedFile, prefix: str) -> None:
-        """Read the rows of the file. alone: where a key has one row, the sentence against a second one.
+        """Read the rows of the file. alone: the sentence against a second row of a key, if a key has one row.
 
         Raises Unreadable.
         """
@@ -71,23 +71,23 @@ class Partners:
             raise Unreadable(alone(others[0].line, partner.line))
 
     def of(self, key: str | None) -> Sequence[Partner]:
-        """The rows of a key."""
+        """Return the rows of a key."""
         return self._by_key.get(key, ()) if key else ()
 
     def unused(self) -> list[Partner]:
-        """The rows that no row of the first file has named, by line."""
+        """Return the rows that no row of the first file has named, by line."""
         left = [each for some in self._by_key.values() for each in some if not each.is_used]
         return sorted([*left, *self._without_key], key=lambda each: each.line)
 
 
 KeyOf = Callable[[Any], str | None]
-"""Give the key of a row; None of one that has none."""
+"""Returns the key of a row; None for a row without a key."""
 Twice = Callable[[int, int], str]
-"""Give the sentence for two lines with one key."""
+"""Returns the sentence for two lines with one key."""
 
 
 def key_by(header: Sequence[str] | None, names: Sequence[str], file: str) -> KeyOf:
-    """The key of a file's rows by these columns, or paths of objects. file: as sentences name it. Raises Unreadable."""
+    """Return a function that gives a row's key, from these columns or paths. file: its name. Raises Unreadable."""
     if header is None:
         paths = [parse_path(name) for name in names]
         return lambda row: _key(walk_path(row, path) for path in paths)
@@ -105,7 +105,7 @@ def _key(found: Iterator[Any]) -> str | None:
 
 
 class Halves:
-    """A row of the first file with one of the second behind it. other: the header of the second, None of objects."""
+    """Joined rows: a row of the first file, then a row of the second. other: the second header, None for objects."""
 
     def __init__(self, header: list[str] | None, other: list[str] | None, prefix: str, feed: FeedFile) -> None:
         self._other, self._prefix = other, prefix
@@ -117,14 +117,14 @@ class Halves:
         return "" if self.header is None else csv_text(self.header, self._dialect) + "\r\n"
 
     def without_first(self, partner: Partner) -> tuple[list[str] | None, str]:
-        """The cells and the text of a row that has no first half."""
+        """Return the cells and the text of a row without a first half."""
         if self._other is None or self.header is None:
             return None, self.text({}, partner, partner.raw)
         empty = [""] * (len(self.header) - len(self._other))
         return self.row(empty, partner), self.text(empty, partner, partner.raw)
 
     def padded(self, cells: list[str] | None) -> list[str] | None:
-        """The cells of a first half, with empty ones for the second."""
+        """Return the cells of a first half, followed by empty cells for the second."""
         return None if cells is None or self._other is None else cells + [""] * len(self._other)
 
     def row(self, row: Any, partner: Partner | None) -> Any:
@@ -134,7 +134,7 @@ class Halves:
         return [*row, *other, *[""] * (len(self._other) - len(other))][: len(self.header or ())]
 
     def text(self, row: Any, partner: Partner | None, raw: str) -> str:
-        """A row as it can be put in again, with both halves in it. raw: the text of its first half."""
+        """Return a joined row as text that can be imported again. raw: the text of its first half."""
         if self._other is not None:
             return csv_text(self.row(row, partner), self._dialect) + "\r\n"
         if partner is None or partner.row is None:

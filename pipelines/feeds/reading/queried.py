@@ -14,7 +14,7 @@ from pipelines.home.batch import Unreadable, reading_file
 
 
 class QueriedReader(TableReader):
-    """Reads the rows that a query gave."""
+    """A reader of the rows that a query returned."""
 
     def __init__(self, path: Path, name: str, feed: FeedFile) -> None:
         super().__init__(name, feed)

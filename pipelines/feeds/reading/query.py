@@ -1,7 +1,7 @@
-"""Queries: the rows of a database as a file, one JSON array a line behind the names of the columns.
+"""Queries: write the rows of a database to a file, a line of column names and one JSON array a line.
 
-A query runs in a thread of its own, so that a database that does not answer holds nobody up for longer than its feed
-says. No message holds a value, a parameter or an address.
+A query runs in a thread of its own, so that a database that does not answer blocks the import no longer than its feed
+allows. No message holds a value, a parameter or an address.
 """
 
 import json
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE = 2_000
 MOST_ALIKE = 5_000
-"""Rows that no column of the order tells apart are put in order by their texts, so many at a time."""
+"""The most rows that are sorted at once. Rows with equal values in the order's columns are sorted by their texts."""
 STOPS = ("cancel", "interrupt")
-"""Names under which drivers let another thread end a query."""
+"""The names of the driver methods by which another thread ends a query."""
 DATES = ("____-%", "____0___", "____1___")
-"""Texts that are dates of ISO 8601, as SQL tells them: `2026-03-01` with what follows, and `20260301`."""
+"""LIKE patterns of ISO 8601 dates: `2026-03-01` with any text after it, and `20260301`."""
 Row = Sequence[object]
 
 
 @dataclass(frozen=True)
 class Queried:
-    """The file of a query's rows: how many there are, and the mark up to which the database was read."""
+    """The file of a query's rows: the number of rows, and the mark up to which the database was read."""
 
     rows: int
     mark: Mark | None
 
 
 def run_query(feed: Feed, to: Path, mark: Mark | None, now: datetime) -> Queried:
-    """Write the rows of a feed's query: those since a mark, or all, also where few are since it. Raises Unreadable."""
+    """Write the rows of a feed's query since a mark; all rows without a mark, or if few are new. Raises Unreadable."""
     query = feed.file.query
     assert query is not None  # noqa: S101 - asked of a feed with a query
     newest, rows = Newest(now), 0
@@ -79,7 +79,10 @@ def run_query(feed: Feed, to: Path, mark: Mark | None, now: datetime) -> Queried
 
 
 def _rows_of(feed: Feed, query: Query, mark: Mark | None, stops: list[Callable[[], object]]) -> Iterator[Row]:
-    """The names of the columns, and the rows. stops: gets what ends the query early. Raises Unreadable."""
+    """Yield the names of the columns, then the rows. stops: receives the function that ends the query early.
+
+    Raises Unreadable.
+    """
     from sqlalchemy import create_engine, make_url
     from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
@@ -123,7 +126,7 @@ def _asked(feed: Feed, query: Query, mark: Mark | None, connection: "Connection"
 
 
 def _statement(query: Query, order: Sequence[str], bound: object, nothing: bool = False) -> "Select[Any]":
-    """Select from the query. Its text is taken as it is: a colon in it names no parameter."""
+    """Return the SELECT from the query. The query's text is used unchanged: a colon in it names no parameter."""
     from sqlalchemy import and_, column, false, literal_column, or_, select, text
 
     given = query.sql.strip().removesuffix(";").replace(":", r"\:")
@@ -137,14 +140,14 @@ def _statement(query: Query, order: Sequence[str], bound: object, nothing: bool 
     if bound is not None:
         watermark = asked.c[query.watermark]
         wanted = [watermark >= bound, watermark.is_(None)]
-        if isinstance(bound, str):  # other texts, an empty one among them, may be less than any date
+        if isinstance(bound, str):  # other texts, such as an empty one, may be less than any date
             wanted.append(and_(*(watermark.not_like(form) for form in DATES)))
         found = found.where(or_(*wanted))
     return found.order_by(*(asked.c[name] for name in order))
 
 
 def _in_order(rows: Sequence[Row], places: Sequence[int]) -> Iterator[Row]:
-    """Rows that the database may give in any order, in one: the same rows make the same file."""
+    """Yield the rows in a fixed order where the database may return any, so that equal rows make an equal file."""
     told = itemgetter(*places) if places else lambda _: None
     for _, alike in groupby(rows, told):
         while some := list(islice(alike, MOST_ALIKE)):
@@ -157,7 +160,10 @@ END = object()
 
 
 def _patiently(feed: Feed, query: Query, rows: Iterator[Row], stops: Sequence[Callable[[], object]]) -> Iterator[Row]:
-    """Rows of a thread that is given up if it has no more for as long as the feed says. Raises Unreadable."""
+    """Yield rows from a thread, which is abandoned if it gives none for as long as the feed allows.
+
+    Raises Unreadable.
+    """
     ready: Queue[Any] = Queue(2)
     given_up = threading.Event()
 
@@ -205,7 +211,7 @@ def _line(row: Row) -> str:
 
 
 def _value(value: object) -> str:
-    """A value as JSON: numbers digit for digit, times as ISO 8601, and `{}` for bytes that are no text."""
+    """Return a value as JSON: numbers with all digits, times as ISO 8601, and `{}` for bytes that are no text."""
     if value is None or isinstance(value, bool | str | int):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""The reader of a received file, by its form and by what is in it."""
+"""The reader of a received file, by its form and content."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,11 +21,11 @@ TABLES: dict[str, Callable[[Path, str, FeedFile], TableReader]] = {
     "parquet": ParquetReader,
     "sql": QueriedReader,
 }
-"""The readers of what is no text, by form."""
+"""The readers of files that are not text, by form."""
 
 
 def form_of(path: Path, file_name: str, feed: Feed) -> str:
-    """The form of a file: corrected rejects show it themselves, whatever their name. Raises Unreadable."""
+    """Return the form of a file. Corrected rejects are recognized whatever their name. Raises Unreadable."""
     if form := marked_form(path) or feed.file.format:
         return form
     if (form := form_by_name(file_name)) in TABLES:
@@ -34,12 +34,12 @@ def form_of(path: Path, file_name: str, feed: Feed) -> str:
 
 
 def chunks_apart(reader: RowReader, file: FeedFile) -> Iterator[Chunk]:
-    """The chunks of a reader, with rows rejected that are of second tables, or may be cut."""
+    """Return the chunks of a reader; rows of second tables, and rows that may be cut, are rejected."""
     return CutRows(reader, file).among(SecondTables(reader, file).over())
 
 
 def reader_of(path: Path, file_name: str, feed: Feed) -> RowReader:
-    """The reader of a file, to be entered. Raises Unreadable."""
+    """Return the reader of a file, to be used in `with`. Raises Unreadable."""
     form = form_of(path, file_name, feed)
     if table := TABLES.get(form):
         return table(path, file_name, feed.file)

@@ -1,4 +1,4 @@
-"""A second table of a file below the first, such as one of refunds: a title or a header of its own announces it."""
+"""A second table of a file below the first, such as one of refunds, recognized by a title or a header of its own."""
 
 import sys
 from bisect import bisect_left, bisect_right
@@ -23,11 +23,12 @@ BETWEEN = "TEXT-BETWEEN"
 
 @dataclass
 class _File:
-    """A file of which chunks come: its header, and what the next chunk has to know.
+    """A file that is read in chunks: its header, and the state that the next chunk needs.
 
-    fault: the reason to reject all rows, once another table has begun. last: the last line so far. title: the line of
-    a title among the last rows, if these are no records and no header has come since. texts: the lines of texts that
-    may be titles, until a row comes below them.
+    * fault: the reason to reject all rows, once another table has begun.
+    * last: the last line so far.
+    * title: the line of a title among the last rows, if these are no records and no header has come since.
+    * texts: the lines of texts that may be titles, until a row comes below them.
     """
 
     headings: Headings
@@ -39,16 +40,17 @@ class _File:
 
 
 class SecondTables:
-    """Rejects rows that may be other records than those above.
+    """Rejects rows that may be other records than the rows above.
 
-    They are below a header that comes again behind a title, below a row that names other columns or another order, and,
-    among payments, below a title: only a person knows that `Downtown` is a place and `Bounced checks` are no payments.
-    A page number, a total or a line that `[skip]` leaves out is no title. Of other texts between rows the first is
-    noted. Nothing is looked for with `one_table` in the feed, among objects, and in a file that answers rejects. In an
-    archive, each file begins anew.
+    A second table begins at a repeated header after a title, or at a row that names other columns or another order.
+    Among payments it also begins at a title: only a person knows that `Downtown` is a place and `Bounced checks` are no
+    payments. A page number, a total, and a line that `[skip]` leaves out are no titles. Other texts between rows are
+    noted, the first with its line. Nothing is checked with `one_table` in the feed, among objects, and in a file that
+    answers rejects. In an archive, each file is checked separately.
 
-    file: the feed, where rows that its `[skip]` leaves out are still among the others. joined: the name of a second
-    file, whose rows are joined to payments and are none; prefix: what its columns have before their names.
+    * file: the feed, if rows that its `[skip]` leaves out are still among the others.
+    * joined: the name of a second file, whose rows are joined to payments and are none themselves.
+    * prefix: the text before the second file's column names.
     """
 
     def __init__(self, reader: RowReader, file: FeedFile | None = None, joined: str = "", prefix: str = "") -> None:
@@ -57,24 +59,24 @@ class SecondTables:
         answers = reader.is_answer and not joined
         self._is_off = reader.feed.one_table or reader.header is None or answers
         self._files, self._headers = 0, 0
-        """How many files came before this one, and how many headers that came again."""
+        """The number of files before this one, and the number of repeated headers."""
         self._are_payments = reader.feed.kind == "payments" and not joined
         self._file = self._new_file()
         self._between, self._below = 0, 0
-        """The first line of a text between rows that were taken, and how many rows came below it."""
+        """The first line of a text between rows that were taken, and the number of rows below it."""
 
     def _new_file(self) -> _File:
         header = self._reader.header or ()
         return _File(Headings(header, payments=_of_payments(header, self._reader.feed) if self._are_payments else None))
 
     def over(self) -> Iterator[Chunk]:
-        """Yield the chunks of the reader, with the rows of a second table as bad ones."""
+        """Yield the chunks of the reader, with the rows of a second table as bad rows."""
         for chunk in self._reader.chunks():
             self.take(chunk)
             yield chunk
 
     def take(self, chunk: Chunk) -> None:
-        """Look at the next rows; those of a second table become bad ones."""
+        """Check the next rows; rows of a second table become bad rows."""
         if self._is_off:
             return
         hidden = _taken_out(chunk, self._is_left_out) if self._is_left_out else None
@@ -83,7 +85,7 @@ class SecondTables:
             chunk.put_back(hidden)
 
     def notices(self) -> Iterator[Notice]:
-        """Once all rows came, what is to be said of texts between rows that were taken."""
+        """Yield the warning about texts between rows that were taken, once all rows were read."""
         if self._between:
             yield Notice(self._between, BETWEEN, between(self._below))
 
@@ -108,7 +110,7 @@ class SecondTables:
     # --- Where another table begins: the line, and the reason to reject what is on it and below -------------------
 
     def _again(self, chunk: Chunk, headers: Sequence[int]) -> Iterator[tuple[int, Fault]]:
-        """A header that comes again, behind a title."""
+        """Yield the first repeated header after a title, with its fault."""
         file, after, width = self._file, 0, self._reader.width
         if not (headers or ends_aside(chunk, width)):
             file.title = 0
@@ -122,7 +124,7 @@ class SecondTables:
         file.title = rows.title(after, sys.maxsize, file.title)
 
     def _otherwise(self, chunk: Chunk, asides: Sequence[Aside], blank: BlankAbove) -> Iterator[tuple[int, Fault]]:
-        """The first line that begins another table without the header."""
+        """Yield the first line that begins another table without the header, with its fault."""
         headings = self._file.headings
         named = [*headings.lines(chunk.rows, chunk.line, blank)]
         named += [row.line for row in chunk.bad if row.is_ragged and headings.is_of_others(row.cells or ())]
@@ -130,17 +132,17 @@ class SecondTables:
         found = [(line, _OTHER_COLUMNS if line in known else _OTHER_WORDS) for line in named]
         if self._are_payments:
             found += [(line, _TITLED) for line in self._titles(chunk, asides)]
-            self._file.texts += headings.alone  # no payments, unless their words are those of a header
+            self._file.texts += headings.alone  # they are no payments, unless their words are those of a header
             headings.alone.clear()
         if found:
             line, said = min(found, key=itemgetter(0))
             yield line, self._fault(said, line)
 
     def _titles(self, chunk: Chunk, asides: Sequence[Aside]) -> Iterator[int]:
-        """The lines of titles among the rows of a chunk."""
+        """Yield the lines of titles among the rows of a chunk."""
         usually = max(usual(chunk.rows, self._reader.width), 2) if asides else 0
         if self._reader.feed.header == 0 and not self._file.has_rows:
-            # What stands above all rows, where no header does, is the title of the file.
+            # A text above all rows of a file without a header is the title of the file.
             few = {aside.line for aside in asides}
             first = next((line for line in chunk.line if line not in few), None)
             self._file.has_rows = first is not None
@@ -162,20 +164,20 @@ class SecondTables:
             self._below += len(chunk.line) - bisect_right(chunk.line, self._between)
 
     def _fault(self, said: str, line: int) -> Fault:
-        """The fault of a row of another table. line: the one that tells it."""
+        """Return the fault of a row of another table. line: the line where that table begins."""
         place = self._reader.place(line)
         return Fault(REPEATED_HEADER, said.format(place=f"{self._joined}, {place}" if self._joined else place))
 
 
 def _of_payments(header: Sequence[str], feed: FeedFile) -> OfPayments:
-    """The places of the columns by which a header in an unknown language is told."""
+    """Return the places of the columns by which a header in an unknown language is recognized."""
     places = places_of(header)
     values = (feed.columns.get(name) for name in ("payment_id", "amount", "paid_on"))
     return OfPayments(*(places.get(value.column) if value and value.column else None for value in values))
 
 
 def _taken_out(chunk: Chunk, is_left_out: IsLeftOut) -> Chunk | None:
-    """Take the rows out that the feed leaves out; None where there are none."""
+    """Remove the rows that the feed leaves out from the chunk, and return them; None if there are none."""
     places = [place for place, row in enumerate(chunk.rows) if is_left_out(row)]
     bad = [row for row in chunk.bad if row.is_ragged and is_left_out(row.cells or ())]
     if not places and not bad:
@@ -197,11 +199,11 @@ _OTHER_COLUMNS = (
 _OTHER_WORDS = _OTHER_COLUMNS + ", and if the line is no header, leave it out by [skip]"
 _TITLED = "{place} is a title, and the rows below it may be no payments received; " + _SAY_OR_SKIP
 _ANNOUNCED = "{place} is a title, and the header comes again below it: the row may be of another table; " + _SAY_OR_SKIP
-"""Sentences on the rows from a line on. place: of the line that names columns or may do so, or of the title."""
+"""Sentences on the rows from a line on. place: the line of the title, or of the row that names columns."""
 
 
 def between(below: int) -> str:
-    """The warning of a text between rows. below: how many rows came below it and were taken."""
+    """Return the warning about a text between rows. below: the number of rows below it that were taken."""
     rows = counted(below, "row below it was", "rows below it were")
     return (
         f"a text between rows that is no record; the {rows} taken as of the same table: if it is a title of other"

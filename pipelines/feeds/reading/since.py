@@ -1,4 +1,4 @@
-"""Marks of queries: up to where a database was read, and from where it is read the next time."""
+"""Marks of queries: up to where a database was read, and where the next reading starts."""
 
 import math
 from bisect import insort
@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 ONE_DAY = Decimal(1)
 PUT_BACK = timedelta(hours=1)
-"""So far do times without a zone go back when clocks are put back: what comes then may be of before the newest."""
+"""Times without a zone repeat an hour when clocks are put back, so a new row may be dated before the newest."""
 NEWEST = 5
-"""The numbers from which the mark is taken."""
+"""The number of newest values from which the mark is taken."""
 NOT_ISO = "a text that is no date or time as ISO 8601; let the watermark be a date, a time or a number"
 NO_OVERLAP = "a number: say how far to go back from the last one each time, for rows that come late: overlap = 1000"
 
 
 class NoMark(ValueError):
-    """A watermark that cannot be one: one clause why."""
+    """A watermark cannot be a mark. The message is one clause with the reason."""
 
 
 class Mark(NamedTuple):
@@ -27,9 +27,11 @@ class Mark(NamedTuple):
 
 
 class Newest:
-    """The newest watermarks of the rows so far. One that lies in the future, or is infinite, is no mark: what comes
-    before it would be missed for good. Nor is NaN, which nothing comes after. Numbers have no future that could be
-    told: of them the mark is the fifth newest, so that a few that are mistyped far ahead hide nothing.
+    """The newest watermarks of the rows so far.
+
+    A time in the future, an infinite number and NaN are no marks: earlier rows would be missed for good. A number far
+    ahead cannot be recognized as wrong, so the mark of numbers is the fifth newest. Up to four mistyped numbers then
+    hide nothing.
     """
 
     def __init__(self, now: datetime) -> None:
@@ -37,7 +39,7 @@ class Newest:
         self._values: list[Any] = []
 
     def note(self, value: Any) -> None:
-        """Look at the watermark of a row. An empty text is none. Raises NoMark."""
+        """Note the watermark of a row. An empty text is ignored. Raises NoMark."""
         if value is None or (isinstance(value, str) and not value.strip()) or self._is_no_mark(value):
             return
         try:
@@ -78,7 +80,7 @@ class Newest:
         return bool(newest < oldest)
 
     def are_few(self, mark: Mark) -> bool:
-        """True if fewer numbers are known since an earlier mark than lay there: it was far ahead, or rows are gone."""
+        """True if there are fewer numbers since an earlier mark than it left: it was too far ahead, or rows went."""
         return mark.kind == "number" and len(self._values) < NEWEST
 
 
@@ -112,8 +114,9 @@ def value_of(mark: Mark) -> Any:
 
 
 def since(mark: Mark, overlap: Decimal | None) -> Any:
-    """From where to read: the mark less the overlap, of a day unless said. A text goes back to the beginning of a day,
-    which is less than any time of that day however it is written. Raises NoMark.
+    """Return where to start reading: the mark less the overlap, which is a day by default. Raises NoMark.
+
+    A text goes back to the beginning of a day, which is less than any time of that day in any spelling.
     """
     value = value_of(mark)
     if mark.kind == "number":

@@ -1,6 +1,6 @@
-"""Sources that are tables and no text: rows of cells with a number each, handed over as a CSV would be.
+"""Sources that are tables and no text: numbered rows of cells, handed over as a CSV would be.
 
-A cell is the text that a CSV would have. A row's own text, in which a reject goes back, is a line of plain CSV.
+A cell is the text that a CSV would have. A row's raw text, as exported for a reject, is a line of plain CSV.
 """
 
 from abc import abstractmethod
@@ -30,7 +30,7 @@ class TableRow(NamedTuple):
 
 
 class TableReader(RowReader):
-    """Reads a table. Its feed is how a CSV of its rows is written. held: what is closed at the end."""
+    """A reader of a table. feed: the format of its rows as CSV. held: closed at the end."""
 
     def __init__(self, name: str, feed: FeedFile) -> None:
         super().__init__(name, feed.model_copy(update=PLAIN_CSV))
@@ -45,7 +45,7 @@ class TableReader(RowReader):
 
     @abstractmethod
     def rows(self) -> Iterator[TableRow]:
-        """The rows behind the header that have something in them."""
+        """Yield the rows after the header that are not empty."""
 
     def __enter__(self) -> Self:
         with self.held:
@@ -58,7 +58,7 @@ class TableReader(RowReader):
 
     @property
     def has_mark(self) -> bool:
-        """True: what goes back is for a spreadsheet, which takes other text for another encoding."""
+        """True: spreadsheet programs, which open exported rejects, misread UTF-8 without a mark."""
         return True
 
     def take_header(self, names: Sequence[str]) -> None:
@@ -69,7 +69,7 @@ class TableReader(RowReader):
             raise Unreadable(f"{self.name}: corrected rejects are put in as CSV; save the file as CSV UTF-8")
 
     def take_positions(self, width: int) -> None:
-        """Name the columns `#1`, `#2`, ... where there is no header."""
+        """Name the columns `#1`, `#2`, ... if there is no header."""
         self.header = position_header(self._own, width)
 
     def text_of(self, cells: Sequence[str]) -> str:

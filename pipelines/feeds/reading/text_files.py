@@ -1,4 +1,4 @@
-"""The reader of a received file of text: of one file, of the files of an archive, or of two that are joined."""
+"""The reader of a received text file: of one file, of the files of an archive, or of two joined files."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ BY_FORM: dict[str, Callable[[Content, FeedFile], RowReader]] = {
 
 
 def text_reader(path: Path, file_name: str, feed: Feed, form: str) -> RowReader:
-    """The reader of a file of text, to be entered. Raises Unreadable."""
+    """Return the reader of a text file, to be used in `with`. Raises Unreadable."""
     if feed.file.join and not marked_form(path):
         return _joined(path, file_name, feed)
     found = contents(path, file_name, feed.file.files)
@@ -53,7 +53,7 @@ def _untaken(name: str) -> Notice:
 
 
 def _joined(path: Path, file_name: str, feed: Feed) -> RowReader:
-    """The reader of a zip archive with the two files that a feed joins. Raises Unreadable."""
+    """Return the reader of a zip archive with the two files that a feed joins. Raises Unreadable."""
     [join] = feed.file.join.values()
     every = contents(path, file_name, ("*",)).files
     both = [[file for file in every if is_taken(file.file_name, names)] for names in (feed.file.files, join.files)]
@@ -74,9 +74,9 @@ def _joined(path: Path, file_name: str, feed: Feed) -> RowReader:
 
 
 class Several(RowReader):
-    """Reads the files of a zip archive one after another as one: lines run on from file to file, the header is one.
+    """A reader of a zip archive's files, one after another as one file with one header and continuous line numbers.
 
-    make: the reader of one of them.
+    make: returns the reader of one file.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Several(RowReader):
         return Places(tuple(self._ends))
 
     def place(self, line: int) -> str:
-        """Name a line; one behind the ends that are known is in the file that is being read."""
+        """Return the name of a line. A line after the known ends is in the file that is being read."""
         return Places((*self._ends, (self._at, sys.maxsize))).of(line)
 
     @property
@@ -137,7 +137,7 @@ class Several(RowReader):
         return self._make(file).__enter__()
 
     def _shifted(self, reader: RowReader) -> Iterator[Chunk]:
-        """The chunks of a file, with lines of the whole. Headers that come again are known before their chunk is."""
+        """Yield the chunks of a file with line numbers of the whole. Repeated headers are noted before their chunk."""
         before, published = self.counted.lines, 0
         for chunk in reader.chunks():
             chunk.line = [line + before for line in chunk.line]

@@ -1,7 +1,7 @@
 """Workbooks (.xlsx): a sheet's rows, each cell as the sheet shows it, with its row number as the line.
 
-calamine reads the values, and hands them on row by row. Dates become ISO 8601, percents and filled zeros stay, and a
-number keeps all its decimals.
+calamine reads the values and returns them row by row. Dates become ISO 8601; percents and leading zeros stay; a number
+keeps all its decimals.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -29,7 +29,7 @@ MOST_NAMED = 20
 
 
 class WorkbookReader(TableReader):
-    """Reads one sheet of a workbook."""
+    """A reader of one sheet of a workbook."""
 
     def __init__(self, path: Path, name: str, feed: FeedFile) -> None:
         super().__init__(name, feed)
@@ -58,7 +58,7 @@ class WorkbookReader(TableReader):
         self._check_side_by_side()
 
     def _loaded(self, sheet: str) -> Iterator[Sequence[Any]]:
-        """The rows of a sheet from its first line and column on; a number without decimals is an integer."""
+        """Return the rows of a sheet from its first row and column on; a number without decimals is an integer."""
         from python_calamine import CalamineError, CalamineWorkbook  # few files need it
 
         try:
@@ -86,13 +86,13 @@ class WorkbookReader(TableReader):
         raise Unreadable(f"{self.name}: the workbook has no sheet {wanted!r}, which the feed names; it has {names}")
 
     def _note_unread(self, names: Sequence[str]) -> None:
-        """Warn of sheets that the workbook hides, where the feed does not say which sheet is read."""
+        """Warn of sheets that the workbook hides, if the feed does not say which sheet is read."""
         if names:
             said = f"sheets that the workbook hides are not read: {_quoted(names)}; the feed file may name one (sheet)"
             self.noticed.append(Notice(None, SHEETS, said))
 
     def _find_header(self) -> None:
-        """To the first row. The header is the first row with something in it from the line that the feed names."""
+        """Go to the first row. The header is the first row, from the line that the feed names, that is not empty."""
         asked = self._own.header_has
         if not self._own.header:
             self.take_positions(self._looked.width)
@@ -113,9 +113,9 @@ class WorkbookReader(TableReader):
     # --- What cannot be read as it is -------------------------------------------------------------
 
     def check_merged(self, header: int) -> None:
-        """Merged cells have one value, and the others beside or below it would be empty.
+        """Raise Unreadable for merged cells: only one of them has a value, and the others would be empty.
 
-        header: the line of the header. Raises Unreadable.
+        header: the line of the header.
         """
         if len(self._looked.merged) > MOST_MERGED:
             raise Unreadable(
@@ -136,7 +136,7 @@ class WorkbookReader(TableReader):
             raise Unreadable(f"{self.name}: {_without_values(lacking)}")
 
     def said(self) -> Iterator[str]:
-        """The remarks of a draft on the sheet."""
+        """Yield the remarks of a draft on the sheet."""
         if self._looked.unvalued:
             yield _without_values(self._looked.unvalued)
         if self._looked.hidden:
@@ -149,7 +149,7 @@ class WorkbookReader(TableReader):
         return f"#{column}" in self._named or name in self._named
 
     def _check_side_by_side(self) -> None:
-        """A gap in the header, after which a name comes again, parts two tables."""
+        """Raise Unreadable for two tables side by side: a gap in the header after which a name repeats."""
         names = [cell.strip() for cell in self._header_cells]
         for place in range(1, len(names)):
             again = {name for name in names[place + 1 :] if name} & set(names[:place])
@@ -190,7 +190,7 @@ class WorkbookReader(TableReader):
                 self.noticed.append(Notice(line, ZEROS, said))
 
     def _cells(self, line: int, values: Sequence[Any]) -> list[str]:
-        """The cells of a row as texts."""
+        """Return the cells of a row as texts."""
         cells = [value if type(value) is str else self._text(value) for value in values]
         for odd in (self._looked.shown, self._looked.errors):
             for column, by_line in odd.items():
@@ -199,7 +199,7 @@ class WorkbookReader(TableReader):
         return cells
 
     def _text(self, value: object) -> str:
-        """A value as a text. A moment at midnight is a date, unless the sheet shows its time."""
+        """Return a value as a text. A time at midnight is a date, unless the sheet shows its time."""
         if isinstance(value, bool):
             return str(value).upper()
         if isinstance(value, int | float):
@@ -213,7 +213,7 @@ class WorkbookReader(TableReader):
         return value.isoformat() if isinstance(value, date | time) else str(value)
 
     def _fault(self, line: int, values: Sequence[Any]) -> Fault | None:
-        """The fault that makes a row unreadable: an error, or digits lost, in a column that the feed names."""
+        """Return the fault of a row with an error, or with lost digits, in a column that the feed names; else None."""
         for column, by_line in self._looked.errors.items():
             if line in by_line and self._is_named((line, column)):
                 return Fault(RULE, f"the cell {cell_name((line, column))} has the error {by_line[line]} and no value")
@@ -242,7 +242,7 @@ class _Columns:
                 self._zeros[place] = self._zeros[place] or (value[0] == "0" and len(value) > 1 and value.isdecimal())
 
     def is_another_header(self, values: Sequence[Any]) -> bool:
-        """True if a row has texts alone, one of them in a column that had none."""
+        """True if a row has only texts, one of them in a column that had none."""
         filled = [place for place, value in enumerate(values) if value != ""]
         return (
             len(filled) > 1
@@ -251,13 +251,13 @@ class _Columns:
         )
 
     def lost_zeros(self) -> list[tuple[int, int]]:
-        """Columns, from 1, with texts that begin with 0 and with numbers, each with the line of the first number."""
+        """Return columns, from 1, with both texts that begin with 0 and numbers, with the line of the first number."""
         seen = enumerate(zip(self._numbers, self._zeros, strict=True), 1)
         return [(place, line) for place, (line, has_zeros) in seen if line and has_zeros]
 
 
 def _quoted(names: Sequence[str]) -> str:
-    """The names of sheets: some, where there are many."""
+    """Return the names of sheets in quotes; only the first if there are many."""
     more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
     return ", ".join(f'"{name}"' for name in names[:MOST_NAMED]) + more
 

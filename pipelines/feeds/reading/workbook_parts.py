@@ -1,6 +1,6 @@
 """The parts of a workbook that calamine does not read: formats, errors, empty formulas, merged cells, its size.
 
-The XML is read as a stream before the sheet is loaded, so that no workbook takes more memory than its bounds.
+The XML is read as a stream before the sheet is loaded, so that no workbook takes more memory than the bounds allow.
 """
 
 import mmap
@@ -28,9 +28,9 @@ MOST_TEXT = 256 << 20
 MOST_DAYS = 10**9
 MOST_MERGED = 100_000
 MOST_STYLES, LONGEST_CODE = 100_000, 10_000
-"""A spreadsheet program has 65,490 formats of cells at most, with a code of 255 signs each."""
+"""A spreadsheet program has at most 65,490 cell formats, with a code of 255 characters each."""
 ROWS, COLUMNS = 1 << 20, 1 << 14
-"""Rows and columns that a sheet can have."""
+"""The most rows and columns that a sheet can have."""
 DAMAGED = "the workbook is damaged or of another make; save it as .xlsx once more"
 TOO_LARGE = f"the sheet has more than {MOST_CELLS:,} cells or is far larger than a sheet of its size; export it as CSV"
 TOO_MANY_TEXTS = (
@@ -46,7 +46,7 @@ Place = tuple[int, int]
 
 
 class SheetPart(NamedTuple):
-    """A sheet: its name, the part of the archive that it is in, and whether it is shown."""
+    """A sheet: its name, its part of the archive, and True if the sheet is shown."""
 
     name: str
     part: str
@@ -54,7 +54,7 @@ class SheetPart(NamedTuple):
 
 
 class Styles(NamedTuple):
-    """By the style of a cell, how its number is shown; and the styles of dates and times, durations among them."""
+    """By cell style, the function that shows numbers; the styles of dates, times and durations; those of durations."""
 
     shown: Mapping[int, Shown]
     times: frozenset[int]
@@ -63,11 +63,13 @@ class Styles(NamedTuple):
 
 @dataclass
 class Looked:
-    """Observations on a sheet. lines, width: how large it is.
+    """Observations on a sheet. lines, width: its size.
 
-    shown: by column and line, texts of cells that show something other than their value; errors: of cells with
-    an error. unvalued: formulas without a value. merged: first and last cell of each. hidden: lines with something in
-    them that the sheet hides, as a filter does.
+    * shown: by column and line, the texts of cells that show something else than their value.
+    * errors: by column and line, the errors in cells.
+    * unvalued: formulas without a value.
+    * merged: the first and last cell of each merged area.
+    * hidden: lines that hold something and that the sheet hides, as a filter does.
     """
 
     shown: dict[int, dict[int, str]] = field(default_factory=dict)
@@ -80,7 +82,7 @@ class Looked:
 
 
 class Workbook:
-    """A workbook's parts. sheets: in their order. is_1904: True if its dates count from 1904."""
+    """The parts of a workbook. sheets: in their order. is_1904: True if its dates count from 1904."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._path, self._name = path, name
@@ -90,7 +92,7 @@ class Workbook:
         self._reading(self._read_sheets)
 
     def look_at(self, sheet: SheetPart) -> Looked:
-        """Look at a sheet. Raises Unreadable for what is damaged or too large."""
+        """Return the observations on a sheet. Raises Unreadable if it is damaged or too large."""
         looked: Looked = self._reading(lambda archive: self._look_at(archive, sheet))
         return looked
 
@@ -151,12 +153,12 @@ _MOST_XML = 4 << 30
 
 
 def _part(target: str) -> str:
-    """The name of a part that the workbook links to."""
+    """Return the name of a part that the workbook links to."""
     return target.removeprefix("/") if target.startswith("/") else str(PurePosixPath("xl") / target)
 
 
 def _formats(archive: zipfile.ZipFile, part: str, is_1904: bool) -> Styles:
-    """The formats of numbers, and which of them are times, by the style of a cell."""
+    """Return the number formats, and the formats of times among them, by cell style."""
     codes: dict[int, str] = {}
     styles: list[int] = []
     inside: list[str] = []
@@ -185,7 +187,7 @@ def _formats(archive: zipfile.ZipFile, part: str, is_1904: bool) -> Styles:
 
 
 def _lengths(archive: zipfile.ZipFile, part: str) -> "array[int]":
-    """The lengths of the texts that cells share. Raises `NotTaken`, also for a number of them that cannot be."""
+    """Return the lengths of the texts that cells share. Raises `NotTaken`, also for an impossible number of them."""
     found, whole = array("L"), 0
 
     def start(tag: str, given: dict[str, str]) -> None:
@@ -207,7 +209,7 @@ def _lengths(archive: zipfile.ZipFile, part: str) -> "array[int]":
 
 
 class _Cells:
-    """Looks at the cells of a sheet as they come. Raises `NotTaken` at one for which the sheet is not read."""
+    """Observes the cells of a sheet one by one. Raises `NotTaken` at a cell for which the sheet is refused."""
 
     def __init__(self, styles: Styles, lengths: "array[int]") -> None:
         self.found = Looked()
@@ -224,7 +226,7 @@ class _Cells:
             self._begin_cell(given)
         elif tag in ("v", "t", "is", "f"):
             self._is_value, self._is_formula = tag in ("v", "t"), self._is_formula or tag == "f"
-            found = self.found  # what reads the sheet takes empty texts, too, and all places before them
+            found = self.found  # calamine stores empty texts too, and all places before them
             found.lines, found.width = max(found.lines, self._line), max(found.width, self._column)
         elif tag == "row":
             self._line, self._column = int(given.get("r", self._line + 1)), 0
@@ -287,7 +289,7 @@ class _Cells:
 
 
 class _Once:
-    """Looks whether a row or a cell comes again. row: the line that cells are at; 0 where a row begins."""
+    """A test for repeated rows and cells. row: the line of the present cells; 0 at the beginning of a row."""
 
     def __init__(self) -> None:
         self.row = 0
@@ -295,7 +297,7 @@ class _Once:
         self._columns: set[int] = set()
 
     def is_again(self, line: int, column: int) -> bool:
-        """True if the cell has come before, or cells of its row have, before those of another."""
+        """True if the cell occurred before, or if cells of its row occurred before those of another row."""
         is_again = False
         if line != self.row:
             is_again, self._begun[line] = bool(self._begun[line]), 1
@@ -306,7 +308,7 @@ class _Once:
 
 
 def _is_beyond(text: str, is_duration: bool) -> bool:
-    """True of a number of days at which what reads the sheet ends: one far below zero, or of a duration far above."""
+    """True for a number of days at which calamine fails: far below zero, or of a duration, far above."""
     try:
         days = float(text or 0)
     except ValueError:
@@ -315,7 +317,7 @@ def _is_beyond(text: str, is_duration: bool) -> bool:
 
 
 def _is_no_number(text: str) -> bool:
-    """True of NaN and of what is infinite. What is no number at all makes the whole sheet unreadable."""
+    """True for NaN and infinity. False for a text that is no number, which makes calamine refuse the sheet."""
     try:
         return not isfinite(float(text or 0))
     except ValueError:
@@ -323,7 +325,7 @@ def _is_no_number(text: str) -> bool:
 
 
 def _place(at: str) -> Place:
-    """Line and column of a cell by its name. Raises ValueError."""
+    """Return line and column of a cell from its name. Raises ValueError."""
     found = _AT.match(at)
     if not found:
         raise ValueError(at)
@@ -335,7 +337,7 @@ def _place(at: str) -> Place:
 
 @cache
 def _column(letters: str) -> int:
-    """The number of a column by its letters, three at most."""
+    """Return the number of a column from its letters, three at most."""
     column = 0
     for letter in letters:
         column = column * 26 + ord(letter) - 64
@@ -343,7 +345,7 @@ def _column(letters: str) -> int:
 
 
 def cell_name(place: Place) -> str:
-    """The name of a cell, such as B7."""
+    """Return the name of a cell, such as B7."""
     line, column = place
     letters = ""
     while column:

@@ -6,13 +6,14 @@ from xml.parsers import expat
 
 BLOCK = 1 << 18
 LONGEST_TAG = 4 << 20
-"""Bytes of one tag with its attributes: spreadsheet programs write some thousand, and expat reads long ones slowly."""
+"""The most bytes of a tag with its attributes. Spreadsheet programs write a few thousand; long tags are slow to read.
+"""
 
 Start = Callable[[str, dict[str, str]], None]
 
 
 class NotTaken(ValueError):
-    """A workbook that is well formed and is not read: one clause why, and what to do."""
+    """A well-formed workbook is not read. The message is one clause with the reason, and what to do."""
 
 
 def parse(
@@ -22,9 +23,10 @@ def parse(
     end: Start | None = None,
     text: Callable[[str], None] | None = None,
 ) -> None:
-    """Hand the elements of a part to functions, by their names without a namespace.
+    """Call functions with the elements of a part, by their names without a namespace.
 
-    Raises as `zipfile` and expat do, and `ValueError`, of which `NotTaken` is one, for what no spreadsheet writes.
+    Raises as `zipfile` and expat do. Raises `ValueError`, of which `NotTaken` is one, for XML that no spreadsheet
+    writes.
     """
     parser = expat.ParserCreate(namespace_separator="}")
     parser.buffer_text = True

@@ -1,6 +1,6 @@
-"""The columns that a kind of record has, and how the text of a cell becomes a value: ids, amounts, times.
+"""The columns of a kind of record, and the conversion of a cell's text to a value: ids, amounts, times.
 
-A converter takes a text and gives a value or a `Fault`; it never raises and repeats no value.
+A converter takes a text and returns a value or a `Fault`. It never raises, and a fault repeats no value.
 """
 
 import ast
@@ -22,7 +22,7 @@ MISSING = "the column is required and empty here"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A value that cannot be used: the requirement and a sentence."""
+    """The fault of a value that cannot be used: the requirement and a sentence."""
 
     rule: str
     message: str
@@ -32,10 +32,11 @@ class Fault:
 class Column:
     """A column of a built-in feed.
 
-    shape: a `Shape`, or the resource types of a reference (`("Patient",)`). rule: the requirement that asks for it.
-    element: the FHIRPath that it fills; tail tells it from others that fill the same. bare: whether an id without a
-    type is taken for the first of the types. stand_in: what a required value is checked as when it is missing, so that
-    the other reasons are found too.
+    * shape: a `Shape`, or the resource types of a reference (`("Patient",)`).
+    * rule: the requirement that asks for the column.
+    * element: the FHIRPath that it fills. tail: distinguishes it from other columns of the same element.
+    * bare: True if an id without a type is accepted, as an id of the first type.
+    * stand_in: the value that is checked instead of a missing required one, so that all other reasons are found.
     """
 
     name: str
@@ -52,22 +53,23 @@ _ID = re.compile(ID_PATTERN)
 _UNSEEN = " \t\n\r\v\f\u00a0\u00ad\u200b\u200e\u200f\u2028\u2029\u202f\u2060\u3000\ufeff"
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,199}")
 _GUARDED = re.compile(r'="([^"]*)"')
-"""A text that is kept from becoming a number in a spreadsheet: `="007"`."""
+"""A text in a form that keeps a spreadsheet from making it a number: `="007"`."""
 MADE_A_NUMBER = re.compile(r"[0-9]+\.0|-0|[0-9](?:[.,][0-9]+)?[Ee]\+[0-9]+|[0-9][.,][0-9]+E[0-9]+")
-"""By a spreadsheet of any country (`1,2E+14`), or by a program (`1.2e+17`, `1.2E7`)."""
+"""A number written by a spreadsheet of any country (`1,2E+14`), or by a program (`1.2e+17`, `1.2E7`)."""
 _WITH_A_COMMA = re.compile(r"[0-9]+,0")
 _IN_CENTS = re.compile(r"(?:0|[1-9][0-9]{0,8})\.[0-9]{2}")
-LONGEST_AMOUNT = 25  # characters: within what decimals compute exactly
+LONGEST_AMOUNT = 25  # characters: within the exact range of decimals
 LONGEST_NUMBER = 100
 LARGEST_CENTS = 10**15
-"""The largest amount, in cents: more is no payment, and is not counted."""
+"""The largest amount, in cents. Larger numbers are no payments, and are not counted."""
 
 
 def key(text: str, known_as: Mapping[str, str] = {}, decimal: str = ".") -> object:
-    """In one form, with one space for any blanks, and none or unseen signs around it, which exports have at times.
+    """Return a key in its normal form, or a fault; None if it is empty.
 
-    known_as: by their spellings, keys that were taken before in a form that would be another, or none, today.
-    decimal: the sign by which the export writes decimals.
+    Runs of blanks become one space; blanks and invisible characters around the key are removed, since exports sometimes
+    have them. known_as: by spelling, keys that were once accepted in a form that today's reading would not give.
+    decimal: the decimal sign of the export.
     """
     if _PLAIN_KEY.fullmatch(text):
         return known_as.get(text) or _NO_ID.get(text, text)
@@ -87,10 +89,10 @@ def key(text: str, known_as: Mapping[str, str] = {}, decimal: str = ".") -> obje
 
 
 def _without_quotes(text: str) -> str | None:
-    """Return a key that is in quotes without them, and without a guard before them; None of any other.
+    """Return a quoted key without its quotes and the guard before them; None for any other key.
 
-    Parquet's UUIDs, its bytes of a fixed width, and its texts and bytes of columns of the kind `view`, were read as
-    JSON, bytes as Python has them.
+    Earlier versions read some values of Parquet as JSON, with bytes as Python writes them: UUIDs, bytes of a fixed
+    width, and texts and bytes in columns of a `view` type.
     """
     if guarded := _GUARDED.fullmatch(text):
         return guarded[1]
@@ -102,7 +104,7 @@ def _without_quotes(text: str) -> str | None:
 
 
 def of_quoted_bytes(text: str) -> bytes:
-    """Return the bytes that Python writes so: `b'ab'`. Raises ValueError and SyntaxError for what is none."""
+    """Return the bytes that Python writes as `b'ab'`. Raises ValueError and SyntaxError for other texts."""
     return bytes(ast.literal_eval(text))
 
 
@@ -110,7 +112,7 @@ _BYTES = re.compile(r"""b(?:'[^']*'|"[^"]*")""")
 
 
 def _no_key(text: str) -> Fault | None:
-    """The fault of a text by which a row is seen to be no record, or whose value is not known."""
+    """Return the fault of a text that is no key: its row is no record, or its value is unknown. None for a key."""
     if text.startswith("="):
         return Fault("FEED-FILE-09", "a formula where a key is expected; export the values of the cells")
     if _SWITCHED_OFF.match(text) and text not in _NO_ID:
@@ -125,7 +127,7 @@ _OF_A_TOTAL = re.compile(r"\s(?:sub-?)?(?:totals?|summe|gesamt)\Z|\A(?:grand |su
 
 
 NO_FLAG = Fault("FEED-FILE-09", "true or false where a key or an id is expected, which is another text or a number")
-"""The fault of a key or a reference that is a truth value, of JSON, a workbook or a text."""
+"""The fault of a key or a reference that is true or false, in JSON, a workbook or a text."""
 _NO_ID: Mapping[str, Fault] = {
     **dict.fromkeys(("true", "false", "True", "False", "TRUE", "FALSE"), NO_FLAG),
     **{
@@ -142,7 +144,7 @@ _NO_ID: Mapping[str, Fault] = {
         )
     },
 }
-"""Faults of texts that are no keys and no ids, though they could be."""
+"""Faults of texts that have the form of keys and ids, and are none."""
 
 
 def plain_text(text: str) -> object:
@@ -154,7 +156,7 @@ def code(text: str) -> object:
 
 
 def reference(text: str, types: tuple[str, ...], bare: bool = True) -> object:
-    """`Patient/p1` of `Patient/p1`, and of `p1` where a bare id is taken."""
+    """Return `Patient/p1` for `Patient/p1`, and for `p1` if a bare id is accepted."""
     text = text.strip()
     if guarded := _GUARDED.fullmatch(text):
         text = guarded[1].strip()
@@ -188,7 +190,7 @@ def _wrong_type(kind: str, types: tuple[str, ...]) -> str:
 
 
 def amount(text: str, numbers: Numbers = PLAIN) -> object:
-    """Dollars as a plain decimal text, with two decimals where that is exact. What may be paid is a rule's matter."""
+    """Return dollars as a plain decimal text, with two decimals if that is exact. Rules check what may be paid."""
     if numbers.decimal == "." and _IN_CENTS.fullmatch(text):
         return text
     plain = numbers.amount(text)
@@ -222,7 +224,7 @@ TOO_LARGE = Fault("FEED-FILE-09", "an amount of 10,000,000,000,000 or more; the 
 
 
 def number(text: str, numbers: Numbers = PLAIN) -> object:
-    """A decimal as JSON writes it, digit for digit."""
+    """Return a decimal as JSON writes it, with every digit."""
     plain = numbers.number(text)
     if plain is None or len(plain) > LONGEST_NUMBER:
         return Fault("FEED-FILE-09", "no decimal number")
@@ -231,7 +233,7 @@ def number(text: str, numbers: Numbers = PLAIN) -> object:
 
 
 def labels(found: object) -> object:
-    """A list of texts; a single text is split at `;`."""
+    """Return a list of texts; a single text is split at `;`."""
     if isinstance(found, str):
         found = found.split(";")
     if not isinstance(found, list) or not all(isinstance(label, str) for label in found):
@@ -240,7 +242,7 @@ def labels(found: object) -> object:
 
 
 def cents(text: str | None) -> int | None:
-    """An amount in cents; None when it has none, or more decimals than two, or more digits than any payment."""
+    """Return an amount in cents; None if it has more than two decimals, more digits than any payment, or no value."""
     if text is None:
         return None
     if _IN_CENTS.fullmatch(text):

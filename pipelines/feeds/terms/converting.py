@@ -1,4 +1,4 @@
-"""The converter of each column: what turns the text of a cell into the column's value."""
+"""The converter of each column: the function from the text of a cell to the column's value."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,13 +10,13 @@ from pipelines.feeds.terms.times import Conventions, times_of
 Converter = Callable[[str], object]
 
 REMEMBERED = 4096
-"""Ids and times of a column that are kept converted: they come again all over a file."""
+"""The number of converted ids and times that are cached for a column, since they repeat throughout a file."""
 LONGEST_REMEMBERED = 100
-"""Characters: no id or time has more."""
+"""The longest cached text, in characters: no id or time is longer."""
 
 
 def converter(column: Column, conventions: Conventions) -> Converter:
-    """The function that turns a cell of this column into its value."""
+    """Return the function that converts a cell of this column to its value."""
     if isinstance(column.shape, tuple):
         types, bare = column.shape, column.bare
         return _remembering(lambda text: reference(text, types, bare))
@@ -30,14 +30,14 @@ def converter(column: Column, conventions: Conventions) -> Converter:
 
 
 def days_for_none(texts: Sequence[str], conventions: Conventions) -> list[str]:
-    """Return the texts that were times to earlier versions, which took any day, and that are none today."""
+    """Return the texts that earlier versions, which took any day, read as times, and that are faults today."""
     of_any_day = times_of(replace(conventions, takes_any_day=True))
     read = times_of(conventions)
     return [text for text in texts if isinstance(read(text), Fault) and not isinstance(of_any_day(text), Fault)]
 
 
 def _remembering(convert: Converter) -> Converter:
-    """Return the converter, with what it made of short texts kept."""
+    """Return the converter with a cache for short texts."""
     kept = lru_cache(REMEMBERED)(convert)
     return lambda text: kept(text) if len(text) <= LONGEST_REMEMBERED else convert(text)
 

@@ -23,14 +23,14 @@ def places_of(header: Sequence[str]) -> dict[str, int]:
 
 
 def walk(value: Value) -> Iterator[Value]:
-    """A value and those it is made of, apart from the parts of `each`: those name columns of an array's objects."""
+    """Yield a value and its parts, except the parts of `each`, which name columns of an array's objects."""
     yield value
     for part in [*(value.first or ()), *(value.join or ()), *(value.list_ or ())]:
         yield from walk(part)
 
 
 def walk_all(value: Value) -> Iterator[Value]:
-    """`walk`, and the parts of `each`."""
+    """Yield a value and its parts, including the parts of `each`."""
     for part in walk(value):
         yield part
         for inner in (part.each or {}).values():
@@ -51,7 +51,7 @@ def values_of(file: FeedFile) -> Iterator[tuple[str, Value]]:
 
 
 def named_places(file: FeedFile) -> Iterator[tuple[str, str, bool]]:
-    """Every column of the source that a feed file names: under which key, and whether a file must have it."""
+    """Yield every source column in a feed file: the key that names it, the column, and True if a file must have it."""
     ends = file.trailer.when if file.trailer else {}
     for section, tests in (("take", file.take), ("skip", file.skip), ("trailer.when", ends)):
         for name in tests:
@@ -68,7 +68,7 @@ def named_places(file: FeedFile) -> Iterator[tuple[str, str, bool]]:
 
 
 def named_columns(file: FeedFile) -> dict[str, bool]:
-    """Every column of the source that a feed file names, and whether a file must have it."""
+    """Return every source column in a feed file, with True if a file must have it."""
     names: dict[str, bool] = {}
     for _, name, must in named_places(file):
         names[name] = names.get(name, False) or must
@@ -88,7 +88,7 @@ def source_label(value: Value) -> str:
 def position_header(file: FeedFile, width: int = 0) -> list[str]:
     """Return `#1`, `#2`, ... as the header of a file without one, up to the highest position in the feed file.
 
-    width: the number of columns that the file has at least.
+    width: the least number of columns that the file has.
     """
     most = max((position(name) or 0 for name in named_columns(file)), default=0)
     return [f"#{place}" for place in range(1, max(most, width) + 1)]

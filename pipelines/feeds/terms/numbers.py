@@ -6,21 +6,26 @@ from decimal import Context, Decimal
 from functools import cached_property
 
 _SPACE = r"[\s\u00a0\u2009\u202f]*+"
-"""Takes all blanks at once and gives none back: there are eight such places in an amount."""
+"""Possessive: takes all blanks and never gives one back, since an amount has eight such places."""
 _SIGN = r"[+\-\u2212]"
 _THOUSANDS = {" ": r"[ \u00a0\u2009\u202f]", "'": "['\u2019]"}
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """decimal: `.` or `,`. thousands: what stands between groups of three digits. currency: signs that may stand by."""
+    """A number format.
+
+    * decimal: `.` or `,`.
+    * thousands: the sign between groups of three digits.
+    * currency: the currency signs that may be beside an amount.
+    """
 
     decimal: str = "."
     thousands: str = ""
     currency: tuple[str, ...] = ()
 
     def amount(self, text: str) -> str | None:
-        """`-1234.50` of `(1,234.50)`, `-$1,234.50`, `1,234.50-`; None of what is no amount."""
+        """Return `-1234.50` for `(1,234.50)`, `-$1,234.50` and `1,234.50-`; None for a text that is no amount."""
         if self.decimal == "." and _SIMPLE.fullmatch(text):
             return text
         found = self._amount.fullmatch(text.strip())
@@ -32,19 +37,21 @@ class Numbers:
         return ("-" if signs and signs[0] != "+" else "") + self._plain(found["number"])
 
     def could_be_thousands(self, plain: str) -> bool:
-        """True if an amount, as `amount` gives it, may mean a thousand times as much: `1.500`, with no thousands named.
+        """True if an amount from `amount`, such as `1.500`, may mean a thousand times as much.
 
-        One whose third decimal is no zero is none that can be paid anyway.
+        Only possible if the feed names no thousands sign.
+
+        An amount with a third decimal other than zero cannot be paid anyway.
         """
         return not self.thousands and bool(_THREE_DECIMALS.fullmatch(plain))
 
     def number(self, text: str) -> str | None:
-        """A number without currency, its sign in front; None of what is none. An exponent stays."""
+        """Return a number without currency, its sign in front; None if it is no number. An exponent stays."""
         found = self._number.fullmatch(text.strip())
         return found["sign"] + self._plain(found["number"]) + (found["exponent"] or "") if found else None
 
     def scaled(self, text: str, scale: Decimal) -> str:
-        """The number times the scale, written as it was; what is no number is left as it is."""
+        """Return the number times the scale, in the feed's format; a text that is no number is returned unchanged."""
         plain = self.number(text) or self.amount(text)
         value = Decimal(plain) if plain and len(plain) <= _LONGEST else None
         if value is None or abs(value.adjusted()) >= _LONGEST:
@@ -56,12 +63,12 @@ class Numbers:
         return f"{value:f}".replace(".", self.decimal)
 
     def of(self, value: Decimal) -> str:
-        """Write a number that came as one: zeros beyond its second decimal say nothing, and could mean thousands."""
+        """Return a source's number as text, without zeros after the second decimal, which could mean thousands."""
         return self.written(_short(value))
 
     @property
     def example(self) -> str:
-        """An example of an amount as the export writes it."""
+        """Return an example of an amount in this format."""
         return f"1{self.thousands}234{self.decimal}50"
 
     def _plain(self, text: str) -> str:
@@ -99,14 +106,16 @@ class Numbers:
 
 
 def with_a_decimal(value: Decimal) -> Decimal:
-    """Return a number that was written with an exponent (`1.2e17`) with a decimal: by that a key is seen that is none,
-    since the last figures may be lost. Any other stays as it is."""
+    """Return a number written with an exponent (`1.2e17`) with a decimal; any other number unchanged.
+
+    The decimal shows that the number is no key, since its last digits may be lost.
+    """
     exponent = value.as_tuple().exponent
     return Decimal(f"{value:f}.0") if isinstance(exponent, int) and exponent > 0 else value
 
 
 def _short(value: Decimal) -> Decimal:
-    """With two decimals where those behind them are zeros: `12.340`, of `1234.0` cents, is no thousands."""
+    """Return a number with two decimals if the others are zeros: `12.340`, from `1234.0` cents, means no thousands."""
     _, _, decimals = f"{value:f}".partition(".")
     short = value.quantize(CENT, context=_EXACT)
     return short if len(decimals) > 2 and short == value else value

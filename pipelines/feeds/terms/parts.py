@@ -1,4 +1,4 @@
-"""The common base of all pieces of a feed file, and checks of values that go beyond their shape."""
+"""The base of all parts of a feed file, and checks of values that go beyond their shape."""
 
 import re
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 
 class Part(BaseModel):
-    """A piece of a feed file: nothing unknown in it."""
+    """A part of a feed file, without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=False, hide_input_in_errors=True)
 
@@ -19,7 +19,7 @@ def is_position(given: object) -> bool:
 
 
 def known_encoding(name: str) -> str:
-    """Return the name of an encoding if a feed may use it for its text. Raises ValueError for any other."""
+    """Return the name of an encoding that a feed may use for its text. Raises ValueError for any other."""
     try:
         "".encode(name)
         odd = name.lower().replace("-", "_") in ("idna", "punycode", "undefined", "unicode_escape", "utf_7")
@@ -31,7 +31,7 @@ def known_encoding(name: str) -> str:
 
 
 def is_date_format(form: str) -> bool:
-    """True if `strptime` can read a whole date by this format: year, month and day; and hours of a half with that."""
+    """True if `strptime` can read a whole date by this format: year, month and day; and with `%I` also `%p`."""
     is_whole = all(re.search(f"%[{letters}]", form) for letters in ("Yyxc", "mbBjxc", "djxc"))
     if not is_whole or ("%I" in form and "%p" not in form) or not _EVERYWHERE.issuperset(re.findall("%(.)", form)):
         return False
@@ -43,9 +43,9 @@ def is_date_format(form: str) -> bool:
 
 
 _EVERYWHERE = frozenset("aAbBcdfGHIjmMpSuUVwWxXyYzZ%")
-"""The directives that each Python reads. Some read more of them: `%T`, `%e`."""
+"""The directives that every Python platform reads. Some read more: `%T`, `%e`."""
 
 Encoding = Annotated[str, AfterValidator(known_encoding)]
 AsList = BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
-"""Lets `"$"` stand for `["$"]`."""
+"""Allows `"$"` for `["$"]`."""
 Texts = Annotated[tuple[str, ...], AsList]

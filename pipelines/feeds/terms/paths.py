@@ -10,12 +10,12 @@ Path = tuple[str | int, ...]
 
 
 class BadPath(ValueError):
-    """A text that is no path."""
+    """A text is no path."""
 
 
 @lru_cache(maxsize=1024)
 def parse_path(text: str) -> Path:
-    """The steps of a path: names, and numbers for places in an array. Raises BadPath."""
+    """Return the steps of a path: names, and numbers for places in an array. Raises BadPath."""
     steps: list[str | int] = []
     for part in text.split("."):
         match = _STEP.match(part)

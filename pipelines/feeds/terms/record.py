@@ -1,4 +1,4 @@
-"""The parts that all kinds of record share: the declaration of a kind, and what its builder takes and returns."""
+"""The types that all kinds of record share: the declaration of a kind, and what its builder takes and returns."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Values = dict[str, Any]
 
 
 class Found(NamedTuple):
-    """A fault of one record: where it lies in the body, in which column of the feed, and in which of its rows."""
+    """A fault of one record: the place in the body, the column of the feed, and the row of the record."""
 
     fault: Fault
     element: str
@@ -21,12 +21,14 @@ class Found(NamedTuple):
 
 
 class Built(NamedTuple):
-    """A record as the interface takes it, with what the ledger keeps of it.
+    """A record as the interface takes it, with the values that the ledger keeps.
 
-    body: the FHIR resource, numbers as Decimal. lane: records of one lane are sent one after another.
-    at: microseconds since 1970 in UTC. cents: the amount of a payment. places: where items of the body, in their order,
-    come from, as `Found.column` would name it. rows: of a record of several rows, by item (or note), the row of
-    each of its answers.
+    * body: the FHIR resource, with numbers as Decimal.
+    * lane: records of one lane are sent one after another.
+    * at: microseconds since 1970 in UTC.
+    * cents: the amount of a payment.
+    * places: the origin of each item of the body, in the form of `Found.column`.
+    * rows: for a record of several rows, by item (or note), the row of each of its answers.
     """
 
     body: dict[str, Any]
@@ -40,9 +42,9 @@ class Built(NamedTuple):
 
 
 class Around(NamedTuple):
-    """The context of a builder, beside the record.
+    """The context of a builder.
 
-    words: members of a body as the interface has them, each with what the target has in their place.
+    words: texts in a body as the interface has them, each with the target's text for it.
     """
 
     site: Site
@@ -55,12 +57,15 @@ class Around(NamedTuple):
 class Kind:
     """A kind of record: one module in `feeds/kinds`.
 
-    build: make the body of a record from the mapped values of its rows (several only for a grouped kind). whole: the
-    values of a FHIR resource: `resource` itself, and `at` (microseconds) where that orders the sending. sort: the
-    column whose times order the sending. grouped: rows that share a key form one record; member: the element that each
-    of these rows adds to. put_together: as `build`, of the first row's values and the members that the rows make, one
-    each; None where that cannot be told row by row. until_sent: the text of a member that a body has while it is
-    checked, and that it gets anew when it is sent.
+    * build: makes the body of a record from the mapped values of its rows (several only for a grouped kind).
+    * whole: returns the values of a FHIR resource: `resource` itself, and `at` (microseconds) if that orders the
+      sending.
+    * sort: the column whose times order the sending.
+    * grouped: True if rows that share a key form one record.
+    * member: the element that each of these rows adds to.
+    * put_together: makes the body of the first row's values and the members that the rows make, one each; None if rows
+      do not make members one by one.
+    * until_sent: the text of a member that a body has while it is checked, and that is replaced when it is sent.
     """
 
     name: str
@@ -81,7 +86,7 @@ class Kind:
 
 
 def id_of(reference: Any) -> str | None:
-    """`p1` of `{"reference": "Patient/p1"}`, as far as a body has one."""
+    """Return `p1` for `{"reference": "Patient/p1"}`; None if the reference has no such id."""
     found = reference.get("reference") if isinstance(reference, dict) else None
     return found.partition("/")[2] or None if isinstance(found, str) else None
 

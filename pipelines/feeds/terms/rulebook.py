@@ -1,4 +1,4 @@
-"""The rules that a reason may name: what each says, who says so, and what to do. Their texts are in `rules.toml`."""
+"""The rules that a reason may name: sentence, basis, and advice. Their texts are in `rules.toml`."""
 
 import tomllib
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ BASES = {
     IMPORTER: "a rule of the import, about the file, its feed or the ledger",
     TARGET: "the target's own code for a refusal",
 }
-"""What each basis of a rule means."""
+"""The meaning of each basis of a rule."""
 
 
 class Entry(NamedTuple):
-    """A rule as a person reads it. basis: a key of `BASES`. sentence: what is true when all is well. do: advice."""
+    """A rule for a person to read. basis: a key of `BASES`. sentence: true when all is well. do: the advice."""
 
     basis: str
     sentence: str
@@ -29,8 +29,10 @@ class Entry(NamedTuple):
 
 @cache
 def rules() -> Mapping[str, Entry]:
-    """Every rule by id, in order. A rule of the interface has its basis from the code, and its sentence where no other
-    is written for it."""
+    """Return every rule by id, in order.
+
+    A rule of the interface has its basis from the code, and its sentence too if `rules.toml` has none.
+    """
     texts = tomllib.loads(Path(__file__).with_name("rules.toml").read_text(encoding="utf-8"))
     declared = {rule.id: rule for resource in RESOURCES.values() for rule in resource.rules}
     for rule_id, rule in declared.items():
@@ -39,6 +41,6 @@ def rules() -> Mapping[str, Entry]:
 
 
 def basis_of(rule_id: str) -> str | None:
-    """The basis of a rule; None for a code that is no rule."""
+    """Return the basis of a rule; None for a code that is no rule."""
     entry = rules().get(rule_id)
     return entry.basis if entry else None

@@ -17,7 +17,7 @@ Kind = Literal["payments", "answers", "tasks"]
 Form = Literal["csv", "ndjson", "json", "xlsx", "parquet", "sql", "fixed"]
 Policy = Literal["skip", "reject", "update", "supersede"]
 Number = Annotated[int, Strict()]
-"""A whole number: `true` is none."""
+"""A whole number; `true` is not accepted as one."""
 Place = Annotated[Number, Field(ge=1, le=1_000_000)]
 Year = Annotated[Number, Field(ge=1, le=9999)]
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_\-]{1,40}$")]
@@ -33,11 +33,12 @@ POLICIES: dict[str, tuple[Policy, ...]] = {
 
 
 class Query(Part):
-    """A query on a database, in place of files.
+    """A query on a database, instead of files.
 
-    database: the environment variable with the SQLAlchemy URL. watermark: the column that shows what is new since the
-    last time. overlap: how far to go back from there, in days, or in the numbers of a watermark that is a number.
-    wait_seconds: the longest wait for the next rows.
+    * database: the environment variable with the SQLAlchemy URL.
+    * watermark: the column that shows which rows are new.
+    * overlap: how far to go back from the last mark, in days, or in units of a watermark that is a number.
+    * wait_seconds: the longest wait for the next rows.
     """
 
     database: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -48,8 +49,10 @@ class Query(Part):
 
 
 class Join(Part):
-    """A second file of the same delivery, beside the first. on: columns of the first by which it finds those of the
-    second. one_row_per: the join's own name where each row of the second file is to be a row; else each of the first.
+    """A second file of a delivery, joined to the first.
+
+    * on: columns of the first file, each with the column of the second whose values it has.
+    * one_row_per: the join's own name if each row of the second file becomes a row; else each row of the first does.
     """
 
     files: Annotated[tuple[str, ...], Field(min_length=1), AsList]
@@ -61,16 +64,18 @@ class Join(Part):
 
     @property
     def written(self) -> dict[str, Any]:
-        """The keys of a feed file that are others for this file."""
+        """Return the keys of a feed file whose values differ for this file."""
         found = {"encoding": self.encoding, "delimiter": self.delimiter, "header": self.header}
         return {name: value for name, value in found.items() if value is not None}
 
 
 class Expect(Part):
-    """Bounds for the files of a feed. by, days: a file has come by this local time on each of these days.
+    """Bounds for the files of a feed.
 
-    rows, amount: at least, and at most. set_aside: the largest share of records that are rejected or refused. history:
-    rows and amount may be so many spreads away from the median of the last files.
+    * by, days: a file is expected by this local time on each of these days.
+    * rows, amount: the least and the most.
+    * set_aside: the largest share of records that are rejected or refused.
+    * history: how many spreads rows and amount may be away from the median of the last files.
     """
 
     by: Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] = ""
@@ -179,7 +184,7 @@ class FeedFile(Part):
     @model_validator(mode="before")
     @classmethod
     def _no_header(cls, given: Any) -> Any:
-        """Lines of fixed width have no header unless one is named."""
+        """Return the feed file with `header = 0` as the default of fixed-width files."""
         fixed = isinstance(given, dict) and given.get("format") == "fixed"
         return {"header": 0, **given} if fixed else given
 
@@ -190,7 +195,7 @@ class FeedFile(Part):
         return self
 
     def _wrong(self) -> Iterator[tuple[str, object]]:
-        """Yield what keys may be that are each as they should be, and whether they are."""
+        """Yield the faults of combinations of keys, each with its condition: the message, and true if it applies."""
         yield 'query: goes with format = "sql"', (self.query is None) != (self.format != "sql")
         yield "files: a feed takes files or has a query, not both", self.query and self.files
         other = self.format in ("xlsx", "parquet", "sql", "fixed") or self.resources or self.trailer
@@ -219,11 +224,11 @@ class FeedFile(Part):
 
     @property
     def numbers(self) -> Numbers:
-        """The number format of the feed's files."""
+        """Return the number format of the feed's files."""
         return Numbers(self.decimal, self.thousands, self.currency)
 
     @property
     def conventions(self) -> Conventions:
-        """The format of times and numbers of the feed's files."""
+        """Return the format of times and numbers of the feed's files."""
         zone, since = ZoneInfo(self.timezone), self.dates_since
         return Conventions(zone, self.dates, self.numbers, self.ambiguous, self.years, days_since=since)

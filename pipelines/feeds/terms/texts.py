@@ -1,22 +1,22 @@
-"""Texts as they are compared: keys, names of columns, and what a feed file says of values."""
+"""The normal form of texts for comparison: keys, names of columns, and values in a feed file."""
 
 import re
 import unicodedata
 
 BLANKS = re.compile(r"[ \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
-"""The blanks and separators of Unicode, one or more in a row. Controls, such as tabs, are none."""
+"""Unicode's blanks and separators, one or more in a row, without control characters such as tabs."""
 UNSEEN = ("Cc", "Cf", "Co", "Cs", "Cn")
-"""Categories of what has no look of its own, or none that everybody sees."""
+"""The categories of characters that are invisible, or that are not displayed everywhere."""
 IGNORED = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-"""Letters, marks and variants that show nothing either."""
+"""Further letters, marks and variants that are invisible."""
 
 
 def composed(text: str) -> str:
-    """The text in one form (NFC): one system writes ä as a letter, another as a with dots behind it.
+    """Return the text in one form (NFC): one system writes ä as a letter, another as an a with a mark for the dots.
 
-    A text with more marks on a letter than any language writes stays as it is.
+    A text with more marks on a letter than any language uses is returned unchanged.
     """
     if text.isascii() or (len(text) > MOST_MARKS and _overmarked(text)):
         return text
@@ -24,7 +24,7 @@ def composed(text: str) -> str:
 
 
 def _overmarked(text: str) -> bool:
-    """True if more marks follow one another than any language writes."""
+    """True if more marks follow each other than any language uses."""
     marks = 0
     for sign in text:
         marks = marks + 1 if unicodedata.combining(sign) else 0
@@ -34,11 +34,11 @@ def _overmarked(text: str) -> bool:
 
 
 MOST_MARKS = 30
-"""Marks of one letter. Normalizing sorts them in quadratic time: two megabytes of them would take hours."""
+"""The most marks of one letter. Normalizing sorts marks in quadratic time: two megabytes of them would take hours."""
 
 
 def folded(text: str) -> str:
-    """Return the text with one space for all blanks in a row, and without blanks and formats around it."""
+    """Return the text with one space for each run of blanks, and without blanks and format characters around it."""
     text = BLANKS.sub(" ", text).strip(" ")
     if text.isascii():
         return text
@@ -55,12 +55,12 @@ def _around(sign: str) -> bool:
 
 
 def seen(text: str) -> str:
-    """Return the text without its unseen signs."""
+    """Return the text without its invisible characters."""
     return text if text.isascii() and text.isprintable() else "".join(sign for sign in text if not _unseen(sign))
 
 
 def shows_nothing(text: str) -> bool:
-    """True if a text has blanks, controls and formats alone. What is private or not assigned may have a look."""
+    """True if a text has only blanks, controls and formats. Private and unassigned characters may be visible."""
     return all(sign.isspace() or unicodedata.category(sign) in _FORMATS or IGNORED.match(sign) for sign in text)
 
 
@@ -68,7 +68,7 @@ _FORMATS = ("Cc", "Cf")
 
 
 def has_unseen(text: str) -> bool:
-    """True if a text has signs that show nothing: formats, controls, half characters, private or unassigned ones."""
+    """True if a text has invisible characters: formats, controls, half characters, private or unassigned ones."""
     return not text.isprintable() if text.isascii() else any(map(_unseen, text))
 
 

@@ -1,6 +1,6 @@
-"""Times as an export writes them: read by the formats of its feed, and given as a date or as an instant in UTC.
+"""Times as an export writes them: read by the formats of its feed, and returned as a date or as an instant in UTC.
 
-The times of a file are of few days: what is to be known of a day is found out once.
+The times of a file are of few days, so facts about a day are computed once.
 """
 
 import re
@@ -25,7 +25,7 @@ _CLOCK = ("%H", "%I", "%X", "%c")
 
 
 def reader_of_form(form: str) -> Callable[[str], date]:
-    """The function that reads texts of a format; it raises ValueError for others."""
+    """Return the function that reads texts of a format; it raises ValueError for other texts."""
     has_clock = any(part in form for part in _CLOCK)
     plain, shape = _plain_reader(form), _shape(form)
 
@@ -37,17 +37,17 @@ def reader_of_form(form: str) -> Callable[[str], date]:
 
 
 _OF_UTC = ("UTC", "GMT")
-"""Names of zones that have one meaning everywhere. `strptime` takes them, and those of the machine, for no zone."""
+"""Names of zones that mean the same everywhere. `strptime` accepts them, and the machine's, but ignores them."""
 _NOON = 12
 _WITH_BLANKS = "cxXZ"
-"""Directives of which a text may hold blanks. All others end at one, so that no number of blanks is tried twice."""
+"""Directives whose texts may hold blanks. All others end at a blank, so that no run of blanks is tried twice."""
 _WIDTHS = {"Y": r"\d{4}", "j": r"\d{3}", "f": r"(?:\d{3}|\d{6})", **dict.fromkeys("ymdHIMS", r"\d\d")}
 
 
 def _parsed(text: str, form: str, shape: re.Pattern[str]) -> datetime:
-    """Return the time that a text says by a format. Raises ValueError if it could be another."""
+    """Return the time that a text means by a format. Raises ValueError if the text could mean another time."""
     seen, found = shape.fullmatch(text), None
-    if seen is None:  # which is told sooner than by `strptime`
+    if seen is None:  # the shape shows this faster than `strptime`
         raise ValueError
     for name in _OF_UTC if "%Z" in form else ():
         with suppress(ValueError):
@@ -61,9 +61,9 @@ def _parsed(text: str, form: str, shape: re.Pattern[str]) -> datetime:
 
 
 def _shape(form: str) -> re.Pattern[str]:
-    """The shape of a format's texts: figures that nothing parts have all their places, and which half of the day it is.
+    """Return the shape of a format's texts: adjacent numbers have all their digits, and AM or PM is captured.
 
-    Else `1112026` could be the first of November as well as the eleventh of January.
+    Otherwise `1112026` could be the first of November as well as the eleventh of January.
     """
     literals, parts = _DIRECTIVE.split(form)[::2], _DIRECTIVE.findall(form)
     shape = _literal(literals[0])
@@ -79,14 +79,14 @@ def _shape(form: str) -> re.Pattern[str]:
 
 
 def _literal(text: str) -> str:
-    """A pattern for what stands between directives, as `strptime` takes it: any blanks for blanks."""
+    """Return a pattern for the text between directives, as `strptime` reads it: any blanks match blanks."""
     return r"\s+".join(map(re.escape, _BLANKS.split(text)))
 
 
 def _plain_reader(form: str) -> Callable[[str], datetime | None] | None:
-    """The reader of texts in which figures stand just as a format has them; None for a format with other parts.
+    """Return a fast reader of texts whose numbers are exactly in the format; None for a format with other directives.
 
-    It gives None for any other text, which `strptime` may take.
+    The reader returns None for any other text, which `strptime` may accept.
     """
     parts = _DIRECTIVE.findall(form)
     needed = {"Y", "m", "d"} | ({"I", "p"} if "I" in parts or "p" in parts else set())
@@ -119,7 +119,7 @@ def _plain_reader(form: str) -> Callable[[str], datetime | None] | None:
 
 
 def _pattern(literals: list[str], parts: list[str]) -> str:
-    """The pattern of a format. A figure that a sign parts from the next may have one digit."""
+    """Return the pattern of a format. A number separated from its neighbours may have one digit."""
     found = re.escape(literals[0])
     for number, part in enumerate(parts):
         behind = literals[number + 1]
@@ -133,26 +133,27 @@ def _pattern(literals: list[str], parts: list[str]) -> str:
 
 Ambiguous = Literal["reject", "earlier", "later"]
 EXCEL = "excel"
-"""A format of dates: a number, the days since the end of 1899, or since 1904, as a spreadsheet counts them."""
+"""A date format: a number, the days since the end of 1899, or since 1904, as in a spreadsheet."""
 DAY_0, DAY_0_OF_1904 = datetime(1899, 12, 30), datetime(1904, 1, 1)  # noqa: DTZ001 - made aware in the feed's zone
-"""The days that are 0 where a spreadsheet counts from 1900, and where it counts from 1904."""
+"""The days with number 0 in spreadsheets that count from 1900, and in those that count from 1904."""
 UNIX = "unix"
-"""A format of dates: a number, the seconds since 1970, or thousandths or millionths of them."""
+"""A date format: a number, the seconds since 1970, or milliseconds or microseconds."""
 EXCEL_DAYS = 73_051
-"""The first day of the year 2100, counted so."""
+"""The first day of the year 2100 as a number of days in a spreadsheet."""
 YEARS = (1900, 2199)
 """The first and the last year of times, unless a feed names others."""
 UNIX_YEARS = (1990, 2100)
-"""Those of seconds since 1970: nearly any number of ten figures would be a time."""
+"""The first and the last year of seconds since 1970: otherwise nearly any number of ten digits would be a time."""
 
 
 @dataclass(frozen=True)
 class Conventions:
-    """The format of times and numbers in a feed: the zone of times without an offset, and formats beside ISO 8601.
+    """The format of times and numbers in a feed: the zone of times without an offset, and formats besides ISO 8601.
 
-    ambiguous: the moment of a local time that the clocks show twice, or skip. years: the first and the last, where the
-    feed names them. takes_any_day: read as versions did that knew no day for hardly meant. days_since: the year from
-    which numbers of days count.
+    * ambiguous: the choice for a local time that the clocks show twice, or skip.
+    * years: the first and the last year, if the feed names them.
+    * takes_any_day: True to read as earlier versions did, which rejected no improbable day.
+    * days_since: the year from which numbers of days count.
     """
 
     zone: tzinfo
@@ -165,12 +166,12 @@ class Conventions:
 
 
 def time(text: str, conventions: Conventions) -> object:
-    """A date as it is; a datetime as the same instant in UTC; a `Fault` for what is neither."""
+    """Return a date unchanged, a datetime as the same instant in UTC, and a `Fault` for any other text."""
     return times_of(conventions)(text)
 
 
 class Times:
-    """Reads the times of a feed."""
+    """A reader of the times of a feed."""
 
     def __init__(self, conventions: Conventions) -> None:
         self._conventions, years = conventions, conventions.years or YEARS
@@ -180,7 +181,7 @@ class Times:
             since_1904 = form == EXCEL and conventions.days_since == 1904
             numbered = partial(_day_count, begins=(DAY_0_OF_1904 - DAY_0).days) if since_1904 else _NUMBERED.get(form)
             self._readers.append((numbered or reader_of_form(form), *of_form))
-        # To know it takes as long as to read many times, and only those without an offset ask for it.
+        # Computing it takes as long as reading many times, and only times without an offset need it.
         self._shift = lru_cache(DAYS_REMEMBERED)(lambda ordinal: _shift_on(ordinal, conventions.zone))
 
     def __call__(self, text: str) -> object:
@@ -206,7 +207,10 @@ class Times:
         return _instant(found, self._conventions) if shift is None else f"{(found - shift).isoformat()}+00:00"
 
     def _made_of_odd(self, found: date) -> object:
-        """A time of a day on which programs put what has none: the moment 1970 began, by the clock of any place."""
+        """Return a time on an odd day, or `NO_DAY`.
+
+        A time may be meant only on 1970-01-01, and only if it is not midnight, neither by its own clock nor in UTC.
+        """
         day = found.date() if isinstance(found, datetime) else found
         if not isinstance(found, datetime) or day != _EPOCH.date() or found.replace(tzinfo=UTC) == _EPOCH:
             return NO_DAY
@@ -214,7 +218,7 @@ class Times:
         return NO_DAY if made == _BEGINNING else made
 
     def _beyond(self, years: tuple[int, int]) -> Fault:
-        """The fault of a time before or after the years that are taken."""
+        """Return the fault of a time before or after the accepted years."""
         if self._conventions.years is None and years == YEARS:
             return NO_DAY
         first, last = years
@@ -228,22 +232,22 @@ class Times:
 
 
 times_of = lru_cache(64)(Times)
-"""The reader of times by some conventions."""
+"""Returns the reader of times by some conventions."""
 DAYS_REMEMBERED = 4096
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BEGINNING = "1970-01-01T00:00:00+00:00"
 _ODD_DAYS = {day.toordinal() for day in (date(1900, 1, 1), date(1969, 12, 31), _EPOCH)}
-"""Days by which programs write none."""
+"""Days that programs write for no day."""
 NO_DAY = Fault(
     "FEED-FILE-09",
     "a day before 1900, after 2199, or such as programs write for none (1970-01-01, 1969-12-31); if it stands for an "
     "empty cell, name its text in the feed file: empty = [...]; what was loaded with it before then stays unchanged",
 )
-"""The fault of a time that is hardly meant: a typing error, another calendar, or a day in place of none."""
+"""The fault of an improbable time: a typing error, another calendar, or a day that stands for none."""
 
 
 def _shift_on(ordinal: int, zone: tzinfo) -> timedelta | None:
-    """The distance of a zone's clocks to UTC on a day; None where it changes, or cannot be known."""
+    """Return the offset of a zone's clocks from UTC on a day; None if it changes, or cannot be known."""
     day = date.fromordinal(ordinal)
     begins = datetime(day.year, day.month, day.day, tzinfo=zone)
     try:
@@ -260,7 +264,7 @@ _ISO_TIME = re.compile(
 )
 _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _ISO_DAY = 10
-"""Characters."""
+"""The length in characters."""
 
 
 def _iso_time(text: str) -> date | None:
@@ -276,11 +280,11 @@ def _iso_time(text: str) -> date | None:
 
 
 def _day_count(text: str, begins: int = 0) -> date | None:
-    """The day that a spreadsheet means by a number; with a fraction, the time of day to the second."""
+    """Return the day that a spreadsheet means by a number; with a fraction, the time of day to the second."""
     if not _DAY_COUNT.fullmatch(text):
         return None
     days = Decimal(text) + begins
-    if not 61 <= days < EXCEL_DAYS:  # before March 1900 its days are one off
+    if not 61 <= days < EXCEL_DAYS:  # before March 1900 a spreadsheet's days are off by one
         return None
     found = DAY_0 + timedelta(seconds=int((days * 86_400).to_integral_value()))
     return found if "." in text else found.date()
@@ -290,7 +294,7 @@ _DAY_COUNT = re.compile(r"[0-9]{2,5}(?:[.][0-9]{1,15})?")
 
 
 def _unix_time(text: str) -> datetime | None:
-    """The moment of a number of seconds since 1970, or of thousandths or millionths of them, by its length."""
+    """Return the moment of a number of seconds since 1970, or of milliseconds or microseconds, by its length."""
     if not (found := _UNIX_TIME.fullmatch(text)):
         return None
     whole, fraction = found.groups(default="")
@@ -303,7 +307,10 @@ _NUMBERED: dict[str, Callable[[str], date | None]] = {EXCEL: _day_count, UNIX: _
 
 
 def _instant(found: datetime, conventions: Conventions) -> str | Fault:
-    """In UTC. A local time that the clock skips, or shows twice, is one of two moments: the feed may say which."""
+    """Return a time in UTC, or a fault.
+
+    A local time that is skipped or repeated is one of two moments: the feed may choose.
+    """
     if found.tzinfo is None:
         both = [found.replace(tzinfo=conventions.zone, fold=fold).astimezone(UTC) for fold in (0, 1)]
         if both[0] != both[1] and conventions.ambiguous == "reject":
@@ -322,7 +329,7 @@ _TWICE = (
 
 @lru_cache(maxsize=4096)
 def micros(text: str | None) -> int | None:
-    """Microseconds since 1970 of a converted time; a date counts as its midnight in UTC."""
+    """Return the microseconds since 1970 of a converted time; a date counts as its midnight in UTC."""
     if text is None:
         return None
     found = datetime.fromisoformat(text)
@@ -331,7 +338,7 @@ def micros(text: str | None) -> int | None:
 
 
 def resource_micros(text: object) -> int | None:
-    """`micros` of a time in a resource, which may be anything."""
+    """Return the microseconds since 1970 of a time in a resource; None if it is no time."""
     try:
         return micros(normal_time(text)) if isinstance(text, str) else None
     except ValueError:

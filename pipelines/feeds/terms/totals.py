@@ -1,4 +1,4 @@
-"""Words by which rows begin that are no records: totals, and what stands below a table."""
+"""Words at the beginning of rows that are no records: totals, and lines below a table."""
 
 import re
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ TOTALS = (
     *("zwischensumme", "record count", "records:", "rows:", "count:", "anzahl"),
 )
 FOOTS = ("end of", "end of report", "page ", "seite ", "report ", "printed ", "generated ", "***", "---", "===")
-"""Beginnings of rows that are no records: totals, and what stands below a table."""
+"""Beginnings of rows that are no records: totals, and lines below a table."""
 
 
 def total_word(text: str) -> str:
-    """The word by which a text begins as that of a total, or of what stands below a table; empty for none."""
+    """Return the word of a total, or of a line below a table, with which a text begins; empty for none."""
     found = [word for word in (*TOTALS, *FOOTS) if re.match(re.escape(word) + r"(?:\W|\Z|(?<=\W))", text.lower())]
     return text[: len(max(found, key=len))].strip() if found else ""
 
@@ -28,34 +28,34 @@ _SMALL = (
 )
 _BEGINS = re.compile(rf"(?:{_FOOT})(?![^\W\d_])")
 _GOES_ON = re.compile(rf"[\W\d_]*(?:{_FOOT}|{_SMALL})(?![^\W\d_])")
-"""The phrases of which a foot is put together, such as `Page 2 of 3, printed 1 May 2024`; all else is a title."""
+"""The phrases that make up a page footer, such as `Page 2 of 3, printed 1 May 2024`; any other text is a title."""
 
 
 def is_aside(cells: Sequence[str], usual: int) -> bool:
-    """True if a row is mostly empty. usual: how many cells a record fills."""
+    """True if a row is mostly empty. usual: the number of cells that a record fills."""
     return 0 < filled(cells) * 2 <= usual
 
 
 def filled(cells: Sequence[str]) -> int:
-    """Return how many cells have a text."""
+    """Return the number of cells with text."""
     return sum(1 for cell in cells if cell.strip())
 
 
 def is_title(cells: Sequence[str]) -> bool:
-    """True if the texts of a row that is no record have letters, and are neither a total nor what ends a page."""
+    """True if a row's texts have letters, and are neither a total nor a page footer. Not meant for records."""
     text = " ".join(cell.strip() for cell in cells if cell.strip()).lower()
     text = text[next((place for place, sign in enumerate(text) if sign.isalnum()), len(text)) :]
     return not _is_total(text) and has_letters(_without_foot(text))
 
 
 def _is_total(text: str) -> bool:
-    """True if a text is a word for a total, and a number or nothing: `Total refunds` may be a title."""
+    """True if a text is a word for a total alone, or with a number: `Total refunds` may be a title."""
     found = max((word for word in TOTALS if re.match(rf"{re.escape(word)}(?!\w)", text)), key=len, default="")
     return bool(found) and (any(map(str.isdigit, text)) or not has_letters(text[len(found) :]))
 
 
 def _without_foot(text: str) -> str:
-    """A text without the phrases of a foot that it begins with."""
+    """Return a text without the footer phrases with which it begins."""
     found, place = _BEGINS.match(text), 0
     while found:
         place = found.end()

@@ -1,4 +1,4 @@
-"""The source of a record's value, and the steps between: columns, conditions, constants, translations."""
+"""The source of a record's value, and the steps that change it: columns, conditions, constants, translations."""
 
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
@@ -10,7 +10,7 @@ from pipelines.feeds.terms.texts import composed
 
 
 class Test(Part):
-    """A condition on one column: one of some values, none of some, a beginning or none of some, being there."""
+    """A condition on one column: equal to one of some values, to none, a prefix, no such prefix, or presence."""
 
     is_: tuple[str, ...] = Field((), alias="is")
     not_: tuple[str, ...] = Field((), alias="not")
@@ -21,7 +21,7 @@ class Test(Part):
     @model_validator(mode="before")
     @classmethod
     def _short(cls, given: Any) -> Any:
-        """`"PAYMENT"` and `["CC", "CASH"]` stand for `{ is = ... }`."""
+        """Return `{ is = ... }` for the short forms `"PAYMENT"` and `["CC", "CASH"]`."""
         if isinstance(given, str | list):
             given = {"is": given}
         if not isinstance(given, dict):
@@ -35,7 +35,7 @@ class Test(Part):
         return self
 
     def holds(self, text: str | None) -> bool:
-        """True if the condition holds for a cell; None is an empty one."""
+        """True if the condition is true for a cell; None is an empty cell."""
         text = composed(text.strip()) if isinstance(text, str) else None
         if self.present is not None and self.present != (text is not None):
             return False
@@ -49,17 +49,20 @@ class Test(Part):
 
 
 def _pairs(given: Any) -> Any:
-    """Return a table as pairs, which can be compared and counted."""
+    """Return a table as pairs, which can be hashed and compared."""
     return tuple(given.items()) if isinstance(given, dict) else given
 
 
 class Crosswalk(Part):
-    """A translation of values, from column `from` to column `to` of a CSV beside the feed file, or of a query on a
-    database; or by asking the target for who has such an identifier.
+    """A translation of values from column `from` to column `to`.
 
-    database: the environment variable with its SQLAlchemy URL. Of a query, the first two columns are taken when none
-    are named. where: conditions on further columns of it, for the rows that count. type, system: of the resources at
-    the target, and of their identifiers.
+    The columns are those of a CSV beside the feed file, or of a query on a database. Or the target is asked for the
+    resource with an identifier.
+
+    * database: the environment variable with the SQLAlchemy URL. If no columns are named, the query's first two are
+      used.
+    * where: conditions on further columns, for the rows that count.
+    * type, system: the type of the resources at the target, and the system of their identifiers.
     """
 
     file: str | None = Field(None, min_length=1)
@@ -90,30 +93,30 @@ class Crosswalk(Part):
 
     @property
     def name(self) -> str:
-        """The name of the crosswalk in messages: its file, its database, or the system of its identifiers."""
+        """Return the name of the crosswalk in messages: its file, its database, or the system of its identifiers."""
         return self.file or self.database or self.system
 
     @property
     def found_twice(self) -> str:
-        """The sentence on a value that several resources of the target have."""
+        """Return the sentence about an identifier that several resources of the target have."""
         return f"the target has several resources {self.type} with this identifier of {self.system}"
 
     @property
     def not_found(self) -> str:
-        """The sentence on a value without an entry."""
+        """Return the sentence about a value without an entry."""
         if self.reference:
             return f"the target has no {self.type} with this identifier of {self.system}"
         return f"no entry in the crosswalk {self.name}"
 
 
 STEPS = ("join", "values", "crosswalk")
-"""The steps whose order a feed file says, in the order that they have where it is no other."""
+"""The steps whose order a feed file may change, in their default order."""
 
 
 class Value(Part):
     """The source of a value (one of `column`, `first`, `join`, `list`, `constant`), and the steps applied to it.
 
-    steps: where it is another than usual, the order of `join`, `values` and `crosswalk` as they are written.
+    steps: the order of `join`, `values` and `crosswalk` in the feed file, if it is not the default order.
     """
 
     column: Annotated[str, BeforeValidator(lambda given: f"#{given}" if is_position(given) else given)] | None = None
@@ -137,7 +140,7 @@ class Value(Part):
     @model_validator(mode="before")
     @classmethod
     def _short(cls, given: Any) -> Any:
-        """`"AMOUNT"` stands for `{ column = "AMOUNT" }`, 3 for `{ column = "#3" }`."""
+        """Return `{ column = "AMOUNT" }` for the short form `"AMOUNT"`, `{ column = "#3" }` for 3."""
         if isinstance(given, str) or is_position(given):
             return {"column": given}
         if not isinstance(given, dict):
@@ -156,7 +159,7 @@ class Value(Part):
 
 
 class Comment(Part):
-    """A comment of a task, made of columns of its own. Where `text` is empty there is none."""
+    """A comment of a task, made from columns of its own. If `text` is empty, there is no comment."""
 
     text: Value
     author_id: Value | None = None
@@ -169,7 +172,7 @@ class Comment(Part):
 
 
 class Trailer(Part):
-    """The last row of a file, told by `when`: how many rows came before it, and the sum of their amounts."""
+    """The last row of a file, recognized by `when`: the number of rows before it, and the sum of their amounts."""
 
     when: dict[str, Test] = Field(min_length=1)
     rows: Value | None = None

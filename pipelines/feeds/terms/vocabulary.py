@@ -1,7 +1,7 @@
-"""Names of columns in exports of other systems, as words: by which names a column of ours is known there.
+"""The names that other systems' exports use for our columns, as words.
 
-A name is told by its words alone, without those that say that it is a number, an id or a time: those are seen in the
-cells. `Receipt No` is `receipt`, `Posted at` is `posted`, `id` is "".
+A name is compared without the words for numbers, ids and times, which the cells show. `Receipt No` becomes `receipt`,
+`Posted at` becomes `posted`, and `id` becomes "".
 """
 
 import re
@@ -96,7 +96,7 @@ OWN_NOUNS: Mapping[str, frozenset[str]] = {
     "answers": frozenset("survey questionnaire".split()),
     "tasks": frozenset("task issue ticket card bug item work".split()),
 }
-"""Nouns that say only that a column is of its record: `Card Name` among the columns of cards is `name`."""
+"""Nouns that only name the record of a column: `Card Name` among the columns of cards is `name`."""
 KIND_WORDS: Mapping[str, frozenset[str]] = {
     "payments": frozenset(
         "payment payments paid amount receipt betrag zahlung transaction gross deposit transaktion transaktions umsatz"
@@ -113,7 +113,7 @@ KIND_WORDS: Mapping[str, frozenset[str]] = {
 NEVER = frozenset(
     "name email mail phone address birth dob geburt update updated modified changed viewed closed resolved url".split()
 )
-"""Words by which a column is not what the rest of its name says: `Patient Name`, `Last Modified`."""
+"""Words that change the meaning of a column's name: `Patient Name` is no id, `Last Modified` no creation time."""
 _GLUE = (
     "issue key type start end due submit record recorded claim charge patient customer from to place of service"
     " procedure proc code line note date time stamp id nr number buchungs valuta verwendungs kunden referenz"
@@ -124,7 +124,7 @@ _GLUE = (
 
 @lru_cache(maxsize=4096)
 def words_of(label: str) -> tuple[str, ...]:
-    """`patient`, `id` of `PatientID`, `patient_id`, `Patient-Nr`, `PATIENTID` and `patientid`."""
+    """Return the words of a name: `patient`, `id` for `PatientID`, `patient_id`, `PATIENTID` and `patientid`."""
     parted = re.sub(r"(?<=[a-zäöü])(?=[A-Z])|(?<=[A-Z])(?=[A-Z](?!s\b)[a-z])", " ", label)
     parted = re.sub(r"(?<=\w)\s*#|^#$", " nr ", parted)
     found = (part for word in re.findall(r"[^\W\d_]+|\d+", parted.lower()) for part in _parts(word))
@@ -141,11 +141,11 @@ _SHORTENED = {
     "pat": "patient",
     "obs": "observation",
 }
-"""Words that names of columns shorten."""
+"""Abbreviations in names of columns."""
 
 
 def _parts(word: str) -> list[str]:
-    """`from`, `date` of `fromdate`; a word that is known stays whole."""
+    """Return `from`, `date` for `fromdate`; a known word stays whole."""
     if word in _KNOWN or len(word) < 5:
         return [word]
     for at in range(2, len(word) - 1):
@@ -155,7 +155,7 @@ def _parts(word: str) -> list[str]:
 
 
 def rank(target: str, words: tuple[str, ...], kind: str) -> int | None:
-    """The place among the names by which a column of ours is known; None for no such name."""
+    """Return the position of a name among the known names of a column of ours; None if it is not among them."""
     names = _names(target, kind)
     own = tuple(word for word in words if word not in OWN_NOUNS[kind])
     for said in (plain(words), plain(own), plain(map(_singular, own))):
@@ -172,24 +172,24 @@ _SHORT = 4
 
 
 def plain(words: Iterable[str]) -> str:
-    """A column's name without the words of ids, times and persons, and without figures."""
+    """Return a column's name without the words of ids and times, small words, and numbers."""
     return " ".join(word for word in words if word not in _DROPPED and not word.isdigit())
 
 
 def hints(target: str, words: tuple[str, ...], kind: str) -> bool:
-    """True if a name has the words of one that is known, among others."""
+    """True if a name contains all words of a known name, among others."""
     if set(words) & NEVER:
         return False
     return any(name and set(name.split()) <= set(words) for name in _names(target, kind))
 
 
 def is_survey_fact(words: Sequence[str]) -> bool:
-    """True if a short name is that of a fact that a survey tool notes of a response, and no question's."""
+    """True if a short name is that of a fact that a survey tool notes about a response, not a question's."""
     return len(words) <= _SHORT_NAME and not _FACTS.isdisjoint(words)
 
 
 def is_survey_fact_alone(words: Sequence[str]) -> bool:
-    """True if a name has no other words than those of such facts: `Status`, and not `Smoking status`."""
+    """True if a name has only words of such facts: `Status`, but not `Smoking status`."""
     return not _FACTS.isdisjoint(words) and set(words) <= _FACTS | _BESIDE_FACTS
 
 
@@ -203,7 +203,7 @@ _BESIDE_FACTS = frozenset("in seconds of the external reference data".split())
 
 
 def is_name(text: str) -> bool:
-    """True if a text is like a name of a column: a known one, or words that end in those of ids or times."""
+    """True if a text is like a name of a column: a known one, or words that end with a word for ids or times."""
     words = words_of(text)
     if len(words) > 1 and words[-1] in ID_WORDS | TIME_WORDS:
         return True
