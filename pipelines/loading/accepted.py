@@ -1,4 +1,4 @@
-"""Reading what the validate stage accepted, as the rows that a load sends."""
+"""Read the records that the validate stage accepted, as the rows that a load sends."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
@@ -18,13 +18,13 @@ ROWS_A_LOOK = 4_000
 OF_ROW = "line lines key lane content_hash patient_id source_at amount_cents body".split()
 TEXT = "text_hash"
 ACCEPTED = [*OF_ROW, TEXT]
-"""Files of older versions have no hash of texts."""
+"""Columns of `accepted.parquet`. Files of older versions have no hash of texts."""
 
 
 class Part(NamedTuple):
-    """One of `of` parts. since: when the load began (UTC text), of a part that a worker has begun before.
+    """One of `of` parts. since: when the load began (UTC text), if another worker has begun the part before.
 
-    A record of this very row that has an outcome from then on got it in this load.
+    A record with this row's line and an outcome at `since` or later got that outcome in this load.
     """
 
     number: int
@@ -32,24 +32,24 @@ class Part(NamedTuple):
     since: str = ""
 
     def has(self, lane: str) -> bool:
-        """True if the rows of a lane are in this part: the high bits of its hash decide."""
+        """True if the rows of a lane belong to this part. The high bits of the lane's hash decide."""
         return crc32(lane.encode()) * self.of >> 32 == self.number
 
     def only(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows of this part, which have a column `lane`."""
+        """Return the rows of this part. The rows need a column `lane`."""
         lanes = rows.column("lane").dictionary_encode()
         here = [self.has(lane) for lane in lanes.dictionary.to_pylist()]
         return rows.filter(arrow.column(here, pa.bool_()).take(lanes.indices))
 
 
 def accepted_rows(path: Path, now: str) -> Iterator[list[Row]]:
-    """The rows of `accepted.parquet` as the validate stage ordered them, some at a time. `now`: UTC text."""
+    """Yield the rows of `accepted.parquet` in the validate stage's order, some at a time. now: UTC text."""
     for page in accepted_pages(path):
         yield as_rows(page, now)
 
 
 def accepted_pages(path: Path, part: Part | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield accepted records as pages of columns, which `as_rows` makes rows. part: those of that part alone."""
+    """Yield accepted records as pages of columns, for `as_rows`. part: yield only the records of that part."""
     for some in batches(path, ROWS_A_LOOK, ACCEPTED):
         yield part.only(some) if part else some
 
@@ -61,29 +61,29 @@ def as_rows(part: pa.RecordBatch, now: str) -> list[Row]:
 
 
 def plain_columns(part: pa.RecordBatch, names: Sequence[str]) -> list[list[Any]]:
-    """Columns as Python values; times as the ledger's text, which is also much sooner made than datetimes."""
+    """Return columns as Python values, times as the ledger's text, which is much faster to make than datetimes."""
     columns = (part.column(name) for name in names)
     return [utc_texts(c) if pa.types.is_timestamp(c.type) else c.to_pylist() for c in columns]
 
 
 def utc_texts(column: pa.Array) -> list[str | None]:
-    """Timestamps as the ledger's text of fixed width.
+    """Return timestamps as the ledger's text of fixed width.
 
-    The zone is left out while texts are made, and put behind them: with it, they take ten times as long.
+    The zone is left out while texts are made, and appended as `Z`: with the zone, they take ten times as long.
     """
     plain = pc.cast(column, pa.timestamp("us", "UTC")).view(pa.timestamp("us"))
     texts = pc.replace_substring(pc.cast(plain, pa.string()), " ", "T").to_pylist()
-    return [text and f"{text}Z" for text in texts]  # Arrow would make "Z" a scalar, for which it loads pandas
+    return [text and f"{text}Z" for text in texts]  # for Arrow, "Z" would be a scalar, which loads pandas
 
 
 def accepted_files(batch: Path) -> list[Path]:
-    """Return the accepted files of a batch's runs, the newest first, without files that were cut short."""
+    """Return the accepted files of a batch's runs, newest first, without files that were cut short."""
     files = (path for path in matching(batch, "run-*/accepted.parquet") if is_whole(path))
     return sorted(files, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 def rows_in(paths: Iterable[Path], wanted: Mapping[str, str]) -> dict[str, Row]:
-    """By key, the rows of these keys whose content hashes begin so, from the first file that has each."""
+    """Return rows by key, each from the first file with that key and a content hash that begins with the wanted one."""
     found: dict[str, Row] = {}
     for path in paths:
         left = {key: content for key, content in wanted.items() if content and key not in found}

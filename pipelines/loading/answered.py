@@ -1,4 +1,4 @@
-"""The result of a row by the target's answer to it; a resource that was there is read back and compared."""
+"""Turn the target's answer to a row into the row's result. Read back and compare a resource that was there before."""
 
 import json
 import re
@@ -17,7 +17,7 @@ PLACE = re.compile(r"Bundle\.entry\[\d+\](?:\.resource)?\.?")
 
 
 def outcome_of(code: str, text: str, expression: str | None = None) -> dict[str, Any]:
-    """The first issue of a refusal that we say ourselves."""
+    """Return the first issue of a refusal by this program."""
     return {"code": code, "text": text, "diagnostics": None, "expression": expression}
 
 
@@ -27,9 +27,9 @@ SEVERAL_THERE = outcome_of("KEY-TAKEN", "the target has several resources under 
 
 
 class Result(NamedTuple):
-    """The result of a row: its state, and of a refusal the first issue (`outcome`) and the other issues.
+    """The result of a row: its state and, for a refusal, the first issue (`outcome`) and the other issues.
 
-    is_other: of a task that was there, whether it says something else than the row in what the chart may change.
+    is_other: True for a task that was there and differs from the row in elements that users of the chart may change.
     """
 
     state: str
@@ -41,16 +41,17 @@ class Result(NamedTuple):
 
 
 class Posted(NamedTuple):
-    """The result of one row, and why nothing more can be sent, if so."""
+    """The result of one row. unusable: the reason why nothing more can be sent; None if more can be sent."""
 
     result: Result
     unusable: str | None = None
 
 
 def existing(kind: str, sent: str, reply: Reply, bodies: Bodies, unsure: bool) -> Result | None:
-    """The result of a create that found a resource; None when that could not be read, or a read does not find it yet.
+    """Return the result of a create that found a resource; None if the resource could not be read, or is not readable
+    yet.
 
-    unsure: an earlier attempt of ours may have made it.
+    unsure: True if an earlier attempt of this importer may have made the resource.
     """
     resource_id = reply.resource_id or ""
     body = bodies.get(resource_id)
@@ -58,15 +59,15 @@ def existing(kind: str, sent: str, reply: Reply, bodies: Bodies, unsure: bool) -
 
 
 def read_existing(client: FhirClient, kind: str, sent: str, reply: Reply, unsure: bool) -> Result | None:
-    """The result of one create that found a resource, which is read back; see `existing`."""
+    """Return the result of one create that found a resource, which is read back; see `existing`."""
     return existing(kind, sent, reply, read_back(client, kind, [reply.resource_id or ""]), unsure)
 
 
 def compared(kind: str, sent: str, body: dict[str, Any], resource_id: str, status: int | None, unsure: bool) -> Result:
-    """The result of a row whose identifier a resource has, or should have by the target's answer. Equal content alone
-    makes it no record's: that may be another payment of as much.
+    """Return the result of a row whose identifier a resource has, or should have by the target's answer.
 
-    unsure: an earlier attempt of ours may have made it.
+    Equal content without the identifier is not enough: it may be another payment of the same amount. unsure: True if
+    an earlier attempt of this importer may have made the resource.
     """
     ours = json.loads(sent)
     if not same_content(kind, ours, body):
@@ -81,7 +82,9 @@ def compared(kind: str, sent: str, body: dict[str, Any], resource_id: str, statu
 
 
 def of_its_row(outcome: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:
-    """The outcome of a bundle of one row, which names a place in the bundle, as that of the row's own create."""
+    """Return the outcome of a bundle of one row as that of the row's own create, whose expression names no bundle
+    entry.
+    """
     place = PLACE.match((outcome or {}).get("expression") or "")
     if outcome is None or place is None:
         return outcome
@@ -90,7 +93,9 @@ def of_its_row(outcome: dict[str, Any] | None, kind: str) -> dict[str, Any] | No
 
 
 def read_back(client: FhirClient, kind: str, ids: Sequence[str], read_all: Callable[..., Any] = map) -> Bodies:
-    """Resources by id: None for one that is not there, nothing for one that could not be read."""
+    """Return resources by id. The value is None for a missing resource; a resource that could not be read has no
+    entry.
+    """
     bodies: Bodies = {}
     parts = [ids[at : at + PAGE] for at in range(0, len(ids), PAGE)]
     for found in read_all(lambda some: _read_some(client, kind, some), parts):
@@ -99,7 +104,7 @@ def read_back(client: FhirClient, kind: str, ids: Sequence[str], read_all: Calla
 
 
 def _read_some(client: FhirClient, kind: str, ids: Sequence[str]) -> Bodies:
-    """Read resources by one search; each that it does not give by a read of its own."""
+    """Read resources by one search, and each that the search does not return by a read of its own."""
     found = Bodies()
     try:
         if len(ids) > 1:
@@ -112,17 +117,17 @@ def _read_some(client: FhirClient, kind: str, ids: Sequence[str]) -> Bodies:
 
 
 def made(reply: Reply) -> Result:
-    """The result of a row whose resource was made."""
+    """Return the result of a row whose resource was created."""
     return Result("created", reply.resource_id, reply.status)
 
 
 def refused(reply: Reply) -> Result:
-    """The result of a row that was refused."""
+    """Return the result of a refused row."""
     return Result("refused", None, reply.status, reply.outcome)
 
 
 def settled(reply: Reply) -> Result | None:
-    """The result of a reply that settles a row; None for one that does not."""
+    """Return the result of a reply that settles a row; None if the reply does not settle it."""
     if reply.kind == "created":
         return made(reply)
     return refused(reply) if reply.kind == "refused" or reply.status == TOO_LARGE else None

@@ -1,7 +1,7 @@
-"""Ask a target which rows it has already, before they are sent at the step look-up: another home may have sent them.
+"""Ask a target for rows before they are sent by the step look-up, since another home may have sent them.
 
-They are asked for by their identifiers, as rows in doubt are. The search and the create are two requests: what another
-home sends between them, or what a search does not show yet, is not found.
+Rows are looked up by their identifiers, like rows in doubt. Search and create are two requests: a row that another
+home sends between them, or that a search does not show yet, is not found.
 """
 
 from collections import deque
@@ -27,19 +27,21 @@ from pipelines.loading.row import Row
 from pipelines.loading.sending import Send, Sent
 
 SEARCHES_AHEAD = 4
-"""Searches ahead of the rows that are given: enough that none waits for one, and no more, since an answer grows old."""
+"""Searches under way or done ahead of the rows given out: enough that no row waits for one. More would let answers
+grow old.
+"""
 UNFOUND = "{}: rows that another home has sent are sent once more"
 
 Ask = Callable[[Sequence[Row]], list[Row]]
-"""Asks for a few rows, and gives them back with what was found of them."""
+"""Ask for a few rows; return them with what was found of each."""
 
 
 class Asker:
-    """Asks for the rows of one load. For several threads.
+    """Look-ups before sending for the rows of one load. Safe to use from several threads.
 
-    The first request asks for what no record has: a target that finds something then would show all that it has. One
-    that does not search by identifier is not asked again, and gets its rows unasked. So does one that was asked and
-    does not show what is known to be there. Both are said.
+    The first request asks for an identifier that no record has: a target that finds something then would answer every
+    search with all that it has. A target that does not search by identifier is not asked again, and gets its rows
+    without a look-up. So does a target whose search does not show records known to be there. The user is told of both.
     """
 
     def __init__(self, load: Load) -> None:
@@ -51,7 +53,7 @@ class Asker:
         self._said: set[str | None] = set()
 
     def ask(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the rows; those that are not to be sent with their outcomes."""
+        """Return the rows. A row that is not to be sent has its outcome in `found`."""
         try:
             if not self._is_asked():
                 return list(rows)
@@ -64,7 +66,7 @@ class Asker:
         return [row._replace(found=_outcome(self._load.resource, row, findings[row.key])) for row in rows]
 
     def _is_asked(self) -> bool:
-        """True if the target searches by identifier, as far as is known. Raises as a search does."""
+        """True if the target searches by identifier, as far as known. Raises as a search does."""
         with self._lock:
             if self._searches is None:
                 try:
@@ -77,7 +79,7 @@ class Asker:
         return is_asked
 
     def _say(self, why: str | None) -> None:
-        """Say once why the target does not tell what it has; ask no more where it does not search."""
+        """Tell the user once why look-ups do not work. Stop them if the target does not search by identifier."""
         with self._lock:
             self._searches = self._searches and why != NOT_SEARCHED.why
             said, self._said = self._said, self._said | {why}
@@ -86,9 +88,10 @@ class Asker:
 
 
 def _outcome(resource_type: str, row: Row, finding: Finding) -> Posted | None:
-    """Return the outcome of a row by what was found; None for one that is to be sent.
+    """Return the outcome of a row from its finding; None if the row is to be sent.
 
-    Absence that cannot be believed keeps no row back: where nothing is known to be there, nothing could show more.
+    Absence that cannot be proven does not keep a row back: if no record is known to be there, no look-up could prove
+    more.
     """
     if len(finding.there) > 1:
         return Posted(Result("refused", outcome=SEVERAL_THERE))
@@ -101,20 +104,20 @@ def _outcome(resource_type: str, row: Row, finding: Finding) -> Posted | None:
 
 
 class Piece:
-    """Rows that are asked for together. is_asked: they have been."""
+    """Rows that are asked for together. is_asked: True once the answer is there."""
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows, self.is_asked = rows, False
 
     def take(self, rows: list[Row]) -> None:
-        """Take the rows with what was found of each."""
+        """Take the rows with the finding of each."""
         self.rows, self.is_asked = rows, True
 
 
 class Ahead:
-    """Rows in the order in which they are read, each once it has been asked for: so many searches ahead, or none.
+    """Rows in file order, each given out once it was asked for. searches: searches ahead; 0 to give rows unasked.
 
-    are_given: all rows have been.
+    are_given: True once all rows have been given out.
     """
 
     def __init__(self, rows: Iterator[Row], searches: int = 0) -> None:
@@ -128,7 +131,7 @@ class Ahead:
         return self._are_read and not self._pieces
 
     def next(self) -> Row | None:
-        """Return the next row; None if there is none, or it is still asked for."""
+        """Return the next row; None if there is none, or if the answer for it is still missing."""
         if not self._searches:
             row = next(self._rows, None)
             self._are_read = row is None
@@ -143,7 +146,7 @@ class Ahead:
         return row
 
     def taken_to_ask(self) -> list[Piece]:
-        """Read rows ahead; return those that are to be asked for now."""
+        """Read rows ahead; return the pieces that are to be asked for now."""
         pieces = list[Piece]()
         while len(self._pieces) < self._searches and not self._are_read:
             if rows := list(islice(self._rows, VALUES_A_SEARCH)):
@@ -155,7 +158,7 @@ class Ahead:
 
 
 def unless_found(send: Send) -> Send:
-    """Send rows one by one, apart from those whose outcome was found by asking."""
+    """Return a sender of single rows that skips rows whose outcome was found by asking."""
 
     def sent(unit: Sequence[Row]) -> Sent:
         found = unit[0].found

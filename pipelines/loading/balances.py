@@ -1,10 +1,11 @@
-"""Balances of patients at a target that keeps none: what its Claims charge less what its PaymentNotices paid.
+"""Balances of patients at a target that keeps none: the charges of its Claims less the payments of its PaymentNotices.
 
-They are read before the first payment of a patient is sent, and followed row by row in the order of the lane. What the
-ledger knows as made and a search does not show yet counts as paid. Nothing of them is kept: every run reads them anew.
+A balance is read before the first payment of a patient is sent, and then follows the rows in the order of the lane.
+Payments that the ledger knows as made and a search does not show yet count as paid. Balances are not stored: every run
+reads them anew.
 
-A target that keeps balances judges each payment after all before it. So it is here: a payment above the balance waits
-while the target may refuse one before it, and all of its patient behind it wait too.
+A target with balances judges each payment after all earlier ones. This module does so too. A payment above the balance
+waits while the target may still refuse an earlier one, and all later payments of its patient wait behind it.
 """
 
 from collections import Counter, defaultdict, deque
@@ -32,8 +33,8 @@ MOST = 10**12
 NOT_IN_FORCE = ("cancelled", "draft", "entered-in-error")
 PATIENTS_A_SEARCH = 20
 MOST_WAITING = 20_000
-"""Payments that wait for the answers to others, of those under way. Further ones are set aside at once, and all of
-their patients behind them too.
+"""The number of payments that may wait for answers to others. Beyond it, payments are set aside at once, with all
+later payments of their patients.
 """
 READERS = 4
 ABOVE = Reason(
@@ -47,22 +48,22 @@ TOO_MANY = ABOVE._replace(message="too many payments wait for the answers to oth
 
 
 class Balances:
-    """The cents that patients owe. Raises `BalancesUnknown` where the target does not tell."""
+    """The cents that patients owe. Raises `BalancesUnknown` if the target does not tell."""
 
     def __init__(self, client: FhirClient, ledger: Ledger, target: str, system: str) -> None:
-        """system: of the identifiers by which the target knows the rows."""
+        """system: of the identifiers that rows have at the target."""
         self._client, self._ledger, self._target, self._system = client, ledger, target, system
         self._owed: dict[str, int] = {}
         self._there = set[str]()
         self._taken: dict[str, int] = {}
-        """By key, the cents that were taken off the balance for payments without an answer."""
+        """Cents by key that were taken off the balance for payments without an answer."""
         self._open: Counter[str] = Counter()
-        """By patient, how many those are."""
+        """The number of those payments by patient."""
         self._waiting: dict[str, deque[Row]] = {}
         self.waiting: set[str] = set()
-        """Keys of the payments that wait."""
+        """Keys of the waiting payments."""
         self._turned_away = set[str]()
-        """Patients one of whose payments was set aside, as too many wait."""
+        """Patients with a payment that was set aside because too many wait."""
 
     @property
     def taken(self) -> Collection[str]:
@@ -70,18 +71,18 @@ class Balances:
         return self._taken.keys()
 
     def judge(self, rows: Sequence[Row]) -> dict[str, Reason | None]:
-        """By key, the payments that are not sent now: why one is set aside, None for one that waits.
+        """Return the payments that are not sent now, by key: the reason if one is set aside, None if it waits.
 
-        The others are taken off the balance, copayments too.
+        All other payments, copayments too, are taken off the balance.
         """
         self._read(sorted({row.patient_id for row in rows if row.patient_id}.difference(self._owed)))
         found: dict[str, Reason | None] = {}
         for row in rows:
             patient = row.patient_id or ""
             if identifier_value(row.key, row.generation) in self._there:
-                continue  # a part of the balance already: its conditional create finds it
+                continue  # part of the balance already: its conditional create finds it
             if row.intended:
-                self._take(row)  # it may be there: it is sent again whatever the balance, and counts once more at worst
+                self._take(row)  # may be there: it is sent again whatever the balance, and at worst counts twice
             elif patient in self._turned_away:
                 found[row.key] = TOO_MANY
             elif patient in self._waiting or (not self._is_within(row) and self._open[patient]):
@@ -93,14 +94,16 @@ class Balances:
         return found
 
     def answered(self, row: Row, refused: bool) -> None:
-        """Note that the target has answered a payment. One that it refused goes back on the balance."""
+        """Note that the target has answered a payment. A refused payment goes back on the balance."""
         cents = self._taken.pop(row.key, None)
         if cents is not None:
             self._open[row.patient_id or ""] -= 1
             self._owed[row.patient_id or ""] += cents if refused else 0
 
     def released(self) -> tuple[list[Row], list[Row]]:
-        """Take the waiting payments whose turn it is; return those to send, in order, and those above the balance."""
+        """Take the waiting payments whose turn has come; return those to send, in order, and those above the
+        balance.
+        """
         sending, above = list[Row](), list[Row]()
         for patient in [each for each in self._waiting if not self._open[each]]:
             waiting = self._waiting[patient]
@@ -161,7 +164,7 @@ class Balances:
 
 
 class BalancesUnknown(Exception):
-    """The target does not tell what patients owe: the sentence that ends the load."""
+    """The target does not tell what patients owe. The text is the sentence that ends the load."""
 
 
 def _is_copayment(row: Row) -> bool:
@@ -178,7 +181,7 @@ def _patient(body: Body, element: str) -> str:
 
 
 def _charge(claim: Body) -> int:
-    """The total of a Claim, else the sum of its items. One with an amount that is not in dollars charges nothing."""
+    """Return the total of a Claim, else the sum of its items; 0 if any of its amounts is not in dollars."""
     shown = claim.get("item")
     items = [each for each in shown if isinstance(each, dict)] if isinstance(shown, list) else []
     moneys = [claim.get("total"), *(item.get(name) for item in items for name in ("net", "unitPrice"))]
@@ -201,7 +204,7 @@ def _cents(money: Any) -> int:
 
 
 def _is_in_dollars(money: Any) -> bool:
-    """True if an amount has no other currency."""
+    """True if an amount has no currency other than US dollars."""
     return _part(money, "currency") in (None, "USD")
 
 
@@ -210,7 +213,7 @@ def _part(element: Any, name: str) -> Any:
 
 
 def _number(value: Any) -> Decimal:
-    """A number as a target has it; 0 for what is none, or is more than any charge."""
+    """Return a number of a target's resource; 0 for a value that is no number, or is larger than any charge."""
     try:
         found = Decimal(str(value or 0))
     except InvalidOperation:
@@ -219,7 +222,7 @@ def _number(value: Any) -> Decimal:
 
 
 def payments_made(ledger: Ledger, target: str, patients: Sequence[str]) -> Iterator[tuple[str, str, int]]:
-    """Yield patient, resource id and cents of each payment that was made for these patients."""
+    """Yield patient, resource id and cents of each payment made for these patients."""
     c = t.record.c
     query = select(c.patient_id, c.resource_id, c.amount_cents).where(
         c.target == target, c.resource_type == "PaymentNotice", c.state.in_(LANDED), c.resource_id.is_not(None)

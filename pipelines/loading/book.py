@@ -1,6 +1,6 @@
-"""The book of a load: what is written before and after rows are sent, in one commit each, and counted.
+"""The book of a load: entries before and after rows are sent, in one commit each, and the load's counts.
 
-Which rows are sent is judged by `intake.py`; how they travel is in `under_way.py`.
+`intake.py` judges which rows are sent; `under_way.py` sends them.
 """
 
 import time
@@ -21,15 +21,16 @@ from pipelines.loading.shared_notes import SharedNotes
 from pipelines.session.answers import Answers
 
 ASLEEP_TOO = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""The clock that goes on while this machine sleeps. That of a ledger on a server does not."""
+"""The clock that counts while this machine sleeps, as the clock of a ledger's server does."""
 
 
 class Book:
     """The entries and the counts of one load.
 
-    step: how rows reach the target; lowered where the target does not do what it says. stopped: lanes with a row in
-    doubt. refused: keys of rows that were set aside. is_ending: tells whether no more is to be read; from any thread.
-    when_answered: called with each row that the target has answered, once that is written, and whether it refused it.
+    step: how rows reach the target; lowered if the target does not do what it says. stopped: lanes with a row in
+    doubt. refused: keys of rows that were set aside. is_ending: returns True if no more rows are to be read; for any
+    thread. when_answered: called with each row that the target has answered, once that is written, and with True if it
+    refused the row.
     """
 
     def __init__(self, load: Load) -> None:
@@ -49,9 +50,9 @@ class Book:
     # -- rows that are not sent
 
     def keep(self, row: Row, state: str, read_otherwise: bool = False) -> None:
-        """Count a row that stays as it is known.
+        """Count a row whose record stays as the ledger knows it.
 
-        read_otherwise: whether its record has other content.
+        read_otherwise: True if the record has other content than the row.
         """
         if state == "undone":
             self.loaded.undone += 1
@@ -63,17 +64,17 @@ class Book:
         self.loaded.read_otherwise += read_otherwise
 
     def keep_made(self, row: Row, state: str) -> None:
-        """Count a row as what an earlier worker of this load has made of it."""
+        """Count a row that an earlier worker of this load has finished, with that outcome."""
         self.loaded.add(state, row.amount_cents)
 
     def write_known(
         self, repeats: Sequence[Repeat], aside: Sequence[tuple[Row, Reason]], decided: Iterable[int] = ()
     ) -> None:
-        """Write rows down that were judged and are not sent, in one commit with the counts of the run.
+        """Write judged rows that are not sent, in one commit with the counts of the run.
 
-        decided: lines of rows that stay as they are known, which is not in doubt.
+        decided: lines of rows whose records stay as known and are not in doubt.
 
-        One whose intent was taken back before has a record, which gets the outcome that it is refused.
+        A row set aside whose own record is planned, since its intent was taken back, gets the outcome `refused`.
         """
         planned = self._planned(row for row, _ in aside)
         refused = [(row, refused_for(reason)) for row, reason in aside if row.key in planned]
@@ -91,7 +92,7 @@ class Book:
         self.load.progress.advance(len(aside))
 
     def _planned(self, rows: Iterable[Row]) -> set[str]:
-        """Return the keys of those rows whose own records are to be sent."""
+        """Return the keys of rows whose own records are planned."""
         known = self.load.ledger.known(*self.load.of, [row.key for row in rows if row.known and not row.elsewhere])
         return {key for key, record in known.items() if record.state == "planned"}
 
@@ -101,10 +102,10 @@ class Book:
         return self.load.ledger.now()
 
     def write_down(self, intended: Sequence[Row], results: Results, sightings: Sequence[Sighting] = ()) -> None:
-        """Commit intents of some rows and outcomes of others together.
+        """Write intents of some rows and outcomes of others in one commit.
 
-        Raises `LeaseLost`. Then only facts are written that the ledger does not have: the loader that took over settles
-        the rest.
+        Raises `LeaseLost`. It then has written only certain outcomes that the ledger lacks: the loader that took over
+        settles all other rows.
         """
         if not intended and not results:
             return
@@ -123,7 +124,7 @@ class Book:
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
-        """Take counts back if the block raises: nothing was written, and the caller may try again."""
+        """Restore the counts if the block raises: nothing was written, and the caller may try again."""
         counted = self.loaded.copy()
         try:
             yield
@@ -132,9 +133,10 @@ class Book:
             raise
 
     def confirm(self) -> None:
-        """Ask the ledger whether this load has the target still. From any thread. Raises `LeaseLost`.
+        """Raise `LeaseLost` if this load no longer holds the target. For any thread.
 
-        Once in a second, which is of two clocks: nobody is given a target that soon after it was seen held.
+        The ledger is asked at most once in a second of both clocks: no loader can take a target so soon after a
+        heartbeat.
         """
         second = self.moment()[: len("2026-01-01T00:00:00")], int(time.clock_gettime(ASLEEP_TOO))
         if second != self._held_in:
@@ -142,11 +144,11 @@ class Book:
             self._held_in = second
 
     def hold_back(self, rows: Iterable[Row]) -> None:
-        """Take intents back: these rows were not sent in this run, and keep what was known of them before."""
+        """Take intents back of rows that were not sent in this run. Their records return to their earlier states."""
         self.write_down([], [(row, Result(row.left)) for row in rows])
 
     def _settle(self, results: Results) -> None:
-        """Count results of rows, and write them."""
+        """Count the results of rows, and write them."""
         if not results:
             return
         results = of_changes(results)
@@ -169,7 +171,7 @@ class Book:
             self.refused.add(row.key)
 
     def so_far(self) -> SoFar | None:
-        """Return the counts of the run; None where they are not to be kept up to date."""
+        """Return the counts of the run; None if they are not kept up to date."""
         batch = self.load.batch
         if batch.run is None:
             return None
@@ -177,17 +179,17 @@ class Book:
 
 
 UPDATES = ("first", "again")
-"""The changes of rows that update a resource: one that is new, and one whose outcome is not known."""
+"""The changes of rows that update a resource: a new change, and one whose outcome is unknown."""
 
 
 class Intents:
-    """Writes the intents of one load. notes: of rows that share a note with others."""
+    """Writer of the intents of one load. notes: for rows that share a note."""
 
     def __init__(self, load: Load, notes: SharedNotes | None) -> None:
         self._load, self._notes = load, notes
 
     def write(self, rows: Sequence[Row], sightings: Sequence[Sighting] = ()) -> None:
-        """Commit that these rows are being sent. Raises `LeaseLost`."""
+        """Write the intents of rows that are about to be sent. Raises `LeaseLost`."""
         ledger, lease, of = self._load.ledger, self._load.lease, (self._load.source, self._load.resource)
         if self._notes:
             self._notes.keep(lease, rows)
@@ -202,7 +204,7 @@ class Intents:
                 intend_change(ledger, lease, *of, changes, fate)
 
     def write_updates(self, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Row]:
-        """Commit that resources are about to be updated; return their rows as rows of a change."""
+        """Write the intents of updates; return their rows as rows of a change."""
         again = [record.state in UNDECIDED for _, record in updates]
         rows = [
             row._replace(generation=record.generation, known=True, intended=is_begun, change=UPDATES[is_begun])
@@ -212,12 +214,12 @@ class Intents:
         return rows
 
     def _known_as(self, row: Row) -> int:
-        """The generation that the record of a change has: an update, which is of a task, keeps it."""
+        """Return the generation of a changed record before the change. The update of a task keeps it."""
         is_update = row.change == UPDATES[False] and self._load.resource == "Task"
         return row.generation if is_update else row.generation - 1
 
     def intent(self, row: Row) -> Intent:
-        """Return a row as it is written before it is sent."""
+        """Return the intent of a row."""
         batch = self._load.batch
         return Intent(
             row.key,

@@ -1,4 +1,4 @@
-"""Carry the rows of a load to the target, in bundles or one by one, until none is left that can go now."""
+"""Send the rows of a load to the target, in bundles or one by one, until no row is left that can be sent now."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,18 +19,18 @@ from pipelines.loading.under_way import UnderWay
 from pipelines.loading.why import Why
 
 BUNDLES_AT_ONCE = 4
-"""Bundles under way at once: the target reads some while it stores others, and can store two as one."""
+"""The number of bundles under way at once: the target reads some while it stores others, and may store two as one."""
 READERS = 8
 SPARE = 8
-"""Rows that are intended ahead where they go one by one."""
+"""Rows whose intents are written ahead if they are sent one by one."""
 LATE_SECONDS = 2.0
-"""After which a request without an answer is looked for once more, before its run ends."""
+"""Seconds after which a request without an answer is looked up once more, before its run ends."""
 
 
 class Carrier:
-    """Carries the rows of one load, at the step that its target has been found to keep.
+    """Sender of the rows of one load, at the step that its target has been found to keep.
 
-    The circuit and the looks at patients are those of all its rows.
+    Circuit and look-ups of patients are shared by all its rows.
     """
 
     def __init__(self, book: Book, intake: Intake) -> None:
@@ -39,7 +39,9 @@ class Carrier:
         self._looks = Looks(book.load.client, book.load.resource, book.load.ledger.clock)
 
     def send(self) -> None:
-        """Send what is in doubt from before, the rows, and what can go on once new doubts are settled."""
+        """Send rows in doubt from before, then the other rows, then rows that can be sent once new doubts are
+        settled.
+        """
         book, promised, rows = self._book, self._book.load.step, self._intake.rows_to_send()
         with seldom():
             if promised.conditional and not promised.repeats and not book.notes:
@@ -50,13 +52,13 @@ class Carrier:
         self.go_on()
 
     def go_on(self) -> None:
-        """Settle what has come in doubt; send what it held up, and payments that waited for the answers to others."""
+        """Settle new doubts; send the rows that they held up, and payments that waited for answers to others."""
         while self._has_more():
             with seldom():
                 self._carry(self._intake.rows_to_send())
 
     def _carry(self, rows: Iterator[Row]) -> None:
-        """Send rows at the load's step."""
+        """Send rows at the book's present step."""
         book, step, batch = self._book, self._book.step, self._book.load.batch
         rows = rows if step == book.load.step else self._without_a_person(rows)
         at_once = max(1, BUNDLES_AT_ONCE // batch.workers) if step.bundle else batch.pace.at_once
@@ -74,21 +76,21 @@ class Carrier:
         return Asker(self._book.load).ask
 
     def _has_more(self) -> bool:
-        """True if rows can go on: those that new doubts held up, once these are settled, or that waited for answers."""
+        """True if more rows can be sent: those held up by new doubts, once these are settled, and waiting payments."""
         book, intake = self._book, self._intake
         if book.loaded.unusable:
             return False
         if intake.has_payments_again():
             return True
         if book.load.batch.part or book.step.repeats or not book.loaded.counts["in_doubt"]:
-            return False  # doubts of a part are settled with those of the others
+            return False  # doubts of a part are settled together with those of the other parts
         if intake.settle_doubts_again():
             return True
         book.load.client.patience.wait(LATE_SECONDS)
         return intake.settle_doubts_again()
 
     def _without_a_person(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """The rows, apart from payments in doubt: a target that ignores conditions would make them twice."""
+        """Yield the rows without payments in doubt: a target that ignores conditions would make these twice."""
         book = self._book
         for row in rows:
             if row.intended and not book.step.conditional and book.load.resource not in BY_ITSELF:
@@ -98,7 +100,9 @@ class Carrier:
 
 
 def spare_of(step: Step, resource_type: str, at_once: int) -> int:
-    """Return how many units are intended ahead. A kill leaves them in doubt: so none whose doubts need a person."""
+    """Return how many units have their intents written ahead. A kill leaves these in doubt, so there are none for
+    types whose doubts need a person.
+    """
     if step.bundle:
         return at_once
     return SPARE if resource_type in BY_ITSELF else 0

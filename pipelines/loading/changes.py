@@ -1,7 +1,8 @@
-"""Changing what is at a target already: a task updated to a row's content, a task or response taken back.
+"""Change resources at a target: update a task to a row's content, take a task or response back.
 
-Read, merge, write with If-Unmodified-Since. A write whose outcome is unknown is settled by reading and comparing.
-Nothing else changes what is at a target. What was read, and is not the record's, is never written.
+Each change is a read, a merge and a write with If-Unmodified-Since. A write whose outcome is unknown is settled by
+reading and comparing. No other module changes resources at a target. A resource that is not the record's is never
+written.
 """
 
 import json
@@ -22,18 +23,18 @@ from pipelines.loading.task_content import has, merged
 
 Body = dict[str, Any]
 Wanted = Callable[[Body], Body | None]
-"""Gives the body to write for a resource as it was read; None when it is as it should be."""
+"""Returns the body to write for a resource as read; None if the resource needs no change."""
 
 CONFLICT = 412
 NOT_THERE = 404
 
 
 class Changes:
-    """Changes resources side by side: no two of one note or encounter at once, and none more once one has found that
-    the target cannot be used. For several threads.
+    """Changes of resources, made side by side, but only one at a time for each note or encounter. After one has found
+    the target unusable, no more are made. Safe to use from several threads.
 
-    confirm: called before each write; raises `LeaseLost` when another loader has the target, and may have changed it.
-    owner: tells of each resource whether it is the record's.
+    confirm: called before each write; raises `LeaseLost` if another loader has the target and may have changed it.
+    owner: decides if a resource is the record's.
     """
 
     def __init__(self, client: FhirClient, confirm: Callable[[], None], owner: Owner) -> None:
@@ -44,12 +45,12 @@ class Changes:
         self._turns: dict[str, threading.Lock] = {}
 
     def update(self, made: Made, row_body: str) -> Posted:
-        """Bring a task to what a row says: its elements win, what it does not say stays, comments are added once."""
+        """Update a task to a row. The row's elements win, elements not in the row stay, comments are added once."""
         ours = json.loads(row_body)
         return self._write(made, lambda now: None if has(now, ours) else self._merged(now, ours), "updated")
 
     def take_back(self, made: Made) -> Posted:
-        """Move a response to `entered-in-error`, a task to `cancelled`; once more changes nothing."""
+        """Set a response to `entered-in-error`, a task to `cancelled`. A repeat changes nothing."""
         status = TAKEN_BACK[self._type]
 
         def wanted(now: Body) -> Body | None:
@@ -58,12 +59,13 @@ class Changes:
         return self._write(made, wanted, "undone")
 
     def take_back_together(self, some: Sequence[Made], kind: str) -> dict[str, Posted]:
-        """Take back resources with two bundles of a kind: they are read, and written where they have not changed since.
+        """Take resources back with two bundles of a kind: the first reads them, the second writes those that are
+        unchanged.
 
         Returns:
-            What surely was done, by id. Anything else (changed meanwhile, gone, another's, without a clear answer) is
-            left out: it is for `take_back`, one by one. So is all of a bundle of which one was refused: an answer is
-            known by the resource that it brings, and no place among the others tells which.
+            The certain results by id. All other resources (changed meanwhile, gone, another's, without a clear answer)
+                are missing: use `take_back` for each. If one write of the bundle was refused, all are missing: an
+                answer is recognized only by the resource in it, so it is unknown which one was refused.
         """
         status, urls = TAKEN_BACK[self._type], [f"{self._type}/{made.resource_id}" for made in some]
         try:
@@ -80,7 +82,7 @@ class Changes:
             entries = [self._taking_back(name, known[name]) for name in going]
             written = self._client.exchange(entries, kind) if entries else []
         except (NoResult, LeaseLost):
-            return {}  # one by one it is told what is wrong
+            return {}  # the single changes find out what is wrong
         done += going if all(_status(each) == "200" for each in written) else []
         return {name: Posted(Result("undone", name, 200)) for name in done}
 
@@ -122,7 +124,7 @@ class Changes:
         return Posted(Result("in_doubt" if unclear else "planned", resource_id), self._unusable)
 
     def _turn(self, body: Body) -> AbstractContextManager[object]:
-        """Entered by one at a time of those that name the same encounter or note."""
+        """A block for one change at a time among those with the same encounter or note."""
         place = _place(body)
         if place is None:
             return nullcontext()
@@ -133,14 +135,16 @@ class Changes:
         return merged(now, ours, self._owner.replaces)
 
     def _withdrawn(self, now: Body) -> Body:
-        """Return the body that takes a resource back: of a response all that was read, which the interface does not
-        look at. A server of another make, that says nothing of itself, would keep nothing else.
+        """Return the body that takes a resource back.
+
+        For a response it is the whole body as read. The interface ignores the rest, but another server may keep only
+        what a body contains.
         """
         status = {"status": TAKEN_BACK[self._type]}
         return self._merged(now, status) if self._type == "Task" else now | status
 
     def _taking_back(self, resource_id: str, read: Body) -> Body:
-        """The entry of a bundle that takes back a resource as it was read."""
+        """Return the bundle entry that takes back a resource as it was read."""
         request = {"method": "PUT", "url": f"{self._type}/{resource_id}", "ifMatch": _etag(read)}
         return {"resource": self._withdrawn(read["resource"]), "request": request}
 
@@ -150,7 +154,7 @@ def _response(entry: Body) -> Body:
 
 
 def _etag(entry: Body) -> str | None:
-    """The version of what an entry has read."""
+    """Return the version (ETag) in a bundle entry's answer to a read; None if the read failed."""
     etag = _response(entry).get("etag")
     return etag if _status(entry) == "200" and isinstance(etag, str) else None
 
@@ -160,7 +164,7 @@ def _status(entry: Body) -> str:
 
 
 def _place(body: Body) -> str | None:
-    """The note of a response, else its encounter, else its patient; a task has no place."""
+    """Return the note of a response, else its encounter, else its patient; None for a task."""
     if body.get("resourceType") != "QuestionnaireResponse":
         return None
     notes = (each.get("valueId") for each in body.get("extension", ()) if is_note_id(each))

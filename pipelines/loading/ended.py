@@ -1,6 +1,7 @@
-"""Records that a person is done with, discarded or loaded under another key: their rows do not go by themselves.
+"""Find rows whose record is done with, since a person discarded it or a correction was loaded under another key.
 
-Nor do rows that name a reject which is done with: one reject is answered once, whatever keys its corrections have.
+Such rows are set aside. So are rows that name a reject that is done with: a reject is answered once, whatever keys its
+corrections have.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,7 +34,7 @@ SENTENCES = {
 
 
 class Ended:
-    """The rejects `of` a target, source and resource type that are done with, asked for by a load of a batch."""
+    """The rejects `of` a target, source and resource type that are done with, for the load of a batch."""
 
     def __init__(self, ledger: LedgerAccess, of: t.Of, batch_id: str, answers: Answers) -> None:
         self._ledger, self._of, self._batch_id, self._answers = ledger, of, batch_id, answers
@@ -42,7 +43,7 @@ class Ended:
         self._none = ledger.value(some) is None and not answers
 
     def reasons(self, rows: Sequence[Row]) -> dict[str, Reason]:
-        """By key, why rows that are about to be sent are set aside instead."""
+        """Return by key the reasons why rows are set aside that would be sent now."""
         if self._none:
             return {}
         claims = [Claim(row.key, self._answers.of_line(row.line)) for row in rows]
@@ -50,8 +51,8 @@ class Ended:
         return {row.key: reason_of(fate) for row, fate in found if fate in SENTENCES}
 
     def by_hand(self, rows: Iterable[Row]) -> set[str]:
-        """Return the keys of those rows that a person put in for rejects that wait for them. One that is tried again
-        answers its own.
+        """Return the keys of rows that a person put in for open rejects. A row that is tried again answers its own
+        reject.
         """
         claims = [Claim(row.key, names) for row in rows if (names := self._answers.of_line(row.line))]
         found = self._fates(claims) if claims else ()

@@ -1,6 +1,7 @@
-"""Lanes that other batches without an end hold: what comes later in them waits until those batches have decided.
+"""Lanes held by other unfinished batches: later rows in these lanes wait until those batches have ended.
 
-Derived from the ledger and the accepted rows of those batches. Without such a batch it costs one query a load.
+They are derived from the ledger and the accepted rows of those batches. If there is no such batch, a load needs one
+query.
 """
 
 from collections.abc import Iterator
@@ -22,12 +23,13 @@ from pipelines.loading.row import Row
 
 
 class Held:
-    """Lanes held by other batches of the same target and resource type, each with the batch that holds it.
+    """Lanes held by other batches of the same target and resource type.
 
-    A row in doubt holds its lane, whichever file came first, unless its repeat is safe. Every row without an outcome of
-    a batch that came earlier, and has begun to send, holds its lane too: after a kill order matters at any target.
+    A row in doubt holds its lane, whichever file came first, unless it is safe to repeat. In a batch that came earlier
+    and has begun to send, every row without an outcome holds its lane too: after a kill the order matters at any
+    target.
 
-    lanes: with the batch that holds each.
+    lanes: by lane, the batch that holds it.
     """
 
     def __init__(self, batch: Batch, ledger: Ledger, safe: bool) -> None:
@@ -42,9 +44,9 @@ class Held:
         return bool(self.lanes)
 
     def holder(self, row: Row, record: KnownRecord | None) -> str | None:
-        """The batch that a row waits for; None for a row that may be judged.
+        """Return the batch that a row waits for; None if the row may be judged.
 
-        A row in doubt itself is never held: to settle it is what the others wait for.
+        A row in doubt is never held itself: the other rows wait for it to be settled.
         """
         holder = self.lanes.get(row.lane)
         if holder is None or record is None or record.state not in ASKED:
@@ -54,9 +56,9 @@ class Held:
 
 
 def _others(batch: Batch, ledger: Ledger) -> Iterator[tuple[str, bool]]:
-    """Other batches of the target and resource type without an end, oldest first; True for one that came earlier.
+    """Yield the other unfinished batches of the target and resource type, oldest first, with True if one came earlier.
 
-    One query, however many there are: a run of many small files validates all of them before it loads the first.
+    It uses one query for all, since a run of many small files validates all of them before it loads the first.
     """
     c = t.batch.c
     query = select(c.received_at, c.batch_id).where(
@@ -70,10 +72,11 @@ def _others(batch: Batch, ledger: Ledger) -> Iterator[tuple[str, bool]]:
 
 
 def _open_lanes(folder: Path, ledger: Ledger, target: str, is_earlier: bool) -> set[str]:
-    """Lanes of a batch's rows in doubt; of one that is earlier and has begun, of all its rows without an outcome.
+    """Return the lanes of a batch's rows in doubt. For an earlier batch that has begun, add those of all rows without
+    outcome.
 
-    A batch has begun that has rows in the ledger, or a run that ended: not while it waits for its turn to load. A
-    record that was set aside has an outcome: its own, or that of the row that answers it.
+    A batch has begun if the ledger has rows of it, or if one of its runs has ended, but not while it waits for its
+    turn to load. A record that was set aside has an outcome: its own, or that of the row that answers it.
     """
     record, repeat, reject = t.record.c, t.repeat.c, t.reject.c
     with ledger.reading():

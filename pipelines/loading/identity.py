@@ -1,4 +1,4 @@
-"""The identifiers by which a target knows a source's records, and the condition of a create by them."""
+"""The identifiers that a source's records have at a target, and the condition of a create with them."""
 
 import json
 import re
@@ -14,7 +14,7 @@ PLAIN_KEY = re.compile(r"[A-Za-z0-9._~-]+")
 
 
 class Identity(NamedTuple):
-    """The names of a source's records at the target: the identifier's system, and the resource type."""
+    """The identifiers of a source's records at the target: their system and resource type."""
 
     source: str
     resource_type: str
@@ -24,10 +24,10 @@ class Identity(NamedTuple):
         return f"{IMPORTERS}{self.source}:{self.resource_type}"
 
     def entry(self, row: Row) -> tuple[str, str]:
-        """The body as it is sent, and `ifNoneExist` as a JSON string.
+        """Return the body as sent, and `ifNoneExist` as a JSON string.
 
-        The body is the prepared JSON with identifier, behind those that its source gave it, and, where the source has
-        none, its date.
+        The body is the prepared JSON, with a date if the source has none, and with our identifier after the source's
+        own.
         """
         before, after, condition = _around(self)
         body, own = own_identifiers(dated(self.resource_type, row))
@@ -43,7 +43,7 @@ class Identity(NamedTuple):
 
 @cache
 def _around(identity: Identity) -> tuple[str, str, str]:
-    """Return the texts around a key: in the body before and after it, and in the condition before it."""
+    """Return the texts around a key: before and after it in the body, and before it in the condition."""
     opening, closing = ("", "") if identity.resource_type == "QuestionnaireResponse" else ("[", "]")
     body = f',"identifier":{opening}{{"system":{json.dumps(identity.system)},"value":'
     return body, f"}}{closing}}}", json.dumps(f"identifier={quote(identity.system, safe=':')}|")[:-1]

@@ -1,7 +1,7 @@
-"""Read the accepted rows of a batch, and judge each: sent, kept as it is known, updated, set aside, or left to wait.
+"""Read the accepted rows of a batch, and judge each: it is sent, kept as known, updated, set aside, or waits.
 
-Rows that are unchanged by what whole pages say are noted by `unchanged.py`, and do not come here. What is judged is
-written by `book.py`; how rows travel is in `under_way.py`.
+`unchanged.py` notes rows that are unchanged by comparing whole pages, so they are not judged here. `book.py` writes
+the judged rows; `under_way.py` sends them.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -23,14 +23,14 @@ from pipelines.loading.settling import Settled, settle_doubts
 from pipelines.loading.unchanged import Left, Unchanged
 
 NOT_KEPT = ("sent", "update", "aside", "waits")
-"""Verdicts on rows that do not stay as they are known."""
+"""Verdicts on rows whose records do not stay as the ledger knows them."""
 
 
 class Intake:
-    """The rows of one load, on their way from the file to a verdict.
+    """The rows of one load, between the file and their verdicts.
 
-    second_look: lanes whose rows are judged once more, since a doubt that held them up is settled. released: payments
-    that have waited for the answers to others, and are sent now.
+    second_look: lanes whose rows are judged once more, since the doubt that held them up is settled. released:
+    payments that waited for the answers to others, and are to be sent now.
     """
 
     def __init__(self, book: Book) -> None:
@@ -48,7 +48,7 @@ class Intake:
         self._released: list[Row] = []
 
     def rows_to_send(self) -> Iterator[Row]:
-        """Yield the accepted rows that are to be sent, in order; write down what the ledger knows of the others."""
+        """Yield the accepted rows that are to be sent, in order; write the verdicts on all others."""
         if self._released:
             yield from self._taken_released()
             return
@@ -56,24 +56,24 @@ class Intake:
         for page in accepted_pages(self._batch.folder / "accepted.parquet", self._batch.part):
             left = self._left(page)
             yield from self._to_send(as_rows(left.page, now), left.known)
-            if self._second_look is None:  # else a waiting row of a later page would come once more, with its page
+            if self._second_look is None:  # in a second look, a waiting row of a later page would come twice
                 self._release()
                 yield from self._taken_released()
             if self._book.is_ending():
                 return
 
     def write_unchanged(self) -> None:
-        """Count and write rows that were found as they are and are not written yet."""
+        """Count and write the rows found unchanged that are not written yet."""
         self._unchanged.write()
 
     def _left(self, page: RecordBatch) -> Left:
-        """Return the rows of a page that are judged one by one; those that are plainly unchanged are noted."""
+        """Return the rows of a page that are judged one by one; note those that are plainly unchanged."""
         if self._second_look is None:
             return self._unchanged.note(page, self._others_hold().lanes)
         return Left(page, set(page.column("key").to_pylist()))
 
     def _to_send(self, rows: list[Row], keys: Collection[str]) -> list[Row]:
-        """Return the rows that are to be sent. keys: those of them that the ledger may know, and others."""
+        """Return the rows that are to be sent. keys: includes all keys of these rows that the ledger may know."""
         known = self._load.ledger.known(*self._load.of, [row.key for row in rows if row.key in keys])
         rows = self._not_held(rows, known)
         if self._second_look is not None:
@@ -93,7 +93,7 @@ class Intake:
         return sending
 
     def _within_balances(self, judged: list[Judged]) -> list[Judged]:
-        """Set payments aside that are above the balance, where the target keeps none, or have them wait."""
+        """Set aside payments above the balance, or let them wait, if the target keeps no balances."""
         sending = [each.row for each in judged if each.verdict == "sent"]
         try:
             found = self._balances.judge(sending) if self._balances else {}
@@ -103,12 +103,12 @@ class Intake:
         return [_not_sent(each, found[each.row.key]) if each.row.key in found else each for each in judged]
 
     def has_payments_again(self) -> bool:
-        """True if payments can go that have waited for the answers to others."""
+        """True if waiting payments can be sent now."""
         self._release()
         return bool(self._released)
 
     def _release(self) -> None:
-        """Take the waiting payments whose turn it is; write those down that are above the balance."""
+        """Take the waiting payments whose turn has come; set aside those above the balance."""
         if self._balances and self._balances.waiting:
             sending, above = self._balances.released()
             self._released += sending
@@ -120,7 +120,7 @@ class Intake:
         return released
 
     def _not_held(self, rows: list[Row], known: dict[str, KnownRecord]) -> list[Row]:
-        """Return the rows that wait for no other batch. The others are not judged: they stay without an outcome."""
+        """Return the rows that wait for no other batch. The others are not judged, and stay without an outcome."""
         held = self._others_hold()
         if not held:
             return rows
@@ -138,9 +138,9 @@ class Intake:
         return self._held
 
     def _of_second_look(self, rows: list[Row], known: dict[str, KnownRecord], lanes: set[str]) -> list[Row]:
-        """Return the rows that a doubt, settled since, held up. All others have been counted.
+        """Return the rows that were held up by a doubt that is settled now. All other rows have been counted.
 
-        Payments that another process has judged, in a load in parts, are held against the balance once more.
+        In a load in parts, payments that another process has judged are checked against the balance once more.
         """
         decided = self._book.refused | (self._balances.waiting if self._balances else set())
         held_up = [row for row in rows if row.lane in lanes and row.key not in decided]
@@ -155,7 +155,7 @@ class Intake:
         return [each.row for each in judged if each.verdict == "sent"]
 
     def _kept(self, judged: Judged) -> Iterator[Repeat]:
-        """Count a row that is not sent; yield what is written of it where its record is from another line."""
+        """Count a row that is not sent; yield its entry if the record is from another line."""
         row, record, state, _ = judged
         if state == "unchanged" and record and self._is_of_this_load(row, record):
             self._book.keep_made(row, record.state)
@@ -168,21 +168,22 @@ class Intake:
             yield as_repeat(row, state, record.resource_id)
 
     def _is_of_this_load(self, row: Row, record: KnownRecord) -> bool:
-        """True if a worker that had this part before made the record, from this very row."""
+        """True if a worker that had this part before has made the record from this row."""
         since = self._batch.part.since if self._batch.part else ""
         return bool(since) and (record.finished_at or "") >= since and self._judge.verdicts.own(row, record)
 
     # -- rows in doubt
 
     def free(self, keys: Collection[str]) -> None:
-        """Note the keys of rows in doubt that surely are not at the target: they are sent again."""
+        """Note the keys of rows in doubt that surely are not at the target, and so are sent again."""
         self._judge.verdicts.resend = set(keys)
 
     def settle_doubts_before(self) -> set[str]:
-        """Look up the rows that earlier runs left in doubt, as those runs read them; return the keys that may go again.
+        """Look up rows that earlier runs left in doubt, as those runs read them; return the keys that may be sent
+        again.
 
-        Where a create can be repeated at once, only rows are looked up that are read otherwise now, or that were sent
-        without their key. The others are sent again.
+        If a create can be repeated at once, only rows are looked up that today's feed reads otherwise, or that were
+        sent without their key. All other rows are simply sent again.
         """
         files = accepted_files(self._batch.folder.parent)
         settled = Settled()
@@ -193,7 +194,9 @@ class Intake:
         return {row.key for row in settled.resend}
 
     def settle_doubts(self, files: Sequence[Path] = (), apart_from: Path | None = None) -> Settled:
-        """Look this batch's rows in doubt up and adopt those found; what surely is not there may be sent again."""
+        """Look up this batch's rows in doubt, and adopt those found. Rows that surely are not there may be sent
+        again.
+        """
         target, source, resource = self._load.of
         settled = settle_doubts(
             self._load.ledger,
@@ -209,7 +212,9 @@ class Intake:
         return settled
 
     def settle_doubts_again(self) -> bool:
-        """Look doubts up once rows were sent; return True if lanes that had stopped can go on, by another look."""
+        """Look up doubts after rows were sent; return True if stopped lanes can continue, in a second look at their
+        rows.
+        """
         settled, book = self.settle_doubts(), self._book
         for row, state, _ in settled.adopted:
             book.adopted(row, state)
@@ -219,5 +224,5 @@ class Intake:
 
 
 def _not_sent(judged: Judged, reason: Reason | None) -> Judged:
-    """A payment that is set aside for a reason, or waits."""
+    """Return the verdict on a payment that is set aside for a reason, or waits."""
     return Judged(judged.row, judged.record, "aside" if reason else "waits", reason)

@@ -1,4 +1,4 @@
-"""Interrupts (Ctrl-C, SIGTERM) that end a piece of work at a step of its own choice, and not between any two steps."""
+"""Delay interrupts (Ctrl-C, SIGTERM) to a step that the interrupted work chooses."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -13,10 +13,11 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """While this is entered, what an interrupt raises is given to `take` and not raised, and pauses of `patience` end.
+    """Collect interrupts while entered: call `take` with what a signal handler raises, and end the pauses of
+    `patience`.
 
-    `take` is called in the middle of anything: it may wait for nothing. Signals that end the process at once do so
-    still. Only the main thread is interrupted; in others this does nothing.
+    `take` may be called in the middle of anything, so it must not wait. Signals that end the process at once still do
+    so. Only the main thread is interrupted; in other threads this does nothing.
     """
 
     def __init__(self, patience: Patience, take: Callable[[BaseException], None]) -> None:
@@ -36,7 +37,7 @@ class Interrupts:
 
     @contextmanager
     def raised(self) -> Iterator[None]:
-        """Raise interrupts in a block that waits for nothing but time."""
+        """Raise interrupts in a block that waits only for time to pass."""
         try:
             self.__exit__()
             yield
@@ -47,14 +48,14 @@ class Interrupts:
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         try:
             self._raising.get(number, signal.default_int_handler)(number, frame)
-        except BaseException as error:  # noqa: BLE001 - it is raised where the work ends
+        except BaseException as error:  # noqa: BLE001 - raised where the work ends
             self._take(error)
             self._patience.is_over = True
 
 
 @contextmanager
 def undivided(patience: Patience) -> Iterator[None]:
-    """Raise an interrupt at the end of a block."""
+    """Raise an interrupt only at the end of a block."""
     came: list[BaseException] = []
     with Interrupts(patience, came.append):
         yield

@@ -1,4 +1,4 @@
-"""Judge rows by what the ledger knows of their records: one answer for a load and for a dry run of it."""
+"""Judge rows by what the ledger knows of their records. A load and its dry run judge alike."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -22,9 +22,9 @@ READ_BEFORE = (
 
 
 class Judged(NamedTuple):
-    """A row, the record that its key has, and a verdict: `sent`, `update`, `aside`, or the state that it keeps.
+    """A row, the known record of its key, and a verdict: `sent`, `update`, `aside`, or the state that the row keeps.
 
-    row: with the generation that it is sent in. reason: why it is set aside.
+    row: with the generation that it is sent in. reason: why the row is set aside.
     """
 
     row: Row
@@ -34,7 +34,7 @@ class Judged(NamedTuple):
 
 
 class Judge:
-    """Judges the rows of a batch. verdicts: on the rows whose records are known."""
+    """Judge of the rows of a batch. verdicts: judges the rows whose records are known."""
 
     def __init__(self, batch: Batch, ledger: Ledger, safe: bool, answers: Answers) -> None:
         self._batch, self._ledger = batch, ledger
@@ -46,7 +46,7 @@ class Judge:
         self._places: dict[str, Places] = {}
 
     def judge(self, rows: Sequence[Row], known: Mapping[str, KnownRecord]) -> Iterator[Judged]:
-        """Yield each row with its verdict, in order. known: the records of their keys."""
+        """Yield each row with its verdict, in order. known: the records by key."""
         back = {key for key, record in known.items() if standing_of(record) is Standing.TAKEN_BACK}
         self.verdicts.by_hand = self._ended.by_hand(row for row in rows if row.key in back)
         judged = [self._judged(row, known.get(row.key)) for row in rows]

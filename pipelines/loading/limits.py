@@ -1,4 +1,4 @@
-"""Bounds of a target that a load finds out: the size of a bundle that it takes, and how often it may be in trouble."""
+"""Limits of a target that a load finds out: the size of bundles that it takes, and how often it may fail to answer."""
 
 from collections.abc import Iterator, Sequence
 from math import inf
@@ -8,22 +8,22 @@ from pipelines.client.client import FhirClient
 from pipelines.client.replies import AGAIN, unusable
 
 MOST_UNCLEAR = 3
-"""Bundles in a row without a clear answer, after which the target counts as unusable."""
+"""Bundles in a row without a clear answer after which the target counts as unusable."""
 
 
 SMALLER = 4
-"""By how many times a bundle is smaller that follows one without an answer in time."""
+"""The factor by which a bundle is smaller after one without an answer in time."""
 QUICK = 1 / 4
-"""The share of the time that a target has for its answer, within which it says that twice as much is no risk."""
+"""The share of the time limit within which an answer shows that a bundle of twice the size is safe."""
 CAREFUL = 16
 SURELY = 1 / 16
-"""The share of that time within which bundles may grow to about the size of one that was late, or beyond."""
+"""The share of the time limit within which bundles may grow to about the size of one that was late, or beyond."""
 
 
 class Sizes:
-    """The bundle size (characters) that the target takes, learned from its answers. Safe for several threads.
+    """The bundle size (characters) that the target takes, learned from its answers. Safe to use from several threads.
 
-    timeout: the seconds that an answer may take; less where a gateway waits for less.
+    timeout: the seconds that an answer may take; lowered if a gateway gives up earlier.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -31,19 +31,21 @@ class Sizes:
         self._timeout, self._in_time, self._late = timeout, inf, inf
 
     def took(self, size: int, seconds: float) -> None:
-        """Note that a bundle was taken. One that was answered quickly lets the next ones grow."""
+        """Note that a bundle was taken. A quick answer lets the next bundles grow."""
         self._taken = max(self._taken, size)
         share = QUICK if 3 * size < self._late else SURELY
         if seconds < self._timeout * share:
             self._in_time = max(self._in_time, 2 * size)
 
     def found_slow(self, size: int, seconds: float) -> None:
-        """Note that a bundle was not answered within some seconds: the next ones are smaller."""
+        """Note that a bundle got no answer within some seconds. The next bundles are smaller."""
         self._timeout = min(self._timeout, seconds)
         self._in_time, self._late = min(self._in_time, size // SMALLER), min(self._late, size)
 
     def begin_small(self, size: int) -> None:
-        """Begin with a small part of a bundle whose rows have had no answer before, unless larger ones were taken."""
+        """Begin with a small part of a bundle if its rows have had no answer before, unless larger bundles were
+        taken.
+        """
         if not self._taken:
             self._in_time = min(self._in_time, size // CAREFUL)
 
@@ -52,7 +54,9 @@ class Sizes:
         self._taken = self._taken if self._taken < self._too_large else 0
 
     def parts(self, places: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
-        """Yield the places in bundles of the size that should be taken by then; all in one while none was too large."""
+        """Yield the places in bundles of the size that the target should take. If none was too large, all are in one
+        bundle.
+        """
         part, room = list[int](), 0.0
         for at in places:
             if part and sizes[at] > room:
@@ -70,7 +74,7 @@ class Sizes:
 
 
 class Trouble:
-    """Bundles without a clear answer, one after another: each waits until the target answers a search."""
+    """Bundles in a row without a clear answer. After each, the load waits until the target answers a search."""
 
     def __init__(self, client: FhirClient, resource_type: str) -> None:
         self._client, self._resource_type, self._in_a_row = client, resource_type, 0
@@ -80,9 +84,9 @@ class Trouble:
         self._in_a_row = 0
 
     def met(self, counts: bool) -> str | None:
-        """Wait for the target; return the sentence that ends the load where it does not come back.
+        """Wait for the target; return the sentence that ends the load if the target does not come back.
 
-        counts: False where the next bundle has a better chance, as it is smaller.
+        counts: False if the next bundle is smaller, and so has a better chance.
         """
         with self._lock:
             self._in_a_row += counts

@@ -1,6 +1,6 @@
-"""Lines on which rows go to a target side by side: which rows go together, and in which order.
+"""Lines on which rows are sent side by side: they decide which rows are sent together, and in which order.
 
-A unit is what goes in one request: one row, or those of a bundle. A line has one unit in hand at a time.
+A unit is the content of one request: one row, or the rows of a bundle. A line has one unit under way at a time.
 """
 
 from bisect import insort
@@ -14,15 +14,17 @@ Unit = list[Row]
 
 CHARACTERS_A_UNIT = 8_000_000
 CHARACTERS_AHEAD = 8 * CHARACTERS_A_UNIT
-"""Characters of the bodies that wait at most, apart from those of the last row."""
+"""The number of characters that waiting bodies may have, apart from the last row's."""
 ROWS_AHEAD = 2_000
-"""Rows that wait at most, unless lines that are full have more: others are found behind the rows of a long lane."""
+"""The number of rows that may wait, or more to fill all lines: rows of other lanes may come after those of a long
+lane.
+"""
 AHEAD_ON_A_LINE = 4
-"""Rows that are to wait on a line, even if they go one by one, where their patients are looked at meanwhile."""
+"""Rows that should wait on a line, even if rows are sent one by one, so that their patients are looked up meanwhile."""
 
 
 class Patients:
-    """Patients whose resources at the target are noted before rows of theirs go; of none where `noted` is None."""
+    """Patients whose resources at the target are noted before their rows are sent. noted: None if none need to be."""
 
     def __init__(self, noted: set[str] | None) -> None:
         self._noted = noted
@@ -30,23 +32,23 @@ class Patients:
         self._to_look: list[Row] = []
 
     def ask(self, row: Row) -> None:
-        """Have the patient of a row noted, once."""
+        """Plan a look-up of the row's patient, once."""
         if self._noted is not None and row.patient_id and row.patient_id not in self._asked:
             self._asked.add(row.patient_id)
             self._to_look.append(row)
 
     def taken_to_look(self) -> list[Row]:
-        """Return rows whose patients are to be noted before they go, each patient once."""
+        """Return rows for the planned look-ups, one for each patient."""
         taken, self._to_look = self._to_look, []
         return taken
 
     def note(self, patient_id: str) -> None:
-        """Let the rows of a patient go, whose resources are noted now."""
+        """Allow the rows of a patient to be sent, whose resources are noted now."""
         if self._noted is not None:
             self._noted.add(patient_id)
 
     def forget(self, patient_ids: Iterable[str]) -> None:
-        """Forget that patients were noted, where that could not be written down."""
+        """Forget that patients were noted, because the note could not be written."""
         if self._noted is not None:
             self._noted.difference_update(patient_ids)
 
@@ -60,17 +62,18 @@ class Patients:
 
 @dataclass(slots=True)
 class _Line:
-    """Rows that wait on a line, and the characters of their bodies."""
+    """Rows that wait on a line, and the number of characters in their bodies."""
 
     rows: deque[Row] = field(default_factory=deque)
     size: int = 0
 
 
 class Lines:
-    """Rows that were read and have no outcome yet. All of a lane are on one line: in order, and none beside another.
+    """Rows that were read and have no outcome yet. All rows of a lane are on one line, in order, and never under way
+    at once.
 
-    abreast: lines that are filled side by side, before others. most: rows of a unit. stopped: lanes of which nothing
-    more is sent.
+    abreast: lines that are filled side by side, before others. most: rows of a unit. stopped: lanes of which no more
+    rows are sent.
     """
 
     def __init__(self, number: int, abreast: int, most: int, stopped: set[str], patients: Patients) -> None:
@@ -86,7 +89,7 @@ class Lines:
 
     @property
     def want_rows(self) -> bool:
-        """True if more rows are to be read: a line is short of them, and not too many wait on the others."""
+        """True if more rows should be read: a line has too few, and not too many wait on the others."""
         return bool(self._short) and self._rows < self._most_rows and self._size < CHARACTERS_AHEAD
 
     @property
@@ -95,7 +98,7 @@ class Lines:
         return not self._rows
 
     def add(self, row: Row) -> bool:
-        """Take a row that was read; return False where its lane has stopped."""
+        """Add a row; return False if its lane has stopped."""
         if row.lane in self._stopped:
             return False
         of_lane = self._of_lane.get(row.lane)
@@ -107,7 +110,7 @@ class Lines:
         return True
 
     def take(self, most: int) -> list[Unit]:
-        """Return units of free lines, at most so many: no row of a stopped lane, or of a patient who is not noted."""
+        """Return at most `most` units of free lines, without rows of stopped lanes or of patients not noted yet."""
         units = list[Unit]()
         self._drop_stopped()
         for line in [*self._free]:
@@ -117,7 +120,7 @@ class Lines:
         return units
 
     def end(self, unit: Unit) -> None:
-        """Let a unit go, which has its outcome: its line is free."""
+        """Release a unit that has its outcome, which frees its line."""
         self._free.append(self._of_lane[unit[0].lane][0])
         for row in unit:
             self._let_go(row)
@@ -135,7 +138,7 @@ class Lines:
         return unit
 
     def _drop_stopped(self) -> None:
-        """Drop the rows of lanes that have stopped: others are read in their place."""
+        """Drop the rows of stopped lanes, so that others are read in their place."""
         if len(self._stopped) == self._have_stopped:
             return
         self._have_stopped = len(self._stopped)
@@ -164,7 +167,7 @@ class Lines:
             insort(self._short, number)
 
     def _let_go(self, row: Row) -> None:
-        """Take a row off its lane: one without rows here may go on another line."""
+        """Take a row off its lane. A lane without rows may continue on another line."""
         of_lane = self._of_lane[row.lane]
         of_lane[1] -= 1
         if not of_lane[1]:

@@ -1,4 +1,4 @@
-"""A load: what it works with."""
+"""A load: the objects that it works with."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from pipelines.loading.ownership import Owner
 class Load:
     """A batch on its way to a target, under a lease of that target or of a part.
 
-    step: how rows reach the target, by what that says of itself.
+    step: how rows reach the target, by what the target says of itself.
     """
 
     batch: Batch
@@ -38,7 +38,7 @@ class Load:
 
     @property
     def of(self) -> tuple[str, str, str]:
-        """Target, source and type: where the ledger has the records."""
+        """Target, source and type of the load's records in the ledger."""
         return self.batch.target, self.source, self.resource
 
     @property
@@ -47,5 +47,5 @@ class Load:
 
     @property
     def owner(self) -> Owner:
-        """The owner of what the batch's source has at its target."""
+        """The owner of the resources that the batch's source has at the target."""
         return Owner.at(self.capabilities, self.batch.target, self.identity)

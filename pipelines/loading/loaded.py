@@ -1,4 +1,4 @@
-"""A load: its batch, and its counts."""
+"""The batch of a load, and its counts."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Batch:
-    """One run of a batch. folder: `run-<n>/`, where the stages hand over. resuming: it has not finished before.
+    """One run of a batch.
 
-    remap: rows that changed only because the feed did follow its policy too. run: its number, and validated: what was
-    counted before the load, where the run's counts are to be kept up to date. taken_back: rejects of what was taken
-    back are loaded. balances: hold payments against the balances that the target's Claims and PaymentNotices give.
-    part: load the lanes of that part alone. workers: how many load parts of the batch at once, and share the target's
-    pace.
+    folder: `run-<n>/`, where stages hand over files. resuming: True if no run of the batch has finished. remap: apply
+    the feed's policy also to rows that changed only because the feed did. run: its number, if the run's counts are
+    kept up to date; then `validated` has the counts from before the load. taken_back: load records that were taken
+    back. balances: check payments against the balances from the target's Claims and PaymentNotices. part: load only
+    the lanes of that part. workers: how many workers load parts of the batch at once, and share the target's pace.
     """
 
     target: str
@@ -42,15 +42,16 @@ class Batch:
 
 @dataclass
 class Loaded:
-    """The counts of a load: rows by state, and their cents; `rejected` is other content under a known key.
+    """The counts of a load: rows by state, and their cents. `rejected` is other content under a known key.
 
     reasons: rows that were set aside, by rule or outcome code. taken_back: rows counted as adopted whose resource was
     taken back at the target. undone: rows counted as skipped whose record was taken back after the same file made it.
-    read_otherwise: rows counted as unchanged that today's feed reads otherwise. is_other: tasks counted as adopted that
-    say something else than their rows in what the chart may change. waits_for: other batches that hold lanes of rows;
-    those rows are left for a later run. unusable: why the load ended early; rows without an outcome are left for the
-    next run. parts_left: parts without an outcome: their counts are those of their last heartbeat. undecided: state by
-    key of counted rows without an outcome, which may get one in this load. It is not handed on.
+    read_otherwise: rows counted as unchanged that today's feed reads otherwise. is_other: tasks counted as adopted
+    that differ from their rows in elements that users of the chart may change. waits_for: other batches that hold
+    lanes of rows; those rows are left for a later run. unusable: the reason why the load ended early; rows without an
+    outcome are left for the next run. parts_left: parts without an outcome; their counts are those of their last
+    heartbeat. undecided: states, by key, of counted rows without an outcome, which may get one in this load. Not
+    passed on to the run.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -80,7 +81,7 @@ class Loaded:
         self.add_all("adopted" if state == "undone" else state, 1, amount_cents or 0)
 
     def add_all(self, outcome: str, rows: int, cents: int) -> None:
-        """Add rows of one outcome, and their cents in all."""
+        """Add rows of one outcome, and the sum of their cents."""
         self.counts[outcome] += rows
         self.cents[outcome] += cents
 
@@ -91,7 +92,7 @@ class Loaded:
         return copied
 
     def put_back(self, before: "Loaded") -> None:
-        """Return to earlier counts. The reason why the load ended stays."""
+        """Restore earlier counts. The reason why the load ended stays."""
         self.counts, self.cents, self.reasons = before.counts, before.cents, before.reasons
         self.taken_back, self.undecided = before.taken_back, before.undecided
         self.is_other = before.is_other
@@ -110,13 +111,13 @@ class Loaded:
         self.parts_left += part.parts_left
 
     def with_part(self, part: "Loaded") -> "Loaded":
-        """Return these counts with those of a part."""
+        """Return these counts plus those of a part."""
         both = self.copy()
         both.take_in(part)
         return both
 
     def counts_with(self, validated: Mapping[str, int]) -> dict[str, int]:
-        """Return the ledger's counts of the run, from the counts before the load: lines, records, outcomes, cents."""
+        """Return the run's counts for the ledger: those from before the load with this load's outcomes and cents."""
         changed, changed_cents = self.counts["rejected"], self.cents["rejected"]
         return {
             **validated,
@@ -128,7 +129,7 @@ class Loaded:
         }
 
     def in_words(self) -> str:
-        """Return the rows by outcome."""
+        """Return the numbers of rows by outcome, in words."""
         counted = ((name, self.counts[name]) for name in (*OUTCOMES, "rejected"))
         said = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counted if number)
         return said or ("nothing loaded" if self.unusable else "nothing to load")

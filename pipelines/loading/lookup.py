@@ -1,6 +1,7 @@
-"""Looking up rows in doubt at their target: which are there, which surely are not, which only a person can tell.
+"""Look up rows in doubt at their target: find which are there, which surely are not, and which only a person can
+judge.
 
-Only reads; what it finds is written down by the callers. By the identifier where the target has them, else by content.
+It only reads; callers write what it finds. It looks by identifier if the target has identifiers, else by content.
 """
 
 from collections import defaultdict
@@ -26,23 +27,22 @@ Body = dict[str, Any]
 Names = tuple[str | None, str | None]
 """Fingerprints of a body: without its own time, and with it."""
 SLACK = timedelta(minutes=5)
-"""By how much the time that a target shows may differ from that of the attempt which made the resource."""
+"""The difference allowed between a time that a target shows and that of the attempt which made the resource."""
 DAY = timedelta(days=1, hours=14) + SLACK
-"""Slack where a target shows a date alone, whose time zone is unknown."""
+"""The difference allowed if a target shows only a date, whose time zone is unknown."""
 NAMED = 3
-"""Candidates that a message names by id."""
+"""The number of candidates that a message names by id."""
 BY_ITSELF = ("QuestionnaireResponse", "Task")
-"""Types that may be sent again without a person, since they can be taken back. A payment cannot."""
+"""Types that may be sent again without a person, because they can be taken back. A payment cannot."""
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """A row in doubt with what was known before it was first sent.
+    """A row in doubt, with what was known before it was first sent.
 
-    since: the earliest that the target can have made it, by the target's clock; None where that is not known.
-    before: ids of the patient's resources that were there already; None where they could not be read.
-    asked_at: when its outcome was last missed.
-    named: whether it was sent with its identifier, so that the target can be asked by that.
+    since: the earliest time, by the target's clock, at which the target can have made it; None if unknown. before: ids
+    of the patient's earlier resources; None if they could not be read. asked_at: when its outcome was last missed.
+    named: True if it was sent with its identifier, so that the target can be asked by that.
     """
 
     row: Row
@@ -53,9 +53,9 @@ class Doubt:
 
 
 class Finding(NamedTuple):
-    """The answer of a look-up: `found` (with the resource's id), `absent`, or why it is unclear.
+    """The answer of a look-up: `found` (with the resource's id), `absent`, or the reason why it is unclear.
 
-    there: what has the row's identifier.
+    there: the resources with the row's identifier.
     """
 
     state: str
@@ -67,10 +67,10 @@ class Finding(NamedTuple):
 FOUND, ABSENT, UNCLEAR = "found", "absent", "unclear"
 NOT_SEARCHED = Finding(UNCLEAR, None, "the target does not search by identifier")
 AMONG_ALL = Finding(ABSENT, None, NOT_SEARCHED.why)
-"""A row that is not among all that a target showed in place of what it was asked for."""
+"""The finding of a row that is not among all resources, which the target showed in place of the search's result."""
 NOT_TOLD = Finding(UNCLEAR, None, "the target does not show by its identifier what is known to be there")
 NOT_PROVEN = Finding(UNCLEAR, None, "nothing with such signs in its key is known to be there and shown by the target")
-"""A row whose key a search has to escape, and that a search does not show which shows no other such key."""
+"""The finding of a row whose key a search must escape, if that search shows no known key of this kind."""
 
 
 def look_up(
@@ -80,12 +80,11 @@ def look_up(
     ours: Mapping[str | None, set[str]],
     made: Sequence[tuple[str, int]] | None = None,
 ) -> dict[str, Finding]:
-    """A finding for each doubt, by key.
+    """Return a finding for each doubt, by key.
 
-    ours: by patient, the resources that the ledger knows already. made: key and generation of records that the target
-    has. A search by identifier that asks for them too, and shows none, proves nothing of what else it does not show,
-    and no more does one where none is known, or none whose key has signs to escape as the row's has: that is looked up
-    by content. None of a target that keeps identifiers.
+    ours: by patient, the resources that the ledger knows. made: key and generation of records that the target has;
+    None for a target that keeps identifiers. A search by identifier asks for these too. If it shows none of them, or
+    none with a key that has the row's characters to escape, absence is not proven: the row is looked up by content.
     """
     there = None if made is None else [identifier_value(*each) for each in made]
     findings = by_identifier(client, identity, [doubt.row for doubt in doubts if doubt.named], there)
@@ -99,14 +98,14 @@ def look_up(
 
 
 def _where(resource_type: str, row: Row) -> str:
-    """The search that finds a row's resource: by its patient, or where it has none, by its owner."""
+    """Return the search by owner for a row without a patient, else an empty text: rows with equal texts go together."""
     return "" if row.patient_id else str(searches(resource_type, orjson.loads(row.body)))
 
 
 def due(doubt: Doubt, resource_type: str, now: datetime, settling_seconds: float, step: Step) -> bool:
     """True if a row that was not found may be sent again now, without a person.
 
-    Before the settling time has passed, the request may be under way yet.
+    Before the settling time has passed, the request may still be under way.
     """
     if doubt.named and step.repeats:
         return True
@@ -118,14 +117,14 @@ def due(doubt: Doubt, resource_type: str, now: datetime, settling_seconds: float
 
 
 def not_asked(error: NoResult) -> Finding:
-    """The finding of a row that the target gave no answer about."""
+    """Return the finding of a row about which the target gave no answer."""
     return Finding(UNCLEAR, None, f"the target could not be asked ({error})")
 
 
 def by_identifier(
     client: FhirClient, identity: Identity, rows: Sequence[Row], witnesses: Sequence[str] | None
 ) -> dict[str, Finding]:
-    """A finding for each row, by key; many rows are asked for in one search. witnesses: values known to be there."""
+    """Return a finding for each row, by key; one search asks for many rows. witnesses: values known to be there."""
     findings: dict[str, Finding] = {}
     for at in range(0, len(rows), VALUES_A_SEARCH):
         findings |= _of_search(client, identity, rows[at : at + VALUES_A_SEARCH], witnesses)
@@ -135,7 +134,7 @@ def by_identifier(
 def _of_search(
     client: FhirClient, identity: Identity, rows: Sequence[Row], witnesses: Sequence[str] | None
 ) -> dict[str, Finding]:
-    """The findings of one search; value by value where the target refuses that."""
+    """Return the findings of one search, or of one for each value if the target refuses the search."""
     values = {row.key: identifier_value(row.key, row.generation) for row in rows}
     asked = dict.fromkeys([*values.values(), *(witnesses or ())])
     try:
@@ -156,7 +155,7 @@ def _of_search(
 
 
 def _written_otherwise(identity: Identity, row: Row, bodies: Sequence[Body]) -> Finding | None:
-    """Return that something has a row's content, and its identifier in other letters; None if nothing has."""
+    """Return the finding of a row whose content is there with its identifier spelled otherwise; None if it is not."""
     value, sent = identifier_value(row.key, row.generation), orjson.loads(row.body)
     alike = [
         body
@@ -171,9 +170,9 @@ def _written_otherwise(identity: Identity, row: Row, bodies: Sequence[Body]) -> 
 
 
 def _unproven(value: str, proofs: Sequence[frozenset[str]] | None) -> Finding | None:
-    """Return why it proves nothing that a search does not show a value; None where it does.
+    """Return why absence from a search proves nothing; None if it proves that the value is not there.
 
-    proofs: the signs to escape of each value that it shows and that is known to be there.
+    proofs: the characters to escape in each value that the search shows and that is known to be there.
     """
     if proofs is None or any(specials_of(value) <= each for each in proofs):
         return None
@@ -181,7 +180,7 @@ def _unproven(value: str, proofs: Sequence[frozenset[str]] | None) -> Finding | 
 
 
 def _named(client: FhirClient, identity: Identity, values: Sequence[str]) -> list[Body]:
-    """Return what a search for these values shows, or where that is refused one for each of them. Raises as it does."""
+    """Return the result of a search for these values, or of one for each if that is refused. Raises as it does."""
     try:
         return _all_named(client, identity, values)
     except Refused:
@@ -195,7 +194,7 @@ def _all_named(client: FhirClient, identity: Identity, values: Sequence[str]) ->
 
 
 def _of_row(identity: Identity, row: Row, there: Sequence[Body]) -> Finding:
-    """The finding of a row among what a search by identifiers gave. Only what carries the identifier is an answer."""
+    """Return the finding of a row from a search by identifiers. Only resources with the identifier count."""
     value = identifier_value(row.key, row.generation)
     found = [body for body in there if value in values_of(identity.system, body)]
     if not found and not all(values_of(identity.system, body) for body in there):
@@ -211,7 +210,7 @@ def _of_row(identity: Identity, row: Row, there: Sequence[Body]) -> Finding:
 
 
 def _by_content(client: FhirClient, identity: Identity, doubts: Sequence[Doubt], ours: set[str]) -> dict[str, Finding]:
-    """Settle the doubts of one patient, or of one owner. What carries the identifier of a row is that one's."""
+    """Settle the doubts of one patient, or of one owner. A resource with the identifier of a row is that row's."""
     try:
         found = [
             body for body in of_patient_of(client, identity.resource_type, doubts[0].row) if body.get("id") not in ours
@@ -223,9 +222,9 @@ def _by_content(client: FhirClient, identity: Identity, doubts: Sequence[Doubt],
 
 
 def _alike(identity: Identity, doubts: Sequence[Doubt], found: Sequence[Body]) -> dict[str, Finding]:
-    """Settle doubts by what is there without their identifiers.
+    """Settle doubts by the resources without identifiers.
 
-    Rows of equal content cannot be told apart: as many resources as rows must be there.
+    Rows of equal content cannot be told apart: there must be as many resources as rows.
     """
     resource_type, groups = identity.resource_type, defaultdict[Names, list[Doubt]](list)
     for doubt in doubts:
@@ -243,8 +242,9 @@ def _alike(identity: Identity, doubts: Sequence[Doubt], found: Sequence[Body]) -
 
 
 def _unless_altered(identity: Identity, doubt: Doubt, others: Sequence[Body]) -> Finding:
-    """Return that a row is absent, unless something new of its own time equals no row: targets cut texts, or read them
-    otherwise. Of payments that is not asked, which go again by hand alone.
+    """Return that a row is absent, unless there is something new with the row's own time that equals no row.
+
+    That may be the row: targets cut texts. Payments are not checked so, since only a person sends them again.
     """
     if finding := _written_otherwise(identity, doubt.row, others):
         return finding
@@ -262,16 +262,17 @@ def _unless_altered(identity: Identity, doubt: Doubt, others: Sequence[Body]) ->
 
 
 def _sent(resource_type: str, doubt: Doubt) -> Body:
-    """The body as it was sent."""
+    """Return the body as it was sent."""
     return dict(orjson.loads(dated(resource_type, doubt.row)))
 
 
 def _equal(
     resource_type: str, names: Names, doubt: Doubt, shown: Sequence[tuple[Body, Names]], groups: Collection[Names]
 ) -> list[Body]:
-    """Return the resources of a row's content and time, or else of its content and a time that may be the row's.
+    """Return the resources with a row's content and time, else those with its content and a time that may be the
+    row's.
 
-    That is a time which is near and of no other row, or none at all: a target may round times, or not keep them.
+    Such a time is near the row's and no other row's, or missing: a target may round times, or not keep them.
     """
     content, timed = names
     if timed is None:
@@ -287,7 +288,7 @@ def _equal(
 
 
 def _of_group(resource_type: str, group: Sequence[Doubt], equal: Sequence[Body]) -> list[Finding]:
-    """A finding for each doubt of rows of equal content, from the resources of that content."""
+    """Return a finding for each doubt about rows of equal content, from the resources with that content."""
     judged = [_judge(resource_type, doubt, equal) for doubt in group]
     made = {str(body["id"]): body for some, _ in judged for body in some}
     perhaps = {str(body["id"]): body for _, some in judged for body in some}
@@ -304,17 +305,17 @@ def _of_group(resource_type: str, group: Sequence[Doubt], equal: Sequence[Body])
 
 
 def _judge(resource_type: str, doubt: Doubt, equal: Sequence[Body]) -> tuple[list[Body], list[Body]]:
-    """Return the equal resources that the row's attempts made, and those that may be of other origin."""
+    """Return the equal resources that the row's attempts made, and those that may have another origin."""
     said = [(body, _made_by(resource_type, doubt, body)) for body in equal]
     return [body for body, made in said if made], [body for body, made in said if made is None]
 
 
 def _made_by(resource_type: str, doubt: Doubt, body: Body) -> bool | None:
-    """True if the row's attempts made the resource, None if that cannot be told.
+    """True if the row's attempts made the resource; None if that is unknown.
 
-    Where the ids that were there before are known, they decide, and time is a second witness: the clock that a target
-    dates with need not be the one that it answers with, and what it keeps may be cut or rounded. What was not there
-    before but shows an older time is left to a person.
+    If the ids that were there before are known, they decide, and time is a second witness. The clock that a target
+    dates with may differ from the one that it answers with, and its times may be cut or rounded. A resource that was
+    not there before but shows an older time is left to a person.
     """
     if doubt.before is not None and body.get("id") in doubt.before:
         return False
@@ -346,19 +347,19 @@ def _created_since(doubt: Doubt, body: Body) -> bool | None:
 
 
 def of_patient_of(client: FhirClient, resource_type: str, row: Row) -> list[Body]:
-    """The target's resources among which the row's would be. Raises as searches do."""
+    """Return the target's resources among which the row's would be. Raises as searches do."""
     body = orjson.loads(row.body)
     *narrow, widest = searches(resource_type, body)
     for params in narrow:
         try:
             return list(whole(client.pages(resource_type, params), resource_type))
-        except Refused:  # the parameter is not one of this target's
+        except Refused:  # this target does not know the parameter
             continue
     return list(whole(client.pages(resource_type, widest), resource_type))
 
 
 def searches(resource_type: str, body: Body) -> list[dict[str, str]]:
-    """Searches that find what equals the body, the narrowest first: what the interface shows, and what it may have."""
+    """Return searches that find resources equal to the body, narrowest first. The interface documents the last one."""
     if resource_type == "PaymentNotice":
         return [{"request": body["request"]["reference"]}]
     if resource_type == "QuestionnaireResponse":
@@ -368,7 +369,7 @@ def searches(resource_type: str, body: Body) -> list[dict[str, str]]:
 
 
 def ids_before(client: FhirClient, resource_type: str, row: Row) -> str | None:
-    """Ids of what the patient has now, with blanks between; None where the target does not tell."""
+    """Return the ids of the patient's present resources, separated by blanks; None if the target does not tell."""
     if row.patient_id is None:
         return None
     try:
@@ -378,20 +379,20 @@ def ids_before(client: FhirClient, resource_type: str, row: Row) -> str | None:
 
 
 def ahead(client: FhirClient, now: datetime) -> int | None:
-    """Microseconds that the target's clock is ahead of ours, at least."""
+    """Return the microseconds that the target's clock is ahead of ours, at least; None if the target shows no clock."""
     said = client.server_time()
     return None if said is None else int((said - now.astimezone(UTC)) / timedelta(microseconds=1))
 
 
 class Looks:
-    """The looks of one load. noted: patients whose resources at the target are noted. clock: the ledger's."""
+    """Look-ups of patients in one load. noted: patients whose resources are noted. clock: the ledger's."""
 
     def __init__(self, client: FhirClient, resource_type: str, clock: Clock) -> None:
         self._client, self._resource_type, self._clock = client, resource_type, clock
         self.noted: set[str] = set()
 
     def look(self, row: Row) -> Sighting:
-        """Return the resources that the row's patient has at the target now. Safe from any thread."""
+        """Return the resources that the row's patient has at the target now. Safe to call from any thread."""
         ids = ids_before(self._client, self._resource_type, row)
         now = self._clock()
         return Sighting(row.patient_id or "", utc_text(now), ahead(self._client, now), ids)

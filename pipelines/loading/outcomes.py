@@ -1,4 +1,4 @@
-"""Write what became of rows: the outcomes of those that were sent, and the rejects of those that were set aside."""
+"""Write the outcomes of rows that were sent, and the rejects of rows that were set aside."""
 
 from collections.abc import Sequence
 
@@ -18,14 +18,14 @@ Results = Sequence[tuple[Row, Result]]
 
 
 class Outcomes:
-    """Writes the outcomes and rejects of one load. loaded: its counts, of which rejects add their reasons."""
+    """Writer of the outcomes and rejects of one load. loaded: the load's counts, to which rejects add their reasons."""
 
     def __init__(self, load: Load, loaded: Loaded, answers: Answers, repeats: Repeats) -> None:
         self._load, self._loaded, self._answers, self._repeats = load, loaded, answers, repeats
         self._origins = Origins(load.batch.feed.file, load.batch.feed.kind)
 
     def write(self, results: Results, so_far: SoFar | None) -> None:
-        """Write the results of rows, set refused rows aside, and keep the run's counts."""
+        """Write the results of rows, set refused rows aside, and update the run's counts."""
         ledger, of = self._load.ledger, self._load.of
         back = {row.key for row, r in results if row.replaces and r.state == "refused"}
         outcomes = [
@@ -40,12 +40,12 @@ class Outcomes:
         refused = [(row, r) for row, r in results if r.state == "refused"]
         self.set_aside([(row, reasons_of(r, row.body, self._origins)) for row, r in refused], "load")
         known_now = [(row, r) for row, r in results if row.elsewhere and r.state not in UNDECIDED and not row.change]
-        there = (*LANDED, "undone")  # reported of a row whose record belongs to another batch as unchanged
+        there = (*LANDED, "undone")  # a row whose record belongs to another batch is reported as unchanged
         states = [(row, "unchanged" if r.state in there else r.state, r.resource_id) for row, r in known_now]
         self._repeats.note([as_repeat(*each) for each in states])
 
     def set_aside(self, rows: Sequence[tuple[Row, Sequence[Reason]]], stage: str) -> None:
-        """Write rows down as rejects of a stage, each with its reasons."""
+        """Write rows as rejects of a stage, each with its reasons."""
         if rows:
             for _, reasons in rows:
                 self._loaded.reasons.update({reason.rule_id for reason in reasons})
@@ -58,24 +58,28 @@ class Outcomes:
         return Reject(row.line, row.lines, row.key, stage, *about, reasons, answers, row.content_hash)
 
     def still_asked(self, results: Results) -> list[tuple[Row, Result]]:
-        """Return the results that are facts, of rows whose intents are the last of their records."""
+        """Return the results that are certain and that the ledger lacks, of rows whose intents are their records'
+        last.
+        """
         known = self._load.ledger.known(*self._load.of, [row.key for row, _ in results])
         return [(row, result) for row, result in results if _tells(row, result, known[row.key])]
 
 
 def of_changes(results: Results) -> Results:
-    """Return results as `superseded` where their rows replaced earlier versions."""
+    """Return the results, with state `superseded` for rows that replaced earlier versions."""
     there = ("created", "adopted")
     return [(row, r._replace(state="superseded") if row.replaces and r.state in there else r) for row, r in results]
 
 
 def refused_for(reason: Reason) -> Result:
-    """Return the result of a row that we refuse ourselves."""
+    """Return the result of a row that this program refuses."""
     return Result("refused", outcome=outcome_of(reason.rule_id, reason.message, reason.expression))
 
 
 def _tells(row: Row, result: Result, record: KnownRecord) -> bool:
-    """True if a result is a fact, and news. That a change was refused is for who changes the record now."""
+    """True if a result is certain and the ledger lacks it. The loader that took over handles changes that were
+    refused.
+    """
     same = (record.generation, record.content_hash) == (row.generation, row.content_hash)
     fact = result.state not in UNDECIDED and not (row.replaces and result.state == "refused")
     return same and fact and record.state in UNDECIDED

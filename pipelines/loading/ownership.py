@@ -1,6 +1,6 @@
-"""Tell whether what a target has under an id is still a record's: one that moved or was restored gives ids again.
+"""Decide if a resource at a target is still a record's: a target that moved or was restored may give ids again.
 
-A resource is changed or taken back by `changes.py` alone, and only after this.
+Only `changes.py` changes or takes back a resource, and only after this check.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ GONE = outcome_of("not-found", "the target has no such resource any more")
 NOT_NAMED = outcome_of("NOT-OURS", "what is there does not have its identifier")
 GIVEN_AGAIN = outcome_of("NOT-OURS", "what is there does not have its identifier, but another of its source")
 OF_ANOTHER = outcome_of("NOT-OURS", "what is there is another patient's")
-"""Outcomes of changes that were not sent, since the resource is not there, or is another's."""
+"""Outcomes of changes that were not sent, since the resource is missing or is not the record's."""
 NOT_OURS = (NOT_NAMED, GIVEN_AGAIN, OF_ANOTHER)
 
 
 class Named(Protocol):
-    """A record, or what it was before, whose resource has an identifier by these."""
+    """A record or an earlier version of one, whose resource has an identifier made of these."""
 
     @property
     def key(self) -> str: ...
@@ -32,7 +32,7 @@ class Named(Protocol):
 
 
 class Version(Named, Protocol):
-    """A record, or what it was before, with its resource."""
+    """A record or an earlier version of one, with its resource."""
 
     @property
     def resource_id(self) -> str | None: ...
@@ -41,12 +41,14 @@ class Version(Named, Protocol):
 
 
 def value_of(record: Named) -> str:
-    """The value of the identifier of a record's resource."""
+    """Return the value of the identifier of a record's resource."""
     return identifier_value(record.key, record.generation)
 
 
 class Made(NamedTuple):
-    """A resource as the ledger knows it: its id, the value of its identifier, and the patients that it may be of."""
+    """A resource as the ledger knows it: its id, the value of its identifier, and the patients that it may belong
+    to.
+    """
 
     resource_id: str
     value: str
@@ -54,7 +56,7 @@ class Made(NamedTuple):
 
     @classmethod
     def of(cls, version: Version, *others: str | None) -> "Made":
-        """The resource of a record. others: patients that it may be of too."""
+        """Return the resource of a record. others: further patients that it may belong to."""
         patients = tuple(each for each in (version.patient_id, *others) if each)
         return cls(str(version.resource_id), value_of(version), patients)
 
@@ -62,8 +64,9 @@ class Made(NamedTuple):
 class Owner(NamedTuple):
     """The source whose records have resources at a target.
 
-    shown: whether what it made there shows its identifiers. Where it does not, a patient tells what is another's.
-    replaces: whether a PUT replaces the whole resource there, as FHIR says. The interface keeps what it leaves out.
+    shown: True if resources show their identifiers there. If they do not, the patient tells if a resource is
+    another's. replaces: True if a PUT replaces the whole resource there, as FHIR says. The interface keeps elements
+    that a PUT leaves out.
     """
 
     identity: Identity
@@ -72,12 +75,12 @@ class Owner(NamedTuple):
 
     @classmethod
     def at(cls, capabilities: Capabilities, target: str, identity: Identity) -> "Owner":
-        """The owner of what a source has at the target of this name."""
+        """Return the owner of a source's resources at the target of this name."""
         shown = capabilities.shows_names(target, identity.resource_type)
         return cls(identity, shown, replaces=shown and capabilities.store_id is None)
 
     def why_not(self, made: Made, body: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        """Return why what was read is not the record's resource; None if it is."""
+        """Return the reason why a resource as read is not the record's; None if it is."""
         if body is None:
             return GONE
         if self.shown:
@@ -88,7 +91,9 @@ class Owner(NamedTuple):
 
 
 def places(client: FhirClient, identity: Identity, values: Sequence[str]) -> dict[str, list[str]]:
-    """Ids at the target by identifiers, each once, however often it is shown. Raises as `FhirClient.get` does."""
+    """Return the ids at the target by identifier, each once, however often it is shown. Raises as `FhirClient.get`
+    does.
+    """
     found: dict[str, dict[str, None]] = {value: {} for value in values}
     for some in (values[at : at + VALUES_A_SEARCH] for at in range(0, len(values), VALUES_A_SEARCH)):
         for body in whole(client.named(identity.resource_type, identity.system, some), identity.resource_type):

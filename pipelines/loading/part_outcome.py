@@ -1,4 +1,4 @@
-"""The outcome of a part, as its worker tells it and the load takes it up."""
+"""The outcome of a part, as its worker reports it and the load reads it."""
 
 import json
 from collections.abc import Iterable
@@ -11,9 +11,9 @@ from pipelines.loading.loaded import Loaded
 
 @dataclass
 class PartLoaded:
-    """The report of a worker on its part.
+    """A worker's report on its part.
 
-    refused: keys of rows that were set aside. said: lines for a person to read. lowered: whether the target does not do
+    refused: keys of rows that were set aside. said: messages for a person. lowered: True if the target does not do
     what it says.
     """
 
@@ -36,17 +36,17 @@ class PartLoaded:
 
     @classmethod
     def of(cls, part: PartState) -> "PartLoaded":
-        """Return the outcome of a part, at its end or so far."""
+        """Return the report on a part, at its end or so far."""
         return cls.from_text(part.outcome or part.counts or json.dumps({"loaded": {}}))
 
 
 def ends_all(outcome: str) -> bool:
-    """True if a part came to this because the target cannot be used: no other part is begun."""
+    """True if an outcome says that the target cannot be used, so that no other part is begun."""
     return PartLoaded.from_text(outcome).loaded.unusable is not None
 
 
 def in_all(parts: Iterable[Loaded]) -> Loaded:
-    """Return the counts of parts together."""
+    """Return the sum of the counts of parts."""
     whole = Loaded()
     for each in parts:
         whole.take_in(each)

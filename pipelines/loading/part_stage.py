@@ -1,4 +1,4 @@
-"""The load of one part of a batch, by a worker that holds its lease, and may not be the first that does."""
+"""The load of one part of a batch, by a worker that holds the part's lease. Another worker may have begun the part."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,7 @@ from pipelines.loading.part_outcome import PartLoaded
 
 
 class Sayings(Progress):
-    """Keeps what is said, for who shows it; the rows are counted elsewhere."""
+    """Collected messages, which another process shows. Rows are counted elsewhere."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -29,9 +29,9 @@ class Sayings(Progress):
 def load_part(load: Load, lease: PartLease, sayings: Sayings, freed: set[str]) -> PartLoaded:
     """Send the rows of the batch's part. Raises `LedgerError`.
 
-    lease, sayings: of the load, by what they are. freed: keys of rows in doubt that may be sent again, unless a worker
-    before has done so. New doubts are not looked up here: of equal records in several parts, whose a resource is can be
-    told of all together alone.
+    lease, sayings: those of the load, with their own types. freed: keys of rows in doubt that may be sent again,
+    unless an earlier worker has sent them. New doubts are not looked up here: equal records may be in several parts,
+    and only for all of them together can their resources be told apart.
     """
     load.ledger.told.note_in(load.batch.folder)
     book = Book(load)
@@ -46,7 +46,7 @@ def load_part(load: Load, lease: PartLease, sayings: Sayings, freed: set[str]) -
 
 
 def doubt_left_sending(load: Load) -> None:
-    """Put rows in doubt that the worker before was sending: it sends no more, but may write answers down yet."""
+    """Put rows in doubt that the worker before was sending. It sends no more, but may still write answers."""
     sending = load.ledger.sending(*load.of)
     keys, found = arrow.column([*sending], pa.string()), list[tuple[str, int]]()
     for some in batches(load.batch.folder / "accepted.parquet", ROWS_A_LOOK, ["key", "lane"]) if sending else ():

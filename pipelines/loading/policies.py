@@ -1,8 +1,8 @@
 """Apply a feed's policy to other content under a known key: update tasks, take superseded responses back.
 
-A superseding response is sent like any row. The old one is taken back here, once the new one is at the target. What
-has its id and is not it stays as it is; the old one is looked for by its identifier then. It is written down as gone
-where the target surely has it no more; else it stays, and the load says how many do.
+A superseding response is sent like any row. Once it is at the target, the old one is taken back here. A resource that
+has the old one's id but is not the old one stays as it is, and the old one is looked for by its identifier. If the
+target surely does not have the old one, it is noted as gone; else it stays, and the load says how many stay.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from pipelines.loading.row import Row
 
 UPDATES_A_COMMIT = 64
 NOT_THERE = (GONE, GIVEN_AGAIN)
-"""Outcomes that show that a resource is not under its id. One without any identifier may be it."""
+"""Outcomes that show that the resource is not under its id. A resource without any identifier may still be it."""
 LEFT = (
     "superseded responses could not be taken back: the next load of their source tries again; "
     "chartferry verify names what stays"
@@ -29,7 +29,7 @@ LEFT = (
 
 
 def update_tasks(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> None:
-    """Bring tasks to what their rows say, some side by side; no two are of one record."""
+    """Update tasks to their rows, several side by side; no two rows may be of one record."""
     if not updates:
         return
     changes = _changes(book)
@@ -46,7 +46,7 @@ def update_tasks(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> None
 
 
 def take_back_superseded(book: Book) -> None:
-    """Take back what has been superseded, in this run or in an earlier one that ended before it could."""
+    """Take back superseded versions, of this run or of an earlier one that ended before it could."""
     if book.load.resource not in TAKEN_BACK or book.loaded.unusable:
         return
     standing = earlier_versions(book.load.ledger, *book.load.of)
@@ -67,10 +67,10 @@ def take_back_superseded(book: Book) -> None:
 
 
 def _take_back(book: Book, old: Mapping[Former, Made]) -> dict[Former, Mapping[str, Any] | None]:
-    """Take resources of earlier versions back.
+    """Take the resources of earlier versions back.
 
     Returns:
-        Those that are not there, are another's, or that the target does not let go, with the outcome of each.
+        The versions whose resource is missing, is another's, or cannot be changed, each with its outcome.
     """
     changes, refused = _changes(book), dict[Former, Mapping[str, Any] | None]()
     with threads(book.load.batch.pace.at_once, "take back") as pool:
@@ -84,7 +84,9 @@ def _take_back(book: Book, old: Mapping[Former, Made]) -> dict[Former, Mapping[s
 
 
 def _there(book: Book, versions: Sequence[Former], old: Mapping[Former, Made]) -> dict[Former, list[str]]:
-    """Ids at the target by the identifiers of earlier versions; none of them where the target cannot be asked."""
+    """Return the ids at the target by the identifiers of earlier versions; an empty dict if the target does not
+    answer.
+    """
     if not book.load.owner.shown:
         return {version: [] for version in versions}
     try:
@@ -99,12 +101,12 @@ def _changes(book: Book) -> Changes:
 
 
 def _made(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Made]:
-    """The resources to update. Each may be of the patient before the update, or of the one whom the row names."""
+    """Return the resources to update. Each may belong to the patient before the update, or to the one in the row."""
     begun = [record.key for _, record in updates if record.state in UNDECIDED]
     before = {each.key: each.patient_id for each in earlier_versions(book.load.ledger, *book.load.of, begun, "kept")}
     return [Made.of(record, row.patient_id, before.get(record.key)) for row, record in updates]
 
 
 def _is_superseded(version: Former, record: KnownRecord | None) -> bool:
-    """True if the record is there in a later generation (a version of the same one waits for an undo)."""
+    """True if the record is there in a later generation. A version of the same generation waits for an undo."""
     return record is not None and record.generation > version.generation and record.state in (*LANDED, "undone")

@@ -1,4 +1,4 @@
-"""Send units at a step. One row in one request is tried again only while that makes no second one."""
+"""Send units at a step. A request for one row is repeated only while that cannot make a second resource."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -18,7 +18,9 @@ from pipelines.loading.why import Why
 
 
 def sender(book: Book, why: Why, read_all: Callable[..., Any] = map) -> Send:
-    """Return what sends units at a book's step: bundles, or rows one by one. read_all: runs reads side by side."""
+    """Return the function that sends units at a book's step: bundles, or single rows. read_all: runs reads side by
+    side.
+    """
     load, step = book.load, book.step
     if step.bundle:
         return BundleSender(load.client, load.identity, step, why.whole, read_all).send
@@ -39,10 +41,10 @@ def post(
     step: Step = BARE,
     identity: Identity | None = None,
 ) -> Posted:
-    """One row, tried again with pauses while it is sure that nothing was done, or that a repeat makes no second one.
+    """Send one row. Try again with pauses while surely nothing was done, or while a repeat makes no second resource.
 
-    confirm: called before it is tried again; raises `LeaseLost` when another loader took over during the pause.
-    identity: how the row is named, at the steps above the bare interface.
+    confirm: called before another attempt; raises `LeaseLost` if another loader took over during the pause. identity:
+    gives the row's identifier, at the steps above the bare interface.
     """
     attempts, unsure = Attempts(client.patience), row.intended
     body, condition = _as_sent(resource_type, row, step, identity)
@@ -73,7 +75,7 @@ def post(
 
 
 def _as_sent(resource_type: str, row: Row, step: Step, identity: Identity | None) -> tuple[str, str | None]:
-    """The body of a row, with its identifier where the step names rows, and the condition of its create."""
+    """Return the body of a row, with its identifier if the step names rows, and the condition of its create."""
     if not step.named or identity is None:
         return own_identifiers(dated(resource_type, row))[0], None
     body, asked = identity.entry(row)

@@ -1,9 +1,9 @@
-"""Find out, by the first rows of a load, whether a target does what its statement says of conditional creates.
+"""Test with the first rows of a load if a target keeps conditional creates as its statement says.
 
-The first row shows whether bundles are taken, and the first bundle of several whether its answers are in order. A
-later row is sent under the condition of one that is there. A target that keeps the condition makes nothing, and answers
-with the one that is there. One that ignores it makes that row, which is to be made anyway. So nothing is made twice to
-find out. The bundled service is not asked.
+The first row shows if bundles are taken. A later row is sent under the condition of one that is there. A target that
+keeps the condition creates nothing, and answers with the resource that is there. A target that ignores it creates that
+row, which is to be created anyway. So the test creates nothing twice. The first bundle of several rows then shows if
+its answers are in order. The bundled service is not tested.
 """
 
 import json
@@ -30,7 +30,7 @@ IGNORED = "the target says conditional create and ignores the condition: rows ar
 
 
 def proven(book: Book, rows: Iterator[Row], why: Why) -> None:
-    """Send the first rows, until it is known what the target keeps; lower the book's step by that."""
+    """Send the first rows until it is known what the target keeps; lower the book's step accordingly."""
     _condition(book, rows, why)
     if book.step.bundle and not book.loaded.unusable:
         _order(book, rows, why)
@@ -60,7 +60,7 @@ def _condition(book: Book, rows: Iterator[Row], why: Why) -> None:
 
 
 def _order(book: Book, rows: Iterator[Row], why: Why) -> None:
-    """Send rows in one bundle, and read what they made. No result of it counts if one row has that of another."""
+    """Send rows in one bundle, and read the resources. No result of the bundle counts if one row has another row's."""
     client, identity = book.load.client, book.load.identity
     most = min(MOST_TOGETHER, client.profile.most_rows)
     unit = [row for row in islice(rows, most) if row.lane not in book.stopped]
@@ -83,7 +83,7 @@ def _order(book: Book, rows: Iterator[Row], why: Why) -> None:
 
 
 def _sent(book: Book, row: Row, why: Why) -> Sent:
-    """Send a row as it is; at the step below where the target takes no bundles."""
+    """Send a row as it is, at the step below if the target takes no bundles."""
     sent = sender(book, why)([row])
     if not sent.not_offered:
         return sent
@@ -100,14 +100,14 @@ def _under(condition: str, there: str, step: Step, client: FhirClient, identity:
     """Send a row under the condition of another, whose resource is `there`.
 
     Returns:
-        "kept" where nothing was made, "" where that is not told, the result where the row may have been made.
+        "kept" if nothing was created, "" if that is unknown, the result if the row may have been created.
     """
     body, _ = identity.entry(row)
     try:
         reply = _reply(step, client, identity.resource_type, body, condition)
     except (Refused, NotDone, NotSent) as error:
-        # A refusal tells nothing by itself: it may be of the row. Where the row is then taken as it is, it was of the
-        # condition.
+        # A refusal alone tells nothing, since it may be about the row. If the row is then taken without this condition,
+        # the refusal was about the condition.
         return "kept" if isinstance(error, Refused) else ""
     except Unknown:
         return Result("in_doubt")
@@ -117,7 +117,7 @@ def _under(condition: str, there: str, step: Step, client: FhirClient, identity:
 
 
 def _made_or_not(client: FhirClient, resource_type: str, body: str, reply: Reply) -> Result:
-    """Return the result of a row that was answered as if it had been there: some targets answer so to every create."""
+    """Return the result of a row that was answered as if it existed: some targets answer every create so."""
     found = read_existing(client, resource_type, body, reply, unsure=True)
     return found if found and found.state == "created" else Result("in_doubt")
 

@@ -1,4 +1,4 @@
-"""Rows that are not sent: one whose record is known from another line has an entry, with the state that it came to."""
+"""Entries for rows that are not sent: one for each row whose record is known from another line, with its state."""
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -17,15 +17,16 @@ SKIPPED = "line key patient_id source_at amount_cents".split()
 
 
 class Repeats:
-    """Writes the repeats of one load."""
+    """Writer of the repeats of one load."""
 
     def __init__(self, load: Load, answers: Answers) -> None:
         self._load, self._answers = load, answers
 
     def note(self, repeats: Sequence[Repeat], at: str | None = None) -> None:
-        """Note rows whose records are known from elsewhere, as of now or of another moment.
+        """Note rows whose records are known from elsewhere. at: their moment (UTC text); None for now.
 
-        A line on which the batch has a record of another key, by a feed that was changed since, keeps that alone.
+        If the batch has a record of another key on a line, by an earlier content of the feed, that line keeps only
+        this one.
         """
         if not repeats:
             return
@@ -37,19 +38,21 @@ class Repeats:
         ledger.note_repeats(*self._load.of, batch.batch_id, repeats, at)
 
     def note_unchanged(self, lines: Sequence[int], keys: Sequence[str]) -> None:
-        """Note rows that say what their records say, as of now. Not of a batch that was read otherwise before."""
+        """Note rows whose records have the same content. Do not call it for a batch that was read by another feed
+        before.
+        """
         if keys:
             self._load.ledger.note_unchanged(*self._load.of, self._load.batch.batch_id, lines, keys)
 
     def found(self, lines: Iterable[int]) -> None:
-        """Note of those of these rows that answer rejects that they are not sent."""
+        """Note that these rows are not sent, for those of them that answer rejects."""
         if self._answers and (answers := self._answers.of_lines(lines)):
             found_there(self._load.ledger, self._load.of[0], self._load.batch.batch_id, answers)
 
     def note_skipped(self, loaded: Loaded) -> None:
-        """Count and note equal repeats within the file, which count once, and doubtful records that the target has so.
+        """Count and note equal repeats within the file, which count once, and doubtful records that the target has.
 
-        Nothing else is to be done with these rows: so it comes before all others.
+        Nothing else happens to these rows, so this comes before all others.
         """
         for name, state in (("skipped", "skipped"), ("known", "unchanged")):
             path = self._load.batch.folder / f"{name}.parquet"
@@ -61,11 +64,11 @@ class Repeats:
 
     @cached_property
     def is_read_otherwise(self) -> bool:
-        """True if the batch has records that were read by another feed."""
+        """True if the batch has records that were read by another content of the feed."""
         batch = self._load.batch
         return self._load.ledger.is_read_otherwise(batch.target, batch.batch_id, batch.feed.hash)
 
 
 def as_repeat(row: Row, state: str, resource_id: str | None) -> Repeat:
-    """Return a row as it is written where its record is from another line."""
+    """Return the entry of a row whose record is from another line."""
     return Repeat(row.line, row.key, state, resource_id, row.patient_id, row.source_at, row.amount_cents)

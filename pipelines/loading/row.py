@@ -1,4 +1,4 @@
-"""A record on its way to the target, and the body that is sent of it."""
+"""A record on its way to the target, and the body that is sent for it."""
 
 from typing import Any, NamedTuple
 
@@ -12,16 +12,16 @@ from pipelines.loading.answered import Posted
 from pipelines.validation.content import dump
 
 DATED = {"Task": "authoredOn", "QuestionnaireResponse": "authored", "PaymentNotice": "created"}
-"""The element that a body gets from the moment of its first attempt when the source has none."""
+"""The element of a body that gets the moment of the first attempt if the source has none."""
 
 
 class Row(NamedTuple):
     """An accepted record on its way.
 
-    known: the ledger has a record of it. intended: an earlier intent of ours may have reached the target. elsewhere:
-    that record stays with the batch and line that it came with first. change: it takes the place of an earlier
-    version: `first` while that stands in the ledger yet, then `again`; `anew` where that was taken back. found: its
-    outcome by what the target has already, so that it is not sent.
+    known: the ledger has a record of its key. intended: an earlier intent may have reached the target. elsewhere: the
+    record stays with the batch and line that it came with first. change: the row replaces an earlier version: `first`
+    while the ledger has that as the record, `again` after this, `anew` if the earlier version was taken back. found:
+    its outcome from a look-up at the target, so that it is not sent.
     """
 
     line: int
@@ -43,32 +43,32 @@ class Row(NamedTuple):
     found: Posted | None = None
 
     def is_held_by(self, record: KnownRecord) -> bool:
-        """True if a record says what the row says; one of an older version may be known by another hash."""
+        """True if a record has the row's content; an older version may have recorded another hash of it."""
         return record.holds(self.content_hash) or (
             self.text_hash is not None and any(map(record.holds, self.text_hash.split()))
         )
 
     @property
     def left(self) -> str:
-        """Its state where it is not sent now."""
+        """The row's state if it is not sent now."""
         return "in_doubt" if self.intended else "planned"
 
     @property
     def replaces(self) -> bool:
-        """True if it takes the place of what the target has."""
+        """True if the row replaces a resource that the target has."""
         return self.change in ("first", "again")
 
 
 def dated(resource_type: str, row: Row) -> str:
-    """The prepared body, with the moment of the first attempt where the source gives none."""
+    """Return the prepared body, with the moment of the first attempt if the source gives none."""
     name = DATED[resource_type]
     return row.body if _has(row.body, name) else f'{row.body[:-1]},"{name}":"{row.first_attempt_at}"}}'
 
 
 def own_identifiers(body: str) -> tuple[str, list[Any]]:
-    """Return a body without the identifiers that its source gave it, and these; none that an importer gave elsewhere.
+    """Return a body without the source's own identifiers, and these. Leave out identifiers from importers elsewhere.
 
-    A response can have one alone, which is the importer's.
+    A response can have only one identifier, which is the importer's.
     """
     if not _has(body, "identifier"):
         return body, []
@@ -78,10 +78,10 @@ def own_identifiers(body: str) -> tuple[str, list[Any]]:
 
 
 def _has(body: str, name: str) -> bool:
-    """True if a body has the element itself, and not only a member of it."""
+    """True if a body has the element at its top level."""
     if f'"{name}":' not in body:
         return False
     try:
         return name in orjson.loads(body)
-    except orjson.JSONDecodeError:  # a number larger than a double
+    except orjson.JSONDecodeError:  # a number too large for a double
         return name in parse_json(body)

@@ -1,6 +1,6 @@
-"""Sending rows in bundles of conditional creates: batches and transactions, answers, attempts, what is known after.
+"""Send rows in bundles of conditional creates: batches and transactions, their answers and repeated attempts.
 
-Nothing here touches the ledger: rows come with their intents committed, and leave with results to be written down.
+This module does not use the ledger: rows come with their intents written, and leave with results to be written.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -35,22 +35,22 @@ from pipelines.loading.row import Row
 
 NO_ANSWER = "no clear answer ({})"
 UNKNOWN_TRIES = 4
-"""Attempts at a bundle of unknown outcome, in all: conditional create makes each further one safe."""
+"""Attempts, in all, at a bundle of unknown outcome. Conditional create makes each further attempt safe."""
 
 IN_TIME = 2.0
-"""Seconds within which an answer that says otherwise is not late: the target is down, and no smaller bundle helps."""
+"""An answer without an outcome within these seconds is not late: the target is down, and no smaller bundle helps."""
 
 OF_THE_CONTENT = (400, 413, 422)
-"""Refusals of a batch that one of its rows may have caused; the others are about the endpoint."""
+"""Statuses of a refused batch that one of its rows may have caused; others are about the endpoint."""
 OF_AN_ENTRY = (400, 404, 412, 413, 422)
-"""Refusals of a transaction that one of its rows may have caused: it has the status of the entry that failed."""
+"""Statuses of a refused transaction that one of its rows may have caused: the status is that of the failed entry."""
 
 
 @dataclass(slots=True)
 class Sent:
     """Results by the rows' places. `unusable` is the sentence that ends the load.
 
-    not_offered: a bundle was answered as by a server that takes none. misplaced: answers were in another order than
+    not_offered: the answer was that of a server that takes no bundles. misplaced: answers were in another order than
     their rows.
     """
 
@@ -65,11 +65,11 @@ Send = Callable[[Sequence[Row]], Sent]
 
 
 class BundleSender:
-    """Sends bundles of rows. `read_all` runs reads side by side (a thread pool's map).
+    """Sender of bundles of rows. `read_all` runs reads side by side (a thread pool's map).
 
-    whole: the result of a refused row with all its reasons, given the body as it was sent.
-    sizes, trouble: the limits of the target that all of them have found together: what was too large for it (413) is
-    remembered, and later bundles go in parts that it takes.
+    whole: adds all reasons to the result of a refused row, given the body as it was sent. sizes, trouble: limits of
+    the target that all bundles of the sender find together. A size that was too large (413) is remembered, and later
+    bundles go in smaller parts.
     """
 
     def __init__(
@@ -90,7 +90,9 @@ class BundleSender:
         return self.step.bundle or "batch"
 
     def send(self, rows: Sequence[Row]) -> Sent:
-        """Send the rows, again and again within bounds until each is known. Raises nothing of the target's doing."""
+        """Send the rows, with a limited number of attempts, until each has a result. Does not raise for errors of the
+        target.
+        """
         entries = [self.identity.entry(row) for row in rows]
         sent = _Sending(self, rows, entries).run()
         refused = [at for at, result in sent.results.items() if result.state == "refused" and not sent.unusable]
@@ -100,10 +102,11 @@ class BundleSender:
 
 
 class Left(NamedTuple):
-    """The rows that one attempt left to be sent again.
+    """The rows that an attempt left to be sent again.
 
-    places: of the rows. problem: why. asked: the pause that the target asked for. unclear: the outcome is unknown.
-    final: another attempt now is of no use. late: there was no answer in time, so that they go in smaller parts.
+    places: of the rows. problem: the reason. asked: the pause that the target asked for. unclear: the outcome is
+    unknown. final: another attempt now is of no use. late: there was no answer in time, so that the rows go in smaller
+    parts.
     """
 
     places: list[int]
@@ -115,9 +118,9 @@ class Left(NamedTuple):
 
 
 class _Sending:
-    """One bundle's way to its results. stopped: lanes with a row in doubt, of which nothing more is sent.
+    """One bundle on its way to its results. stopped: lanes with a row in doubt, of which no more rows are sent.
 
-    unsure: places of rows that a request may have made, an earlier one or one of this bundle.
+    unsure: places of rows that a request may have created, an earlier request or one of this bundle.
     """
 
     def __init__(self, way: BundleSender, rows: Sequence[Row], entries: Sequence[tuple[str, str]]) -> None:
@@ -184,13 +187,13 @@ class _Sending:
             return Left(places, NO_ANSWER.format(error), unclear=True, late=late)
 
     def _failed(self, places: list[int], error: Failed, tries: int) -> Left:
-        """A transaction that failed at the target goes in halves. One row alone is tried again, then it is in doubt."""
+        """Send a transaction that failed at the target in halves. One row alone is tried again, then it is in doubt."""
         if len(places) > 1:
             return self._halve(places)
         return Left(places, NO_ANSWER.format(error)) if tries < UNKNOWN_TRIES else self._doubt(places)
 
     def _doubt(self, places: list[int], late: bool = False) -> Left:
-        """Leave rows in doubt, since their request may be under way yet, and no repeat may meet it."""
+        """Leave rows in doubt: their request may still be under way, and a repeat could make second resources."""
         for at in places:
             self._sent.results[at] = Result("in_doubt")
             self._stopped.add(self._rows[at].lane)
@@ -206,7 +209,7 @@ class _Sending:
         return sum(self._sizes[at] for at in places)
 
     def _whole(self, places: list[int], error: NotDone | Refused) -> Left:
-        """A bundle that was refused as a whole goes in parts, so that one row answers for itself alone."""
+        """Send a bundle that was refused as a whole in parts, so that a row's refusal is its own."""
         reply = error.reply
         if reply.kind == "not done" and reply.status != TOO_LARGE:
             return Left(places, str(error), reply.retry_after)
@@ -224,7 +227,7 @@ class _Sending:
         return Left([], "")
 
     def _take(self, places: list[int], replies: list[Reply], tries: int) -> Left:
-        """Note what the replies say; what is left is to be sent again."""
+        """Take the results of the replies; return the rows that are to be sent again."""
         existed = [reply.resource_id or "" for reply in replies if reply.kind == "existed"]
         bodies = read_back(self._way.client, self._way.resource_type, existed, self._way.read_all)
         left: list[int] = []
@@ -232,7 +235,8 @@ class _Sending:
             result = self._existing(at, reply, bodies) if reply.kind == "existed" else settled(reply)
             if result is None and reply.kind != "not done":
                 self._unsure.add(at)
-                # What the condition saw may go again; what may be made and not be seen yet may not.
+                # A row that the condition found may be sent again. A row that may exist without being visible yet may
+                # not.
                 again = self._way.step.repeats or reply.kind == "existed"
                 if not again:
                     self._stopped.add(self._rows[at].lane)
@@ -248,7 +252,10 @@ class _Sending:
         return Left(left, f"{counted(len(left), 'entry', 'entries')} without an outcome")
 
     def _are_misplaced(self, places: list[int], replies: list[Reply]) -> bool:
-        """True if the answers are in another order than the rows. Several that match are refused where they are."""
+        """True if the answers are in another order than the rows.
+
+        Refusals because several resources match a row's identifier (412) do not count: the target has that row anyway.
+        """
         way, results = self._way, self._sent.results
         if tell_of_others([self._entries[at] for at in places], replies):
             return True
@@ -259,12 +266,16 @@ class _Sending:
         return are_there(way.client, way.identity, doubtful)
 
     def _existing(self, at: int, reply: Reply, bodies: Bodies) -> Result | None:
-        """A 200 answer, compared with what was read back; None when it could not be read, which is unknown."""
+        """Return the result of a 200 answer, compared with the resource as read back; None if that could not be
+        read.
+        """
         return existing(self._way.resource_type, self._entries[at][0], reply, bodies, at in self._unsure)
 
 
 def tell_of_others(entries: Sequence[Entry], replies: Sequence[Reply]) -> bool:
-    """True if answers say so themselves: by the resource that one brings, or by one resource that two have made."""
+    """True if the answers themselves show another order: by the resource in one, or by one resource that two have
+    made.
+    """
     made = [reply.resource_id for reply in replies if reply.kind == "created"]
     brought = ((body, reply.body) for (body, _), reply in zip(entries, replies, strict=True) if reply.body)
     return len(set(made)) < len(made) or any(has_names_of_another(orjson.loads(sent), body) for sent, body in brought)
@@ -273,14 +284,14 @@ def tell_of_others(entries: Sequence[Entry], replies: Sequence[Reply]) -> bool:
 def are_of_others(
     client: FhirClient, kind: str, made: Sequence[tuple[Entry, str]], read_all: Callable[..., Any] = map
 ) -> bool:
-    """True if a resource that an entry has made, by its answer, has another record's name. It is read by its id."""
+    """True if a resource that an entry made, by its answer, has another record's identifier. It is read by its id."""
     bodies = read_back(client, kind, [resource_id for _, resource_id in made], read_all)
     found = ((sent, bodies.get(resource_id)) for (sent, _), resource_id in made)
     return any(body is not None and has_names_of_another(orjson.loads(sent), body) for sent, body in found)
 
 
 def are_there(client: FhirClient, identity: Identity, refused: Sequence[Row]) -> bool:
-    """True if the target has a row that was refused, by its answer. It is searched for by its identifier."""
+    """True if the target has a row that was refused, by its answer. The row is searched for by its identifier."""
     found = by_identifier(client, identity, refused, None)
     return any(
         compared(identity.resource_type, row.body, body, str(body["id"]), None, False).state != "refused"

@@ -1,4 +1,4 @@
-"""Settling rows in doubt: looked up at the target, those found adopted in the ledger, the others told apart.
+"""Settle rows in doubt: look them up at the target, adopt those found in the ledger, and sort the others.
 
 Used by the load of a batch and by `chartferry doubts resolve`.
 """
@@ -23,15 +23,15 @@ from pipelines.loading.row import Row
 from pipelines.loading.target_clock import TargetClock
 
 ROWS_A_COMMIT = 1_000
-"""Rows settled in one transaction, for which others wait. A kill leaves those before it settled."""
+"""Rows settled in one transaction, for which other writers wait. After a kill, earlier transactions stay settled."""
 A_MINUTE = timedelta(minutes=1)
-"""By less, clocks differ that are right."""
+"""Correct clocks differ by less than this."""
 NOT_YET = "the target does not have it yet: once the settling time has passed, the next import sends it again"
 NOT_BY_ITSELF = "the target does not have it: once you are sure of that, chartferry doubts resend has it sent again"
 
 
 class Found(NamedTuple):
-    """A row whose resource the target has, with the state that the row has now."""
+    """A row whose resource the target has, with the row's new state."""
 
     row: Row
     state: str
@@ -39,8 +39,10 @@ class Found(NamedTuple):
 
 
 class Present:
-    """The present, for how long ago the outcome of a row was missed: by the ledger's clock, or, where less time has
-    passed by that of the target, by that: a clock that was behind was set right meanwhile.
+    """The present time, from which the age of a missed outcome is measured.
+
+    It is the ledger's clock, or the target's clock if less time has passed by that: a ledger's clock that was behind
+    may have been set right meanwhile.
     """
 
     def __init__(self, ledger: Ledger, client: FhirClient, batch_id: str, noted: TargetClock) -> None:
@@ -56,7 +58,9 @@ class Present:
 
 @dataclass
 class Settled:
-    """adopted: rows that were found. resend: rows that may go again by themselves. left: the rest, with why."""
+    """adopted: rows that were found. resend: rows that may be sent again without a person. left: the others, with
+    reasons.
+    """
 
     adopted: list[Found] = field(default_factory=list)
     resend: list[Row] = field(default_factory=list)
@@ -74,11 +78,12 @@ def settle_doubts(
     settling_seconds: float,
     apart_from: Path | None = None,
 ) -> Settled:
-    """Settle what can be told of the doubts `of` a source, resource type and batch, whose rows are in `accepted`.
+    """Settle the doubts `of` a source, resource type and batch, as far as possible. accepted: the files with their
+    rows.
 
-    step: how rows reach the target. Where it names them, what was sent with its key is looked up by that.
-    apart_from: a file of rows that are sent again where they were sent with their keys.
-    Rows that were to change a task (which the ledger knows) are settled by reading it when they are sent again.
+    step: how rows reach the target. If it names rows, those sent with their key are looked up by it. apart_from: a
+    file of rows; those that were sent with their keys are not looked up, as they are sent again. Rows that were to
+    change a task known to the ledger are left out: they are settled when they are sent again.
     """
     source, resource_type, batch_id = of
     records = [r for r in doubtful(ledger, target, batch_id) if r[:2] == (source, resource_type) and not r.is_change]
@@ -111,9 +116,9 @@ def settle_doubts(
 def as_doubts(
     ledger: Ledger, target: str, resource_type: str, records: Sequence[Doubtful], accepted: Sequence[Path], named: bool
 ) -> list[Doubt]:
-    """Records in doubt with their rows and what was known before; those whose row is not in the file are left out.
+    """Return records in doubt with their rows and what was known before; leave out records whose row is not in a file.
 
-    named: whether the target can be asked by key.
+    named: True if the target can be asked by key.
     """
     rows = rows_in(accepted, {record.key: record.content_hash for record in records})
     seen = sightings(ledger, target, resource_type, records)
@@ -132,7 +137,9 @@ def as_doubts(
 
 
 def _adopt(ledger: Ledger, of: tuple[str, str, str], found: Sequence[tuple[Row, str]]) -> list[Found]:
-    """Write down rows whose resources the target has, some in each commit. Whatever they replace is asked for once."""
+    """Adopt rows whose resources the target has, some in each commit. One query finds which of them replace a
+    version.
+    """
     replaced = {each.key for each in earlier_versions(ledger, *of, [row.key for row, _ in found if row.generation > 1])}
     states = ("superseded" if row.key in replaced else "adopted" for row, _ in found)
     adopted = [Found(row, state, name) for (row, name), state in zip(found, states, strict=True)]

@@ -1,6 +1,6 @@
 """Notes that responses share: those of a patient and local day that name no encounter and no note of their own.
 
-The first of them makes the note; each later one is sent with its note-id, read from one that is at the target already.
+The first of them makes the note. Each later one is sent with the note-id, read from a response that is at the target.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ GROUPS_KEPT = 20_000
 
 
 class Found(NamedTuple):
-    """Notes by group, as note-id extensions in JSON; and the groups that may have a note or not (`held`)."""
+    """The notes of groups, as note-id extensions in JSON. held: groups that may or may not have a note."""
 
     notes: dict[Group, str]
     held: set[Group]
@@ -38,7 +38,9 @@ class Found(NamedTuple):
 
 
 class SharedNotes:
-    """The notes of one load. Safe for several threads: no two have rows of one group, since a group is in one lane."""
+    """The notes of one load. Safe to use from several threads: a group is in one lane, so no two threads have one
+    group.
+    """
 
     def __init__(self, batch: Batch, client: FhirClient, ledger: LedgerAccess) -> None:
         self._client, self._ledger = client, ledger
@@ -50,15 +52,15 @@ class SharedNotes:
 
     @classmethod
     def of(cls, batch: Batch, client: FhirClient, ledger: LedgerAccess) -> Self | None:
-        """The shared notes of a batch whose feed wants them."""
+        """Return the shared notes of a batch; None if its feed does not use them."""
         return cls(batch, client, ledger) if batch.feed.file.notes == "patient-day" else None
 
     def group(self, row: Row) -> Group | None:
-        """The group of a row; None for one that is not to share a note."""
+        """Return the group of a row; None if the row does not share a note."""
         return group_of(row, self._zone)
 
     def keep(self, lease: Held, rows: Iterable[Row]) -> None:
-        """Write down which rows, about to be sent, share a note. Raises `LeaseLost`."""
+        """Note which rows, about to be sent, share a note. Raises `LeaseLost`."""
         groups = ((row, self.group(row)) for row in rows)
         keep_members(
             self._ledger, lease, self._source, [(row.key, row.generation, group) for row, group in groups if group]
@@ -70,9 +72,9 @@ class SharedNotes:
             self._remember(self._made, group, result.resource_id)
 
     def find(self, groups: Collection[Group], sending: Collection[str], read_all: Callable[..., Any] = map) -> Found:
-        """The notes that groups have already. sending: keys whose outcome is about to be known.
+        """Return the notes that groups have already. sending: keys whose outcome is about to be known.
 
-        Raises `TargetUnusable` when a response that has the note cannot be read, or does not show it.
+        Raises `TargetUnusable` if a response that has the note cannot be read, or does not show it.
         """
         notes = {group: note for group in groups if (note := self._notes.get(group))}
         there = {group: [made] for group in groups if group not in notes and (made := self._made.get(group))}
@@ -89,7 +91,7 @@ class SharedNotes:
         return Found(notes, held.difference(notes))
 
     def _read(self, there: Mapping[Group, list[str]], read_all: Callable[..., Any]) -> dict[Group, str]:
-        """The note of the first response of each group that has not been taken back."""
+        """Return the note of the first response of each group that was not taken back."""
         notes: dict[Group, str] = {}
         while there:
             bodies = read_back(self._client, RESPONSE, [ids[0] for ids in there.values()], read_all)
@@ -112,7 +114,9 @@ class SharedNotes:
                 del by_group[next(iter(by_group))]
 
     def sending(self, send: Send, read_all: Callable[..., Any]) -> Send:
-        """Send units in turns: the first row of each group that has no note yet, then the others into its note."""
+        """Return a sender that works in turns: first one row of each group without a note, then the others into its
+        note.
+        """
         return _InTurns(self, send, read_all).send
 
 
@@ -133,7 +137,7 @@ class _InTurns:
         return sent
 
     def _turn(self, rows: Sequence[Row], groups: Sequence[Group | None], left: list[int], sent: Sent) -> list[int]:
-        """Send what may go now; return what is to go after it."""
+        """Send the rows that may be sent now; return those to be sent next."""
         wanted = {group for at in left if (group := groups[at])}
         found = self._notes.find(wanted, {rows[at].key for at in left}, self._read_all)
         free = [at for at in left if groups[at] not in found.held]
@@ -167,17 +171,17 @@ def _heads(
 
 
 def group_of(row: Row, zone: ZoneInfo) -> Group | None:
-    """Patient and local day of a response; None when it names an encounter or a note of its own."""
+    """Return patient and local day of a response; None if it names an encounter or a note of its own."""
     if row.patient_id is None or '"encounter":' in row.body or any(map(is_note_id, _extensions(row.body))):
         return None
     at = row.source_at or row.first_attempt_at
-    if f'"authored":"{at[:10]}"' in row.body:  # a date, which is that day everywhere
+    if f'"authored":"{at[:10]}"' in row.body:  # a date, which is the same day everywhere
         return Group(row.patient_id, at[:10])
     return Group(row.patient_id, datetime.fromisoformat(at).astimezone(zone).date().isoformat())
 
 
 def in_note(row: Row, note: str | None) -> Row:
-    """The row as it is sent into a note, given as the JSON of the note-id extension."""
+    """Return the row as it is sent into a note, which is given as the JSON of the note-id extension."""
     if note is None:
         return row
     if _extensions(row.body):
@@ -190,7 +194,7 @@ def _extensions(body: str) -> list[dict[str, Any]]:
 
 
 def _note_id(body: Mapping[str, Any]) -> str:
-    """The extension by which a response shows its note, as JSON. Raises `TargetUnusable` for one that shows none."""
+    """Return the extension with a response's note, as JSON. Raises `TargetUnusable` if the response shows none."""
     for extension in body.get("extension", ()):
         if is_note_id(extension) and extension.get("valueId"):
             return orjson.dumps({"url": extension["url"], "valueId": extension["valueId"]}).decode()

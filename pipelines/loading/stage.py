@@ -1,7 +1,7 @@
-"""The load stage: accepted records through the ledger to the target, each in exactly one known state at the end.
+"""The load stage: send accepted records through the ledger to the target; each ends in exactly one known state.
 
-Which rows are sent is judged in `intake.py`, and written in `book.py`; `under_way.py` sends them, in bundles or one by
-one, after `proving.py` has seen by the first ones that the target does as it says.
+`intake.py` judges which rows are sent, and `book.py` writes it. `proving.py` tests with the first rows that the target
+does as it says, then `under_way.py` sends the rows, in bundles or one by one.
 """
 
 from pipelines.ledger.answered import close_answered
@@ -16,7 +16,7 @@ from pipelines.loading.policies import take_back_superseded
 
 
 def load(this: Load) -> Loaded:
-    """Send what `accepted.parquet` holds and the ledger does not know as done. Raises `LedgerError`."""
+    """Send the rows of `accepted.parquet` that the ledger does not know as done. Raises `LedgerError`."""
     book = Book(this)
     intake, _ = before(book)
     Carrier(book, intake).send()
@@ -24,7 +24,7 @@ def load(this: Load) -> Loaded:
 
 
 def before(book: Book) -> tuple[Intake, set[str]]:
-    """Do what comes once before all rows; return these, and the keys of rows in doubt that may be sent again."""
+    """Do the steps before all rows; return the intake, and the keys of rows in doubt that may be sent again."""
     book.load.ledger.told.note_in(book.load.batch.folder)
     note_to_come(book)
     book.repeats.note_skipped(book.loaded)
@@ -33,13 +33,13 @@ def before(book: Book) -> tuple[Intake, set[str]]:
 
 
 def note_to_come(book: Book) -> None:
-    """Write down that records of the load are on their way to answer rejects."""
+    """Note that records of the load are to be sent as answers to rejects."""
     if found := book.answers.to_come():
         resubmit(book.load.ledger, *book.load.of, book.load.batch.batch_id, found)
 
 
 def after(book: Book) -> Loaded:
-    """Do what comes once after all rows; return the counts."""
+    """Do the steps after all rows; return the counts."""
     if not (book.step.bundle and book.step.repeats):
         forget_sightings(book.load.ledger, book.load.batch.target, book.load.resource)
     take_back_superseded(book)

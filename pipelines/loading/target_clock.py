@@ -1,4 +1,6 @@
-"""The clock of a target at moments of the ledger, as runs noted it when they began: the ledger may have been ahead."""
+"""The clock of a target compared with the ledger's, as runs noted it when they began: the ledger may have been
+ahead.
+"""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -15,30 +17,30 @@ from pipelines.loading.lookup import ahead
 from pipelines.session.session import Session
 
 AHEAD = "target_ahead_us"
-"""The member of a manifest: microseconds that the target's clock was ahead of the ledger's, at least."""
+"""The manifest's field for the microseconds that the target's clock was ahead of the ledger's, at least."""
 MOST = 1 << 60
 
 
 def ahead_now(session: Session) -> int | None:
-    """Return the microseconds that the target's clock is ahead of the ledger's, at least; None where it shows none."""
+    """Return the microseconds that the target's clock is ahead of the ledger's, at least; None if it shows no clock."""
     return ahead(session.connection.client, session.ledger.clock())
 
 
 def ahead_in(manifest: Mapping[str, Any]) -> timedelta | None:
-    """Return how far the target's clock was ahead as a run began; None if it showed none, or nobody noted it."""
+    """Return how far the target's clock was ahead when a run began; None if it showed none, or if it was not noted."""
     said = manifest.get(AHEAD)
     return timedelta(microseconds=said) if isinstance(said, int) and abs(said) < MOST else None
 
 
 class TargetClock:
-    """Notes of a home's runs, or of a store, on the clock of a target, by batch: when, and how far ahead."""
+    """Notes of runs about the clock of a target, by batch: the moment, and how far the clock was ahead."""
 
     def __init__(self, noted: Mapping[str, list[tuple[str, timedelta]]]) -> None:
         self._noted = {batch: sorted(runs) for batch, runs in noted.items()}
 
     @classmethod
     def of(cls, session: Session, batch_id: str | None = None) -> Self:
-        """Read the manifests of a batch, or of all."""
+        """Read the manifests of a batch, or of all batches."""
         batches = session.batches
         batches.bring(names := batches.names() if batch_id is None else [batch_id], MANIFESTS)
         return cls.in_runs((run for name in names for run in matching(batches.path / name, "run-*")), session.target)
@@ -54,16 +56,18 @@ class TargetClock:
         return cls(noted)
 
     def shown_at(self, batch_id: str, said: str | None) -> datetime | None:
-        """Return what it showed at a moment (UTC text) of a run of a batch; the ledger's time where nobody noted it."""
+        """Return the target's time at a moment (UTC text) of a batch's run; the ledger's time if it was not noted."""
         at, by = moment(said), self.ahead_at(batch_id, said)
         return at + by if at and by is not None else at
 
     def ahead_at(self, batch_id: str, said: str | None) -> timedelta | None:
-        """Return how far it was ahead at a moment (UTC text) of a run of a batch; None where nobody noted it."""
+        """Return how far the target's clock was ahead at a moment (UTC text) of a batch's run; None if it was not
+        noted.
+        """
         runs = self._noted.get(batch_id, [])
         before = bisect_right(runs, (str(said), timedelta.max))
         return runs[before - 1][1] if before else None
 
     def most_behind(self) -> timedelta:
-        """Return how far it was behind the ledger's at most."""
+        """Return the longest time that the target's clock was behind the ledger's."""
         return max((-by for runs in self._noted.values() for _, by in runs), default=timedelta(0))

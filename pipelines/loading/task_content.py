@@ -1,4 +1,4 @@
-"""A task at the target and what a row says of it: the task to write, and whether it says that already."""
+"""Compare a task at the target with a row: build the task to write, and test if the task has the row's content."""
 
 import hashlib
 from collections.abc import Iterator
@@ -13,10 +13,11 @@ GROUP = "/fhir/extensions/task-group"
 
 
 def merged(now: Body, ours: Body, whole: bool = False) -> Body:
-    """The task to write: the row's elements over those of the task, both's labels, comments that it does not have.
+    """Return the task to write: the row's elements over the task's, the labels of both, and comments that the task
+    lacks.
 
-    whole: with all else that the task has, since the body takes its place; else with what an update of the interface
-    names.
+    whole: True to keep everything else of the task, since the body replaces it. Else only the elements are kept that
+    an update of the interface names.
     """
     task = dict(now) if whole else {name: now[name] for name in KEPT if name in now}
     task.update({name: ours[name] for name in KEPT if name in ours and name not in ("id", "identifier", "input")})
@@ -31,13 +32,13 @@ def merged(now: Body, ours: Body, whole: bool = False) -> Body:
 
 
 def says(now: Body, ours: Body) -> bool:
-    """True if a task, as a search shows it, says what a row does, but for comments and the time of the row itself."""
+    """True if a task, as a search shows it, has the row's content, apart from comments and the row's own time."""
     row = said({name: part for name, part in ours.items() if name != OWN_TIME["Task"]})
     return row is not None and set(row.split()) <= set((said(now) or "").split())
 
 
 def has(now: Body, ours: Body) -> bool:
-    """True if a task is what the row says already."""
+    """True if a task has the row's content already."""
     try:
         return (
             all(now.get(name) == ours[name] for name in ("status", "description") if name in ours)
@@ -52,9 +53,9 @@ def has(now: Body, ours: Body) -> bool:
 
 
 def said(task: Body) -> str | None:
-    """Return short hashes of what a task says, element by element as `has` compares it, between blanks.
+    """Return short hashes of a task's elements, separated by blanks. Elements are compared as in `has`.
 
-    Comments are left out: no search shows them. None for elements of the wrong shape.
+    Comments are left out, because no search shows them. None if an element has the wrong shape.
     """
     try:
         return " ".join(hashlib.sha256(each.encode()).hexdigest()[:16] for each in _said(task))
@@ -112,7 +113,7 @@ def _group_id(task: Body) -> str | None:
 
 
 def _noted(task: Body, note: Body) -> bool:
-    """True if a task has a comment: by author, text and, where the row gives one, time."""
+    """True if a task has a comment of the row: with its author, its text and, if the row gives one, its time."""
     return any(
         each.get("text") == note.get("text")
         and _reference(each.get("authorReference")) == _reference(note.get("authorReference"))

@@ -1,7 +1,7 @@
-"""Rows that the target has already, as they are: found by what whole pages say, and written in sets.
+"""Find rows that the target has unchanged, by comparing whole pages, and write them in sets.
 
-Most rows of an export that comes each night are such rows. All others are judged one by one (`judging.py`), as is each
-row of which this cannot be told at once. Which records are there is said in `ledger/standing.py`.
+Most rows of an export that comes each night are such rows. All other rows, and those that this comparison cannot
+decide, are judged one by one (`judging.py`). `ledger/standing.py` decides which records are at the target.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +21,9 @@ Plain = tuple[Any, ...]
 ELSEWHERE = (None,)
 """The line of a content that is from another batch."""
 ROWS_A_COMMIT = 20_000
-"""Their lines may be from all over the file, so that each page has some for nearly every page of the ledger's index."""
+"""A set is large because its lines may be from all over the file, so each set changes nearly every page of the
+ledger's index.
+"""
 
 
 class Left(NamedTuple):
@@ -32,7 +34,7 @@ class Left(NamedTuple):
 
 
 class Unchanged:
-    """Notes the rows of one load that came before and are known as they are."""
+    """Notes of the rows of one load that came before and are unchanged."""
 
     def __init__(self, book: Book) -> None:
         self._book, self._load = book, book.load
@@ -40,10 +42,10 @@ class Unchanged:
         self._elsewhere: list[Plain] = []
 
     def note(self, page: pa.RecordBatch, held: Collection[str] = ()) -> Left:
-        """Take the rows of a page that say what their records say, which are there; return the others.
+        """Take the rows of a page whose content is their record's, if that is at the target; return the others.
 
-        What a worker that had this part before has sent is among the others: it counts as what that made of it.
-        held: lanes whose rows may have to wait, and are all among the others.
+        Rows that an earlier worker of this part has sent are among the others, since they count with their outcomes.
+        held: lanes whose rows may have to wait, which are all among the others.
         """
         batch = self._load.batch
         came = [*zip(*plain_columns(page, Content._fields), strict=True)]
@@ -52,7 +54,7 @@ class Unchanged:
             self._load.ledger, self._load.of, batch.batch_id, [row[0] for row in came], since or LATEST
         )
         known: Mapping[str, Plain] = {content[0]: content for content in contents}
-        apart = {*self._book.loaded.undecided}  # counted in this load, to be counted once
+        apart = {*self._book.loaded.undecided}  # counted in this load, and to be counted once
         if held:
             lanes = page.column("lane").to_pylist()
             apart |= {row[0] for row, lane in zip(came, lanes, strict=True) if lane in held}
@@ -69,7 +71,7 @@ class Unchanged:
         return Left(page.filter(is_left), known.keys())
 
     def _told_at_once(self, came: Sequence[Plain], known: Mapping[str, Plain]) -> tuple[list[bool], list[bool]]:
-        """Tell of each row whether it is its record's own, there as it is; and whether it is equal to another's."""
+        """Return for each row if it is its record's own and unchanged, and if it equals a record of another batch."""
         said = [known.get(row[0]) for row in came]
         is_own = [content == row for content, row in zip(said, came, strict=True)]
         if all(is_own):
@@ -80,9 +82,9 @@ class Unchanged:
         return is_own, is_elsewhere
 
     def write(self) -> None:
-        """Count the rows taken as unchanged, and write what is noted of them, in one commit with the counts of the run.
+        """Count the rows taken as unchanged, and write them in one commit with the counts of the run.
 
-        Rows that a kill keeps from being written are taken by the next run.
+        After a kill, the next run takes the rows that were not written.
         """
         if not self._kept:
             return

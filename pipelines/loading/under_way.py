@@ -1,9 +1,9 @@
-"""Rows under way to a target: intents before each request, outcomes after it, several requests at once.
+"""Send rows to a target: intents before each request, outcomes after it, several requests at once.
 
-The thread that calls deals: it alone reads rows, writes the book and changes what the book knows; others send. An
-outcome that is not known stays so: the row is in doubt, its lane stops, nothing is sent again by itself. At a target
-that is asked by content, what a patient has there is noted before the first row of that patient: it tells later what a
-request in doubt can have made. An interrupt ends the sending as an error does: what is under way is waited for.
+Only the thread that calls reads rows, writes the book and changes its state; other threads send. An unknown outcome
+stays unknown: the row is in doubt, its lane stops, and nothing is sent again without a look-up. If a target is asked
+by content, a patient's resources there are noted before the patient's first row. They show later which resource a
+request in doubt can have made. An interrupt ends the sending as an error does: requests under way are waited for.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,22 +24,22 @@ from pipelines.loading.row import Row
 from pipelines.loading.sending import Send, Sent
 
 MOST_LEFT_OUT = 1_000
-"""Rows of stopped lanes that are read before what has come meanwhile is written."""
+"""Rows of stopped lanes that are read before new results are written."""
 WRITES_AT_THE_END = 2
-"""A write that fails may be one that goes well a moment later."""
+"""Attempts at the last write: one that fails may succeed a moment later."""
 LINES_A_ROW = 8
-"""Lines for each row under way, where rows go one by one: a slow one holds few others up."""
+"""Lines for each row under way, if rows are sent one by one, so that a slow row holds few others up."""
 
 
 class UnderWay:
-    """Units under way to the target, at most `at_once`, and `spare` units that are intended behind them.
+    """Units under way to the target, at most `at_once`, and `spare` more units whose intents are written.
 
-    A request waits for no commit as long as a unit is spare, and units share commits. A kill leaves the rows of all in
-    doubt. looks: at the patients of rows before these go; None where rows are told by their identifiers. ask: asks for
-    rows before they go, where they are to be asked for.
+    No request waits for a commit as long as there is a spare unit, and units share commits. A kill leaves the rows of
+    all these units in doubt. looks: look-ups of patients before their rows are sent; None if rows have identifiers.
+    ask: asks for rows before they are sent; None if they need not be asked for.
 
-    done: results that are not written yet, which they are with the next intents.
-    unusable: why the target cannot be used, for the threads that send; the thread that deals tells the book.
+    done: results that are not written yet; the commit of the next intents writes them. unusable: why the target cannot
+    be used, for the sending threads; the dealing thread tells the book.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class UnderWay:
         self._unusable: str | None = None
 
     def carry(self, rows: Iterator[Row]) -> None:
-        """Send rows, as long as the target can be used. Raises what ended it, once all that came is written."""
+        """Send rows while the target can be used. Raises the error that ended it, after all results are written."""
         with (
             self._interrupts,
             ThreadPoolExecutor(self._at_once, "send") as sending,
@@ -89,9 +89,10 @@ class UnderWay:
             raise self._requests.failed
 
     def _deal(self, rows: Ahead) -> bool:
-        """Send as long as anything is to be sent; return True if the target is to be asked whether it is back.
+        """Send while there is something to send; return True if the load must then wait until the target answers
+        again.
 
-        What comes is taken before anything is waited for: no request idles behind a slow one.
+        Answers are taken before anything is waited for, so that no request idles behind a slow one.
         """
         try:
             going_on = True
@@ -100,25 +101,27 @@ class UnderWay:
                 self._write(not reads_on)
                 has_come, are_left = self._take(wait=not reads_on), not (rows.are_given and self._lines.are_empty)
                 going_on = reads_on or has_come or (self._may_begin and are_left)
-        except BaseException as error:  # noqa: BLE001 - it ends the sending, and is raised at its end
+        except BaseException as error:  # noqa: BLE001 - ends the sending, and is raised at its end
             self._requests.fail(error)
         return self._circuit.open and not self._is_ending
 
     def _conclude(self) -> None:
-        """Wait for what is under way, write it, and take back what was intended and not sent."""
+        """Wait for requests under way, write their results, and take back intents that were not sent."""
         while self._take():
             pass
         for _ in range(WRITES_AT_THE_END):
             try:
                 self._write_last()
-            except BaseException as error:  # noqa: BLE001 - it is raised at the end of the sending
+            except BaseException as error:  # noqa: BLE001 - raised at the end of the sending
                 self._requests.fail(error)
             else:
                 break
         self._patients.forget(each.patient_id for each in self._sightings)
 
     def _write_last(self) -> None:
-        """Write what came, and take back what no thread has taken. The ledger lets nobody do so who lost the lease."""
+        """Write the last results, and take back units that no thread has taken. The ledger refuses this without the
+        lease.
+        """
         self._write_down([])
         self._book.hold_back(row for unit in self._units.waiting for row in unit)
         self._units.waiting.clear()
@@ -138,14 +141,14 @@ class UnderWay:
         return self._at_once if self._may_begin else 0
 
     def _is_back(self) -> bool:
-        """After failures in a row: wait until the target answers reads, then send one unit at a time."""
+        """After failures in a row, wait until the target answers reads; then one unit is sent at a time."""
         load = self._book.load
         try:
             with self._interrupts.raised():
                 if self._requests.failed:
                     return False
                 why = load.client.wait_until_it_answers(load.resource, self._circuit.given_up)
-        except BaseException as error:  # noqa: BLE001 - it is raised at the end of the sending
+        except BaseException as error:  # noqa: BLE001 - raised at the end of the sending
             self._requests.fail(error)
             return False
         self._book.loaded.unusable = why
@@ -155,8 +158,8 @@ class UnderWay:
     # -- by the thread that deals
 
     def _read(self, rows: Ahead) -> bool:
-        """Read rows ahead, have them asked for and their patients looked at; return True if it is to be read on first,
-        since so many rows of stopped lanes were left out.
+        """Read rows ahead, and queue the look-ups for them. Return True if many rows of stopped lanes were skipped, so
+        that reading should continue first.
         """
         left_out = 0
         while self._lines.want_rows and left_out < MOST_LEFT_OUT and not self._requests.failed:
@@ -170,7 +173,9 @@ class UnderWay:
         return left_out == MOST_LEFT_OUT
 
     def _write(self, begins: bool) -> None:
-        """Write what is done with the intents of the next units, once half of those that were spare are under way."""
+        """Write results with the intents of the next units. Wait with intents until half of the spare units are under
+        way.
+        """
         with self._requests.changed:
             in_hand = self._units.under_way + len(self._units.waiting)
             most = 1 if self._circuit.trying else self._at_once + self._spare
@@ -182,7 +187,7 @@ class UnderWay:
         self._requests.put(self._units, units)
 
     def _next_units(self, most: int) -> list[Unit]:
-        """Return units whose turn it is. Rows one by one, which go slowly, get the moment of their attempt."""
+        """Return the next units. If rows are sent one by one, which takes long, each gets the moment of its attempt."""
         units, moment = self._lines.take(most), self._book.moment()
         if self._most > 1:
             return units
@@ -193,18 +198,18 @@ class UnderWay:
         try:
             self._book.write_down(intended, self._done, sightings)
         except LeaseLost:
-            self._done = []  # what is sure of them is written
+            self._done = []  # the certain ones are written
             raise
         self._done = []
         self._sightings = [] if intended else self._sightings
 
     def _take(self, wait: bool = True) -> bool:
-        """Wait for what comes, and do what is to be done about it; return True if anything came."""
+        """Wait for answers, and do the work that they leave; return True if there was any."""
         came = self._requests.take(wait)
         for each in came:
             try:
                 each()
-            except BaseException as error:  # noqa: BLE001 - it ends the sending, and is raised at its end
+            except BaseException as error:  # noqa: BLE001 - ends the sending, and is raised at its end
                 self._requests.fail(error)
         return bool(came)
 
@@ -213,7 +218,7 @@ class UnderWay:
         self._sightings.append(sighting)
 
     def _answered(self, unit: Unit, sent: Sent) -> None:
-        """Keep results. A lane with a row in doubt stops: no other unit has rows of it."""
+        """Keep results. A lane with a row in doubt stops; no other unit under way has rows of that lane."""
         results = [(row, sent.results[at]) for at, row in enumerate(unit)]
         self._done += results
         self._book.stopped.update(row.lane for row, result in results if result.state == "in_doubt")
@@ -223,10 +228,10 @@ class UnderWay:
     # -- by the threads that send
 
     def _ask(self, unit: Unit) -> Callable[[], Came | None]:
-        """Send a unit, if it is this loader's still: since its commit so much time may have passed that it is not."""
+        """Send a unit if this loader still holds the target. Much time may have passed since the unit's commit."""
         try:
             self._book.confirm()
-        except BaseException as error:  # noqa: BLE001 - it is raised where the sending ends
+        except BaseException as error:  # noqa: BLE001 - raised where the sending ends
             return partial(self._put_back, unit, error)
         return partial(self._note, unit, self._send(unit))
 
@@ -235,7 +240,7 @@ class UnderWay:
         self._requests.fail(error)
 
     def _note(self, unit: Unit, sent: Sent) -> Came:
-        """Note what an answer says of the target."""
+        """Note what an answer says about the target."""
         self._unusable = self._unusable or sent.unusable
         self._circuit.note(all(result.state != "in_doubt" for result in sent.results.values()))
         return partial(self._answered, unit, sent)

@@ -1,4 +1,4 @@
-"""Decide what is done with a row, by its record in the ledger, and make the row that is sent of a known record."""
+"""Decide what to do with a row from its record in the ledger, and make the row that is sent for a known record."""
 
 from functools import cached_property
 from typing import Any
@@ -19,14 +19,16 @@ from pipelines.loading.row import Row
 from pipelines.session.answers import Answers
 
 SENT = ("send", "anew", "supersede")
-"""Verdicts by which a row is sent: as it is, in the place of what was taken back, in the place of what is there."""
+"""Verdicts by which a row is sent: as it is; in place of a record that was taken back; in place of one that is
+there.
+"""
 
 
 class Verdicts:
     """Verdicts on the rows of a batch.
 
-    safe: whether a row in doubt can be sent again without a second one. resend: keys that a look at the target freed.
-    by_hand: keys of rows that a person put in for rejects which wait for them.
+    safe: True if sending a row in doubt again cannot make a second resource. resend: keys of rows that a look-up has
+    freed to be sent again. by_hand: keys of rows that a person put in for open rejects.
     """
 
     def __init__(self, batch: Batch, ledger: Ledger, safe: bool, answers: Answers) -> None:
@@ -37,10 +39,10 @@ class Verdicts:
         self._batches: dict[str, set[str]] = {}
 
     def of(self, row: Row, record: KnownRecord) -> str:
-        """Return what is to be done with a row: one of `SENT`, `update`, `changed` and `taken back`
-        (which are set aside), or the state that it keeps.
+        """Return the verdict on a row: one of `SENT`, `update`, `changed` or `taken back` (both are set aside), or the
+        state that it keeps.
 
-        `undone` is a row whose record was taken back since the same file made it.
+        `undone` is a row whose record was taken back after the same file had made it.
         """
         if self._of[2] == "Task" and record.state in UNDECIDED and record.resource_id is not None:
             return "update"
@@ -61,7 +63,9 @@ class Verdicts:
         return "send" if again or row.key in self.resend else "in_doubt"
 
     def _taken_back(self, row: Row, record: KnownRecord, same: bool) -> str:
-        """A corrected row makes the record anew. What a person took back comes back only where a person says so."""
+        """Decide on a row of a record that was taken back: a corrected row makes it anew; an equal one only if a
+        person says so.
+        """
         if self.own(row, record):
             return "undone"
         said = self.batch.taken_back or self.batch.feed.file.taken_back == "load"
@@ -75,13 +79,11 @@ class Verdicts:
 
     def _is_of_another_feed(self, row: Row, record: KnownRecord) -> bool:
         other = not self.batch.remap and self.own(row, record) and record.feed_hash != self.batch.feed.hash
-        # A reject that waits for a person is judged by the policy again.
+        # For a reject that waits for a person, the policy decides again.
         return other and not self._has_reject(row, *OPEN)
 
     def _policy(self, row: Row, record: KnownRecord) -> str:
-        """Return what the feed does with other content under a known key. An older file takes nothing back that a newer
-        one said.
-        """
+        """Return the feed's policy for other content under a known key. An older file never overrides a newer one."""
         there = record.resource_id is not None and not self._had_another_key(row)
         match self.batch.feed.file.changed, self.batch.feed.resource:
             case "skip", _:
@@ -93,7 +95,7 @@ class Verdicts:
         return "changed"
 
     def _had_another_key(self, row: Row) -> bool:
-        """True if a row corrects a reject that did not have its key: it may be but a part of the record that has it."""
+        """True if a row corrects a reject of another key: it may be only a part of the record with this key."""
         if not (ids := self._answers.of_line(row.line)):
             return False
         query = select(t.reject.c.source_key).where(
@@ -103,7 +105,7 @@ class Verdicts:
         return bool(keys) and row.key not in keys
 
     def _is_older(self, row: Row, record: KnownRecord) -> bool:
-        """True if this very row came before, and what came later has changed its record or closed its reject since."""
+        """True if this row came before, and a later file has changed its record or closed its reject since."""
         if self.own(row, record):
             return False
         return self._was_changed_since(row, record) or self._has_reject(row, "closed")
@@ -118,19 +120,21 @@ class Verdicts:
         return seen_at is not None and seen_at < min(last, record.first_attempt_at or "")
 
     def _had_record(self, row: Row) -> bool:
-        """True if the record was this very row's, and another has changed it since: no time is needed to tell that."""
+        """True if the record was this row's, and another row has changed it since. No times are compared for that."""
         former = t.former.c
         here = (former.batch_id.in_(self._same_file(self.batch.batch_id)), former.line == row.line)
         query = select(former.version).where(t.of_stream(former, self._of), former.key == row.key, *here)
         return self._ledger.value(query.limit(1)) is not None
 
     def _first_seen(self, batch_id: str, line: int, key: str) -> str | None:
-        """Return when a row of a batch's file had its first outcome, where its record was, or is, from another line."""
+        """Return when a row of a batch's file had its first outcome, if its record was or is from another line; else
+        None.
+        """
         query = self._appearances(batch_id).where(t.repeat.c.line == line, t.repeat.c.key == key)
         return next((str(at) for (at,) in self._ledger.read(query.limit(1))), None)
 
     def _has_reject(self, row: Row, *states: str) -> bool:
-        """True if this very row has a reject in one of these states."""
+        """True if this row has a reject in one of these states."""
         if self._reject_states.isdisjoint(states):
             return False
         reject = t.reject.c
@@ -144,7 +148,7 @@ class Verdicts:
 
     @cached_property
     def _reject_states(self) -> set[str]:
-        """The states of the file's rejects, as they are when the load begins to ask for them."""
+        """Return the states of the file's rejects, read once in a load."""
         return {state for (state,) in self._ledger.read(select(t.reject.c.state).where(*self._of_rejects()).distinct())}
 
     def _of_rejects(self) -> tuple[ColumnElement[bool], ...]:
@@ -156,10 +160,13 @@ class Verdicts:
         return select(t.repeat.c.finished_at).where(*of_file).order_by(t.repeat.c.finished_at)
 
     def _same_file(self, batch_id: str) -> set[str]:
-        """Return the batches of a batch's file: of another name, where its feed had another one, or it came packed."""
+        """Return all batches of a batch's file. It has several if its feed had another name, or if it also came
+        packed.
+        """
         if batch_id not in self._batches:
             batch, target = t.batch.c, self._of[0]
-            # By its own bytes, too: of a packed file that an earlier version received, the content is not on record.
+            # By the file's own bytes too: for a packed file received by an earlier version, the content's hash is not
+            # recorded.
             alike = [
                 content == select(content).where(batch.target == target, batch.batch_id == batch_id).scalar_subquery()
                 for content in (func.coalesce(batch.content_sha256, batch.file_sha256), batch.file_sha256)
@@ -169,21 +176,21 @@ class Verdicts:
         return self._batches[batch_id]
 
     def own(self, row: Row, record: KnownRecord) -> bool:
-        """True if a record is from this very row."""
+        """True if a record is from this row."""
         return record.batch_id == self.batch.batch_id and record.line == row.line
 
     def as_sent(self, verdict: str, row: Row, record: KnownRecord) -> Row:
-        """Return the row to send, by a verdict of `SENT`. In the place of another it is of the next generation."""
+        """Return the row to send, by a verdict of `SENT`. A row that replaces another has the next generation."""
         if verdict == "send":
             return self._again(row, record)
         change = "first" if verdict == "supersede" else "anew"
         return row._replace(generation=record.generation + 1, known=True, change=change)
 
     def _again(self, row: Row, record: KnownRecord) -> Row:
-        """A known record as a row to send: with its generation and its first moment."""
+        """Return the row to send for a known record: with the record's generation and first moment."""
         doubtful = record.state not in NOT_THERE
         stays = doubtful or record.state == "planned"
-        # An earlier version that still stands is to be taken back once this one is there.
+        # An earlier version that is still there is to be taken back once this one is there.
         supersedes = record.generation > 1 and earlier_versions(self._ledger, *self._of, [record.key])
         return row._replace(
             generation=record.generation,

@@ -1,4 +1,4 @@
-"""Every reason of a refusal: a create is refused for the first, `$validate`, where it is offered, tells the others.
+"""Find every reason of a refusal. A create is refused for the first reason; `$validate`, if offered, tells the others.
 
 Once the load is to end, nothing more is asked: a paced target would take minutes for the rows of one bundle.
 """
@@ -15,19 +15,21 @@ from pipelines.loading.load import Load
 from pipelines.loading.sending import OF_THE_CONTENT
 
 MOST = 5_000
-"""Refused rows of one load whose reasons are asked for: where more are refused, it is mostly for one reason."""
+"""Refused rows of one load whose reasons are asked for. If more are refused, it is mostly for one reason."""
 FAILURES = 3
 
 
 class Why:
-    """Asks about the refused rows of one load, within bounds. For several threads. What cannot be had is left out."""
+    """Questions about refused rows of one load, limited in number. Safe to use from several threads. Reasons that
+    cannot be had are left out.
+    """
 
     def __init__(self, load: Load) -> None:
         self._load = load
         self._left = MOST if load.resource in load.capabilities.validates else 0
 
     def whole(self, result: Result, body: str | bytes) -> Result:
-        """The result of a row with all reasons, where it was refused for what it says. body: as it was sent."""
+        """Return the result of a row with all reasons, if the row was refused for its content. body: as it was sent."""
         of_the_content = result.status in OF_THE_CONTENT and result.status != TOO_LARGE
         is_over = self._left <= 0 or self._load.client.patience.has_ended
         if result.state != "refused" or not result.outcome or not of_the_content or is_over:
@@ -42,14 +44,14 @@ class Why:
 
 
 def reasons_of(result: Result, body: str, origins: Origins) -> list[Reason]:
-    """A refusal in the target's own words, with the columns of the source that it is about. body: as it was mapped."""
+    """Return the reasons of a refusal in the target's own words, with the source's columns. body: as it was mapped."""
     return [
         _reason(result, issue, partial(origins.in_body, body=body)) for issue in (result.outcome or {}, *result.others)
     ]
 
 
 def _reason(result: Result, issue: dict[str, Any], column: Callable[[str], str | None]) -> Reason:
-    """An issue: its code as the rule, its text and diagnostics as the sentence."""
+    """Return the reason of an issue: its code as the rule, its text and diagnostics as the sentence."""
     words = [str(issue[name]) for name in ("text", "diagnostics") if issue.get(name)]
     expression = str(issue.get("expression") or "")
     return Reason(
@@ -62,7 +64,7 @@ def _reason(result: Result, issue: dict[str, Any], column: Callable[[str], str |
 
 
 def _others(first: dict[str, Any], issues: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """The errors among these that are not the first."""
+    """Return the errors among these issues that differ from the first."""
     others: list[dict[str, Any]] = []
     for issue in issues:
         said = {name: value for name, value in issue.items() if name != "severity"}
