@@ -1,4 +1,4 @@
-"""`fhir-service`: the commands of the service and of its store. What they do is in the modules that they call."""
+"""`fhir-service`: the commands of the service and of its store. The work is in the modules that they call."""
 
 import json
 import os
@@ -31,17 +31,17 @@ def _settings(**flags: Any) -> Settings:
 
 
 def _perform(store: str | None, operation: str, arguments: dict[str, Any], create: bool = False) -> dict[str, Any]:
-    """Do an operation on a store: through the service that has it open, else here.
+    """Do an operation on a store, through the service that has it open, or else in this process.
 
-    A service that starts has its store before it can be asked, and another command has it for a moment: both are waited
-    for.
+    Wait for a while if the store is taken and no service answers: a service may be starting, or another command may
+    have the store for a moment.
     """
     settings = _settings(store=store)
     with plainly(settings.store_path):
         looks = 0
         while True:
             if door := Door.of(settings.store_path):
-                # A connection refused: the service ended meanwhile, or another process has its number now.
+                # Connection refused: the service has ended, and another process may have its process id.
                 with suppress(ConnectionRefusedError):
                     return door.ask(operation, arguments)
             from fhir_service.admin.actions import perform

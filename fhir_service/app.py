@@ -1,4 +1,4 @@
-"""The application: resources times interactions as routes. What stands around every request is in `middleware.py`.
+"""The application: a route for each interaction of each resource. `middleware.py` surrounds every request.
 
 Checks run in one order: authentication, permission, path and method, shape of the body, existence, preconditions,
 rules.
@@ -25,7 +25,7 @@ from fhir_service.web.middleware import DOOR, Surroundings
 
 
 def create_app(service: Service, further: Sequence[BaseRoute] = ()) -> ASGIApp:
-    """The ASGI application of a service. `further` routes (the door) stand beside the interface."""
+    """Return the ASGI application of a service. further: routes beside the interface, such as the door."""
     routes: list[BaseRoute] = [*beside.public(service), *beside.documents(service), *chart.routes(service), *further]
     open_paths = [f"{chart.CHART}/", *([DOOR] if further else [])]
     for resource in offered(service.settings):

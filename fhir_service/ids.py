@@ -9,21 +9,21 @@ import threading
 from time import time_ns
 
 _PARTS = [f"-7{part:03x}-" for part in range(1 << 12)]
-"""What follows the milliseconds: the version, and the part of one."""
+"""The group of a UUID after the milliseconds: version 7, and a fraction of a millisecond."""
 _VARIANT = bytes(byte & 0x3F | 0x80 for byte in range(256))
-"""By each byte, the one with the variant in its first two bits."""
+"""For each byte: the byte with the UUID's variant in its first two bits."""
 
 
 def _ticks() -> int:
-    """The time in 4096ths of a millisecond: 48 bits of milliseconds, and 12 of the parts of one."""
+    """Return the time in 4096ths of a millisecond: 48 bits of milliseconds, and 12 bits of fraction."""
     return (time_ns() << 12) // 1_000_000
 
 
 class OrderedIds:
-    """Each id is greater than those before it, also where the clock is set back. From any thread."""
+    """A source of ids. Each is greater than all before it, even if the clock is set back. For any thread."""
 
     def __init__(self, at_once: int = 512) -> None:
-        """Randomness is asked of the system for so many ids at a time: a call for each costs more than the id."""
+        """at_once: get random bytes for so many ids by one system call, which costs more than making an id."""
         self._at_once = at_once
         self._tails: list[str] = []
         self._last = 0
@@ -44,10 +44,10 @@ class OrderedIds:
 
 
 def _tails(number: int) -> list[str]:
-    """Return the part behind the time: the variant and 62 random bits."""
+    """Return the rest of each id after its time: the variant and 62 random bits."""
     beginnings = bytearray(os.urandom(2 * number))
     beginnings[::2] = beginnings[::2].translate(_VARIANT)
-    # `hex` puts a mark between the ids: to cut each out of one text takes three times as long.
+    # `hex` separates the ids. Slicing one long text would take three times as long.
     parts = beginnings.hex("|", 2).split("|"), os.urandom(6 * number).hex("|", 6).split("|")
     return list(map("-".join, zip(*parts, strict=True)))
 

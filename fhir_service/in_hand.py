@@ -1,24 +1,24 @@
-"""A bound on the bodies that a process has in hand, from their first byte until they are answered."""
+"""A bound on the memory of request bodies, from their first byte until they are answered."""
 
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 
 LARGEST_BODIES = 4
-"""So many of the largest bundles may be in hand."""
+"""The bound is the weight of so many of the largest bundles."""
 FREE = 64 << 10
-"""The weight up to which a body is not counted: none that is usual is refused for others that are large."""
+"""A body up to this weight is not counted: usual bodies are never refused because of large ones."""
 VALUE = 100
-"""The bytes in memory of a value that was parsed: of a number in a list, which may take two bytes of a text."""
+"""The bytes in memory of a parsed value, such as a number in a list, which may take two bytes of the text."""
 
 
 def weight(raw: bytes) -> int:
-    """Return the bytes that a JSON text and its value take in memory, about."""
+    """Return the approximate bytes in memory of a JSON text and its parsed value."""
     return len(raw) + VALUE * (raw.count(b",") + raw.count(b"{") + raw.count(b"["))
 
 
 class InHand:
-    """The weight that may be held yet (`left`). Used by the thread that serves alone.
+    """The weight that may still be held (`left`). Only for the thread of the event loop.
 
-    largest: no body weighs more, so that each can be taken when nothing else is held.
+    largest: no body counts for more than this, so that any body is accepted while nothing else is held.
     """
 
     def __init__(self, largest: int) -> None:
@@ -26,13 +26,13 @@ class InHand:
 
 
 class Share:
-    """The weight that the body of one request has of what may be in hand."""
+    """The weight that the body of one request holds."""
 
     def __init__(self, of: InHand) -> None:
         self._of, self._held = of, 0
 
     def hold(self, whole: int) -> None:
-        """Hold a weight for the body so far. Raises FhirError(UNAVAILABLE) where there is no room for it."""
+        """Hold the weight of the body so far. Raises FhirError(UNAVAILABLE) if others hold too much."""
         if whole <= FREE:
             return
         more = min(whole, self._of.largest) - self._held

@@ -1,4 +1,4 @@
-"""The counters of the service, in the Prometheus text format. Processes behind one address share theirs in a folder."""
+"""The counters of the service in Prometheus' text format. Processes behind one address share them through a folder."""
 
 import os
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
 
 class _OfBodies(Collector):
-    """Hits, misses and bytes of the cache, as they are when they are asked for."""
+    """Collect hits, misses and bytes of the cache at the time of the request."""
 
     def __init__(self, bodies: Bodies) -> None:
         self._bodies = bodies
@@ -32,7 +32,7 @@ class _OfBodies(Collector):
 
 
 class Metrics:
-    """The counters of one service. Labels are methods, path templates and statuses; never ids or values."""
+    """The counters of one service. Labels are methods, path templates and statuses, never ids or values."""
 
     def __init__(self, bodies: Bodies) -> None:
         self._registry = CollectorRegistry()

@@ -1,4 +1,4 @@
-"""The interface over HTTP: the handlers of its interactions, which answer as it says."""
+"""The handlers of the interface's interactions, which answer in its own form."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ from fhir_service.web.http import Handler, json_response, null_body
 
 
 class Handlers(NamedTuple):
-    """The makers of the handlers of a resource's interactions, which answer in one form."""
+    """Functions that make the handlers of a resource's interactions. All answer in one form."""
 
     create: Callable[[Service, Resource], Handler]
     read: Callable[[Service, Resource], Handler]

@@ -1,4 +1,4 @@
-"""A service: one store, its writer and what answers from them, put together."""
+"""A service: one store with its writer, cache, audit and tokens."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True)
 class Service:
-    """Everything that the application's handlers use."""
+    """All parts that the handlers of the application use."""
 
     settings: Settings
     site: Site
@@ -54,7 +54,7 @@ class Service:
         store = Store.open(settings.store, settings.memory_limit, create, settings.read_seconds)
         store.say_label(settings.store_path)
         site = settings.site
-        # Another process that writes to the store would change what is kept here.
+        # Without a cache if other processes write to the store: they would change what is kept here.
         bodies = Bodies(0 if store.dialect.shared else settings.cache)
         metrics = Metrics(bodies)
         audit = Audit(settings.audit_path, store.signing_key)
@@ -65,7 +65,7 @@ class Service:
         return cls(settings, site, store, writer, reader, auth, documents, audit, metrics, in_hand, clock, new_id)
 
     def close(self) -> None:
-        """Finishes the writes that wait and closes the store."""
+        """Write what waits, then close the store."""
         self.writer.close()
         self.audit.close()
         self.store.close()

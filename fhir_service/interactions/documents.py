@@ -1,4 +1,4 @@
-"""The documents of reports: their addresses, signed ones among them, and the bytes behind them."""
+"""The documents of reports: their signed addresses, and their bytes."""
 
 import base64
 import hashlib
@@ -22,7 +22,7 @@ _MARKED = re.compile(rb"\xc2\x94([A-Za-z0-9\-.]{1,64})/(\d+)\xc2\x94")
 
 
 class Document(NamedTuple):
-    """A document as it was loaded, and whose it is."""
+    """A document as it was loaded, and the id of its patient."""
 
     content_type: str
     data: bytes
@@ -30,20 +30,20 @@ class Document(NamedTuple):
 
 
 class Documents:
-    """Documents of a store. Addresses are signed with the store's key: any process over it knows them."""
+    """The documents of a store. Addresses are signed with the store's key, which all processes of the store have."""
 
     def __init__(self, store: Store, site: Site, clock: Callable[[], datetime]) -> None:
         self._store, self._site, self._clock = store, site, clock
         self._key = store.signing_key
 
     def sign_all(self, body: bytes) -> bytes:
-        """A body with a signed address in place of each marker."""
+        """Return a body with a signed address in place of each marker."""
         if _MARKER not in body:
             return body
         return _MARKED.sub(lambda match: self._signed(match[1].decode(), match[2].decode()).encode(), body)
 
     def read(self, report: str, position: str) -> Document:
-        """The document. Raises the 404 of an unknown one."""
+        """Return a document. Raises the 404 of an unknown one."""
         if not is_id(report):
             raise FhirError(NOT_FOUND)
         reports = BODIES["DiagnosticReport"]
@@ -55,12 +55,12 @@ class Documents:
             row = connection.execute(query).first()
         if row is None:
             raise FhirError(NOT_FOUND)
-        # A store of an earlier version may hold one that no header can carry.
+        # An older store may hold a content type that no header can carry.
         kind = row.content_type if is_content_type(row.content_type) else "application/octet-stream"
         return Document(kind, base64.b64decode(row.data), (row.patient,) if row.patient else ())
 
     def verify(self, report: str, position: str, expires: str, signature: str) -> None:
-        """Raises the 403 of an address that was altered or has run out."""
+        """Raise the 403 of an address that was altered or has expired."""
         right = self._signature(report, position, expires)
         if not hmac.compare_digest(right.encode(), signature.encode("utf-8", "replace")):
             raise FhirError(FORBIDDEN)

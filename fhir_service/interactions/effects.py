@@ -1,4 +1,4 @@
-"""Effects of a new resource beside its own row: payments reach charges, responses make notes.
+"""The effects of a new resource beside its own row: payments pay charges, responses make notes.
 
 An Encounter belongs to one note; a response without either makes a data-import note of its own.
 """
@@ -19,7 +19,7 @@ _placed = itemgetter(*map(columns_of(BODIES["QuestionnaireResponse"]).index, ("n
 
 
 def _place(response: Any, row: Row, view: View, changes: Changes, moment: Moment) -> None:
-    """Make the data-import note of a stored response when it is new, at `authored` on the timeline."""
+    """Make the data-import note of a new response, at `authored` on the timeline."""
     note_id, patient = _placed(row)
     if view.note(note_id):
         return
@@ -30,14 +30,14 @@ def _place(response: Any, row: Row, view: View, changes: Changes, moment: Moment
 
 
 Effect = Callable[[Any, Row, View, Changes, Moment], None]
-"""Given a body, its row, what its batch sees and changes, and the moment."""
+"""Takes a body, its row, the view and the changes of its batch, and the time."""
 
 
 _paid = itemgetter(*map(columns_of(BODIES["PaymentNotice"]).index, ("id", "request", "cents", "claim")))
 
 
 def _pay(_: Any, row: Row, view: View, changes: Changes, _moment: Moment) -> None:
-    """Books a payment on the patient's account and applies it to open charges."""
+    """Book a payment on the patient's account, and allocate it to open charges."""
     id, patient, cents, claim = _paid(row)
     account, charges = view.account(patient), view.charges.get(patient, [])
     account.paid += cents

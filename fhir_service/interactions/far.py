@@ -1,7 +1,7 @@
-"""Pages of searches that are far from the beginning, in the order of a date or of creation, in DuckDB.
+"""Pages far from the beginning of a search in DuckDB, in the order of a date or of creation.
 
-It has no index that gives rows in order, and would sort all rows that come before the page. To count the rows of each
-day, or of each ten thousand numbers, takes a tenth of that; then only those of the page are sorted.
+DuckDB has no index that yields rows in order, so that it would sort all rows before the page. Counting the rows of each
+day, or of each ten thousand numbers, takes a tenth of that time. Then only the spans of the page are sorted.
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from sqlalchemy import BigInteger, ColumnElement, Connection, DateTime, Select, and_, func, null, or_
 
 FAR = 10_000
-"""Rows before a page from which on their spans are counted."""
+"""Spans are counted for pages that begin after so many rows."""
 _MICROSECONDS = 86_400_000_000
 _NUMBERS = 10_000
 _DAYS = date(1970, 1, 1).toordinal()
 
 
 class Spans(NamedTuple):
-    """Days, or ten thousands of numbers, as a condition on rows, and how many rows come before all of them."""
+    """The spans of a page (days, or ten thousands of numbers) as a condition, and the number of rows before them."""
 
     clause: ColumnElement[bool]
     before: int
@@ -27,13 +27,13 @@ class Spans(NamedTuple):
 def spans(
     connection: Connection, rows: Select[Any], column: ColumnElement[Any], descending: bool, offset: int, count: int
 ) -> Spans | None:
-    """Return the days or numbers of the rows of a page; None where it is not that far, or in another order.
+    """Return the spans that hold a page; None if it is not far from the beginning, or in another order.
 
     Args:
-        rows: selects the rows that are found; its columns are replaced.
-        column: a time or number, by which they are sorted. Rows without one come last.
-        offset: rows before the page.
-        count: rows of the page.
+        rows: selects the matching rows; its columns are replaced.
+        column: the time or number that sorts them. Rows without a value come last.
+        offset: the number of rows before the page.
+        count: the number of rows on the page.
     """
     if offset < FAR or not isinstance(column.type, DateTime | BigInteger):
         return None
@@ -56,7 +56,7 @@ def spans(
 
 
 class _Measured(NamedTuple):
-    """A column as numbers from 0 on, and how many of these a span has."""
+    """A column as numbers from 0 on, and the size of a span in these numbers."""
 
     column: ColumnElement[Any]
     value: ColumnElement[int]
@@ -66,15 +66,15 @@ class _Measured(NamedTuple):
     def of(cls, column: ColumnElement[Any]) -> "_Measured":
         if isinstance(column.type, BigInteger):
             return cls(column, column, _NUMBERS)
-        # Microseconds since the calendar began: no number is below zero, which `//` would round up.
+        # Microseconds since the first day of the calendar: `//` would round negative numbers up.
         return cls(column, func.epoch_us(column) + _DAYS * _MICROSECONDS, _MICROSECONDS)
 
     def among(self, spans: Sequence[int | None]) -> ColumnElement[bool]:
-        """True for what lies in one of some spans, which have no other with rows between them; None stands for none."""
+        """Return the condition of rows in these adjacent spans. None is the span of rows without a value."""
         there = [each for each in spans if each is not None]
         alternatives: list[ColumnElement[bool]] = [self.column.is_(null())] if None in spans else []
         if there:
-            # As numbers: DuckDB takes no time at the ends of the calendar.
+            # Compare numbers: DuckDB accepts no time at the ends of the calendar.
             first, end = min(there) * self.span, (max(there) + 1) * self.span
             alternatives.append(and_(self.value >= first, self.value < end))
         return or_(*alternatives)

@@ -23,13 +23,13 @@ from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES, HISTORY
 
 REACH = timedelta(minutes=5)
-"""Time before `_since` that a history includes: a service's clock may be behind by that much, and no change is missed.
+"""A history begins so much before `_since`: no change is missed if the clock of another service is behind by that much.
 """
 _FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 def parse(resource: Resource, pairs: Pairs, count: int, most: int) -> tuple[Page, datetime | None]:
-    """The page that is asked for, still empty, and `_since`. Raises bad requests."""
+    """Return the page that is asked for, without resources yet, and `_since`. Raises the 400 of bad parameters."""
     since, sent, control = None, [], []
     for name, value in pairs:
         if name == "_since":
@@ -47,7 +47,7 @@ def parse(resource: Resource, pairs: Pairs, count: int, most: int) -> tuple[Page
 
 
 def run(store: Store, resource: Resource, page: Page, since: datetime | None, resource_id: str | None = None) -> Page:
-    """The versions of a type, or of one resource. Raises the 404 of an unknown one."""
+    """Return a page of the versions of a type, or of one resource. Raises the 404 of an unknown one."""
     versions = versions_of(resource, None if resource_id is None else [resource_id])
     where = [versions.c.updated_at >= _reached(since)] if since else []
     if resource_id is not None and not is_id(resource_id):
@@ -91,13 +91,13 @@ def versions_of(resource: Resource, ids: Collection[str] | None = None) -> Subqu
 
 
 def _keys(page: Page, versions: Subquery, where: list[ColumnElement[bool]]) -> Select[Any]:
-    """Select the ids and numbers of the versions of a page, in order. A sort of all versions would move bodies."""
+    """Select the keys of the versions on a page, in order. Sorting whole rows would move all bodies."""
     keys = select(versions.c.id, versions.c.version).where(*where).order_by(*_newest_first(versions))
     return keys.limit(page.count).offset(page.offset)
 
 
 def _first(connection: Connection, resource: Resource, keys: Sequence[tuple[str, int]]) -> list[Found]:
-    """Return the first of some versions, as many as fit on a page."""
+    """Return the first versions of some, as many as fit on a page."""
     found = list[Found]()
     for start in range(0, len(keys), page_bytes.AT_ONCE):
         some = keys[start : start + page_bytes.AT_ONCE]

@@ -1,7 +1,7 @@
-"""Plain creates, single ones and Bundles that hold nothing else, as imports send them: read and checked in one pass.
+"""Read and check plain creates in one pass: single ones, and Bundles of nothing else, as imports send them.
 
-Any other body is read by `create.py`, any other batch by `batch.py`, entry by entry; so is one of these with a fault,
-which says what is wrong.
+A body that is not plain, or has a fault, is read again by `create.py`, and a Bundle entry by entry by `batch.py`: these
+say what is wrong.
 """
 
 from typing import Annotated, Any, Literal, Union
@@ -34,7 +34,7 @@ class _Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, g
 
 
 class PlainEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """A create: the body of a resource, and the request to `POST` it to the address of its type."""
+    """An entry that creates: a resource, and the request to `POST` it to its type."""
 
     resource: Union[tuple(_BODIES_OF_BATCHES.values())]  # type: ignore[valid-type] # noqa: UP007 - of the resources that there are
     request: _Request
@@ -42,7 +42,7 @@ class PlainEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True,
 
 
 class PlainBundle(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A batch or a transaction that holds nothing but such creates, in the order sent."""
+    """A batch or a transaction of nothing but such entries, in the order sent."""
 
     resourceType: Literal["Bundle"]
     type: BundleType
@@ -56,23 +56,23 @@ class _BatchInParts(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 LONG = 1 << 20
-"""Bytes of a Bundle from which on it is read in parts. No other thread runs while one is read: some milliseconds."""
+"""A Bundle of so many bytes is read in parts. Reading a part takes some milliseconds, and no other thread runs then."""
 PART = 500
-"""Entries of a part."""
+"""The entries of a part."""
 LARGEST = 1 << 20
-"""Bytes of an entry of such a Bundle. A larger one may be refused for that."""
+"""The most bytes of an entry in such a Bundle. `batch.py` may refuse a larger one."""
 _READER, _READER_IN_PARTS, _PART_READER = Reader(PlainBundle), Reader(_BatchInParts), Reader(list[PlainEntry])
 _READERS = {name: Reader(body) for name, body in _BODIES.items()}
 
 
 def create(resource: Resource, raw: bytes, site: Site) -> Any | None:
-    """The body of such a create; None for any other."""
+    """Return the model of a plain create; None for any other body."""
     model = _READERS[resource.name].read(raw)
     return model if model is not None and _KEEP_RULES[resource.name](model, site) else None
 
 
 def bundle(raw: bytes, site: Site) -> PlainBundle | None:
-    """Return such a Bundle; None for any other."""
+    """Return a Bundle of plain creates; None for any other."""
     found = _bundle(raw)
     if found is None or (found.type == "transaction" and _names_one_twice(found.entry)):
         return None
@@ -88,7 +88,7 @@ def bundle(raw: bytes, site: Site) -> PlainBundle | None:
 
 
 def _bundle(raw: bytes) -> PlainBundle | None:
-    """Return the batch of a text; None where something in it is not plain."""
+    """Return the Bundle of a text; None if its shape is not plain."""
     if len(raw) < LONG:
         whole: PlainBundle | None = _READER.read(raw)
         return whole

@@ -1,6 +1,6 @@
-"""Search: a query as conditions on the tables, and the page of stored bodies that answers it.
+"""Search: turn a query into conditions on the tables, and answer it with a page of stored bodies.
 
-Which parameters there are is declared with the resources, what each asks for is in `conditions.py`.
+The parameters are declared with the resources; `conditions.py` turns their values into conditions.
 """
 
 from dataclasses import dataclass, replace
@@ -23,20 +23,20 @@ from fhir_service.store.snapshots import Snapshot, name_of, seen_by, taken
 from fhir_service.store.tables import BODIES, NOT_REVOKED, TOKEN
 
 SNAPSHOT = "_snapshot"
-"""A parameter that links carry: the state of the store that their pages show."""
+"""The parameter in links that names the state of the store to show."""
 ON_THE_WAY = 500
-"""The offset from which on the pages behind one are read with it: who has come so far reads on."""
+"""From this offset on, the following pages are read together: a client that came so far reads on."""
 _SPREAD = 4
-"""So many numbers a row, at most, has a stretch: others would be read with it."""
+"""A stretch may span so many numbers for each of its rows. A wider one would read too many other rows."""
 _Column = ColumnElement[Any]
 _HEAD: tuple[_Column, ...] = tuple(map(literal_column, ("head.total", "head.seen", "head.holds")))
 _OF_PAGE: _Column = literal_column("page.id")
-"""Columns by their names: SQLAlchemy would make those of each subquery anew, under a lock that all threads share."""
+"""Columns as plain names. SQLAlchemy would make the columns of each subquery under a lock that all threads share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A search that was understood: the filters as sent (for the links), conditions, order and page."""
+    """A parsed search: the filters as sent (for the links), the conditions, the order and the page."""
 
     resource: Resource
     sent: list[tuple[str, str]]
@@ -45,19 +45,19 @@ class Query:
     count: int
     offset: int
     stable: bool = False
-    """True if all pages show the store as of the first one, by a snapshot in their links."""
+    """True if all pages show the state of the first one, by a snapshot in their links."""
     snapshot: Snapshot | None = None
     token: str = ""
-    """The hash of the token that has to hold still, where that is asked of a database server with the page."""
+    """The hash of a token that the statement for the page has to confirm; empty if none."""
 
     @property
     def name(self) -> str:
-        """A short name of the search itself, whichever page is asked for."""
+        """A short name of the search without its page."""
         return name_of(self.resource.name, self.sent)
 
     @property
     def question(self) -> Question:
-        """The query as the cache of answers knows it."""
+        """The query as a key of the cache."""
         return Question(self.resource.name, tuple(self.sent), self.count, self.offset)
 
 
@@ -71,7 +71,7 @@ def parse(
     lenient: bool,
     stable: bool = False,
 ) -> Query:
-    """The query of a search.
+    """Parse the parameters of a search.
 
     Args:
         count: the page size when none is asked for.
@@ -110,20 +110,20 @@ def _snapshot(text: str) -> Snapshot:
 
 
 def at_hand(reader: Reader, query: Query) -> Page | None:
-    """Return the page of a search whose answer is in memory. Does not wait."""
+    """Return the page of a search if it is in memory. Never waits."""
     found = reader.page_at_hand(query.question)
     return _filled(query, *found) if found else None
 
 
 def run(reader: Reader, query: Query) -> Page:
-    """Return the count, the page's ids, and their bodies, of one state of the store."""
+    """Return the page of a search. Total and resources are of one state of the store."""
     if reader.shared:
         return _read_at_once(reader, query)
     return _read_on(reader, query) or _read_alone(reader, query)
 
 
 def _read_at_once(reader: Reader, query: Query) -> Page:
-    """Read a page from a database server: by one statement, as each is an exchange with it, and a moment of its own."""
+    """Read a page from a database server by one statement: more would be more exchanges, and more than one state."""
     return reader.at_once(lambda state: _read_from(state, query))
 
 
@@ -148,10 +148,10 @@ def _read_from(state: State, query: Query) -> Page:
 
 
 def _all_of_a_page(query: Query, is_counted: bool) -> Select[Any]:
-    """Select how many match and what was seen, both null if they are known, and whether the token holds, in each row
-    beside a resource of a page.
+    """Select the resources of a page, one a row, each beside the same three columns.
 
-    There is one row at least. Ids are found first, as below: a sort would move bodies.
+    These are the number of matches and the snapshot, both null if they are known, and True if the token is valid. An
+    empty page has one row without a resource. Ids are selected first: sorting whole rows would move all bodies.
     """
     known = select(null().label("total"), null().label("seen"))
     holding = select(TOKEN.c.hash).where(TOKEN.c.hash == query.token, text(NOT_REVOKED)).exists()
@@ -168,16 +168,16 @@ def _all_of_a_page(query: Query, is_counted: bool) -> Select[Any]:
 
 @cache
 def _body_and_order(table: Table, key: _Column | None, descends: bool, most: int) -> tuple[_Column, ...]:
-    """Return the body of a row of a page, if it fits, and the page's order. Made once: it takes as long as a plan."""
+    """Return the column of a body that fits on the page, and the order of the page. Building these is slow: cached."""
     order = _order(table, key, descends)
     return body_if_it_fits(table.c.body, order, most), *order
 
 
 def _read_alone(reader: Reader, query: Query) -> Page:
-    """Read a page.
+    """Read one page.
 
-    The ids are found first, in narrow columns. Bodies are fetched for the rows of the page alone, and by id: a span of
-    rows would unpack every body in it.
+    Select the ids first, from narrow columns, then the bodies of the page by their ids. Selecting bodies by a range of
+    numbers would unpack all bodies in the range.
     """
     with reader.state() as state:
         total = state.connection.execute(_count(query)).scalar_one()
@@ -189,9 +189,9 @@ def _read_alone(reader: Reader, query: Query) -> Page:
 
 
 def _read_on(reader: Reader, query: Query) -> Page | None:
-    """Read a page with those before and behind it, where they can be kept; None of any other page.
+    """Read a page by stretches and keep these for the next pages; None if stretches cannot be kept.
 
-    Who reads several pages at once waits for the one reading.
+    Simultaneous readers wait for one another: the first one reads the stretch for all.
     """
     if query.offset < ON_THE_WAY or query.sort or not reader.keeps_stretches:
         return None
@@ -202,12 +202,12 @@ def _read_on(reader: Reader, query: Query) -> Page | None:
             if reader.lacks_stretch(each):
                 _read_stretch(reader, replace(query, count=each.count, offset=each.offset))
             if reader.lacks_stretch(each):
-                return None  # something is stored just now
+                return None  # something was stored meanwhile
         return at_hand(reader, query)
 
 
 def _read_stretch(reader: Reader, query: Query) -> None:
-    """Read a stretch and keep it. It is empty where its rows are far from each other: they are read by their ids."""
+    """Read a stretch and keep it. It stays empty if its rows are far from each other: these are read by id."""
     with reader.state() as state:
         total = state.connection.execute(_count(query)).scalar_one()
         rows = _rows(state, query, total)
@@ -216,7 +216,7 @@ def _read_stretch(reader: Reader, query: Query) -> None:
 
 
 def _rows(state: State, query: Query, total: int) -> list[tuple[int, str]]:
-    """Return the numbers and ids of the resources of a page, in order."""
+    """Return the numbers and ids of the resources on a page, in order."""
     if not query.count or query.offset >= total:
         return []
     page = _page(query, state.connection)
@@ -226,14 +226,14 @@ def _rows(state: State, query: Query, total: int) -> list[tuple[int, str]]:
 def _filled(
     query: Query, total: int, found: list[Found], snapshot: Snapshot | None = None, is_cut: bool = False
 ) -> Page:
-    """Return a page with the first of what was found, as many as fit. is_cut: others were left out before."""
+    """Return a page with as many of the resources as fit. is_cut: `found` lacks some already."""
     shown = found[: that_fit([len(one.body) for one in found])]
     end = end_of(query.offset, query.count, len(shown), is_cut or len(shown) < len(found))
     return Page(f"/{query.resource.name}", query.sent, query.count, query.offset, total, end, shown, snapshot)
 
 
 def _count(query: Query) -> Select[Any]:
-    """Count the rows that match, as `total`."""
+    """Return the statement that counts the matches, as `total`."""
     if side := _only_side(query):
         rows = func.count() if side.once else func.count(func.distinct(side.table.c.seq))
         return select(rows.label("total")).select_from(side.table).where(side.clause)
@@ -242,7 +242,10 @@ def _count(query: Query) -> Select[Any]:
 
 
 def _page(query: Query, connection: Connection | None = None) -> Select[Any]:
-    """Select the numbers and ids of one page, in order. connection: is asked where a page far behind begins."""
+    """Return the statement that selects the numbers and ids of one page, in order.
+
+    connection: used to find the beginning of a page that is far from the first one.
+    """
     table = BODIES[query.resource.name]
     if side := _only_side(query):
         seq = side.table.c.seq
@@ -258,13 +261,13 @@ def _page(query: Query, connection: Connection | None = None) -> Select[Any]:
 
 
 def _clauses(query: Query, table: Table) -> list[Clause]:
-    """Return the conditions on the resource's table: those of the search, and that its first page saw the row."""
+    """Return the conditions on the resource's table: those of the search, and that of its snapshot."""
     found = [one.on(table) for one in query.conditions]
     return [*found, query.snapshot.has_seen(table)] if query.snapshot else found
 
 
 class _Side(NamedTuple):
-    """A side table, and a condition on it. once: as of `Condition`."""
+    """A side table and a condition on it. For `once` see `Condition`."""
 
     table: Table
     clause: Clause
@@ -272,7 +275,7 @@ class _Side(NamedTuple):
 
 
 def _only_side(query: Query) -> _Side | None:
-    """Return the side table that answers a query alone, where nothing else is asked."""
+    """Return the side table of a query that needs no other table; None for other queries."""
     if len(query.conditions) == 1 and not query.sort and not query.snapshot:
         (only,) = query.conditions
         return _Side(only.side, only.clause, only.once) if only.side is not None else None
@@ -288,7 +291,7 @@ def _sort(resource: Resource, text: str | None) -> str | None:
 
 
 def _order(table: Table, key: _Column | None, descends: bool) -> list[_Column]:
-    """By the sort key, missing values last, then by creation."""
+    """Return the order: by the sort key with missing values last, then by creation."""
     if key is None:
         return [table.c.seq]
     ordered = key.desc() if descends else key.asc()
@@ -296,7 +299,7 @@ def _order(table: Table, key: _Column | None, descends: bool) -> list[_Column]:
 
 
 def _sorted_by(query: Query, table: Table) -> _Column | None:
-    """Return the sort key; None for the order of creation."""
+    """Return the column of the sort key; None for the order of creation."""
     if not query.sort:
         return None
     name = query.resource.sorts[query.sort.removeprefix("-")]

@@ -1,7 +1,6 @@
-"""The interactions that a request asks for, carried out: rights, audit, body, and the interaction itself.
+"""Carry out the interaction of a request: check its rights, note it for the audit, read its body, and act.
 
-What is done is a value. The routes of the interface (`app.py`) and those of the R4 face (`face/`) show it, each in its
-own form.
+The result is a value. The routes of the interface (`app.py`) and of the R4 face (`face/`) show it in their own forms.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +26,7 @@ T = TypeVar("T")
 async def created(
     service: Service, resource: Resource, request: Request, conditions: Callable[[Request], Sequence[str]]
 ) -> Created:
-    """Create the resource of a request's body. conditions: returns the texts of its `If-None-Exist`."""
+    """Create the resource in a request's body. conditions: returns the values of its `If-None-Exist`."""
     caller = caller_of(request)
     touched = touch(request, "create", resource.name)
     caller.require(resource.name, "c")
@@ -46,21 +45,21 @@ async def created(
 
 
 def _model(service: Service, resource: Resource, raw: bytes) -> Any:
-    """The model of a body that is to be created. Raises its bad request."""
+    """Return the model of a body to create. Raises the 400 of a bad body."""
     additions = not service.settings.interface_only
     model = plain.create(resource, raw, service.site) if additions else None
     return parse(resource, parse_body(raw), service.site, additions) if model is None else model
 
 
 async def _aside(raw: bytes, work: Callable[..., T], *arguments: Any) -> T:
-    """Do what takes time with a body: beside the event loop where the body is large, so that others are answered."""
+    """Work on a body, in a thread if the body is large: the event loop goes on with other requests."""
     return await run_in_threadpool(work, *arguments) if len(raw) > LARGE_BODY else work(*arguments)
 
 
 async def updated(
     service: Service, resource: Resource, request: Request, match: Callable[[Request, Any], str | None]
 ) -> None:
-    """Update the resource of a request's path. match: given request and body, returns the text of its `If-Match`."""
+    """Update the resource in a request's path. match: returns the `If-Match` of a request with a body."""
     caller = caller_of(request)
     resource_id = request.path_params["id"]
     touched = touch(request, "update", resource.name, resource_id)
@@ -76,12 +75,12 @@ async def updated(
 
 
 def if_none_exist(request: Request) -> Sequence[str]:
-    """Return the texts of a request's `If-None-Exist`."""
+    """Return the values of a request's `If-None-Exist` headers."""
     return request.headers.getlist("if-none-exist")
 
 
 def if_match(request: Request, _: Any = None) -> str | None:
-    """Return the text of a request's `If-Match`, of all such headers together; None where there is none."""
+    """Return the values of a request's `If-Match` headers, joined; None if it has none."""
     return _tags(request, "if-match")
 
 
@@ -93,9 +92,9 @@ def _tags(request: Request, name: str) -> str | None:
 async def validated(
     service: Service, resource: Resource, request: Request, within: Callable[[Any], Any] = lambda body: body
 ) -> list[Problem]:
-    """Return all problems that a create of a request's body would have. within: finds the resource in the body.
+    """Return all problems that a create of a request's body would have. within: returns the resource in the body.
 
-    They tell of a patient, as of a balance that an amount is above: they go on record as what was read does.
+    A problem may say something of a patient, such as a balance that is exceeded. It is therefore audited like a read.
     """
     touched = touch(request, "validate", resource.name)
     caller_of(request).require(resource.name, "c")

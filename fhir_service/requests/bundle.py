@@ -1,4 +1,4 @@
-"""Bundles: a search's or history's answer is joined from stored bodies, not parsed and written again."""
+"""Join the Bundle of a search or a history from stored bodies, without parsing them."""
 
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -13,12 +13,12 @@ from fhir_service.store.bodies import Found
 
 
 def searchset(page: Page) -> bytes:
-    """The searchset Bundle of a page, with markers."""
+    """Return the searchset Bundle of a page, with markers."""
     return _bundle("searchset", page, [b'{"resource":%b}' % one.body for one in page.found])
 
 
 def history_bundle(resource_type: str, page: Page) -> bytes:
-    """The history Bundle of a page, with markers: each entry says how the version came about."""
+    """Return the history Bundle of a page, with markers. Each entry names the request that made the version."""
     return _bundle("history", page, [_version(resource_type, version) for version in page.found])
 
 
@@ -27,7 +27,7 @@ def _version(resource_type: str, version: Found) -> bytes:
 
 
 def origin(resource_type: str, version: Found) -> dict[str, Any]:
-    """Return the request by which a version came about, and the response to it."""
+    """Return the request that made a version, and the response to it."""
     first = version.version == 1
     url = resource_type if first else f"{resource_type}/{version.id}"
     return {
@@ -37,7 +37,7 @@ def origin(resource_type: str, version: Found) -> dict[str, Any]:
 
 
 def how(found: Found) -> dict[str, str]:
-    """Return the version and time of a resource, as the response of an entry says them."""
+    """Return the version and the time of a resource, for the response in an entry."""
     return {"etag": etag(found.version), "lastModified": instant_text(found.updated_at)}
 
 

@@ -1,4 +1,4 @@
-"""Searches and histories that a request asks for, carried out: rights, audit, parameters, and the page found."""
+"""Carry out a search or a history: check the rights, note it for the audit, parse the parameters, find the page."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,11 +15,11 @@ from fhir_service.service import Service
 from fhir_service.web.http import caller_of, is_lenient, query_pairs
 
 LONG_QUERY = 1 << 10
-"""Characters in the values of a query from which on it is parsed in a thread."""
+"""A query is parsed in a thread if its values have more characters than this."""
 
 
 class OfPatients(Protocol):
-    """A thing that was found, with the ids of the patients on it."""
+    """A result with the ids of its patients."""
 
     @property
     def patients(self) -> tuple[str, ...]: ...
@@ -38,8 +38,8 @@ async def searched(
     """Search by a request's parameters.
 
     Args:
-        page: given these and whether to be lenient, finds the page, in a thread.
-        at_hand: does the same without waiting, where the page is in memory. Asked for short queries only.
+        page: finds the page in a thread, given the parameters and True for lenient handling.
+        at_hand: returns the page if it is in memory, without waiting. Called for short queries only.
     """
     touched = touch(request, "search", resource.name)
     caller_of(request).require(resource.name, "s")
@@ -53,7 +53,7 @@ async def searched(
 
 
 def query_of(service: Service, resource: Resource, pairs: Pairs, lenient: bool) -> search.Query:
-    """Return the query that parameters make. Raises their bad request."""
+    """Return the query of some parameters. Raises the 400 of bad ones."""
     settings = service.settings
     size, most, additions = settings.page_size, settings.max_page_size, not settings.interface_only
     stable = service.store.dialect.shared and additions
@@ -61,25 +61,25 @@ def query_of(service: Service, resource: Resource, pairs: Pairs, lenient: bool) 
 
 
 def page_at_hand(service: Service, resource: Resource, pairs: Pairs, lenient: bool) -> Page | None:
-    """Return the page that a query's parameters ask for, where it is in memory."""
+    """Return the page of a query if it is in memory."""
     if service.reader.shared:
         return None
     return search.at_hand(service.reader, query_of(service, resource, pairs, lenient))
 
 
 def page_of(service: Service, resource: Resource, pairs: Pairs, lenient: bool, token: str = "") -> Page:
-    """Return the page that a query's parameters ask for. token: as of `Query`."""
+    """Return the page of a query. For `token` see `Query`."""
     return search.run(service.reader, replace(query_of(service, resource, pairs, lenient), token=token))
 
 
 async def versions(
     service: Service, resource: Resource, request: Request, letter: str, own: Callable[[Pairs], Pairs]
 ) -> Page:
-    """Return the versions of the type or resource of a request's path.
+    """Return the versions of the type or resource in a request's path.
 
     Args:
         letter: the right that is needed.
-        own: given the request's parameters, returns those of the history itself.
+        own: selects the parameters of the history from those of the request.
     """
     settings = service.settings
     touched = touch(request, "history", resource.name, request.path_params.get("id"))

@@ -1,4 +1,4 @@
-"""Stored resources as they go out: one that is read, and several joined to a Bundle."""
+"""Render stored resources for an answer: one alone, or several joined to a Bundle."""
 
 from collections.abc import Callable, Sized
 from datetime import UTC
@@ -17,11 +17,11 @@ from fhir_service.store.bodies import Found
 from fhir_service.web.http import caller_of
 
 FEW_PARTS = 50
-"""Resources that are joined to a Bundle without a thread: they take less than a millisecond."""
+"""So many resources are joined to a Bundle without a thread: it takes less than a millisecond."""
 
 
 async def read(service: Service, resource: Resource, request: Request) -> Found:
-    """Read the resource of a request's path."""
+    """Read the resource in a request's path."""
     resource_id = request.path_params["id"]
     touched = touch(request, "read", resource.name, resource_id)
     caller_of(request).require(resource.name, "r")
@@ -31,13 +31,13 @@ async def read(service: Service, resource: Resource, request: Request) -> Found:
 
 
 def validators(found: Found) -> dict[str, str]:
-    """The headers that tell the version and time of a resource."""
+    """Return the headers with the version and the time of a resource."""
     changed = format_datetime(found.updated_at.astimezone(UTC), usegmt=True)
     return {"last-modified": changed, "etag": update.etag(found.version)}
 
 
 async def current(service: Service, resource: Resource, resource_id: str) -> Found:
-    """Return a resource as it is now. Raises the 404 that names type and id."""
+    """Return the current version of a resource. Raises the 404 that names type and id."""
     if found := service.reader.at_hand(resource, resource_id):
         return found
     reference = referred(resource, resource_id)
@@ -45,12 +45,12 @@ async def current(service: Service, resource: Resource, resource_id: str) -> Fou
 
 
 def rendered(service: Service, stored: bytes) -> bytes:
-    """A stored body, or several joined, as it goes out."""
+    """Return the bytes of an answer from a stored body or from several joined ones: fill its markers."""
     return service.documents.sign_all(service.site.fill(stored))
 
 
 async def joined(service: Service, parts: Sized, join: Callable[..., bytes], *arguments: Any) -> bytes:
-    """Return a Bundle of stored bodies as it goes out: made beside the event loop where it has many parts."""
+    """Return the bytes of a Bundle of stored bodies. One with many resources is made in a thread."""
 
     def made() -> bytes:
         return rendered(service, join(*arguments))

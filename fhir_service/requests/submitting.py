@@ -10,7 +10,7 @@ from fhir_service.web import traces
 from fhir_service.writing.entry import Entry
 
 WRITE_SECONDS = 60.0
-"""Seconds that a write may wait for the writer; a write that has not begun by then is withdrawn."""
+"""Seconds that a write may wait for the writer. One that has not begun after this time is withdrawn."""
 
 
 async def written(service: Service, entry: Entry) -> Any:
@@ -22,9 +22,9 @@ async def written(service: Service, entry: Entry) -> Any:
 
 
 async def write(service: Service, entries: Sequence[Entry], whole: bool = False) -> list[Any]:
-    """Return the results of entries that are written together. What waits too long is withdrawn, and surely not stored.
+    """Write entries together and return their results. Entries that wait too long are withdrawn: a 503, never stored.
 
-    whole: all or none are stored; the results end with the first refusal.
+    whole: store all or none; the results end with the first refusal.
     """
     with traces.commit(len(entries)):
         future = service.writer.submit(entries, whole)
@@ -32,7 +32,7 @@ async def write(service: Service, entries: Sequence[Entry], whole: bool = False)
         try:
             done, _ = await asyncio.wait([waiting], timeout=WRITE_SECONDS)
         except asyncio.CancelledError:
-            # At the end of the server's patience: what has not begun is not stored.
+            # The server is ending: withdraw a write that has not begun.
             future.cancel()
             waiting.cancel()
             raise
