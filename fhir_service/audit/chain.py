@@ -24,7 +24,7 @@ from fhir_service.paths import exists, is_folder
 NOTHING = sha256(b"").hexdigest()
 """The hash before the first line of all."""
 MARK = b'{"chain":"goes on"}'
-"""The line that each opening of a file adds, and each end of a time in which nothing could be written."""
+"""The line that is added when a file is opened, and when it can be written again after a failure."""
 _BLOCK = 64 << 10
 
 Write = Callable[[int, bytes], int]
@@ -36,7 +36,7 @@ def hash_of(line: bytes) -> str:
 
 
 def chained(records: Iterable[bytes], last: str) -> tuple[bytes, str]:
-    """Return the lines of some JSON objects that follow a line with the hash `last`, and the hash of their last."""
+    """Return the lines of JSON objects that follow a line with the hash `last`, and the hash of the last one."""
     lines = []
     for record in records:
         line = b'%s,"prev":"%s"}' % (record[:-1], last.encode())
@@ -62,12 +62,12 @@ class Head:
             return None
 
     def text(self) -> bytes:
-        """Return the content of the head's file; always of one length, so that it is replaced in one write."""
+        """Return the content of the head's file. Its length is fixed, so that one write replaces it."""
         return b"%020d %s\n" % (self.size, self.hash.encode())
 
 
 def head_file(file: Path) -> Path:
-    """`<file>.head`"""
+    """Return the path of a file's head: `<file>.head`."""
     return file.with_name(f"{file.name}.head")
 
 
@@ -80,7 +80,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 class ChainedFile:
-    """Appends to a chained file. Not for several threads at once."""
+    """Append to a chained file. For one thread at a time."""
 
     def __init__(self, path: Path, write: Write = os.write) -> None:
         self._named, self._write = path, write
@@ -90,7 +90,7 @@ class ChainedFile:
 
     @property
     def is_open(self) -> bool:
-        """True while this process has a file under this name to itself."""
+        """True while this process has a file of this name open."""
         return self._open is not None
 
     def append(self, records: Sequence[bytes], keep: bool) -> None:
@@ -110,7 +110,7 @@ class ChainedFile:
             raise
 
     def flush(self) -> None:
-        """Write what waits, into a new file where the former one was moved away. Raises OSError."""
+        """Write the waiting lines, to a new file if the former one was moved away. Raises OSError."""
         self._write_rest()
         if self._open is None or self._open.moved():
             self._reopen()
@@ -140,16 +140,16 @@ class ChainedFile:
         self._open.note()
 
     def close(self) -> None:
-        """Let the file go; another process may take it."""
+        """Close the file. Another process may then write it."""
         if self._open:
             self._open.close()
             self._open = None
 
 
 class _Open:
-    """A chained file that this process has to itself: where it ends, and the hash of its last line.
+    """A chained file that this process has locked: its size, and the hash of its last line.
 
-    What is no regular file (a device, a pipe) has no head, and its chain begins with each opening.
+    A device or a pipe has no head. Its chain begins anew each time it is opened.
     """
 
     def __init__(self, path: Path, file: int) -> None:
@@ -178,7 +178,7 @@ class _Open:
         raise AssertionError("numbers have no end")
 
     def moved(self) -> bool:
-        """True if the file's name stands for nothing, for another file, or for one that was emptied."""
+        """True if no file has the name any more, or another file has it, or the file became shorter."""
         try:
             about = os.stat(self.path)  # noqa: PTH116 - once for each request
         except FileNotFoundError:
@@ -186,12 +186,12 @@ class _Open:
         return (about.st_dev, about.st_ino) != self._is or (self._regular and about.st_size < self._size)
 
     def went(self, size: int, last: str) -> None:
-        """Remember how much more was written, and the hash of the last line once all of it is."""
+        """Note that so many bytes were written, and the hash of the last line after the rest of them."""
         self._size += size
         self.last = last
 
     def note(self) -> None:
-        """Leave the head of what is written whole."""
+        """Write the head, if all lines are complete."""
         if self._regular and self._noted != self._size:
             os.pwrite(self._head, Head(self._size, self.last).text(), 0)
             self._noted = self._size
@@ -203,9 +203,10 @@ class _Open:
 
 
 def _end(path: Path, size: int) -> tuple[str, bool]:
-    """Return the hash that the next line carries on, and whether the last line has its newline.
+    """Return the hash that the next line has as `prev`, and True if the last line has its newline.
 
-    A new file goes on from its head, and so does one that does not hold the line which its head names: that shows.
+    A new file continues from its head. So does a file without the line that its head names: `audit verify` then finds
+    the break.
     """
     head = Head.of(path)
     line, whole = _last_line(path, size)
@@ -215,7 +216,7 @@ def _end(path: Path, size: int) -> tuple[str, bool]:
 
 
 def _last_line(path: Path, size: int) -> tuple[bytes, bool]:
-    """Return the last line of a file of this size, and whether it has its newline; of an empty one, an empty line."""
+    """Return the last line of a file of this size, and True if it has its newline. An empty file has an empty line."""
     tail = b""
     with path.open("rb") as file:
         while size and b"\n" not in tail[:-1]:

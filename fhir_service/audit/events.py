@@ -24,15 +24,15 @@ _INTERACTIONS = {
     "batch": ("batch", "E"),
     "validate": ("operation", "E"),
 }
-"""The code of FHIR's restful-interaction, and the action, by the interaction of a record. `sign-in` is a login."""
+"""By the interaction of a record: the code of FHIR's restful-interaction, and the action. `sign-in` is a login."""
 _ROLES = {"client": ("110153", "Source Role ID"), "server": ("110152", "Destination Role ID")}
 _CORRELATION = {"system": "https://profiles.ihe.net/ITI/BALP/CodeSystem/BasicAuditEntityType", "code": "XrequestId"}
 UNKNOWN = "unknown-"
-"""How the keyed hash of a patient's id begins whom the store does not know: it refers to nobody."""
+"""The beginning of a keyed hash, which replaces the id of a patient that the store does not know."""
 
 
 def event_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record of the audit as an AuditEvent. It holds what the record does, and no more."""
+    """Return a record of the audit as an AuditEvent, with nothing added."""
     interaction = str(record["interaction"])
     if interaction == "sign-in":
         kind, subtype, action = *_LOGIN, "E"

@@ -23,7 +23,7 @@ from fhir_service.interface.outcomes import NOT_FOUND, UNAVAILABLE, FhirError
 from fhir_service.store.changes import Witness
 
 READS = frozenset(("read", "search", "history", "document", "validate"))
-"""Interactions that are withheld if they cannot be put on record; any other may have been stored already."""
+"""Interactions whose answers are withheld if they cannot be audited. All others may have been stored already."""
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Touch:
 
 
 def touch(request: Request, interaction: str, resource_type: str, resource_id: str | None = None) -> Touch:
-    """Note what a request is about to do, for the line that its answer writes; set later what is known later.
+    """Note what a request is about to do. Its answer writes the line; the caller adds to the act what it learns later.
 
     Raises:
         FhirError: the audit cannot be written, so nothing may be done.
@@ -68,7 +68,7 @@ def unwritten() -> FhirError:
 
 
 class Audit:
-    """Appends to the audit file; from any thread. key: of the hashes."""
+    """Append to the audit file, from any thread. key: the key of the hashes of strangers' ids."""
 
     def __init__(self, path: Path, key: bytes) -> None:
         self.path = path
@@ -92,22 +92,22 @@ class Audit:
         records = [orjson.dumps(self._record(one, status))[:-1] for one in touches]
         keep = any(one.interaction not in READS for one in touches)
         with self._lock:
-            # Here, so that the lines of a file are in the order of their times.
+            # Read the clock under the lock, so that the lines of a file are in the order of their times.
             time = clock().isoformat(timespec="milliseconds")
             ending = b"," + orjson.dumps({"time": time, "client": client, "correlation": correlation})[1:]
             return self._done(lambda: self._file.append([record + ending for record in records], keep)) or keep
 
     def ready(self) -> bool:
-        """True unless the last attempt to write failed and another one fails now. Waits for no other thread's write."""
+        """True unless the last write failed and another attempt fails now. Never waits for another thread's write."""
         return (self._file.is_open and not self._failing) or self.works()
 
     def works(self) -> bool:
-        """True if the file is there and can be appended to, and nothing waits to be."""
+        """True if the file exists and can be written, and no lines wait to be written."""
         with self._lock:
             return self._done(self._file.flush)
 
     def _done(self, work: Callable[[], None]) -> bool:
-        """Do what writes; say in the log when it begins to fail, and when it works again."""
+        """Run a function that writes. Log when writing begins to fail, and when it works again."""
         try:
             work()
         except OSError as error:
@@ -146,7 +146,7 @@ class Audit:
         status = one.status or status
         record: dict[str, Any] = {"interaction": one.interaction, "type": one.type, "status": status}
         if one.id:
-            # What names nothing in the store may be anything: a name that was typed into the address.
+            # An id that is not in the store may be anything, such as a name that was typed into the address.
             record["id"] = shown(Stranger(one.id) if status == NOT_FOUND.status else one.id, self._key)
         if one.patients:
             record["patients"] = [shown(patient, self._key) for patient in one.patients]

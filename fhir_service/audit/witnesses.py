@@ -21,21 +21,21 @@ from fhir_service.paths import exists, is_file, matching
 from fhir_service.store.changes import Witness
 
 MOST = 4 << 20
-"""Bytes of witnesses that are kept at least. What is further back has long been answered, and so is on record."""
+"""The least bytes of witnesses that are kept. Older ones were answered long ago, and so are in the audit."""
 
 
 class Witnesses:
-    """Writes the witnesses of one process. For one thread at a time."""
+    """Write the witnesses of this process. For one thread at a time."""
 
     def __init__(self, audit: Path) -> None:
         self._audit = audit
         self._files: list[_Half] = []
 
     def note(self, versions: Iterable[Witness]) -> None:
-        """Write down what is about to be stored. Raises OSError: it must not be."""
+        """Write down versions that are about to be stored. After an OSError they must not be stored."""
         if not self._files:
             if exists(self._audit) and not is_file(self._audit):
-                # What a device or a pipe took cannot be read again.
+                # An audit on a device or a pipe cannot be read again, so that witnesses are of no use.
                 return
             self._files = _free(self._audit)
         if self._files[0].size > MOST:
@@ -44,14 +44,14 @@ class Witnesses:
         self._files[0].add(orjson.dumps(list(map(tuple, versions))) + b"\n")
 
     def remove(self) -> None:
-        """Remove the files: all that was stored is on record."""
+        """Remove the files. Call it when all that was stored is in the audit."""
         for half in reversed(self._files):
             half.remove()
         self._files = []
 
 
 class _Half:
-    """One of two files that are filled by turns. A write that failed is overwritten by the next one."""
+    """One of two files that are filled in turn. The next write overwrites a failed one."""
 
     def __init__(self, path: Path, file: int) -> None:
         self.path, self.file, self.size = path, file, 0
@@ -71,7 +71,7 @@ class _Half:
 
 
 def _free(audit: Path) -> list[_Half]:
-    """Make the files under the first name that no process has, nor has left."""
+    """Make the files under the first name that no process uses or has left behind."""
     for path in _names(audit):
         with suppress(FileExistsError):
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -93,7 +93,7 @@ def _other(path: Path) -> Path:
 
 
 def _taken(path: Path, file: int) -> bool:
-    """Lock a file; True if no process had it, and none has removed it meanwhile."""
+    """Lock a file. Return True if no process had it locked, and none has removed it meanwhile."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(file), os.stat(path))  # noqa: PTH116 - beside the other
@@ -102,18 +102,18 @@ def _taken(path: Path, file: int) -> bool:
 
 
 class Left:
-    """The witnesses that a killed process has left. They are this process's alone until it closes them."""
+    """The witnesses of a killed process. This process has them locked until it closes them."""
 
     def __init__(self, path: Path, file: int) -> None:
         self.path, self._file = path, file
 
     def versions(self) -> list[Witness]:
-        """Return what it may have stored, in order: not by their times, as clocks are set back."""
+        """Return the versions that it may have stored, in the order written: clocks may be set back."""
         halves = [path for path in (self.path, _other(self.path)) if exists(path)]
         return list(chain.from_iterable(map(_read, sorted(halves, key=lambda path: path.stat().st_mtime_ns))))
 
     def remove(self) -> None:
-        """Remove the files: all that they name is on record."""
+        """Remove the files. Call it when all that they name is in the audit."""
         _other(self.path).unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
 
@@ -122,7 +122,7 @@ class Left:
 
 
 def left_beside(audit: Path) -> Iterator[Left]:
-    """Yield what killed processes have left beside an audit."""
+    """Yield the witnesses that killed processes have left beside an audit."""
     found = matching(audit.parent, f"{glob.escape(audit.name)}.witnesses*")
     for path in sorted(path for path in found if path.suffix != ".other"):
         with suppress(FileNotFoundError):
@@ -136,7 +136,7 @@ def left_beside(audit: Path) -> Iterator[Left]:
 
 
 def _read(path: Path) -> Iterator[Witness]:
-    """Yield the witnesses of a file. Lines that were cut off are passed over: what they name was not stored."""
+    """Yield the witnesses of a file. Skip incomplete lines: their versions were not stored."""
     with suppress(FileNotFoundError):
         for line in path.read_bytes().splitlines():
             with suppress(ValueError):

@@ -15,23 +15,23 @@ TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 ALGORITHMS = ("RS384", "ES384")
 AHEAD = timedelta(minutes=5)
 SLACK = timedelta(seconds=30)
-"""By how much a client's clock may be ahead of ours."""
+"""The most that a client's clock may be ahead of the service's."""
 LONGEST_ID = 500
 
 
 class BadAssertion(ValueError):
-    """An assertion that proves nothing: what is wrong with it, without what it holds."""
+    """An assertion that is not valid. The message says why, and shows none of its values."""
 
 
 class Named(NamedTuple):
-    """The client and the key that an assertion names, not verified yet."""
+    """The client and the key that an unverified assertion names."""
 
     client: str
     kid: str
 
 
 class Proved(NamedTuple):
-    """An assertion that was checked. use: the hash of its `jti`, which may come once until `ends`."""
+    """A verified assertion. use: the hash of its `jti`, which may be used once until `ends`."""
 
     client: str
     use: str
@@ -50,7 +50,7 @@ def named(assertion: str) -> Named:
 
 
 def prove(assertion: str, keys: "KeySet", audience: str, now: datetime) -> Proved:
-    """Check signature and claims of an assertion. now: aware. Raises BadAssertion."""
+    """Verify signature and claims of an assertion. now: an aware time. Raises BadAssertion."""
     from joserfc import jwt
     from joserfc.errors import JoseError
 
@@ -85,7 +85,7 @@ def _checked(claims: dict[str, Any], audience: str, now: datetime) -> Proved:
 
 
 def _moment(said: Any, name: str) -> datetime:
-    """Return a time of a claim, in seconds since 1970, aware. Raises BadAssertion."""
+    """Return the aware time of a claim in seconds since 1970. Raises BadAssertion."""
     if isinstance(said, int | float) and not isinstance(said, bool):
         with suppress(ValueError, OverflowError, OSError):
             return datetime.fromtimestamp(said, UTC)
@@ -93,7 +93,7 @@ def _moment(said: Any, name: str) -> datetime:
 
 
 def _unchecked(assertion: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return header and claims as they are written. Raises BadAssertion."""
+    """Return header and claims without verifying them. Raises BadAssertion."""
     with suppress(ValueError, binascii.Error, RecursionError):
         header, claims, _ = assertion.split(".")
         read = [json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))) for part in (header, claims)]

@@ -1,4 +1,4 @@
-"""The public keys of SMART Backend Services clients: read from a file, or fetched from an address and kept a while."""
+"""The public keys of SMART Backend Services clients, read from a file, or fetched from an address and cached."""
 
 import json
 import threading
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 MOST_KEYS, LARGEST = 20, 64 << 10
 LEAST_RSA_BITS, CURVE = 2048, "P-384"
 KEPT_SECONDS, PAUSE_SECONDS = 300.0, 10.0
-"""Seconds that fetched keys are used for, and the least between two fetches for a key that is not among them."""
+"""Seconds for which fetched keys are used, and the least seconds between two fetches because of an unknown key."""
 FETCH_SECONDS = 10.0
 PEM = "-----BEGIN PUBLIC KEY-----"
 HOLDS = f"1 to {MOST_KEYS} public keys, each RSA of {LEAST_RSA_BITS} bits or more (RS384) or EC {CURVE} (ES384)"
 
 
 class BadKeys(ValueError):
-    """Text that holds no usable public keys: one sentence."""
+    """A text without usable public keys. The message is one sentence."""
 
 
 def is_address(named: str) -> bool:
@@ -33,7 +33,7 @@ def is_address(named: str) -> bool:
 
 
 def checked_address(named: str) -> str:
-    """Return an address to fetch keys from: https, or of this machine. Raises BadKeys."""
+    """Return an address to fetch keys from, if it is https or on this machine. Raises BadKeys."""
     parts = urlsplit(named)
     if not parts.hostname or parts.username or parts.fragment:
         raise BadKeys("the address of keys is https://host/path, without user or #")
@@ -50,7 +50,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def keys_in(path: Path) -> str:
-    """Return the text of a file of public keys, a JWKS or one key as PEM, as a JWKS. Raises BadKeys and OSError."""
+    """Read a file of public keys, a JWKS or one key as PEM. Return a JWKS as text. Raises BadKeys and OSError."""
     with path.open("rb") as file:
         text = file.read(LARGEST + 1).decode(errors="replace")
     if text.lstrip().startswith(PEM):
@@ -74,7 +74,7 @@ def _of_pem(text: str) -> "RSAKey | ECKey":
 
 
 def key_set(text: str) -> "KeySet":
-    """Return the keys of a JWKS. Raises BadKeys: also for a private key, which nobody but its owner may have."""
+    """Return the keys of a JWKS. Raises BadKeys, also for a private key: only its owner may have that."""
     from joserfc.errors import JoseError
     from joserfc.jwk import KeySet
 
@@ -98,7 +98,7 @@ def key_set(text: str) -> "KeySet":
 
 
 def _is_strong(key: Mapping[str, Any]) -> bool:
-    """True for the kinds and sizes of keys that are taken. They are told by the JWK itself, before it is imported."""
+    """True for an accepted kind and size of key. The JWK is examined before it is imported."""
     if key.get("kty") == "EC":
         return key.get("crv") == CURVE
     modulus = key.get("n")
@@ -111,7 +111,7 @@ Fetch = Callable[[str], str]
 
 
 def fetch(address: str) -> str:
-    """Return what an address answers; follows no redirect. Raises BadKeys."""
+    """Return the answer of an address, without following redirects. Raises BadKeys."""
     try:
         with (
             httpx.Client(timeout=FETCH_SECONDS, follow_redirects=False) as client,
@@ -130,7 +130,7 @@ def fetch(address: str) -> str:
 
 
 class FetchedKeys:
-    """Keys by their addresses, kept for some minutes. A key that is not among them has them fetched anew: it is new."""
+    """Keys by address, kept for some minutes. An unknown key makes them be fetched again: it may be new."""
 
     def __init__(self, get: Fetch = fetch, clock: Callable[[], float] = time.monotonic) -> None:
         self._get, self._clock = get, clock
@@ -139,7 +139,7 @@ class FetchedKeys:
         self._lock = threading.Lock()
 
     def of(self, address: str, kid: str) -> "KeySet":
-        """Return the keys of an address, fetched where `kid` is not among those kept. Raises BadKeys."""
+        """Return the keys of an address. Fetch them if `kid` is not among the kept ones. Raises BadKeys."""
         with self._lock:
             now, kept = self._clock(), self._kept.get(address)
             fresh = kept is not None and now - kept[0] < KEPT_SECONDS

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LIFETIME = timedelta(seconds=36_000)
 TOKENS = 10_000
-"""Callers that a process remembers by their tokens."""
+"""The most callers in the cache of tokens."""
 T = TypeVar("T")
 
 
@@ -43,7 +43,7 @@ class Writes(Protocol):
 
 
 class UnknownClient(LookupError):
-    """No client has this id."""
+    """There is no client with this id."""
 
 
 class TokenError(Exception):
@@ -77,7 +77,7 @@ _KNOWN = ("hash", "client", "scope", "expires_at")
 class Auth:
     """The clients of a store and their tokens. Every method may be called from any thread.
 
-    together: look-ups of the tokens of requests that come at once, of one event loop.
+    together: look-ups of the tokens of simultaneous requests, in one event loop.
     """
 
     def __init__(
@@ -107,18 +107,18 @@ class Auth:
         return self.known(found)
 
     def known(self, found: "Known | None") -> Caller:
-        """The caller of a token that was looked up. Raises FhirError(AUTHENTICATION) where it holds no more."""
+        """Return the caller of a token that was looked up. Raises FhirError(AUTHENTICATION) if it is not valid."""
         if found is None or self._clock() > found.expires_at:
             raise unauthenticated()
         return found.caller
 
     def met(self, digest: str) -> Caller | None:
-        """The caller of a token that was met lately, and has not expired. Another process may have ended it since."""
+        """Return the cached caller of a token that has not expired. Another process may have revoked it since."""
         found = self._cache.get(digest)
         return None if found is None or self._clock() > found.expires_at else found.caller
 
     def look_up(self, digests: Collection[str]) -> dict[str, "Known"]:
-        """Return the callers of tokens that hold, by the tokens' hashes."""
+        """Return the callers of valid tokens, by the hashes of the tokens."""
         epoch = self._cache.epoch
         dialect = self._store.dialect
         looked_up = self._store.look_up(
@@ -166,7 +166,7 @@ class Auth:
         return found if of_keys is None else {name: found[name] for name in ("client_id", "scope")}
 
     def change_keys(self, client_id: str, keys: str) -> None:
-        """Give a client that signs other keys: a JWKS, or its address. Raises UnknownClient and BadKeys."""
+        """Replace the keys of a client that signs by a JWKS or its address. Raises UnknownClient and BadKeys."""
         row = keys_row(keys)
 
         def change(connection: Connection) -> bool:
@@ -180,7 +180,7 @@ class Auth:
         self._writer.transact(change, resources=False)
 
     def list_clients(self) -> list[dict[str, Any]]:
-        """Every client, oldest first: `client_id`, `name`, `scope`, `created_at`, `revoked_at` (aware datetimes)."""
+        """Return all clients, oldest first: `client_id`, `name`, `scope`, `created_at`, `revoked_at` (aware times)."""
         query = select(
             CLIENT.c.id.label("client_id"), CLIENT.c.name, CLIENT.c.scope, CLIENT.c.created_at, CLIENT.c.revoked_at
         )
@@ -190,19 +190,19 @@ class Auth:
             ]
 
     def revoke(self, client_id: str) -> None:
-        """End a client's access, its tokens at once. Raises UnknownClient."""
+        """End the access of a client and its tokens at once. Raises UnknownClient."""
         self._writer.transact(lambda connection: _revoke(connection, client_id, self._clock()), resources=False)
         self._cache.forget(client_id)
 
     def end(self, token: str) -> None:
-        """End one token before its time. Raises FhirError(AUTHENTICATION) when it is none."""
+        """Revoke one token. Raises FhirError(AUTHENTICATION) if it is not valid."""
         caller, digest = self.caller(f"Bearer {token}"), hashed(token)
         ending = delete(TOKEN).where(TOKEN.c.hash == digest)
         self._writer.transact(lambda connection: connection.execute(ending), resources=False)
         self._cache.forget(caller.client)
 
     def token(self, form: Mapping[str, str], authorization: str | None = None) -> tuple[int, dict[str, Any]]:
-        """The answer of the token address to a form: HTTP status and body (RFC 6749, sections 5.1 and 5.2)."""
+        """Return the token address's answer to a form: HTTP status and body (RFC 6749, sections 5.1 and 5.2)."""
         try:
             return 200, self._issue(form, authorization)
         except TokenError as error:
@@ -237,7 +237,7 @@ class Auth:
         }
 
     def _authenticate(self, client_id: str, secret: str) -> tuple[str, str]:
-        """Id and scope of the client with this secret; an unknown client costs the same comparison."""
+        """Return id and scope of the client with this secret. For an unknown client, compare a hash all the same."""
         client_id = CONTROLS.sub("?", client_id)
         query = select(CLIENT.c.secret_hash, CLIENT.c.scope).where(
             CLIENT.c.id == client_id, CLIENT.c.revoked_at.is_(None)
@@ -250,7 +250,7 @@ class Auth:
 
 
 def _asked_scope(asked: str | None, held: str) -> str:
-    """The scopes of a new token: those asked for, where the client holds them; else all of the client's."""
+    """Return the scopes of a new token: the client's scopes that were asked for, or all if none were asked for."""
     asked = " ".join((asked or "").split())
     if not asked:
         return held
@@ -287,7 +287,7 @@ def _revoke(connection: Connection, client_id: str, now: datetime) -> None:
 
 
 def credentials(form: Mapping[str, str], authorization: str | None) -> tuple[str, str]:
-    """Client id and secret, from HTTP Basic or from the form, never from both. Raises TokenError."""
+    """Return client id and secret from HTTP Basic or from the form, not from both. Raises TokenError."""
     if authorization is None:
         client_id, secret = form.get("client_id"), form.get("client_secret")
         if not client_id or not secret:

@@ -1,4 +1,4 @@
-"""The callers of tokens met lately, so that a request need not ask the store for its own."""
+"""A cache of callers by their tokens, so that a request need not ask the store."""
 
 import threading
 from collections import OrderedDict
@@ -10,16 +10,16 @@ from fhir_service.interface.scopes import Caller
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The caller of a token, and when it runs out."""
+    """The caller of a token, and the time when the token expires."""
 
     caller: Caller
     expires_at: datetime
 
 
 class KnownTokens:
-    """The callers of tokens met lately, by the token's hash; bounded, the least used go first.
+    """A bounded cache of callers by the hash of their token. The least recently used go first.
 
-    `forget` also voids what was read from the store before it: a look-up under way cannot bring a revoked token back.
+    `forget` also voids look-ups that are under way: they cannot bring back a revoked token.
     """
 
     def __init__(self, size: int) -> None:

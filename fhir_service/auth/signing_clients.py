@@ -1,4 +1,4 @@
-"""The clients that have no secret and sign instead: their keys in the store, and the assertions that were taken."""
+"""Clients that sign instead of having a secret: their keys in the store, and their used assertions."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fhir_service.store.store import Store
 
 ASSERTION_FIELDS = frozenset(("client_assertion", "client_assertion_type"))
-"""The fields of a form by which a client signs."""
+"""The form fields of a client that signs."""
 _TAKE = text(
     'INSERT INTO assertion (client, "use", expires_at) VALUES (:client, :use, :ends)'
     " ON CONFLICT DO NOTHING RETURNING client"
@@ -23,7 +23,7 @@ _TAKE = text(
 
 
 class SigningClients:
-    """The clients of a store that sign. audience: the token address, which assertions are for."""
+    """The signing clients of a store. audience: the token address, which assertions have to name."""
 
     def __init__(self, store: "Store", audience: str, fetched: FetchedKeys) -> None:
         self._store, self._audience, self._fetched = store, audience, fetched
@@ -61,7 +61,7 @@ def keys_row(keys: str) -> dict[str, str | None]:
 
 
 def take_once(connection: Connection, proved: Proved, now: datetime) -> bool:
-    """Keep that an assertion was taken; False for one that was taken before.
+    """Note that an assertion was used. Return False if it was used before.
 
     Of two processes that take the same one at once, the database lets one insert it.
     """

@@ -1,4 +1,4 @@
-"""The token address: a posted form, and the answer to it."""
+"""The token address: read a posted form and answer it."""
 
 import asyncio
 from urllib.parse import parse_qsl
@@ -11,12 +11,12 @@ from fhir_service.auth.clients import Auth, TokenError
 from fhir_service.interface.datatypes import CONTROLS
 
 FORM_SECONDS = 30.0
-"""Seconds that a form may take to arrive."""
+"""Seconds within which a form has to arrive."""
 _LARGEST_FORM = 64 << 10
 
 
 async def read_form(request: Request, limit: int = _LARGEST_FORM) -> dict[str, str]:
-    """The fields of a posted form. Raises TokenError when it is none, too large or malformed."""
+    """Return the fields of a posted form. Raises TokenError if there is no form, or it is too large or malformed."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise TokenError("invalid_request", "the request is application/x-www-form-urlencoded")

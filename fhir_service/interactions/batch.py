@@ -32,10 +32,12 @@ from fhir_service.writing.entry import Entry
 
 MOST_ENTRIES = 5_000
 MOST_PARTS = 1_000_000
-"""Objects and arrays in a bundle that is looked at entry by entry: empty ones take many times their size in memory."""
+"""The most objects and arrays in a Bundle that is parsed entry by entry: empty ones take many times their size."""
 MOST_COMMAS = 3_000_000
-"""Commas in a bundle, which separate its values: a number takes seventy times its size. It is 600 for each entry, and
-more than any of 64 MB has that holds resources."""
+"""The most commas in a Bundle. They separate values, and a number takes seventy times its size in memory.
+
+It is 600 for each of `MOST_ENTRIES`. A Bundle of 64 MB that holds real resources has fewer.
+"""
 _OF_BUNDLE = frozenset(
     "resourceType id meta implicitRules language identifier type timestamp total link entry signature".split()
 )
@@ -43,13 +45,13 @@ _OF_ENTRY = frozenset("fullUrl link resource search request response id extensio
 _OF_REQUEST = frozenset(
     ("method", "url", "ifMatch", "ifNoneExist", "ifNoneMatch", "ifModifiedSince", "id", "extension")
 )
-"""Elements that FHIR knows. A condition that is misspelt or misplaced must not be passed over: a change could be lost,
-or a record made twice.
+"""The elements that FHIR defines here. Others are refused: a misspelt condition could lose a change, or make a record
+twice.
 """
 
 
 class Fetch(NamedTuple):
-    """A read of the resource with an id, or a search by a query."""
+    """A read of the resource with this id, or a search by this query if `id` is None."""
 
     resource: Resource
     id: str | None
@@ -57,7 +59,7 @@ class Fetch(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The answer to a read or a search, what its response says beside the status, and the patients on it."""
+    """The answer to a read or a search. how: what its response has beside the status. patients: their ids."""
 
     body: bytes
     how: dict[str, str]
@@ -65,23 +67,26 @@ class Fetched(NamedTuple):
 
 
 Request = Entry | Fetch | FhirError
-"""One entry of a batch that is understood: what shall be written or fetched, or why it is not done."""
+"""An entry of a batch after parsing: a write, a fetch, or the error that refuses it."""
 
 
 class Bundle(NamedTuple):
-    """A Bundle whose entries are understood, in the order sent."""
+    """A parsed Bundle, with its requests in the order sent."""
 
     type: BundleType
     requests: list[Request]
 
     def results(self, done: Iterable[Any], missing: FhirError | None = None) -> list[Any]:
-        """Return the result of each entry: of those that were done, in order, then `missing`; of others their error."""
+        """Return the result of each entry, in order.
+
+        done: the results of the entries without an error of their own. If there are too few, the rest get `missing`.
+        """
         given = chain(done, repeat(missing) if missing else ())
         return [one if isinstance(one, FhirError) else next(given) for one in self.requests]
 
 
 def entries(body: Any) -> tuple[BundleType, list[dict[str, Any]]]:
-    """Return the type and the entries of a Bundle. Raises the bad request or refusal of the whole."""
+    """Return the type and the entries of a Bundle. Raises FhirError if the whole Bundle is refused."""
     if not isinstance(body, dict) or body.get("resourceType") != "Bundle":
         raise FhirError(INVALID, "a Bundle is expected", "Bundle")
     if not isinstance(body.get("type"), str):
@@ -101,7 +106,7 @@ def entries(body: Any) -> tuple[BundleType, list[dict[str, Any]]]:
 
 
 def checked(entry: Any, index: int) -> dict[str, Any]:
-    """Return an entry that holds a request. Raises the bad request of the whole."""
+    """Return an entry that holds a request. Raises the FhirError that refuses the whole Bundle."""
     if not isinstance(entry, dict):
         raise _no_objects()
     at = f"Bundle.entry[{index}]"
@@ -125,27 +130,27 @@ def _no_objects() -> FhirError:
 
 
 def too_many() -> FhirError:
-    """The refusal of a Bundle that is too much for one request."""
+    """Return the 413 of a Bundle with too many entries."""
     return FhirError(TOO_LARGE, f"a Bundle has at most {MOST_ENTRIES:,} entries: send several")
 
 
 def has_too_many_values(raw: bytes) -> bool:
-    """True for a text of more values than any Bundle of `MOST_ENTRIES` needs."""
+    """True if a text has more values than a Bundle of `MOST_ENTRIES` may need."""
     return raw.count(b",") > MOST_COMMAS
 
 
 def too_many_values() -> FhirError:
-    """The refusal of such a Bundle."""
+    """Return the 413 of a Bundle with too many values."""
     return FhirError(TOO_LARGE, "a Bundle has at most 600 values for each of its entries: send several")
 
 
 def has_too_many_parts(raw: bytes) -> bool:
-    """True for a text of more objects and arrays than any Bundle of `MOST_ENTRIES` needs."""
+    """True if a text has more objects and arrays than a Bundle of `MOST_ENTRIES` may need."""
     return raw.count(b"{") + raw.count(b"[") > MOST_PARTS
 
 
 def understand_plain(raw: bytes, caller: Caller, site: Site) -> Bundle | None:
-    """Return a Bundle of plain creates; None where its entries must be read one by one."""
+    """Return a Bundle of plain creates; None if its entries have to be parsed one by one."""
     found = plain.bundle(raw, site)
     if found is None:
         return None
@@ -245,14 +250,14 @@ _METHODS: dict[tuple[str, bool], tuple[str, Callable[..., Entry] | None]] = {
 
 
 def answer(bundle: Bundle, results: list[Any], dump: Callable[[Any], bytes], site: Site) -> bytes:
-    """The Bundle of responses: one entry for each request, in order. results: of each."""
+    """Return the Bundle of responses: an entry for each request, in order. results: one for each request."""
     shown = [_shown(request, result, dump, site) for request, result in zip(bundle.requests, results, strict=True)]
     head = b'{"resourceType":"Bundle","type":"%b-response"' % bundle.type.encode()
     return head + b',"entry":[' + b",".join(shown) + b"]}" if shown else head + b"}"
 
 
 def status(result: Any) -> int:
-    """The HTTP status of an entry that was done."""
+    """Return the HTTP status of an entry that was carried out."""
     return 201 if isinstance(result, Created) and not result.existed else 200
 
 

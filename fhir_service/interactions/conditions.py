@@ -1,4 +1,4 @@
-"""Conditions: what the values of a search parameter ask of the tables. One function for each kind of parameter."""
+"""Turn the values of search parameters into conditions on the tables: a function for each kind of parameter."""
 
 import re
 from collections import defaultdict
@@ -19,13 +19,13 @@ from fhir_service.store.expressions import contains, equal, starts
 from fhir_service.store.tables import BODIES, SIDES, digest
 
 MOST_VALUES = 500
-"""So many different values may one query name."""
+"""The most different values in one query."""
 MOST_CONDITIONS = 20
-"""So many different conditions may one query have. Each on a side table is a join: PostgreSQL plans 200 for minutes."""
+"""The most conditions in one query. One on a side table is a join: PostgreSQL plans 200 of them for minutes."""
 MOST_TEXTS, LONGEST_TEXT = 5, 500
-"""So many texts in any case may one query look for, each of so many characters. Letters are folded for each of them."""
+"""The most texts without case in one query, and the most characters of each. Each one folds the letters of a column."""
 OF_CHANGES = ("modified", "_lastUpdated")
-"""Parameters on the time of the last change."""
+"""The parameters for the time of the last change."""
 
 Clause = ColumnElement[bool]
 
@@ -34,7 +34,7 @@ Clause = ColumnElement[bool]
 class Condition:
     """A condition on rows: a clause on their own columns, or on those of a side table.
 
-    once: True if it holds for one row of the side table at most for each resource.
+    once: True if a resource has at most one row in the side table that meets the condition.
     """
 
     clause: Clause
@@ -42,26 +42,26 @@ class Condition:
     once: bool = False
 
     def on(self, table: Table) -> Clause:
-        """The clause for the rows of the resource's table."""
+        """Return the condition on rows of the resource's table."""
         if self.side is None:
             return self.clause
         return table.c.seq.in_(select(self.side.c.seq).where(self.clause))
 
 
 def bad(name: str, why: str) -> FhirError:
-    """The bad request that names a parameter."""
+    """Return the 400 that names a parameter."""
     shown = name if re.fullmatch(r"[\w.:\-$]{1,64}", name, re.ASCII) else "?"
     return FhirError(INVALID, f"{shown}: {why}")
 
 
 def alternatives(param: Param, value: str, counted: set[tuple[str, str]]) -> list[str]:
-    """Return the different values of a parameter that are separated by commas, with their escapes.
+    """Return the different values of a parameter, which commas separate. Escapes stay in them.
 
     Args:
-        counted: the values of the query so far, by parameter; these are added.
+        counted: all values of the query so far, with their parameters. The new ones are added.
 
     Raises:
-        FhirError: there is none, one has a control character, or the query has more than `MOST_VALUES`.
+        FhirError: there is no value, one has a control character, or the query has more than `MOST_VALUES`.
     """
     if not value or CONTROLS.search(value):
         raise bad(param.name, "a value is expected")
@@ -75,7 +75,7 @@ def alternatives(param: Param, value: str, counted: set[tuple[str, str]]) -> lis
 
 
 def refuse_too_many(asked: Sequence[Param]) -> None:
-    """Raise the bad request of a query with more different conditions on these parameters than it may have."""
+    """Raise the 400 of a query with too many conditions on these parameters."""
     texts = [param for param in asked if param.kind in _OF_TEXT]
     for found, most, what in ((asked, MOST_CONDITIONS, "conditions"), (texts, MOST_TEXTS, "texts to look for")):
         if len(found) > most:
@@ -88,7 +88,7 @@ def condition(resource: Resource, param: Param, values: list[str], site: Site) -
 
 
 def pieces(value: str, separator: str) -> Iterator[str]:
-    """Yield the parts between separators that no backslash escapes, with their escapes. Takes linear time."""
+    """Yield the parts between unescaped separators. Escapes stay in them. Takes linear time."""
     start = at = 0
     while at < len(value):
         if value[at] == separator:
@@ -99,7 +99,7 @@ def pieces(value: str, separator: str) -> Iterator[str]:
 
 
 def literal(value: str) -> str:
-    """A value without its escapes: `\\,`, `\\|`, `\\$` and `\\\\` stand for the character itself."""
+    """Return a value with its escapes `\\,`, `\\|`, `\\$` and `\\\\` replaced by the characters."""
     return re.sub(r"\\([\\,|$])", r"\1", value)
 
 

@@ -21,7 +21,7 @@ Identifier = tuple[str, str]
 
 
 class Created(NamedTuple):
-    """The id of a resource, and whether it existed before (a conditional create that found it)."""
+    """The id of a resource. existed: a conditional create found it instead of making it."""
 
     id: str
     existed: bool = False

@@ -1,4 +1,4 @@
-"""The condition of a create: `If-None-Exist` names one identifier that no resource may have yet."""
+"""The condition of a create: `If-None-Exist` names an identifier that no resource may have yet."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def condition_of(headers: Sequence[str]) -> tuple[str, str] | None:
 
 
 def condition(text: str | None = None) -> tuple[str, str] | None:
-    """The identifier of `identifier=<system>|<value>`, None where there is none. Raises a bad request for all else."""
+    """Return the identifier of `identifier=<system>|<value>`; None for no condition. Raises the 400 of all else."""
     if text is None:
         return None
     if plain := _PLAIN.match(text):

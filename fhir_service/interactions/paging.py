@@ -1,4 +1,4 @@
-"""A page of a search or of a history, and the parameters that say which page is asked for."""
+"""A page of a search or of a history, and the parameters that select it."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _MOST_OFFSET = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Resources or versions, with markers, and what their links say.
+    """The resources or versions of a page, with markers, and the values for its links.
 
     Args:
         path: what was asked, below the base URL.
@@ -36,12 +36,12 @@ class Page:
 
     @property
     def patients(self) -> tuple[str, ...]:
-        """The ids of the patients on the page."""
+        """Return the ids of the patients on the page."""
         return tuple(dict.fromkeys(patient for one in self.found for patient in one.patients))
 
 
 def paging(resource: Resource, pairs: Pairs, count: int, most: int) -> tuple[int, int]:
-    """`_count` and `_offset` of a request that takes no other parameters. Raises bad requests."""
+    """Return `_count` and `_offset` of a request that has no other parameters. Raises the 400 of bad ones."""
     control: dict[str, str] = {}
     for name, value in pairs:
         if name not in ("_count", "_offset"):
@@ -51,14 +51,14 @@ def paging(resource: Resource, pairs: Pairs, count: int, most: int) -> tuple[int
 
 
 def put_once(control: dict[str, str], name: str, value: str) -> None:
-    """Put a parameter where it is not yet. Raises the bad request of one that is given twice."""
+    """Add a parameter. Raises the 400 of one that was given before."""
     if name in control:
         raise bad(name, "the parameter is given twice")
     control[name] = value
 
 
 def whole(control: dict[str, str], name: str, default: int) -> int:
-    """Return the number of a parameter. Raises the bad request of another text."""
+    """Return the number of a parameter. Raises the 400 of any other text."""
     text = control.get(name)
     if text is None:
         return default

@@ -1,4 +1,4 @@
-"""Read: a resource by its id."""
+"""Read resources by their ids, from the cache or from the store."""
 
 import threading
 from collections import defaultdict
@@ -26,9 +26,9 @@ COLUMNS = ("id", "body", "version", "updated_at")
 
 
 class Reader:
-    """Reads resources: from memory where they are at hand, else from the store.
+    """Read resources from the cache, or else from the store.
 
-    together: look-ups of requests that come at once. one_by_one: held while a stretch is read, for which several wait.
+    together: look-ups of simultaneous requests. one_by_one: the lock of the reader of a stretch; others wait for it.
     """
 
     def __init__(self, store: Store, bodies: Bodies) -> None:
@@ -37,11 +37,11 @@ class Reader:
         self.one_by_one = threading.Lock()
 
     def at_hand(self, resource: Resource, resource_id: str) -> Found | None:
-        """Return a resource that is in memory. Does not wait."""
+        """Return a resource if it is in memory. Never waits."""
         return self._bodies.get((resource.name, resource_id))
 
     def look_up(self, references: Collection[Reference]) -> dict[Reference, Found]:
-        """Read resources from the store, by type and id: those that are there."""
+        """Read resources from the store, by type and id. Return those that exist."""
         by_type: dict[str, list[str]] = defaultdict(list)
         for name, resource_id in references:
             by_type[name].append(resource_id)
@@ -56,7 +56,7 @@ class Reader:
         return State(connection, self._store, self._bodies, epoch).fetch(resource, ids)
 
     def page_at_hand(self, question: Question) -> tuple[int, list[Found]] | None:
-        """Return total and page of a search whose answer is in memory. Does not wait."""
+        """Return total and page of a search if they are in memory. Never waits."""
         return self._bodies.page(question)
 
     @property
@@ -74,56 +74,56 @@ class Reader:
 
     @contextmanager
     def state(self, several: bool = True) -> Iterator["State"]:
-        """A state of the store, for one statement or for several, from any thread."""
+        """Lend a state of the store, in any thread. several: for more than one statement."""
         epoch = self._bodies.epoch()
         with self._store.read(several, asked=True) as connection:
             yield State(connection, self._store, self._bodies, epoch)
 
     def at_once(self, work: Callable[["State"], T]) -> T:
-        """Return what a function finds by one statement of a database server. It is called again if that was lost."""
+        """Return the result of a function that executes one statement. Call it again if its connection was lost."""
         epoch = self._bodies.epoch()
         return self._store.look_up(
             lambda connection: work(State(connection, self._store, self._bodies, epoch)), asked=True
         )
 
     def read_all(self, references: Collection[Reference]) -> dict[Reference, Found]:
-        """Read resources from wherever they are: those that there are."""
+        """Read resources from the cache and the store. Return those that exist."""
         found = {each: self._bodies.get(each) for each in references}
         there = {each: body for each, body in found.items() if body}
         return there | self.look_up([each for each in references if each not in there])
 
 
 def referred(resource: Resource, resource_id: str) -> Reference:
-    """Return type and id of a resource. Raises the 404 of what can be no id."""
+    """Return type and id of a resource. Raises the 404 of an invalid id."""
     if not is_id(resource_id):
         raise unknown_resource(resource.name, resource_id)
     return resource.name, resource_id
 
 
 def there(found: Found | None, reference: Reference) -> Found:
-    """Return what was found. Raises the 404 that names type and id."""
+    """Return a found resource. Raises the 404 that names type and id if there is none."""
     if found is None:
         raise unknown_resource(*reference)
     return found
 
 
 class State:
-    """The store as of one moment. What is read of it is kept, unless something was changed since it began."""
+    """One state of the store. What is read goes into the cache, unless a commit came since the state began."""
 
     def __init__(self, connection: Connection, store: Store, bodies: Bodies, epoch: Epoch) -> None:
         self.connection, self.epoch = connection, store.dialect.epoch
         self._dialect, self._lanes, self._bodies, self._epoch = store.dialect, store.lanes, bodies, epoch
 
     def bodies(self, resource: Resource, ids: Sequence[str]) -> list[Found]:
-        """Return resources that are there, in the order of their ids."""
+        """Return resources that exist, in the order of `ids`."""
         at_hand = {each: self._bodies.get((resource.name, each)) for each in ids}
         if self._bodies.epoch().changes != self._epoch.changes:
-            at_hand = dict.fromkeys(ids)  # what is in memory may be newer than this state
+            at_hand = dict.fromkeys(ids)  # the cache may be newer than this state
         fetched = self.fetch(resource, [each for each, found in at_hand.items() if found is None])
         return [at_hand[each] or fetched[each] for each in ids]
 
     def first_bodies(self, resource: Resource, ids: Sequence[str]) -> list[Found]:
-        """Return the first of some resources, as many as fit on a page."""
+        """Return the first resources of `ids`, as many as fit on a page."""
         found, turns = list[Found](), self._lanes.page(len(ids))
         for start in range(0, len(ids), page_bytes.AT_ONCE):
             some = ids[start : start + page_bytes.AT_ONCE]
@@ -165,10 +165,10 @@ class State:
 
 
 def columns_of(resource: Resource) -> tuple[str, ...]:
-    """Return the columns of what is found, as `found_of` takes them."""
+    """Return the columns for `found_of`."""
     return (*COLUMNS, resource.of_patient.column) if resource.of_patient else COLUMNS
 
 
 def found_of(resource_id: str, body: str, version: int, updated_at: datetime, *patients: str | None) -> Found:
-    """Return a resource as its row has it."""
+    """Return the resource of a row."""
     return Found(resource_id, body.encode(), version, updated_at, tuple(filter(None, patients)))

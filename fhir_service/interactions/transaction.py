@@ -15,7 +15,7 @@ Shown = dict[str, Any]
 
 
 class Links(NamedTuple):
-    """The ids of a transaction's entries, empty for those that create nothing, and what each `fullUrl` stands for."""
+    """The new ids of a transaction's entries (empty for an update), and the reference that each `fullUrl` means."""
 
     ids: list[str]
     places: dict[str, str]
@@ -58,7 +58,7 @@ def linked(entries: Iterable[Shown | FhirError], new_id: Callable[[], str]) -> L
 
 
 def in_order(requests: list[Request]) -> list[int]:
-    """Return the places of a transaction's entries in the order in which they are carried out.
+    """Return the indexes of a transaction's entries in the order in which they are carried out.
 
     Raises:
         FhirError: an entry cannot be understood, is neither a create nor an update, or changes what another changes.
@@ -77,7 +77,7 @@ def in_order(requests: list[Request]) -> list[int]:
 
 
 def placed(error: FhirError, index: int) -> FhirError:
-    """Return the refusal of a transaction for one entry's sake: it names the entry's place."""
+    """Return the error of one entry as that of the transaction. It names the index of the entry."""
     place = f"Bundle.entry[{index}]"
     if error.expression:
         _, dot, within = error.expression.partition(".")

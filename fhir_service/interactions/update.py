@@ -16,12 +16,12 @@ from fhir_service.store.view import Current, Needs
 from fhir_service.writing.entry import Desk
 
 LARGEST = 4 << 20
-"""Bytes that a resource may have besides those of an update: each one adds its notes, and is kept as a version."""
+"""The most bytes that earlier updates may have added to a resource: notes are added, and each version is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preconditions:
-    """`If-Unmodified-Since` as an instant, `If-Match` and `If-None-Match` as sent; None for what is missing."""
+    """`If-Unmodified-Since` as a time, `If-Match` and `If-None-Match` as sent; None for a missing one."""
 
     unmodified_since: datetime | None = None
     match: str | None = None
@@ -34,7 +34,7 @@ class Preconditions:
             raise FhirError(CONFLICT)
         if self.match is not None and self.match != "*" and etag(current.version) not in _tags(self.match):
             raise FhirError(CONFLICT, f"the resource has version {current.version}, which If-Match does not name")
-        # By the number alone: `If-None-Match` takes strong tags for weak ones (RFC 9110).
+        # Compare the numbers only: `If-None-Match` compares tags weakly (RFC 9110).
         if self.none_match is not None and not {"*", f'"{current.version}"'}.isdisjoint(
             tag.removeprefix("W/") for tag in _tags(self.none_match)
         ):
@@ -42,12 +42,12 @@ class Preconditions:
 
 
 def _tags(match: str) -> list[str]:
-    """The entity tags of a condition."""
+    """Return the entity tags of a condition."""
     return [tag.strip() for tag in match.split(",")]
 
 
 def etag(version: int) -> str:
-    """The weak etag of a version."""
+    """Return the weak ETag of a version."""
     return f'W/"{version}"'
 
 
@@ -57,7 +57,7 @@ _LEAP_SECOND = re.compile(r"(\d\d:\d\d):60(?= )", re.ASCII)
 
 
 def http_date(text: str | None) -> datetime | None:
-    """The instant of an HTTP-date in one of its three forms; None when it is missing or no such date (RFC 9110)."""
+    """Return the time of an HTTP-date in one of its three forms (RFC 9110); None if it is missing or invalid."""
     if not text or not (text.endswith("GMT") or _ASCTIME.match(text)):
         return None
     try:
@@ -69,7 +69,7 @@ def http_date(text: str | None) -> datetime | None:
 
 
 def parse_task(resource: Resource, body: Any, resource_id: str, site: Site, additions: bool) -> Any:
-    """The model of a Task update. Raises the first bad request."""
+    """Return the model of a Task update. Raises the 400 of its first problem."""
     parsed: Any = parse(resource, body, site, additions, resource.update_model)
     if parsed.id not in (None, resource_id):
         raise Problem("TASK-UPDATE-15", INVALID, "Task.id", "the id differs from the id in the path").error()
@@ -78,13 +78,13 @@ def parse_task(resource: Resource, body: Any, resource_id: str, site: Site, addi
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """All that an update of a QuestionnaireResponse says."""
+    """The content of an update of a QuestionnaireResponse."""
 
     status: str
 
 
 def parse_response(resource: Resource, body: Any, resource_id: str, _site: Site, _additions: bool) -> Status:
-    """`id` and `status` of an update; nothing else in it is looked at. Raises the first bad request."""
+    """Return the status of an update; all but `id` and `status` is ignored. Raises the 400 of its first problem."""
     name = resource.name
     if not isinstance(body, dict):
         raise Problem("COMMON-35", INVALID, name, "an object is expected").error()
@@ -101,7 +101,7 @@ PARSERS = {"Task": parse_task, "QuestionnaireResponse": parse_response}
 
 @dataclass(slots=True)
 class Update:
-    """The entry of one update. Its order: existence, preconditions, rules."""
+    """The entry of one update. It checks existence, then preconditions, then rules."""
 
     resource: Resource
     id: str
@@ -112,13 +112,13 @@ class Update:
     preconditions: Preconditions = Preconditions()
 
     def ask(self, needs: Needs) -> None:
-        # An update of what can be no id finds nothing to change.
+        # An invalid id cannot exist: `act` answers 404.
         needs.current[self.resource.name].update(filter(is_id, [self.id]))
         if not isinstance(self.model, Status):
             needs.records.update(self.resource.named(self.model))
 
     def act(self, desk: Desk) -> tuple[str, ...]:
-        """Change the resource; return the ids of the patients whose it is, and whose it was."""
+        """Change the resource. Return the ids of its patients after and before."""
         current = desk.view.current[self.resource.name].get(self.id)
         if current is None:
             raise unknown_resource(self.resource.name, self.id)

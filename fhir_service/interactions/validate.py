@@ -43,7 +43,7 @@ class Validate:
             self._ask_by_text(needs)
 
     def _ask_by_text(self, needs: Needs) -> None:
-        """Ask for all that a body of the wrong shape may name."""
+        """Ask for everything that a body of the wrong shape may name."""
         texts = set(_texts(self.body))
         needs.records.update(filter(_REFERENCE.match, texts))
         needs.patients.update(id_of(text) for text in needs.records if text.startswith("Patient/"))
@@ -61,7 +61,7 @@ class Validate:
         return [*checked.problems, *(problem for problem in further if problem.expression not in told)]
 
     def _patient(self) -> str | None:
-        """Return the id of the patient whom the body names, where it can be read of a body of any shape."""
+        """Return the id of the patient in a body of any shape, if it can be found."""
         with suppress(AttributeError, KeyError, TypeError):
             return self.resource.patient(self.body)
         return None

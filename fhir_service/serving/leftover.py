@@ -29,20 +29,20 @@ from fhir_service.store.changes import Witness
 from fhir_service.store.store import Store
 
 REACH = timedelta(minutes=5)
-"""Time before the last record from which on what is stored may lack one: no request takes longer."""
+"""Versions stored so long before the last record may lack one: no request takes longer."""
 
 TICK = timedelta(milliseconds=20)
-"""The time of a file may be so much too early."""
+"""The modification time of a file may be so much too early."""
 _AT_ONCE = 1000
-"""Versions that are looked for by one statement."""
+"""The versions that one statement looks for."""
 _STATUS = {"create": 201, "update": 200}
-"""The statuses of what was stored. A conditional create that found something stored nothing."""
+"""The statuses of writes that stored something. A conditional create that found a resource stored nothing."""
 
 log = logging.getLogger(__name__)
 
 
 class _Write(NamedTuple):
-    """A stored version of a resource: who stored it, and when."""
+    """A stored version of a resource, with its client and its time."""
 
     type: str
     id: str
@@ -60,7 +60,7 @@ class _Write(NamedTuple):
 
 
 class _Records:
-    """The times of the records of writes, in order, by what was done to which resource by whom."""
+    """The times of the records of writes, in order, by interaction, resource and client."""
 
     def __init__(self, paths: Iterable[Path], since: datetime) -> None:
         self._times: dict[tuple[str, str, str, str], list[datetime]] = defaultdict(list)
@@ -70,7 +70,7 @@ class _Records:
                 self._times[key].append(datetime.fromisoformat(record.get("stored_at") or record["time"]))
 
     def take(self, write: _Write) -> bool:
-        """True if there is a record of a write. No other write has that then: ask for those of a resource in order."""
+        """True if a write has a record, which is then used up. Ask for the versions of a resource in order."""
         times = self._times.get((write.interaction, write.type, write.id, write.client), [])
         at = write.at.replace(microsecond=write.at.microsecond // 1000 * 1000)
         while times and times[0] < at:
@@ -93,7 +93,7 @@ def put_on_record(service: Service) -> None:
 def _complete_beside_others(service: Service, path: Path, left: Left) -> None:
     """Complete the audit by the witnesses of a process that was killed."""
     if witnesses := left.versions():
-        # A transaction of its own waits until what the process had asked to be stored has ended.
+        # The lock of this transaction waits for a commit of the killed process that is still under way.
         service.writer.transact(lambda _: None)
         files = files_of(path)
         since = max([witnesses[-1].updated_at - REACH, *filter(None, map(_moved, files))])
@@ -122,7 +122,7 @@ def _since(path: Path, run: Path) -> datetime | None:
 
 
 def _moved(path: Path) -> datetime | None:
-    """Return until when records may be in a file that was moved away; None where all are here."""
+    """Return the time until which records may be in a file that was moved away; None if no file was."""
     noted = _changed(head_file(path))
     if noted is None or not goes_on(path):
         return None
@@ -137,7 +137,7 @@ def _changed(path: Path) -> datetime | None:
 
 
 def _writes(store: Store, since: datetime) -> Iterator[_Write]:
-    """Yield what clients have stored since, the versions of each resource in order."""
+    """Yield what clients have stored since a time, the versions of each resource in order."""
     with store.read() as connection:
         for name, resource in RESOURCES.items():
             if "create" not in resource.interactions:
@@ -150,7 +150,7 @@ def _writes(store: Store, since: datetime) -> Iterator[_Write]:
 
 
 def _stored(store: Store, witnesses: Sequence[Witness]) -> Iterator[_Write]:
-    """Yield those of some versions, in order, that are stored; a batch that failed has left some that are not."""
+    """Yield the versions that are stored, in order. Those of a failed batch are not."""
     for first in range(0, len(witnesses), _AT_ONCE):
         some = witnesses[first : first + _AT_ONCE]
         there = {one for name in {one.type for one in some} for one in _there(store, name, [one.id for one in some])}
@@ -158,7 +158,7 @@ def _stored(store: Store, witnesses: Sequence[Witness]) -> Iterator[_Write]:
 
 
 def _there(store: Store, name: str, ids: Sequence[str]) -> Iterator[Witness]:
-    """Yield the versions of some resources of a type."""
+    """Yield all versions of some resources of a type."""
     versions = versions_of(RESOURCES[name], ids)
     columns = versions.c.id, versions.c.version, versions.c.updated_at, versions.c.client
     with store.read() as connection:
@@ -167,7 +167,7 @@ def _there(store: Store, name: str, ids: Sequence[str]) -> Iterator[Witness]:
 
 
 def _patients(store: Store, write: _Write) -> tuple[str, ...]:
-    """Return the ids of the patients whose the resource is by a write, and whose it was before."""
+    """Return the ids of the resource's patients after a write and before it."""
     resource = RESOURCES[write.type]
     versions = versions_of(resource, [write.id])
     which = versions.c.version.in_((write.version, write.version - 1))

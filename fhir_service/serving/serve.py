@@ -1,4 +1,4 @@
-"""Serving: the socket, the server, how it becomes ready and how it ends."""
+"""Serve the interface: open the socket, run the server, say when it is ready, and end in order."""
 
 import contextlib
 import gc
@@ -24,17 +24,17 @@ from fhir_service.web import traces
 from fhir_service.web.protocol import Protocol
 
 TURN_SECONDS = 0.001
-"""Seconds that a thread goes on while another one waits to."""
+"""Seconds that a thread may run while another one waits for the interpreter."""
 GRACE = 60
-"""Seconds for what is under way when the end is asked for: a client that sends no more does not hold the service."""
+"""Seconds for unfinished requests when the service ends: a client that stops sending must not hold it up."""
 
 
 class StoreEnded(OSError):
-    """The database answers nothing more in this process; whoever watches the process starts another."""
+    """The database has failed for good in this process. The parent or the operator has to start another."""
 
 
 class PortTaken(OSError):
-    """The address cannot be listened on; the message names it."""
+    """Nothing can listen on the address, which the message names."""
 
 
 def serve(settings: Settings, until_stdin_closes: bool = False, shared_socket: int | None = None) -> None:

@@ -23,17 +23,17 @@ from fhir_service.serving.serve import GRACE, asked_by_signals, listen, watching
 from fhir_service.settings import Settings
 
 SOON = 1.0
-"""Seconds after its first answer within which the end of a process is a failed start."""
+"""A process that ends within so many seconds after its first answer counts as a failed start."""
 PAUSES = (0.1, 0.5, 2.0)
-"""Seconds between a failed start and the next one: more for the second of late, and for all beyond it."""
+"""Seconds between a failed start and the next one: after the first failure, the second, and all later ones."""
 LATELY = 30.0
-"""Seconds for which a failed start counts."""
+"""A failed start counts for so many seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class _Worker:
-    """One process, from its start to its end. It is put on the queue when it answers, and when it has ended."""
+    """One process. It is put on the queue when it answers, and again when it has ended."""
 
     def __init__(
         self, listening: socket.socket, environ: Mapping[str, str], changed: "SimpleQueue[_Worker | None]"
@@ -61,22 +61,22 @@ class _Worker:
 
     @property
     def answers(self) -> bool:
-        """True if it has begun to answer."""
+        """True if the process has begun to answer."""
         return self.answers_since < math.inf
 
     @property
     def has_ended(self) -> bool:
-        """True if it has come to its end."""
+        """True if the process has ended."""
         return self.process.poll() is not None
 
     def stop(self) -> None:
-        """Let it finish what is under way, and end."""
+        """Ask the process to finish its requests and end."""
         if self.process.stdin:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
 
     def wait(self, until: float) -> None:
-        """Wait for its end; end it at once at a moment."""
+        """Wait for the process to end, and kill it after a deadline."""
         try:
             self.process.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -107,22 +107,22 @@ def supervise(settings: Settings, until_stdin_closes: bool = False) -> int:
 
 
 class FailedStarts:
-    """The starts that have failed lately, which the next one waits for."""
+    """The recent failed starts, which delay the next start."""
 
     def __init__(self) -> None:
         self._times: list[float] = []
 
     def note(self, now: float) -> None:
-        """Note that one has failed."""
+        """Note a failed start."""
         self._times.append(now)
 
     def are_there(self, now: float) -> bool:
-        """True if one has failed lately."""
+        """True if a start has failed recently."""
         self._times = [each for each in self._times if now - each < LATELY]
         return bool(self._times)
 
     def pause(self, now: float) -> float:
-        """Return the seconds until the next start."""
+        """Return the seconds to wait before the next start."""
         if not self.are_there(now):
             return 0.0
         return max(0.0, self._times[-1] + PAUSES[min(len(self._times), len(PAUSES)) - 1] - now)
@@ -142,7 +142,7 @@ class _Supervisor:
         self._failed = FailedStarts()
 
     def run(self, number: int, url: str) -> int:
-        """Start one, which makes or migrates the store, and then the others; keep them until the end is asked for."""
+        """Start one process, which makes or migrates the store, then the others. Keep them running until the end."""
         try:
             first = self._start()
             if self._changed.get() is None:
@@ -164,7 +164,7 @@ class _Supervisor:
         return worker
 
     def _keep(self, number: int) -> None:
-        """Keep so many processes, until the end is asked for."""
+        """Keep the number of processes until the end is asked for."""
         while True:
             self._take_out_ended(time.monotonic())
             with contextlib.suppress(Empty):
@@ -179,7 +179,7 @@ class _Supervisor:
             log.warning("process %d ended with code %s; another follows", worker.process.pid, worker.process.returncode)
 
     def _fill_up(self, number: int, now: float) -> float | None:
-        """Start what may be started now; return the seconds until more may be, None while that waits for a process."""
+        """Start the processes that may start now. Return the seconds until more may; None to wait for a process."""
         if (wait := self._failed.pause(now)) > 0:
             return wait
         one_by_one = self._failed.are_there(now)
@@ -188,7 +188,7 @@ class _Supervisor:
         return None
 
     def _end(self) -> None:
-        """Take no more connections, and let all processes finish what is under way."""
+        """Close the socket, and let all processes finish their requests."""
         self._listening.close()
         for worker in self._workers:
             worker.stop()
