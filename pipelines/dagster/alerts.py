@@ -1,7 +1,7 @@
-"""The sensor that sends alerts as JSON to the operator's command or web address: of each event, and of its end.
+"""The sensor that sends alerts as JSON to the operator's command or web address, when an event begins and when it ends.
 
-An alert that cannot be sent is tried again some times, and fails nothing. Alerts hold names of jobs, runs, batches and
-files, and sentences of this program, never a row of data.
+An alert that cannot be sent is tried again a few times, and never makes anything fail. Alerts hold names of jobs, runs,
+batches and files, and sentences of this program, never a row of data.
 """
 
 import json
@@ -44,7 +44,7 @@ FAILURES_A_LOOK = 200
 
 @dataclass(frozen=True)
 class Event:
-    """A failure that a person should know of. key: identifies it over all looks, so that it is sent once."""
+    """A failure that a person should know about. key: identifies it over all looks, so that it is sent once."""
 
     key: str
     kind: str
@@ -61,7 +61,7 @@ ENDS = (
     *("batch_failed", "batch_unfinished", "nothing_taken", "rows_in_doubt", "file_not_received"),
     *("file_late", "file_unusual", "state_unknown", "publication_late", "imports_wait"),
 )
-"""The kinds of events that end, which is told, too. That a run failed stays true."""
+"""The kinds of events whose end is sent too. A failed run has no end: it stays failed."""
 OF_BATCHES = ("batch_failed", "batch_unfinished", "nothing_taken", "rows_in_doubt")
 WELL = "well "
 LONGEST_TEXT = 300
@@ -69,9 +69,12 @@ LONGEST_TEXT = 300
 
 @dataclass
 class Told:
-    """The sensor's memory. since: earlier failed runs are ignored. keys: events already sent that still hold.
+    """The sensor's memory.
 
-    tries: how often an event could not be sent, by key. last: by key, the text of each event that was sent and ends.
+    * since: failed runs before this time are ignored.
+    * keys: events that were sent and still hold.
+    * tries: by key, how often an event could not be sent.
+    * last: by key, the text of each sent event whose end must be sent.
     """
 
     since: float
@@ -81,7 +84,10 @@ class Told:
 
     @classmethod
     def of(cls, cursor: str | None, now: datetime) -> "Told":
-        """Return what a cursor says. A time that is ahead was written while the clock was: failures count from now."""
+        """Return the content of a cursor.
+
+        A time in the future was written by a clock that was ahead: failures then count from now.
+        """
         told = understood(cursor, cls._read, cls(now.timestamp(), set(), {}))
         return replace(told, since=max(0.0, min(now.timestamp(), told.since)))
 
@@ -96,15 +102,15 @@ class Told:
         return json.dumps(found)
 
     def over(self, events: Iterable[Event]) -> list[Event]:
-        """Return an event for each that was sent and holds no more."""
+        """Return an event for each sent event that no longer holds."""
         held = {event.key for event in events}
         gone = [(key, text) for key, text in self.last.items() if key not in held]
         return [Event(f"{WELL}{key}", "well_again", f"It is over: {text}", {}) for key, text in gone]
 
     def keep(self, addressed: Mapping[str, Event]) -> None:
-        """Note the events that were sent and end, and forget those of which the end was sent to everybody.
+        """Note the sent events whose end must be sent; forget those whose end was sent to all recipients.
 
-        addressed: by way and key, the events of this look.
+        addressed: the events of this look, by channel and key.
         """
         for key, event in addressed.items():
             if key in self.keys and event.kind in ENDS:
@@ -146,7 +152,7 @@ def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) 
             lambda event: give(event.as_json(home, now, names.clinic), addressed[event.key][1], context.log.warning),
         )
         told.keep({key: event for key, (event, _) in addressed.items()})
-        told.keys |= before if unseen else set()  # nothing that was not read counts as over
+        told.keys |= before if unseen else set()  # what could not be read does not count as over
         return dg.SensorResult(cursor=told.cursor(), skip_reason=f"Alerts given: {given}.")
 
     return alerts
@@ -157,9 +163,9 @@ def _tells_anybody(environ: Mapping[str, str]) -> bool:
 
 
 def by_way(events: Iterable[Event], environ: Mapping[str, str]) -> dict[str, tuple[Event, dict[str, str]]]:
-    """Return each event once for each way that is set, under a key of its own, with an environment of that way alone.
+    """Return each event once for each channel that is set, under a key and an environment of that channel.
 
-    A way that fails is tried again by itself: the other has the event already.
+    A channel that fails is tried again separately, since the other one has sent the event already.
     """
     found: dict[str, tuple[Event, dict[str, str]]] = {}
     for at, way in enumerate(each for each in (COMMAND, WEBHOOK) if environ.get(each)):
@@ -169,9 +175,9 @@ def by_way(events: Iterable[Event], environ: Mapping[str, str]) -> dict[str, tup
 
 
 def echoes(events: Collection[Event]) -> set[str]:
-    """Return the keys of failed runs whose batches are all told of by events of their own.
+    """Return the keys of failed runs whose batches all have events of their own.
 
-    They count as told, so that none becomes news when its files are mended.
+    These runs count as sent, so that they cause no alert once their files are mended.
     """
     told = {batch for event in events if event.kind in OF_BATCHES for batch in event.about["batches"]}
     runs = [event for event in events if event.kind == "run_failed" and event.about["batches"]]
@@ -179,7 +185,7 @@ def echoes(events: Collection[Event]) -> set[str]:
 
 
 def gathered(*sources: Callable[[], Iterable[Event]]) -> tuple[list[Event], bool]:
-    """Return the events of all sources, and True if one could not be read: that is an event of its own then."""
+    """Return the events of all sources, and True if a source could not be read, which is an event too."""
     events: list[Event] = []
     for source in sources:
         try:
@@ -195,7 +201,7 @@ def tell_new(
     """Send new events, forget those that are over, and return how many were sent.
 
     An event that cannot be sent is tried at `TRIES` looks, then dropped. Events that do not fit into the time of a look
-    come first at the next one, before those that failed.
+    come first in the next one, before those that failed.
     """
     until = clock() + SECONDS_OF_GIVING
     current = {event.key: event for event in events}
@@ -220,7 +226,7 @@ def tell_new(
 
 
 def of_runs(instance: dg.DagsterInstance, since: float, now: datetime, names: Names) -> Iterator[Event]:
-    """Yield the runs of the last day that failed and are not retried, except those that only show the command line."""
+    """Yield the failed runs of the last day that are not retried, without those that report the command line."""
     after = max(datetime.fromtimestamp(since, UTC), now - LOOKS_BACK)
     wanted = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=after, tags=names.own_runs)
     for record in instance.get_run_records(wanted, limit=FAILURES_A_LOOK):
@@ -235,7 +241,7 @@ def of_runs(instance: dg.DagsterInstance, since: float, now: datetime, names: Na
 
 
 def _is_retried(run: dg.DagsterRun, ended: float, now: datetime) -> bool:
-    """True if the failed run was retried, or may still be."""
+    """True if the failed run was retried, or may still be retried."""
     soon = now.timestamp() - ended < RETRIED_WITHIN_SECONDS
     return run.tags.get(WILL_RETRY_TAG) == "true" and (soon or RETRIED_AS_TAG in run.tags)
 
@@ -256,22 +262,22 @@ def of_batches(home: Path, environ: Mapping[str, str]) -> Iterator[Event]:
 
 
 def _of_batch(key: str, kind: str, feed: str, broken: Broken, batch_id: str, said: str, **more: int) -> Event:
-    """Return the event of a batch, whose text names its file."""
+    """Return the event of a batch, with its file named in the text."""
     name = broken.files.get(batch_id)
     about = {"feed": feed, "batches": [batch_id], "files": [name or ""], **more}
     return Event(f"{key} {batch_id}", kind, f"{f'{name} ({batch_id})' if name else batch_id}{said}", about)
 
 
 def of_waiting(held: Waiting | None) -> Iterator[Event]:
-    """Yield one event if something holds up imports."""
+    """Yield one event if something blocks imports."""
     if held:
         yield Event(f"waits {held.cause}", "imports_wait", held.sentence, {"files": list(held.files)})
 
 
 def of_inbox(home: Path, now: datetime, held: Waiting | None = None) -> Iterator[Event]:
-    """Yield files that stay in the inbox. The key holds the time, so that a file that comes again is a new event.
+    """Yield the files that stay in the inbox. The key has the time, so that a file that comes again is a new event.
 
-    held: what holds up all imports, of which one event tells for all files.
+    held: what blocks all imports; one event then reports all files.
     """
     if held and held.files:
         return
@@ -282,7 +288,7 @@ def of_inbox(home: Path, now: datetime, held: Waiting | None = None) -> Iterator
 
 
 def of_expectations(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> Iterator[Event]:
-    """Yield files that are late, and files that are unlike those before, of feeds that expect something."""
+    """Yield files that are late, and files that are unlike those before, for feeds with expectations."""
     for feed, found in unexpected_in(home, environ, feeds).items():
         if found.late:
             yield Event(f"late {feed} {found.late}", "file_late", f"{feed}: {found.late}.", {"feed": feed})
@@ -302,7 +308,7 @@ def of_freshness(instance: dg.DagsterInstance, names: Names = ONE_HOME) -> Itera
 
 
 def give(document: Mapping[str, Any], environ: Mapping[str, str], warn: Callable[[str], None]) -> bool:
-    """Send an alert to the command and the web address that are set. False if either fails; never raises for that."""
+    """Send an alert to the command and the web address that are set. Return False, and raise nothing, if one fails."""
     try:
         if command := environ.get(COMMAND):
             _run(command, json.dumps(document), environ)

@@ -1,7 +1,8 @@
-"""Runs a Dagster process that ends with its parent: `attended code MODULE SOCKET`, `web HOST PORT FILE`, `daemon ...`.
+"""Run a Dagster process that ends with its parent: `attended code MODULE SOCKET`, `web HOST PORT FILE`, `daemon ...`.
 
-Standard input is a pipe from the parent, and closes even if the parent is killed. The process then shuts down in order,
-and the processes that it started, such as runs, end with it. Only one process at a time creates Dagster's storage.
+Standard input is a pipe from the parent, which closes even if the parent is killed. The process then shuts down in
+order, and the processes that it started, such as runs, end with it. Only one process at a time creates Dagster's
+storage.
 """
 
 import os
@@ -53,7 +54,7 @@ def attended() -> Iterator[None]:
 
 
 def make_storage(folder: Path) -> None:
-    """Create Dagster's databases under a lock: two processes that create the same table at once both fail."""
+    """Create Dagster's databases under a lock: two processes that create one table at the same time both fail."""
     import dagster as dg
 
     with locked(folder / ".storage.lock"), dg.DagsterInstance.get() as instance:

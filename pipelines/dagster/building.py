@@ -1,4 +1,4 @@
-"""The Dagster definitions of a home: the parts of this package, for its feeds."""
+"""The Dagster definitions of a home: assets, checks, jobs, sensors and schedules for its feeds."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -26,12 +26,12 @@ def build(
 ) -> dg.Definitions:
     """Return the definitions of a home, to be merged into those of another Dagster project. Raises FeedError.
 
-    They name no executor: the project's own is used. Each step is a few lines that call a stage, and stages hand over
-    files, so that any executor on this machine will do.
+    They name no executor: the project's own is used. Stages hand over files on disk, so any executor on this machine
+    works.
 
     Args:
         home: the state folder.
-        feeds: folders with further feed files, beside `CHARTFERRY_FEEDS` and the home's own.
+        feeds: folders with further feed files, besides `CHARTFERRY_FEEDS` and the home's own.
         environ: names the target and the settings; by default the environment of the process.
     """
     settings = dict(os.environ if environ is None else environ)
@@ -74,6 +74,6 @@ def build_definitions(
 
 
 def _schedule(job: Any, cron: str, says: str) -> dg.ScheduleDefinition:
-    """Return the schedule of a job, which runs without being switched on."""
+    """Return the schedule of a job. It is on by default."""
     running = dg.DefaultScheduleStatus.RUNNING
     return dg.ScheduleDefinition(name=job.name, job=job, cron_schedule=cron, default_status=running, description=says)

@@ -1,10 +1,10 @@
-"""Steps that workers of Celery have from Redis: one whose worker gave no sign of life for a while goes to another.
+"""Celery steps over Redis: a step whose worker gives no sign of life for some time goes to another worker.
 
-By Celery's own rule a step goes to another worker once it takes longer than a limit, which must then be longer than any
-load. Here each worker tells Redis of its steps again and again, so the limit is one of silence, by the clock of Redis.
-
-A thread tells, not the channel that a step came by: a step goes on while its worker waits for its end to stop, or has
-lost that channel with its connection. Celery would have given it back in both cases.
+By Celery's own rule, a step goes to another worker if it takes longer than a limit, so the limit must be longer than
+any load. Here each worker reports its steps to Redis regularly, so that the limit is one of silence, by the clock of
+Redis. A thread of the worker reports them, not the channel that brought the step. So a step is kept while its worker
+waits for it to end before stopping, or after the worker lost the channel's connection. Celery would give it away in
+both cases.
 """
 
 import threading
@@ -21,14 +21,14 @@ from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport.redis import Channel, QoS, Transport
 
 BEAT_SECONDS = 10.0
-"""How often a worker tells of its steps; Celery's own pause between looks at those of others is the same."""
+"""The pause between a worker's reports of its steps; equal to Celery's pause between looks at other workers' steps."""
 ANSWER_SECONDS = 5.0
-"""For which a sign of life waits for Redis. A connection that went dead unseen would silence a worker for ever."""
+"""The longest wait for Redis while reporting. Without it, a dead connection would silence a worker for ever."""
 AWAY = (OperationalError, *Transport.connection_errors, *Transport.channel_errors)
 
 
 class SignsOfLife(QoS):
-    """The messages that a channel has and has not ended. Redis has when each step last gave a sign of life."""
+    """The messages that a channel holds unfinished. Redis stores when each step last gave a sign of life."""
 
     def append(self, message: Any, delivery_tag: Any) -> None:
         super().append(message, delivery_tag)  # type: ignore[no-untyped-call]
@@ -36,42 +36,42 @@ class SignsOfLife(QoS):
             tell(client, self.unacked_index_key, [delivery_tag])
 
     def can_consume(self) -> bool:
-        """True if a step can be taken. A new channel does not know of one that goes on since before it."""
+        """True if a step can be taken. A new channel does not know of a step that is running since before it."""
         return bool(super().can_consume()) and not state.active_requests  # type: ignore[no-untyped-call]
 
     def reject(self, delivery_tag: Any, requeue: bool = False) -> None:
-        """Give a step back. A closed channel knows no queue, and would drop it: it goes to another by its silence."""
+        """Give a step back. A closed channel would lose it, so its step is left to be given away for its silence."""
         if not (requeue and self.channel.closed):
             super().reject(delivery_tag, requeue=requeue)  # type: ignore[no-untyped-call]
 
     def restore_unacked(self, client: Any = None) -> None:
-        """Give back what this channel has, as it is closed, but for steps that go on."""
+        """Give back the messages of this channel when it closes, except for steps that are still running."""
         going_on = {each.message.delivery_tag for each in tuple(state.active_requests)}
-        # What a closed channel does later, such as to tell of an end, goes by the pool that this makes.
+        # Later work of a closed channel, such as reporting an end, uses the pool that this creates.
         with self.channel.conn_or_acquire(client) as acquired:
             for tag in self._delivered.keys() - going_on:
                 self.restore_by_tag(tag, acquired)  # type: ignore[no-untyped-call]
         self._delivered.clear()
 
     def restore_visible(self, *_: Any, num: int | None = None, **__: Any) -> None:
-        """Give back what was silent for too long; called every 10 s."""
+        """Give back steps that were silent for too long; called every 10 s."""
         with self.channel.conn_or_acquire() as client:
             silent_since = now_of(client) - self.visibility_timeout
             for tag in client.zrangebyscore(self.unacked_index_key, "-inf", silent_since, start=0, num=num or 10):
-                # Where another worker does it too, one of them finds nothing.
+                # If another worker does it at the same moment, one of the two finds nothing.
                 self.restore_by_tag(tag, client)  # type: ignore[no-untyped-call]
 
 
 class StepChannel(Channel):
-    """A channel that waits for nothing but what is there."""
+    """A channel that never waits for a message."""
 
     QoS = SignsOfLife
 
     def _receive_one(self, c: Any) -> Any:
         """Read a message for all workers, if there is one.
 
-        The loop goes by numbers of files. That of a connection which it dropped as stale may be another's by now: to
-        read from it then would wait for ever, and no step would be taken any more.
+        The loop identifies connections by file number. The number of a connection that it dropped may now belong to
+        another one. Reading from that would wait for ever, and no step would be taken any more.
         """
         if not (c.connection and c.connection.is_connected and c.connection.can_read(timeout=0)):
             raise Empty
@@ -85,19 +85,19 @@ def now_of(client: Any) -> float:
 
 
 def tell(client: Any, index: str, tags: Iterable[str]) -> None:
-    """Write the time at steps. One that has ended or was given back is not put there again: it would never go."""
+    """Write the present time at steps. A step that ended or was given back is not added: it would stay for ever."""
     if told := dict.fromkeys(tags, now_of(client)):
         client.zadd(index, told, xx=True)
 
 
 class StepTransport(Transport):
-    """Redis, by channels whose steps give signs of life."""
+    """The Redis transport, with channels whose steps give signs of life."""
 
     Channel = StepChannel
 
 
 def watch_silence() -> None:
-    """Let the workers of this program give signs of life."""
+    """Make the workers of this program give signs of life."""
     TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), f"{__name__}:{StepTransport.__name__}"))
     worker_ready.connect(_begin_to_tell)
 
@@ -108,10 +108,10 @@ def _begin_to_tell(sender: Any, **_: Any) -> None:
 
 
 def _tell_always(app: Any) -> None:
-    """Tell again and again, by one connection as long as it lasts.
+    """Report the steps regularly, over one connection as long as it lasts.
 
-    Celery's loop knows connections by the numbers of their files: one that is closed and made again for each time could
-    get the number of one that the loop has just let go, and the loop would wait for ever for what is not for it.
+    Celery's loop identifies connections by file number. A new connection for each report could get the number of one
+    that the loop has just dropped, and the loop would wait for ever for messages on it.
     """
     limits = {"socket_timeout": ANSWER_SECONDS, "socket_connect_timeout": ANSWER_SECONDS}
     while True:
@@ -127,7 +127,7 @@ def _tell_always(app: Any) -> None:
 
 
 def tell_of_requests(channel: Any) -> None:
-    """Tell Redis of what this process has. Raises one of `AWAY`."""
+    """Report the steps of this process to Redis. Raises one of `AWAY`."""
     tags = [each.message.delivery_tag for each in list(state.requests.values())]  # the main thread changes it meanwhile
     if tags:
         tell(channel.client, channel.unacked_index_key, tags)

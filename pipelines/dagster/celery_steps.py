@@ -1,7 +1,7 @@
-"""Dagster's executor for Celery, where broker and storage may be away for a while or begin anew without what they kept.
+"""Dagster's executor for Celery, for brokers and storages that go away for a while or restart without their data.
 
-Celery's loop waits for ever for a step that the broker lost, ends a run when the broker is away for a moment, and hangs
-where one step could not be begun while another waits for its next try.
+Celery's loop waits for ever for a step that the broker lost. It ends a run if the broker is away for a moment. It hangs
+if one step could not be started while another waits for its next try.
 """
 
 import time
@@ -20,19 +20,19 @@ from kombu.transport.redis import PRIORITY_STEPS, Channel
 
 MARK_SECONDS = 24 * 3600
 LOOK_SECONDS, LOOKS = 10.0, 2
-"""How often a step is looked for at the broker, and how often in a row it is missed before it counts as lost."""
+"""The pause between looks for a step at the broker, and the number of misses in a row after which it is lost."""
 TRIES, PAUSE_SECONDS = 30, 10.0
-"""How often a step that could not be begun is handed over again: for five minutes."""
+"""The number of times that a step that could not be started is handed over again: for five minutes."""
 
 
 class NotBegun(Exception):
-    """A step could not be begun or told of: one sentence."""
+    """A step could not be started, or its state not reported. The message is one sentence."""
 
 
 class Sent:
-    """A step at the broker, as Celery's loop looks at it: a result that is there or not.
+    """A step at the broker, in the form that Celery's loop expects: a result that is ready or not.
 
-    submit: hands it over. queue: where it waits for a worker.
+    submit: hands the step over. queue: where the step waits for a worker.
     """
 
     def __init__(self, app: Any, name: str, submit: Callable[[], "AsyncResult[Any]"], queue: str) -> None:
@@ -47,17 +47,17 @@ class Sent:
             self._send()
 
     def ready(self) -> bool:
-        """True once there is a result. Hands over again what is lost or could not be begun. Raises `NotBegun`."""
+        """True once there is a result. Hands the step over again if it was lost or not started. Raises `NotBegun`."""
         try:
             return self._is_ready()
-        except self._away:  # it is asked again in a second
+        except self._away:  # the loop asks again in a second
             return False
-        except self._refusals as error:  # Redis takes no writes: it is a replica just now, or its disk is full
+        except self._refusals as error:  # Redis accepts no writes: it is a replica at the moment, or its disk is full
             self._note_failure(type(error).__name__)
             return False
 
     def get(self) -> Any:
-        """Return what it came to, without asking Redis again, which may be away since. Raises what it raised."""
+        """Return the result, or raise its error, without asking Redis again, which may be away."""
         if self._done is None:
             raise TaskRevokedError("the broker lost it")
         return self._done.get()
@@ -88,7 +88,7 @@ class Sent:
         self._broker.note_sent(sent.id)
 
     def _is_kept(self) -> bool:
-        """True if the broker still has what was handed over last."""
+        """True if the broker still has the last hand-over."""
         return bool(self._results) and self._broker.has(self._results[-1].id)
 
     def _note_failure(self, kind: str) -> None:
@@ -101,10 +101,10 @@ class Sent:
 
 
 class AtBroker:
-    """The traces in Redis of a step that was handed over. Another broker or store of results counts as having it.
+    """The traces in Redis of a step that was handed over. A step in another kind of store counts as present.
 
-    Beside the results there is a mark for the step, which is gone where Redis kept nothing. One that was on its way to
-    a worker that died has its mark, but neither waits nor is in a worker's hands.
+    A mark for the step is stored beside the results, and is gone if Redis lost its data. A step that was on its way to
+    a worker that died has its mark, but is neither in a queue nor with a worker.
     """
 
     def __init__(self, app: Any, queue: str) -> None:
@@ -115,7 +115,7 @@ class AtBroker:
 
     def note_sent(self, step: str) -> None:
         self._missed, self._look_at = 0, time.monotonic() + LOOK_SECONDS
-        if self._client is not None:  # after the step: a Redis that lost the last second has not this alone
+        if self._client is not None:  # after the step: a Redis that lost a second has no mark alone
             self._client.set(_mark(step), "sent", ex=MARK_SECONDS)
 
     def has(self, step: str) -> bool:
@@ -130,7 +130,7 @@ class AtBroker:
         return self._missed < LOOKS
 
     def _is_seen(self, step: str) -> bool:
-        """True if a worker has it, or anything waits: this step may be among that."""
+        """True if a worker has the step, or any step waits in the queues: this step may be one of them."""
         with self._client.pipeline() as asked:
             for each in self._queues:
                 asked.llen(each)
@@ -156,4 +156,4 @@ CELERYS: Any = celery_executor
 steps_by_celery = dg.ExecutorDefinition(
     "celery", CELERYS.config_schema, dg.multiple_process_executor_requirements(), _steps_by_celery
 )
-"""Steps by workers of Celery, which are handed over again where they are lost."""
+"""An executor with Celery workers that hands over lost steps again."""

@@ -1,7 +1,7 @@
-"""The program of a worker that makes steps of imports: `celery -A pipelines.dagster.celery_worker worker`.
+"""The worker program for steps of imports: `celery -A pipelines.dagster.celery_worker worker`.
 
-It is Dagster's own, by the settings of the environment. What a step needs is loaded before the process of a step is
-forked, but for the definitions, which are those of the moment.
+It is Dagster's own worker with settings from the environment. The code of the steps is loaded before the process of a
+step is forked, but the definitions are read anew for each step.
 """
 
 import os

@@ -1,7 +1,7 @@
 """The asset checks of an import: statements that are true if no row and no cent was lost.
 
-Each compares the counts that a stage reports for a batch with its files or the ledger, and yields every difference.
-Differences name counts and numbers only. A blocking check that fails stops the later stages.
+Each check compares a stage's counts for a batch with its files or the ledger, and yields every difference. Differences
+name counts and numbers only. A blocking check that fails stops the later stages.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,8 +28,9 @@ Facts = TypeVar("Facts")
 class LoadedBatch:
     """A batch after its load.
 
-    rows: rows and cents of the batch in the ledger, by state. first: no row had an outcome before this try of the run.
-    Only then are run and rows counted apart, and must agree: a later run counts rows sent before as unchanged.
+    * rows: rows and cents of the batch in the ledger, by state.
+    * first: True if no row had an outcome before this try of the run. Only then must the counts of the run and of the
+      ledger agree: a later run counts rows that were sent before as unchanged.
     """
 
     result: Result
@@ -104,7 +105,7 @@ STOPS = (
     ),
     ("copayments_are_confirmed", "unconfirmed", "A file of copayments alone, the first of its feed, was confirmed."),
 )
-"""Statements without which nothing of a file is sent, each with the member of `Validated` that says why not."""
+"""Statements that must be true before anything of a file is sent, each with the reason's member of `Validated`."""
 
 
 def _unless_stopped(name: str, why_not: str, description: str) -> Statement[Validated]:
@@ -201,7 +202,7 @@ def _equal(one: str, number: int, other: str, same: int) -> Violations:
 
 
 def _same(one: str, cents: int, other: str, same: int) -> Violations:
-    """Yield that two amounts differ, never by how much: the difference may be what one person paid."""
+    """Yield a sentence if two amounts differ, without the difference, which may be one person's payment."""
     if cents != same:
         yield f"{one} is not {other}"
 

@@ -1,9 +1,9 @@
-"""Runs the code server of `chartferry up`: the pages, the daemon and the runs of Dagster share its definitions.
+"""Run the code server of `chartferry up`: the pages, the daemon and the runs of Dagster share its definitions.
 
-It is Dagster's own command `dagster code-server start`, on a socket; run as a program with a module and `HOST:PORT`, on
-a port, for pages and a daemon of other hosts. A second process of that command holds the definitions. At each reload a
-new one takes its place, while runs of the one before go on. The command does not notice when that process ends by
-itself; `end_without_definitions` does.
+It is Dagster's own command `dagster code-server start`, on a socket. Run as a program with a module and `HOST:PORT`, it
+listens on a port, for pages and a daemon on other hosts. A child process holds the definitions. Each reload replaces
+that child, while runs of the former one continue. Dagster's command does not notice if the child ends by itself;
+`end_without_definitions` does.
 """
 
 import os
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LOOKS = 5.0
 SECONDS_BETWEEN_TRIES = 0.5
 LONGEST_SILENCE = 120.0
-"""Seconds after which lost runs are given up although no daemon was heard: it may be away, or its sensors are off."""
+"""Seconds after which lost runs are given up without a daemon: it may be away, or its sensors may be off."""
 LOG_LEVEL = "warning"
 WATCHED = "CODE_SERVER_WATCHED"
-"""Set for the children of this program, which are begun anew where they end."""
+"""Set in the environment of this program's children, which are restarted if they end."""
 SEES_ENDS = "grpc-server-cleanup"
-"""Dagster's thread, in the process that holds the definitions, that sees when the process of a run has ended."""
+"""The name of Dagster's thread, in the process with the definitions, that notices the end of a run's process."""
 
 
 def serve(module: str, address: str, seconds: float = SECONDS_BETWEEN_LOOKS) -> None:
-    """Serve the definitions of a module until the process is interrupted, or what holds them has ended.
+    """Serve the definitions of a module until the process is interrupted, or the process with the definitions ends.
 
     address: the path of a socket, or `HOST:PORT`.
     """
@@ -49,7 +49,7 @@ def serve(module: str, address: str, seconds: float = SECONDS_BETWEEN_LOOKS) -> 
         stop.set()
         signal.default_int_handler(number, frame)
 
-    signal.signal(signal.SIGINT, interrupted)  # Dagster does with SIGTERM what is done with SIGINT
+    signal.signal(signal.SIGINT, interrupted)  # Dagster treats SIGTERM like SIGINT
     location = Names.of(os.environ).clinic or module
     lost, heard = lost_runs(location), heard_of_daemon(os.environ)
     for name, target, given in (
@@ -76,10 +76,10 @@ def end_with_runs() -> None:
 
 
 def end_without_definitions(stop: threading.Event, end: Callable[[], None], seconds: float) -> None:
-    """Wait until the newest child of this process has ended, then call `end`, so that the supervisor starts it anew.
+    """Wait until the newest child of this process has ended, then call `end`: the supervisor starts a new server.
 
-    The newest child holds the definitions. Older ones only finish their runs, and may end at any time. Once a stop was
-    asked for, all children end in order, and it is left to that.
+    The newest child holds the definitions. Older children only finish their runs, and may end at any time. After a stop
+    was requested, all children end in order, and nothing is called.
     """
     own, known, holder = psutil.Process(), set[psutil.Process](), None
     while holder is None or _lives(holder):
@@ -95,12 +95,12 @@ def end_without_definitions(stop: threading.Event, end: Callable[[], None], seco
 
 
 def end_when_blind() -> None:
-    """Let the process that holds the definitions end where it could not see any more that a run ended.
+    """End the process with the definitions if it can no longer notice the end of a run.
 
-    A failure ends the thread that looks for that, as where a full disk does not take what it saw. The run would count
-    as under way for good, and hold up others.
+    An exception ends the thread that watches for ends, for example if a full disk prevents it from storing one. The run
+    would count as running for ever, and block others.
     """
-    if not os.environ.get(WATCHED):  # within another Dagster nobody begins it anew
+    if not os.environ.get(WATCHED):  # within another Dagster nothing restarts it
         return
     before = threading.excepthook
 
@@ -119,10 +119,10 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def lost_runs(location: str) -> dict[str, float | None]:
-    """Return the runs that ended with an earlier code server: when each began, in Unix seconds.
+    """Return the runs that ended with an earlier code server, each with its start in Unix seconds.
 
-    They are those under way before this one serves. Only runs of this code location, such as those of one clinic, and
-    only those that the default launcher started.
+    These are the runs that are under way before this server starts. Only runs of this code location, such as one
+    clinic's, and only runs of the default launcher are included.
     """
     import dagster as dg
 
@@ -140,9 +140,9 @@ def _begun() -> "list[dg.DagsterRunStatus]":
 def give_up_when(
     heard: Callable[[], bool], stop: threading.Event, lost: Mapping[str, float | None], seconds: float = LONGEST_SILENCE
 ) -> None:
-    """Give up lost runs once the daemon can have this code server start others: it retries a run only once.
+    """Give up lost runs once the daemon can start others on this code server, since it retries a run only once.
 
-    seconds: after which they are given up all the same, or no other run of their feed could begin.
+    seconds: the time after which they are given up in any case; else no other run of their feed could begin.
     """
     until = time.monotonic() + seconds
     while lost and not heard() and time.monotonic() < until:
@@ -156,7 +156,7 @@ def give_up_when(
 def _gave_up(lost: Mapping[str, float | None]) -> bool:
     try:
         give_up(lost)
-    except Exception as error:  # noqa: BLE001 - whatever keeps the storage from it
+    except Exception as error:  # noqa: BLE001 - any error of the storage
         print(f"Lost runs cannot be given up yet ({type(error).__name__}).", file=sys.stderr, flush=True)
         return False
     return True
@@ -166,7 +166,7 @@ def give_up(lost: Mapping[str, float | None]) -> None:
     """Mark lost runs as failed or canceled, so that failed ones are retried.
 
     Otherwise they would count as running for ever, and block all later files of their feed and the load pool. A run
-    that has begun anew meanwhile is no lost one.
+    that has started again meanwhile is not lost.
     """
     import dagster as dg
 
@@ -183,9 +183,9 @@ def give_up(lost: Mapping[str, float | None]) -> None:
 
 
 def heard_of_daemon(environ: Mapping[str, str]) -> Callable[[], bool]:
-    """Return what tells whether the daemon has reached this code server: when it has let a sensor look.
+    """Return a function that is true once the daemon has reached this code server: when a sensor has ticked.
 
-    It tries again with pauses, also where it is on this host: that the code server listens does not tell it.
+    The daemon tries to connect with pauses, even on this host. That the code server listens does not show a connection.
     """
     home = Path(environ.get("CHARTFERRY_HOME") or "var").resolve()
     before = last_ticks(home)

@@ -1,7 +1,8 @@
 """The sensor that shows on Dagster's pages what the command line imported.
 
-It finds runs in the ledger that Dagster did not make, or one whose storage is lost, and requests Dagster runs that only
-report them. The command line knows nothing of this, so that Dagster can neither slow it down nor make it fail.
+It finds runs in the ledger that Dagster did not make, or that a Dagster with lost storage made, and requests Dagster
+runs that only report them. The command line knows nothing of this, so Dagster can neither slow it down nor make it
+fail.
 """
 
 import json
@@ -34,13 +35,16 @@ from pipelines.session.ledger import ledger_of
 SECONDS_BETWEEN_LOOKS = 60
 RUNS_A_LOOK = 5_000
 OVERLAP = timedelta(minutes=10)
-"""How far back each look reads again: a run's end time is taken before its commit, which may come after a look."""
+"""How far back each look reads again. A run's end time is taken before its commit, which may come after a look."""
 
 
 class Said(NamedTuple):
-    """The sensor's memory. until: the time from which to read the ledger. told: runs after it that were reported.
+    """The sensor's memory.
 
-    settled: batches as they were settled. back: what was taken back at the last look, if any noted it.
+    * until: the time from which to read the ledger.
+    * told: runs after that time that were reported.
+    * settled: settled batches of the last look, each with its newest run.
+    * back: the numbers taken back at the last look; None if none were noted.
     """
 
     until: str = ""
@@ -50,7 +54,7 @@ class Said(NamedTuple):
 
     @classmethod
     def of(cls, said: Any) -> "Said":
-        """Return what a cursor says; one of an earlier version says less."""
+        """Return the content of a cursor; a cursor of an earlier version has fewer members."""
         told, settled = (
             frozenset((target, batch_id, int(run)) for target, batch_id, run in said.get(name, ()))
             for name in ("told", "settled")
@@ -101,7 +105,7 @@ def telling_sensor(
 
 
 def _shown_here(instance: dg.DagsterInstance, names: Names, catalog: Catalog) -> set[str]:
-    """Return the batches that this Dagster knows: another one, whose storage is lost, may have made more."""
+    """Return the batches that this Dagster knows. A Dagster whose storage is lost may have made more."""
     known = (instance.get_dynamic_partitions(names.batches_of(feed).name or "") for feed in catalog.feeds)
     return {names.batch(partition) for some in known for partition in some}
 
@@ -109,12 +113,12 @@ def _shown_here(instance: dg.DagsterInstance, names: Names, catalog: Catalog) ->
 def _cursor(until: str, ended: Sequence[tuple[str, Ended, str]], now: str) -> dict[str, Any]:
     """Return a cursor `OVERLAP` before the last end that was seen, with the runs reported after it.
 
-    now: ends that are later were written while the clock was ahead, and others come yet.
+    now: later ends were written while the clock was ahead, and do not count, since other runs will end before them.
     """
     last = max((at for at, _, _ in ended if at <= now), default=None)
     if last is None:
         return {"until": until, "told": [each for _, each, _ in ended]}
     overlap = utc_text(datetime.fromisoformat(last) - OVERLAP)
-    # After a full look, continue where it ended: going back would read the same runs for ever.
+    # After a full look, continue at its end: going back would read the same runs for ever.
     since = last if len(ended) == RUNS_A_LOOK else max(until, overlap)
     return {"until": since, "told": [each for at, each, _ in ended if at > since]}

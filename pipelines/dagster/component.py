@@ -11,7 +11,7 @@ from pipelines.dagster.building import build
 class ChartferryImports(dg.Component, dg.Model, dg.Resolvable):
     """The imports of a home's feeds, its published tables, checks, sensors and schedules.
 
-    home: the state folder. feeds: folders with further feed files. Both are taken from the project's root if relative.
+    home: the state folder. feeds: folders with further feed files. Relative paths start at the project's root.
     """
 
     home: str

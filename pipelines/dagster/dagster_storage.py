@@ -1,9 +1,9 @@
-"""A SQLite storage for Dagster that does the same work less often; `dagster.yaml` names it.
+"""A SQLite storage for Dagster that repeats less work; `dagster.yaml` names it.
 
 A run over 200 files plans 600 asset partitions, each as one event. Dagster's own SQLite storage opens, writes and
 commits two databases for each event, which takes most of a minute on a slow disk. It also makes a new engine for each
-query, which compiles every statement anew, and looks at each start of a sensor whether its tables are of the newest
-form. Here events of one batch are stored together, and each process has one engine for each database.
+query, which compiles every statement anew, and checks at each start of a sensor that its tables are up to date. Here
+the events of one batch are stored together, and each process has one engine for each database.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,16 +25,18 @@ from pipelines.home.paths import exists
 
 TOGETHER = (DagsterEventType.ASSET_MATERIALIZATION_PLANNED, DagsterEventType.ASSET_MATERIALIZATION)
 BUSY_SECONDS = 30
-"""For which a writer waits for others, as in Dagster's own storage."""
+"""Seconds that a writer waits for others, as in Dagster's own storage."""
 ENGINES = 32
-"""Databases whose engines a process keeps: each run has one of its own."""
+"""The number of databases whose engines a process keeps: each run has a database of its own."""
 CONNECTIONS = 4
-"""Connections that a process keeps open to a database that it asks again and again. To open and close one takes longer
-than most questions do: SQLite reads the whole schema, and brings its log in when the last connection closes.
+"""The number of connections that a process keeps open to a database that it queries often.
+
+Opening and closing one takes longer than most queries: SQLite reads the whole schema, and checkpoints its log when the
+last connection closes.
 """
 
 _made: set[Path] = set()
-"""The files of the databases that this process has made, or has found to be of the newest form."""
+"""The database files that this process has made, or has checked to be up to date."""
 
 
 @lru_cache(ENGINES)
@@ -42,13 +44,13 @@ def engine_of(address: str, keeps: bool = True) -> Engine:
     """Return the engine of a database.
 
     Args:
-        address: of the database.
-        keeps: False if each connection is closed as soon as it was used, as to the many databases of single runs.
+        address: the URL of the database.
+        keeps: False to close each connection after its use, as for the many databases of single runs.
     """
     given: dict[str, Any] = {"timeout": BUSY_SECONDS}
     if not keeps:
         return create_engine(address, poolclass=NullPool, connect_args=given)
-    given["check_same_thread"] = False  # one thread at a time has a connection, not always the same
+    given["check_same_thread"] = False  # one thread at a time has a connection, not always the same one
     return create_engine(
         address, poolclass=QueuePool, pool_size=CONNECTIONS, max_overflow=-1, pool_use_lifo=True, connect_args=given
     )
@@ -60,7 +62,7 @@ def is_made(path: Path) -> bool:
 
 
 class _OneEngine:
-    """A storage in SQLite, with one engine."""
+    """A SQLite storage with one engine."""
 
     _conn_string: str
 
@@ -71,15 +73,15 @@ class _OneEngine:
 
 
 class SqliteRuns(_OneEngine, SqliteRunStorage):
-    """Runs."""
+    """The storage of runs."""
 
 
 class SqliteSchedules(_OneEngine, SqliteScheduleStorage):
-    """Schedules, sensors and their ticks."""
+    """The storage of schedules, sensors and their ticks."""
 
 
 class SqliteEventsTogether(SqliteEventLogStorage):
-    """Event storage in SQLite that writes a batch of asset events in one transaction for each of the two databases."""
+    """The storage of events. A batch of asset events is written in one transaction for each of the two databases."""
 
     def has_table(self, table_name: str) -> bool:
         engine = engine_of(self.conn_string_for_shard(INDEX_SHARD_NAME))
@@ -92,7 +94,7 @@ class SqliteEventsTogether(SqliteEventLogStorage):
         engine, path = engine_of(self.conn_string_for_shard(shard), keeps), Path(self.path_for_shard(shard))
         with self._db_lock:
             if not is_made(path):
-                engine.dispose()  # what is open is of a file that was removed
+                engine.dispose()  # open connections belong to a file that was removed
                 self._initdb(engine)
                 _made.add(path)
             with engine.begin() as connection:
@@ -143,12 +145,12 @@ class SqliteStorage(DagsterSqliteStorage):
 
 
 def _opened(kind: Any, folder: str, name: str) -> Any:
-    """Return a storage over a database, whose tables are made or checked when this process opens it first."""
+    """Return a storage over a database. Its tables are made or checked when this process first opens it."""
     path = Path(folder).resolve() / f"{name}.db"
     address = create_db_conn_string(folder, name)
     if is_made(path):
         return kind(address)
-    engine_of(address).dispose()  # what is open is of a file that was removed
+    engine_of(address).dispose()  # open connections belong to a file that was removed
     found = kind.from_local(folder)
     _made.add(path)
     return found

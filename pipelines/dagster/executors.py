@@ -10,11 +10,14 @@ from pipelines.home.executor import EXECUTOR, problem_of_executor
 
 BROKER, BACKEND, STEP_SECONDS = "CHARTFERRY_BROKER", "CHARTFERRY_BROKER_RESULTS", "CHARTFERRY_STEP_SECONDS"
 SILENCE_SECONDS, SHORTEST_SILENCE = 180, 30
-"""Seconds of a worker's silence after which its step goes to another; a sign of life comes every 10."""
+"""Seconds of silence after which a worker's step goes to another worker; a sign of life comes every 10 s."""
 
 
 def executor_of(environ: Mapping[str, str]) -> dg.ExecutorDefinition | None:
-    """Return the executor that the environment asks for; None for that of all jobs. Raises what Dagster shows."""
+    """Return the executor that the environment names; None for the default of all jobs.
+
+    Raises an error that Dagster shows.
+    """
     named = environ.get(EXECUTOR)
     if not named:
         return None
@@ -28,9 +31,9 @@ def executor_of(environ: Mapping[str, str]) -> dg.ExecutorDefinition | None:
 def celery_settings(environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings by which the executor and its workers reach each other.
 
-    A step counts as taken once it has ended: that of a worker, or of its process, that is lost goes to another. Who
-    finds Redis away waits for it. A worker takes one step at a time, and makes each in a new process, which reads the
-    feeds as they are then.
+    A step is acknowledged when it ends: the step of a lost worker or process goes to another worker. If Redis is away,
+    executor and workers wait for it. A worker takes one step at a time, and runs each in a new process, which reads the
+    feeds anew.
     """
     broker = environ.get(BROKER)
     if not broker:
@@ -49,7 +52,7 @@ def celery_settings(environ: Mapping[str, str]) -> dict[str, Any]:
             "worker_cancel_long_running_tasks_on_connection_loss": False,
             "broker_connection_retry_on_startup": True,
             "broker_connection_max_retries": None,
-            "broker_channel_error_retry": True,  # a Redis that becomes a replica would end all workers
+            "broker_channel_error_retry": True,  # otherwise a Redis that becomes a replica would end all workers
             "broker_transport_options": {"visibility_timeout": seconds} if is_redis else {},
             "result_backend_transport_options": {"retry_policy": {"max_retries": None}} if is_redis else {},
         },

@@ -1,4 +1,4 @@
-"""The process group of a Dagster process that ends with its parent: itself and all that it has started."""
+"""The process group of a Dagster process that ends with its parent: the process and all that it has started."""
 
 import os
 import signal

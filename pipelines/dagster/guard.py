@@ -1,6 +1,6 @@
-"""Protects Dagster's web server, which has no sign-in, from pages of other sites in an operator's browser.
+"""Protect Dagster's web server, which has no sign-in, from pages of other sites in an operator's browser.
 
-Such a page can send requests to loopback, also through a host name of its own that resolves to it. It cannot hide its
+Such a page can send requests to loopback, also through its own host name that resolves to loopback. It cannot hide its
 origin. Without a CORS preflight it can send neither JSON nor methods other than GET, HEAD and POST.
 """
 
@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 ADDRESSES = "CHARTFERRY_WEB_ADDRESS"
-"""Further addresses of the pages, such as that of a proxy: with scheme, separated by spaces."""
+"""Further addresses of the pages, such as a proxy's: with scheme, separated by spaces."""
 LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?")
 GRAPHQL = "/graphql"
 ASKED_FIRST = ("application/json", "application/graphql")
@@ -27,7 +27,7 @@ POLICY_VIOLATION = 1008
 class Guard:
     """An ASGI application that passes on requests of its own pages and of programs, and refuses all others.
 
-    addresses: origins of the pages beside loopback.
+    addresses: origins of the pages besides loopback.
     """
 
     app: ASGIApp
@@ -63,7 +63,7 @@ def refusals(scope: Scope, addresses: frozenset[str]) -> Iterator[str]:
 
 
 def _of_graphql(scope: Scope, headers: Headers) -> Iterator[str]:
-    """Refuse a GraphQL query in an address or a form: any page can send one with a picture or a button."""
+    """Yield a reason to refuse a GraphQL query in an address or a form: a picture or button of any page can send it."""
     if scope["method"] in READS and "query" in QueryParams(scope["query_string"]):
         yield "A query is sent by POST, as JSON."
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()

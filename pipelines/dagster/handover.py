@@ -28,7 +28,7 @@ HANDED_OVER, SIGNED = "validated.json", "dagster"
 class Newest:
     """The newest run of a batch at a target: validated and not yet loaded, or ended with a result.
 
-    at: when it was validated or ended.
+    at: the time when it was validated or ended.
     """
 
     at: datetime = NEVER
@@ -38,7 +38,7 @@ class Newest:
 
 
 def hand_over(session: Session, run: Run, validated: Validated) -> None:
-    """Write what the load needs of a validated run to its folder."""
+    """Write the state that the load needs of a validated run into the run's folder."""
     about = {
         "target": session.target,
         "run": run.number,
@@ -54,7 +54,7 @@ def hand_over(session: Session, run: Run, validated: Validated) -> None:
 
 
 def begin_signed(session: Session, received: Received, feed: Feed) -> Run:
-    """Begin a run of the batch, marked as made by Dagster: the sensor of the command line does not report it again.
+    """Begin a run of the batch, marked as made by Dagster: the sensor of the command line must not report it.
 
     Raises NotPossible.
     """
@@ -80,8 +80,8 @@ def was_spread(batches: Batches, batch_id: str) -> bool:
 def newest(session: Session, feed: Feed, batch_id: str) -> Newest:
     """Return the newest run of the batch at the session's target.
 
-    Empty if there is none, or if the feed changed since the run was validated and it was not loaded. Raises
-    `NotPossible` for one that may have been loaded in part, which a ledger that failed over since may not know.
+    Empty if there is none, or if the run was validated and not loaded, and the feed changed since. Raises `NotPossible`
+    for a run that may have been loaded in part without the ledger's knowledge, after the ledger failed over.
     """
     found: list[tuple[int, Path, dict[str, Any]]] = []
     for folder in matching(session.batches.renew(batch_id), "run-*"):

@@ -24,9 +24,10 @@ from pipelines.feeds.files.catalog import Feed
 def imports_of(
     names: Names, feeds: Sequence[Feed], environ: Mapping[str, str], before: Sequence[dg.AssetKey]
 ) -> tuple[list[dg.AssetsDefinition], list[Job]]:
-    """Return the assets of feeds, and the jobs that import them, by the executor that the environment asks for.
+    """Return the assets of feeds, and the jobs that import them.
 
-    That one loads the parts of a batch by several steps. before: assets with the data that rules look up.
+    The jobs use the executor that the environment names, if any. It loads the parts of a batch by several steps.
+    before: assets with the data that rules look up.
     """
     executor, assets = executor_of(environ), list[dg.AssetsDefinition]()
     loaded = loaded_by_several if executor else loaded_by_one_step
@@ -38,7 +39,7 @@ def imports_of(
             list(names.keys_of(feed).values()),
             f"Receives, validates and loads batches of the feed `{feed.name}`.",
             tags=names.tags_of(feed),
-            executor_def=executor,  # of its steps, if not that of all jobs
+            executor_def=executor,  # for the job's steps, instead of the default of all jobs
         )
         for feed in feeds
     ]

@@ -1,7 +1,7 @@
-"""The asset `loaded` of a feed: by one step, or by several where the steps of a run are spread over hosts.
+"""The asset `loaded` of a feed: made by one step, or by several if the steps of a run are spread over hosts.
 
 Several steps load the parts of a batch: one holds the target and loads too, the others join it. Then the last step does
-what the one step does alone: it loads what is left, which is nothing as a rule, and tells the end.
+the work of the single step: it loads the rest, which is usually nothing, and reports the end.
 """
 
 from collections.abc import Iterator
@@ -23,9 +23,9 @@ from pipelines.home.dagster_folder import TOLD_TAG
 
 KIND = "fhir"
 WAIT_SECONDS = 20
-"""For which a step that nobody led gives its place to another, such as the one that it joins."""
+"""Seconds after which a joining step that found no load yields its place to another step, such as the holder."""
 TRIES = 45
-"""How often a step gives its place away while the one that it joins is not at work: for about an hour."""
+"""How often a joining step yields its place while the holder does not work: for about an hour."""
 HOLDER = "1"
 """The first of the steps that load parts, which holds the target."""
 
@@ -94,7 +94,7 @@ def _description(feed: Feed) -> str:
 
 
 def _load(context: dg.AssetExecutionContext, feed: Feed, after_others: bool = False) -> Iterator[Any]:
-    """Load what is not loaded, and tell how it ended. after_others: steps of this run have loaded."""
+    """Load the rest, and report the end. after_others: True if steps of this run have loaded parts."""
 
     def load(place: Workplace) -> Outcome:
         session, batch_ids = place.session(context.log), batches_in(context)
@@ -104,9 +104,9 @@ def _load(context: dg.AssetExecutionContext, feed: Feed, after_others: bool = Fa
 
 
 def _workers(context: dg.OpExecutionContext, names: Names, feed: Feed) -> int:
-    """Return how many steps load the largest batch of a run; none where the last step does so by itself.
+    """Return how many steps load the largest batch of a run; 0 if the last step loads alone.
 
-    That is so in runs that somebody starts from the page of an asset: their steps are made one after another.
+    The last step loads alone in runs started from the page of an asset: their steps run one after another.
     """
     if TOLD_TAG in context.run.tags or context.run.job_name != names.job_of(feed):
         return 0
@@ -116,7 +116,7 @@ def _workers(context: dg.OpExecutionContext, names: Names, feed: Feed) -> int:
 
 
 def _hold(context: dg.OpExecutionContext, feed: Feed) -> None:
-    """Load the batches, and let others join. What fails is left to the last step, which may try again."""
+    """Load the batches, and let others join. Failures are left to the last step, which may try again."""
     outcome = Outcome()
     try:
         with workplace_of(context) as place:
@@ -130,10 +130,10 @@ def _hold(context: dg.OpExecutionContext, feed: Feed) -> None:
 
 
 def _join(context: dg.OpExecutionContext, feed: Feed, holder: str) -> None:
-    """Load parts until the step that holds the target has ended, or nobody has led a load for a while.
+    """Load parts until the step that holds the target has ended, or until no load was led for some time.
 
-    What fails is left to the others. Where that step is still to come, or was lost and is to come again, this one gives
-    its place away, and comes again.
+    Failures are left to the others. If the holder is still to come, or was lost and will come again, this step yields
+    its place and is retried.
     """
 
     def is_over() -> bool:

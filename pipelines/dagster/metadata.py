@@ -19,7 +19,7 @@ from pipelines.validation.outcome import Validated
 Metadata = dict[str, Any]
 ROWS = "dagster/row_count"
 AT_TARGET = (*MADE, "unchanged")
-"""Outcomes of records that the target has: a repeat within a file is none of its own."""
+"""Outcomes of records that are at the target. A repeat within a file is not a record of its own."""
 ROWS_OF_TABLE = 50
 
 
@@ -33,10 +33,10 @@ def of_received(received: Received) -> Metadata:
 
 
 def of_validated(file_name: str, validated: Validated, seconds: float, money: bool) -> Metadata:
-    """Return the metadata of a validated batch. Its row count is that of the records to load. It has a rate only where
-    the run checked the file, else the name of the run that did.
+    """Return the metadata of a validated batch. Its row count is the number of records to load.
 
-    Columns that the feed does not name are only counted: their names come from the file.
+    It has a rate only if the run checked the file, else the name of the run that did. Columns that the feed does not
+    name are only counted, since their names come from the file.
     """
     names = "records accepted rejected skipped lines header not_taken".split()
     return {
@@ -59,7 +59,8 @@ def of_validated(file_name: str, validated: Validated, seconds: float, money: bo
 def of_loaded(result: Result, target: str, money: bool, taken_back: int = 0) -> Metadata:
     """Return the metadata of a loaded batch. Its row count is the number of its records at the target.
 
-    target: as the ledger and the published tables name it. taken_back: how many of these somebody has taken back since.
+    target: its name in the ledger and the published tables. taken_back: how many of these records were taken back
+    since.
     """
     count = result.count
     landed = sum(count(name) for name in AT_TARGET)
@@ -81,13 +82,13 @@ def of_loaded(result: Result, target: str, money: bool, taken_back: int = 0) -> 
 
 
 def of_taken_back(landed: int, taken_back: int) -> Metadata:
-    """Return what is other for a batch of which records were taken back. landed: how many it had at the target."""
+    """Return the metadata that changes when records are taken back. landed: the records at the target before."""
     left = max(landed - taken_back, 0)
     return {ROWS: left, "taken_back": taken_back, "state": "some taken back" if left else "taken back"}
 
 
 def by_rule(counts: Mapping[str, int]) -> dg.TableMetadataValue:
-    """Return a table of rules, how many records broke each, and what it says; most frequent first."""
+    """Return a table of rules, the number of records that broke each, and its sentence; most frequent first."""
     known = rules()
     ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     rows = [(rule, number, known[rule].sentence if rule in known else "") for rule, number in ordered]
@@ -113,12 +114,12 @@ def schema(columns: Sequence[tuple[str, str, str]]) -> dg.TableSchema:
 
 
 def tells_sums(feed: Feed, run: int | None) -> bool:
-    """True for the first run of a batch of payments: sums of two runs differ by the few records that came between."""
+    """True for the first run of a batch of payments. Sums of two runs differ by the few records that came between."""
     return feed.resource == "PaymentNotice" and run == 1
 
 
 class Sum(NamedTuple):
-    """A sum in cents, with the number of its amounts, each record once; fewer where nobody counted them."""
+    """A sum in cents, with the number of its amounts, each record once; a lower number if nobody counted them."""
 
     name: str
     cents: int
@@ -143,8 +144,8 @@ def _loaded_sums(result: Result) -> list[Sum]:
 def _dollars(sums: Sequence[Sum]) -> Metadata:
     """Return sums in dollars, for plots; exact amounts are in the ledger and the published tables.
 
-    A sum of few amounts reveals what a person paid, and is left out. The difference between two sums can reveal it
-    too: if they differ by few amounts, or by nobody knows how many, only the first is shown.
+    A sum of few amounts reveals a person's payment, and is left out. The difference between two sums can reveal it too.
+    If two sums differ by few amounts, or by an unknown number, only the first is shown.
     """
     shown: list[Sum] = []
     for each in sums:

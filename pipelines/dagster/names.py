@@ -1,4 +1,4 @@
-"""The names that a home has in Dagster: of assets, partitions, jobs and tags; and the retry policy of the steps."""
+"""The names of a home's assets, partitions, jobs and tags in Dagster, and the retry policy of the steps."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Job = UnresolvedAssetJobDefinition
 BY_LAUNCHER_TAG = ".dagster/grpc_info"
 """Dagster's tag of runs that the default launcher started."""
 WILL_RETRY_TAG, RETRIED_AS_TAG = "dagster/will_retry", "dagster/auto_retry_run_id"
-"""Dagster's tags of failed runs that are made again."""
+"""Dagster's tags of failed runs that are retried."""
 AGAIN = dg.RetryPolicy(max_retries=2, delay=20, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 
 
@@ -23,8 +23,8 @@ AGAIN = dg.RetryPolicy(max_retries=2, delay=20, backoff=dg.Backoff.EXPONENTIAL, 
 class Names:
     """The names of a home in Dagster.
 
-    clinic: begins them where several homes share a Dagster, and names the code location. Empty for a home with a
-    Dagster of its own.
+    clinic: the prefix of the names if several homes share a Dagster, and the name of the code location. Empty for a
+    home with a Dagster of its own.
     """
 
     clinic: str = ""
@@ -38,17 +38,17 @@ class Names:
 
     @property
     def reference(self) -> dg.AssetKey:
-        """The asset of the reference data that was loaded."""
+        """Return the asset of the loaded reference data."""
         return self.key("reference", "loaded")
 
     @property
     def sweep(self) -> dg.AssetKey:
-        """The asset of the reports that the target has."""
+        """Return the asset of the target's reports."""
         return self.key("reports", "diagnostic_report_sweep")
 
     @property
     def published(self) -> dg.AssetKey:
-        """The asset of the published file."""
+        """Return the asset of the published file."""
         return self.key("reports", "published")
 
     def keys_of(self, feed: Feed) -> dict[str, dg.AssetKey]:
@@ -68,7 +68,7 @@ class Names:
         return partition.removeprefix(f"{self.clinic}/") if self.clinic else partition
 
     def job(self, name: str) -> str:
-        """Return the name of a job, or of a sensor, a schedule or an op."""
+        """Return the name of a job, a sensor, a schedule or an op."""
         return f"{self.clinic}_{name}" if self.clinic else name
 
     def job_of(self, feed: Feed) -> str:
@@ -76,26 +76,26 @@ class Names:
         return self.job(f"import_{plain(feed.name)}")
 
     def job_over(self, name: str, assets: Any, says: str, **more: Any) -> Job:
-        """Return the job of a name that makes assets."""
+        """Return a job with this name that makes assets."""
         return dg.define_asset_job(name, selection=assets, description=says, **{"tags": self.tags, **more})
 
     @property
     def tags(self) -> dict[str, str]:
-        """Return the tags of every job: by them Dagster's queue gives each clinic its share."""
+        """Return the tags of every job, by which Dagster's queue gives each clinic its share."""
         return {CLINIC_TAG: self.clinic} if self.clinic else {}
 
     def tags_of(self, feed: Feed) -> dict[str, str]:
-        """Return the tags of a feed's imports: one of them is under way at a time."""
+        """Return the tags of a feed's imports, by which only one of them runs at a time."""
         return {FEED_TAG: self.partition(feed.name), **self.tags}
 
     @property
     def load_pool(self) -> str:
-        """Return the pool in which one load of this home is under way at a time."""
+        """Return the pool that allows one load of this home at a time."""
         return self.job(LOAD_POOL)
 
     @property
     def own_runs(self) -> dict[str, str]:
-        """Return the tags by which Dagster finds the runs of this home, those that were started by hand too."""
+        """Return the tags by which Dagster finds the runs of this home, including those started by hand."""
         return runs_of(self.clinic) if self.clinic else {}
 
 

@@ -1,6 +1,6 @@
-"""Events for an OpenLineage server, by `dagster-openlineage` (extra `lineage`), where `OPENLINEAGE_URL` names one.
+"""Events for an OpenLineage server, by `dagster-openlineage` (extra `lineage`), if `OPENLINEAGE_URL` names one.
 
-They tell of runs, steps, assets, checks and columns by name, and hold what Dagster's metadata holds: no row of data.
+They report runs, steps, assets, checks and columns by name, with Dagster's metadata: no row of data.
 """
 
 import json
@@ -18,11 +18,11 @@ URL = "OPENLINEAGE_URL"
 LACKING = f"{URL} is set, and dagster-openlineage is not installed: pip install 'chartferry[lineage]'"
 SECONDS_BETWEEN_LOOKS = 60
 RUNS_A_LOOK, EVENTS_A_LOOK = 50, 1_000
-"""What a look sends at most, but all of a run: Dagster gives it a minute."""
+"""The most that a look sends, except that a run is sent whole: Dagster gives a look one minute."""
 REFUSED = (400, 413, 422)
-"""Answers to an event that would be the same the next time."""
+"""Answers that the same event would get again."""
 BEHIND = "last_storage_id"
-"""In the cursor: the number of the event by which the last run that was told of has ended."""
+"""In the cursor: the number of the event that ended the last reported run."""
 ENDS = (dg.DagsterEventType.RUN_SUCCESS, dg.DagsterEventType.RUN_FAILURE, dg.DagsterEventType.RUN_CANCELED)
 RUN = {
     "PIPELINE_START": "start_pipeline",
@@ -51,7 +51,7 @@ def is_told(environ: Mapping[str, str]) -> bool:
 
 
 def lineage_sensors(environ: Mapping[str, str]) -> list[dg.SensorDefinition]:
-    """Return the sensor that sends the events, or none if no server is named or the extra is not installed."""
+    """Return the sensor that sends the events; none if no server is named or the extra is not installed."""
     if not is_told(environ):
         return []
     try:
@@ -68,7 +68,7 @@ def lineage_sensors(environ: Mapping[str, str]) -> list[dg.SensorDefinition]:
         description=f"Sends what runs did that ended since its last look to the OpenLineage server in {URL}.",
     )
     def openlineage(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        # The package's own emitter drops what the server does not take.
+        # The package's own emitter drops what the server does not accept.
         adapter, events = OpenLineageAdapter(emitter=OpenLineageClient()), 0
         for end in runs_ended(context.instance, int(json.loads(context.cursor or "{}").get(BEHIND, 0))):
             try:
@@ -88,16 +88,16 @@ def lineage_sensors(environ: Mapping[str, str]) -> list[dg.SensorDefinition]:
 
 
 def runs_ended(instance: dg.DagsterInstance, behind: int) -> list[dg.EventLogRecord]:
-    """Return the events by which the next runs have ended behind a number, in their order."""
+    """Return the events that ended the next runs after an event number, in their order."""
     asked = [dg.RunStatusChangeRecordsFilter(kind, after_storage_id=behind) for kind in ENDS]  # type: ignore[arg-type]
     found = [instance.fetch_run_status_changes(each, RUNS_A_LOOK, ascending=True).records for each in asked]
     return sorted((one for some in found for one in some), key=lambda end: end.storage_id)[:RUNS_A_LOOK]
 
 
 def tell(adapter: Any, instance: dg.DagsterInstance, run_id: str) -> int:
-    """Send the events of a run that has ended, in their order; return their number. Raises what the client raises.
+    """Send the events of a run that has ended, in their order; return their number. Raises the client's errors.
 
-    A run that is told of again has the same ids, as its steps have.
+    A run that is reported again keeps its ids, and so do its steps.
     """
     if (run := instance.get_run_by_id(run_id)) is None:
         return 0
@@ -120,7 +120,7 @@ def tell(adapter: Any, instance: dg.DagsterInstance, run_id: str) -> int:
 
 
 def _tell_of_asset(adapter: Any, event: Any, run_id: str, at: float, planned: set[dg.AssetKey]) -> None:
-    """Send an event of an asset. planned: those that the run has not made so far, which it changes."""
+    """Send an event of an asset. planned: the assets that the run has not made so far; updated here."""
     name, said = event.event_type_value, event.event_specific_data
     if name == "ASSET_MATERIALIZATION_PLANNED":
         planned.add(said.asset_key)

@@ -1,9 +1,8 @@
-"""When tables are published: by a schedule, after a sweep, and once the imports that are under way have ended.
+"""When tables are published: by a schedule, after a sweep, and once the imports under way have ended.
 
-The sensor asks for the last. A publication holds what Dagster was told of before its run began, so whatever is newer
-than that is news. An import that has ended since then is news too, however it ended: one that failed may have loaded a
-part without telling of an asset. So nothing is missed when an import ends while a publication is under way, or soon
-after it.
+The sensor requests the last kind. A publication holds the events that Dagster had before its run began, so anything
+newer is news. An import that ended since then is news too, however it ended: a failed import may have loaded a part
+without an event for an asset. So nothing is missed if an import ends during a publication, or soon after it.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -36,7 +35,7 @@ def cron_of(environ: Mapping[str, str]) -> str:
 def freshness(environ: Mapping[str, str]) -> dg.FreshnessPolicy:
     """Return the policy: late after the schedule's longest gap and half an hour, overdue after twice that time.
 
-    The gap is the longest among the next runs of the schedule: the windows between these are what Dagster counts.
+    The gap is the longest among the next runs of the schedule, since Dagster counts the windows between them.
     """
     now = datetime.now(UTC)
     ahead = dg.TimeWindowPartitionsDefinition(now, FORM, cron_schedule=cron_of(environ), end_offset=RUNS_AHEAD)
@@ -46,7 +45,7 @@ def freshness(environ: Mapping[str, str]) -> dg.FreshnessPolicy:
 
 
 def report_jobs(names: Names) -> tuple[Job, Job]:
-    """Return the job that publishes the tables, and the one that sweeps the reports first."""
+    """Return the job that publishes the tables, and the job that sweeps the reports first."""
     swept = dg.AssetSelection.groups(GROUP)
     kept, says = swept - dg.AssetSelection.assets(names.sweep), "Sweeps the reports and publishes the tables."
     alone = "Publishes the tables from the ledger and the reports that the last sweep found."
@@ -61,7 +60,7 @@ def publishing_sensor(
     refresh: Job,
     imports: Sequence[Job],
 ) -> dg.SensorDefinition:
-    """Return the sensor. imports: the jobs that must have ended, those of reference data too."""
+    """Return the sensor. imports: the jobs that must have ended, including those of reference data."""
     stages = [key for feed in feeds for key in names.keys_of(feed).values()]
     jobs, of_feeds = {job.name for job in (publication, refresh, *imports)}, {names.job_of(feed) for feed in feeds}
 
@@ -75,7 +74,7 @@ def publishing_sensor(
         unswept = news(context.instance, names.sweep, [names.reference], is_due_at_first=True)
         told = news(context.instance, names.published, [names.sweep, *stages])
         ended = _ended_since(context.instance, names.published, of_feeds, stages)
-        # What failed is not asked for again by the same news: the schedule makes the next try.
+        # A failed job is not requested again for the same news: the schedule makes the next try.
         job = publication if unswept is None or unswept == context.cursor else refresh
         if job is publication and told is None and ended is None:
             return dg.SensorResult(skip_reason="The tables hold all imports that Dagster knows of.")
@@ -92,7 +91,7 @@ def news(
 ) -> str | None:
     """Return a name for the newest source that is not in an asset as it was last made; None if all are in it.
 
-    is_due_at_first: True if the asset is due without any source when it was never made.
+    is_due_at_first: True if an asset that was never made is due without any source.
     """
     found = {
         record.asset_entry.asset_key: record.asset_entry.last_materialization_record
@@ -109,9 +108,10 @@ def news(
 
 
 def _began(instance: dg.DagsterInstance, run_id: str, made_at: float) -> float:
-    """Return when a run began, in seconds since 1970. made_at: when it made an asset, if its beginning is not known.
+    """Return when a run began, in seconds since 1970. made_at: when it made an asset, used if its start is unknown.
 
-    A time that is ahead was written while the clock was, and goes before all others: what came since would be no news.
+    A time in the future was written while the clock was ahead. It counts as 0, since otherwise later events would be no
+    news.
     """
     run = instance.get_run_record_by_id(run_id)
     began = run.start_time if run and run.start_time else made_at
@@ -131,7 +131,7 @@ def _ended_since(
 
 
 def _pages(instance: dg.DagsterInstance, which: dg.RunsFilter) -> Iterator[Sequence[dg.RunRecord]]:
-    """Yield all of these runs in pages, the newest first: the one that ended last may have begun long before others."""
+    """Yield all of these runs in pages, newest first. The run that ended last may have begun long before others."""
     cursor = None
     while page := instance.get_run_records(which, RUNS_A_PAGE, cursor=cursor):
         yield page
@@ -139,7 +139,7 @@ def _pages(instance: dg.DagsterInstance, which: dg.RunsFilter) -> Iterator[Seque
 
 
 def _is_busy(instance: dg.DagsterInstance, jobs: Collection[str], keys: Collection[dg.AssetKey]) -> bool:
-    """True if a run of these jobs, or one that makes some of these assets, is waiting or under way."""
+    """True if a run of these jobs, or a run that makes some of these assets, is waiting or under way."""
     return any(_is_of(run, jobs, keys) for run in instance.get_runs(dg.RunsFilter(statuses=UNDER_WAY)))
 
 

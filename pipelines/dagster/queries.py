@@ -1,6 +1,6 @@
-"""A job for each feed with a query, which runs every hour: what is new in its database is imported.
+"""A job for each feed with a query, which runs every hour and imports new rows of its database.
 
-The work is that of the command line, so that the sensor `command_line` shows its batches.
+It works like the command line, so its batches are shown by the sensor `command_line`.
 """
 
 import dagster as dg

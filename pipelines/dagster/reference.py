@@ -37,7 +37,7 @@ TAKEN_IN = "every_reference_record_was_taken"
 
 @dataclass(frozen=True)
 class Loaded:
-    """A file at the time of its load. refused: some of its records were, so that the next load takes it again."""
+    """A file when it was loaded. refused: True if some of its records were refused; the next load takes it again."""
 
     size: int
     modified: int
@@ -152,7 +152,7 @@ def load_waiting(home: Path, environ: Mapping[str, str]) -> tuple[list[dict[str,
 
 
 def _as_it_is(path: Path) -> Loaded:
-    """Return the file as it is now. The hash is empty if the file cannot be read; the load then refuses it."""
+    """Return the present state of a file. The hash is empty if the file cannot be read; the load then refuses it."""
     about = path.stat()
     try:
         return Loaded(about.st_size, about.st_mtime_ns, sha256_of(path))
@@ -161,7 +161,7 @@ def _as_it_is(path: Path) -> Loaded:
 
 
 def _refused(home: Path, noted: Mapping[str, Loaded]) -> list[Path]:
-    """Return the files of which the store lacks records."""
+    """Return the files with records that the store lacks."""
     return [path for path in reference_files(home) if path.name in noted and noted[path.name].refused]
 
 

@@ -1,7 +1,7 @@
-"""Asks a code server to read its definitions anew: run as a program with its address and a number of seconds.
+"""Make a code server read its definitions anew: run as a program with its address and a number of seconds.
 
-The address is the path of a socket, or `HOST:PORT`. It prints the reasons for which the new definitions cannot be used
-as JSON, an empty list where they can. It ends with 1 if the code server does not answer.
+The address is the path of a socket, or `HOST:PORT`. The program prints as JSON the reasons why the new definitions
+cannot be used, an empty list if they can. It ends with 1 if the code server does not answer.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Requests of sensors for runs over batches: new partitions first, then a run for each stretch of them."""
+"""Requests of sensors for runs over batches: new partitions first, then a run for each stretch of partitions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from pipelines.home.dagster_folder import BATCH_TAG, FILE_TAG
 
 FILES_A_RUN = 200
 FILES_NAMED = 5
-"""Files that a run names in its tag."""
+"""The most files that a run names in its tag."""
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 UNDER_WAY = [
     dg.DagsterRunStatus.QUEUED,
@@ -57,9 +57,9 @@ def result_of(
     if_none: str,
     events: Sequence[dg.AssetMaterialization] = (),
 ) -> dg.SensorResult:
-    """Return the result of a sensor's look that asks for all of these runs.
+    """Return the result of a sensor's look that requests all of these runs.
 
-    if_none: why there is none of them. events: what it tells of assets without a run.
+    if_none: the reason if there is no request. events: events of assets without a run.
     """
     found = list(asked)
     requests = [request for some, _ in found for request in some]

@@ -1,7 +1,7 @@
-"""The end of a stage in Dagster: materializations, results of checks, and a failure where the run must end.
+"""The end of a stage in Dagster: materializations, results of checks, and a failure if the run must end.
 
-A step that fails leaves its partition and those of the later stages without metadata. An observation is shown there,
-where an operator looks first: the name of each file that was not loaded, and the reason.
+A step that fails leaves its partition and those of the later stages without metadata. So an observation shows there,
+where an operator looks first, the name of each file that was not loaded, and the reason.
 """
 
 import logging
@@ -34,7 +34,7 @@ def ended(
     statements: Sequence[Statement[Any]] = (),
     last: bool = False,
 ) -> Iterator[Any]:
-    """Do a stage, or take what the ledger knows of it where the run only shows the command line, and yield its end.
+    """Carry out a stage and yield its end. A run that only reports the command line takes the end from the ledger.
 
     do: carries the stage out.
     """
@@ -52,10 +52,10 @@ def ended(
 def _ended_with(
     context: dg.AssetExecutionContext, outcome: Outcome, statements: Sequence[Statement[Any]], last: bool
 ) -> Iterator[Any]:
-    """Yield the materializations and the check results of a stage; raise a Failure where the run must end.
+    """Yield the materializations and the check results of a stage; raise a Failure if the run must end.
 
-    It must end if no batch can go on or, in the last stage, if any failed. Otherwise the run continues with the batches
-    that succeeded, and the last stage reports the others.
+    It must end if no batch can continue or, in the last stage, if any batch failed. Otherwise the run continues with
+    the batches that succeeded, and the last stage reports the others.
     """
     names = names_in(context)
     failing = bool(outcome.ended) and (last or outcome.ended.keys() >= outcome.done.keys())
@@ -83,7 +83,7 @@ def note_not_loaded(
 ) -> None:
     """Put name and reason of each batch into the run's log, and on its partitions: of this stage, and of `loaded`.
 
-    What an earlier stage of the run has told of a batch, or an earlier try of this one, is not told twice.
+    A reason that an earlier stage of the run, or an earlier try of this stage, has noted is not repeated.
     """
     names = names_in(context)
     told = _told_before(context, names.keys_of(feed)["loaded"]) if reasons else set()
@@ -99,7 +99,7 @@ def note_not_loaded(
 
 
 def _told_before(context: dg.AssetExecutionContext, key: dg.AssetKey) -> set[tuple[str | None, str]]:
-    """Return the partitions of an asset that this run has notes of, each with the reason."""
+    """Return the partitions of an asset that have notes of this run, each with the reason."""
     found: set[tuple[str | None, str]] = set()
     for event in context.instance.all_logs(context.run.run_id, of_type=dg.DagsterEventType.ASSET_OBSERVATION):
         about = event.get_dagster_event().asset_observation_data.asset_observation
@@ -110,12 +110,12 @@ def _told_before(context: dg.AssetExecutionContext, key: dg.AssetKey) -> set[tup
 
 
 def _reason(sentence: str, file_name: object) -> str:
-    """The sentence without the file's name before it, which not every stage says."""
+    """Return the sentence without the file's name before it, which not every stage adds."""
     return sentence.removeprefix(f"{file_name}: ")
 
 
 def file_of(batch_id: str, place: Workplace, log: logging.Logger) -> Received | None:
-    """Return the file of a batch; None where that cannot be asked for just now: its batch is named then."""
+    """Return the file of a batch; None if it cannot be found out at the moment: then the batch is named instead."""
     try:
         return batches_of(place, log).received(batch_id)
     except Explained:

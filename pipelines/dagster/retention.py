@@ -56,7 +56,7 @@ def delete_old(
 ) -> int:
     """Delete the runs that ended before `before` and hold no state; return how many.
 
-    own: a run to keep. names: of the home whose runs these are.
+    own: a run to keep. names: those of the home whose runs these are.
     """
     kept = _last_words(instance, assets) | {own}
     ours = dg.RunsFilter(statuses=ENDED, tags=names.own_runs)

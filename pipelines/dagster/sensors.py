@@ -28,8 +28,8 @@ def sensors_of(
 
     Args:
         imports: a job for each feed.
-        reference: the job that loads reference data, where the target is the bundled service.
-        publications: the job that publishes, and the one that sweeps the reports first.
+        reference: the job that loads reference data, if the target is the bundled service.
+        publications: the job that publishes, and the job that sweeps the reports first.
     """
     return [
         inbox_sensor(home, environ, catalog, [*reference, *imports]),

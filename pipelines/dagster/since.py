@@ -1,8 +1,7 @@
-"""Events in the ledger since a time: runs that ended, whoever made them, batches that a person settled, and what `undo`
-took back.
+"""Events in the ledger since a time: runs that ended, batches that a person settled, and records that `undo` took back.
 
-Of a batch that was taken back the partition is materialized anew, with the rows that are left. Dagster has no state of
-a partition for that, and forgets no single partition: it stays green, and says what is left.
+The partition of a batch that was taken back is materialized again, with the number of rows that are left. Dagster has
+no such state for a partition, and cannot forget a single one: it stays green, and its metadata shows the number.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +36,7 @@ Ended = tuple[str, str, int]
 
 
 def ended_runs(ledger: Ledger, since: str, most: int) -> list[tuple[str, Ended, str]]:
-    """Return end time, run and feed of the runs that ended after `since`, in this order, at most so many."""
+    """Return end time, run and feed of the runs that ended after `since`, in this order, at most `most` of them."""
     have_ended = (_run.finished_at > since, _run.state.in_((FINISHED, *NOTHING_SENT)))
     return _ends(ledger, _run.finished_at, have_ended, most)
 
@@ -45,7 +44,7 @@ def ended_runs(ledger: Ledger, since: str, most: int) -> list[tuple[str, Ended, 
 def settled_batches(ledger: Ledger) -> list[tuple[str, Ended, str]]:
     """Return end time, newest run and feed of the batches that were finished after that run had left them open.
 
-    A person may have settled a doubt: no run ends then. The time is that of the batch.
+    No run ends if a person settles a doubt. The time is that of the batch.
     """
     later = t.run.alias("later").c
     is_newest = ~exists().where(later.target == _run.target, later.batch_id == _run.batch_id, later.run > _run.run)
@@ -63,13 +62,13 @@ def _ends(
 
 
 def clock_was_right_at(ledger: Ledger) -> str:
-    """Return when a person last said that the clock is right: times before it may be later. Empty if nobody did."""
+    """Return when a person last confirmed the clock: times before that may be wrong. Empty if nobody did."""
     decision = t.decision.c
     return ledger.value(select(func.max(decision.at)).where(decision.command == CLOCK_IS_RIGHT)) or ""
 
 
 def taken_back_since(ledger: Ledger, before: Mapping[str, int] | None, now: datetime) -> Back:
-    """Return what is taken back of the batches that somebody has undone of late. before: of the last look, if any."""
+    """Return the numbers taken back of batches that were undone recently. before: of the last look, if any."""
     decision, since = t.decision.c, utc_text(now - LONGEST) if before is not None else ""
     undone = select(decision.target, decision.subject).where(decision.command == UNDO, decision.at > since).distinct()
     found = ledger.read(undone.order_by(decision.target, decision.subject))

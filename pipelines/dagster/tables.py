@@ -20,7 +20,7 @@ from pipelines.reports.tables import VIEWED, ReportTable
 GROUP = "reports"
 OWNERS = ["team:analytics"]
 REFRESH, PUBLISH = "refresh_reports", "publish_tables"
-"""The jobs that publish: with a sweep of the reports before, or from those that the last sweep found."""
+"""The jobs that publish: after a new sweep of the reports, or with the reports of the last sweep."""
 HOLDS = "keys_and_references_hold"
 OF_THE_SWEEP = {
     *("swept_report", "gone_report", "swept_result", "swept_response", "charge", "told_patient"),
@@ -63,7 +63,7 @@ def table_specs(
 
 
 def _lineage(names: Names, tables: Sequence[ReportTable]) -> dict[str, dict[str, dg.TableColumnLineage]]:
-    """Return, by table, the metadata that shows where its columns come from, as far as its SQL tells it."""
+    """Return, by table, metadata with the sources of its columns, as far as its SQL shows them."""
     published = tuple((table.name, tuple(column.name for column in table.columns)) for table in tables)
     selects = tuple((table.name, table.select) for table in tables if table.view is None)
     found = _drawn(published, selects)
@@ -74,7 +74,7 @@ def _lineage(names: Names, tables: Sequence[ReportTable]) -> dict[str, dict[str,
 def _drawn(
     published: tuple[tuple[str, tuple[str, ...]], ...], selects: tuple[tuple[str, str], ...]
 ) -> dict[str, dict[str, list[Column]]]:
-    """Return the lineage of each SELECT, by table. All clinics have the same, but for views of their own.
+    """Return the lineage of each SELECT, by table. It is cached, since clinics differ only by their own views.
 
     published: the columns of all tables.
     """
@@ -83,7 +83,7 @@ def _drawn(
 
 
 def _shown(names: Names, columns: Mapping[str, Sequence[Column]]) -> dict[str, dg.TableColumnLineage]:
-    """Return the lineage of a table's columns as metadata; none if nothing is known of it."""
+    """Return the lineage of a table's columns as metadata; empty if it is unknown."""
     if not columns:
         return {}
     of_columns = {
@@ -138,7 +138,8 @@ def told_of(
 ) -> Iterator[dg.MaterializeResult[None]]:
     """Yield the materialization of each published table, with its check.
 
-    environ: where it names an OpenLineage server, which reads them there, the columns are in each materialization too.
+    environ: if it names an OpenLineage server, each materialization has the columns too, since that server reads them
+    there.
     """
     with_columns = is_told(environ)
     lineage = _lineage(names, tables) if with_columns else {}

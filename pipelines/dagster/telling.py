@@ -1,4 +1,4 @@
-"""The stages of a Dagster run that only shows what the command line did: their results, read from the ledger."""
+"""The stages of a Dagster run that only reports the command line: their results, read from the ledger."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from pipelines.validation.outcome import Validated
 
 @dataclass(frozen=True)
 class Known:
-    """A batch in the ledger. row: its own row. run: the row of its newest run."""
+    """A batch in the ledger. row: its row in the ledger. run: the row of its newest run."""
 
     home: Path
     feed: Feed
@@ -36,7 +36,7 @@ class Known:
 
     @cached_property
     def first(self) -> tuple[Path, dict[str, Any]]:
-        """Return folder and manifest of the first run that sent to the target, of all records; empty if lost."""
+        """Return folder and manifest of the first run that sent all records to the target; {} if it is lost."""
         here = ((folder, of) for _, folder, of in self.runs_kept if of.get("state") not in NOTHING_SENT)
         return next(here, (self.folder, {}))
 
@@ -46,7 +46,7 @@ class Known:
 
     @property
     def found_in(self) -> str | None:
-        """Return the folder of the run whose findings the newest one took over; None if it checked the file."""
+        """Return the folder of the run whose findings the newest run reused; None if it checked the file itself."""
         newest = (of for number, _, of in self.runs_kept if number == self.run["run"])
         return next(newest, {}).get("found_in")
 

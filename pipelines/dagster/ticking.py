@@ -1,4 +1,4 @@
-"""The common part of all sensors of a home: they run without being switched on, and each notes when it looked.
+"""The common part of all sensors of a home: they are on by default, and each notes when it looked.
 
 Anyone can edit a cursor on Dagster's pages, so its form is never trusted.
 """
@@ -27,14 +27,14 @@ def ticking(
     jobs: Sequence[Job] = (),
     is_wanted: bool = True,
 ) -> Callable[[Look], dg.SensorDefinition]:
-    """Return a decorator that makes a sensor of a function which looks once.
+    """Return a decorator that makes a sensor from a function that looks once.
 
     Args:
         names: those of the home in Dagster.
         seconds: the shortest time between two looks.
-        says: what the page of the sensor says of it.
-        jobs: those whose runs it may ask for.
-        is_wanted: False if it has nothing to do by the settings: then it runs only once somebody switches it on.
+        says: the description on the page of the sensor.
+        jobs: the jobs whose runs it may request.
+        is_wanted: False if the settings give it nothing to do; then it is off until a person switches it on.
     """
 
     if not is_wanted:
@@ -54,7 +54,7 @@ def ticking(
                 return look(context)
             except Exception as error:  # noqa: BLE001 - raised again without its text and its causes
                 said = said_of(error)
-            raise dg.Failure(said)  # out there, or Dagster would keep the first one beside it
+            raise dg.Failure(said)  # outside the handler, or Dagster would keep the first error beside it
 
         return noted
 

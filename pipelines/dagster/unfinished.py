@@ -1,6 +1,6 @@
 """The sensor that runs unfinished batches again: after a killed run, an unreachable target, or with rows in doubt.
 
-It tries each batch a limited number of times, with growing pauses; the cursor keeps number and next moment of the
+It tries each batch a limited number of times, with growing pauses; the cursor keeps the number and the next time of the
 tries. Progress of a batch resets them. A batch that only a person can settle stays unfinished.
 """
 
@@ -37,7 +37,7 @@ TRIES = 8
 def unfinished_sensor(
     home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence[Job]
 ) -> dg.SensorDefinition:
-    ours, silence = Names.of(environ), Silence(most_between=inf)  # its looks are a minute and more apart
+    ours, silence = Names.of(environ), Silence(most_between=inf)  # its looks are at least a minute apart
     pauses = f"{FIRST_PAUSE} to {LONGEST_PAUSE}"
     says = f"Asks again for batches that have no end, up to {TRIES} times with pauses of {pauses}."
 
@@ -82,8 +82,9 @@ def unfinished_sensor(
 class Left:
     """An unfinished batch.
 
-    progress: text that differs after each step forward. since: when its last run ended or, if it was killed, began.
-    is_doubtful: its last run left rows in doubt, which need the settling time.
+    * progress: a text that differs after each step forward.
+    * since: when its last run ended or, if it was killed, began.
+    * is_doubtful: True if its last run left rows in doubt, which need the settling time.
     """
 
     batch_id: str
@@ -97,7 +98,7 @@ class Left:
 def left_batches(ledger: Ledger, home: Path, target: str, catalog: Catalog | None = None) -> list[Left]:
     """Return the unfinished batches of the target, oldest first, and received files that the ledger does not know.
 
-    catalog: of the feed files that may have confirmed a stopped batch since.
+    catalog: the feed files, which may have confirmed a stopped batch since.
     """
     batches, found = ledger.batches_in(home), []
     for name, row in without_end(ledger, target, batches.names(), catalog).items():
@@ -134,13 +135,13 @@ def anything_left(ledger: Ledger, home: Path, catalog: Catalog) -> bool:
 
 
 def are_loaders_at_work(ledger: Ledger, silence: Silence) -> bool:
-    """True if a loader has not been seen without a sign of life for 60 s. silence: kept from look to look."""
+    """True if a loader has not been silent for 60 s. silence: kept from look to look."""
     loaders = holders(ledger.read)
     return bool(loaders - silence.look(loaders))
 
 
 def somebody_loads(ledger: Ledger, pause: Callable[[float], object] = time.sleep) -> bool:
-    """True if a loader gives a sign of life while this process looks on, for two beats: for show, and for one look."""
+    """True if a loader gives a sign of life within two beats. Waits that long; for a single look, such as a display."""
     silent, looks = holders(ledger.read), int(2 * BEAT_SECONDS)
     while silent and looks:
         pause(1.0)
@@ -176,7 +177,7 @@ def due(
         known = before.get(each.batch_id)
         if known is None or known.progress != each.progress:
             known = Try(each.progress, 0, each.since + pause(0, first))
-        # Of a time that was ahead, no try is due for longer than its pause.
+        # A time from a clock that was ahead does not delay a try for longer than its pause.
         known = replace(known, due=min(known.due, now + pause(known.tries, first)))
         if known.tries < TRIES and known.due <= now:
             asked.append(each)

@@ -1,6 +1,6 @@
 """Why imports wait: reference data that is not loaded yet, a target that does not answer, or an inbox out of reach.
 
-It is asked only once something has waited for some minutes, so that it costs nothing while all is well.
+The reason is computed only once something has waited for some minutes, so that it costs nothing while all is well.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ PATIENCE = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Waiting:
-    """The reason that holds up imports. cause: reference, target or inbox. files: all that wait for it."""
+    """The reason why imports wait. cause: reference, target or inbox. files: all files that wait."""
 
     cause: str
     why: str
@@ -37,7 +37,7 @@ class Waiting:
 
 
 def waiting_now(home: Path, environ: Mapping[str, str], now: datetime) -> Waiting | None:
-    """Return what holds up imports that have waited for `PATIENCE`; None if nothing does."""
+    """Return what blocks imports that have waited for `PATIENCE`; None if nothing does."""
     in_inbox = tuple(sorted(shown(name) for name in lain_for(home / "inbox", now, PATIENCE)))
     new = looks_new(home) if is_bundled(environ) else []
     if in_inbox and new and all(_came(path) <= now - PATIENCE for path in new):
@@ -61,7 +61,7 @@ def _came(path: Path) -> datetime:
 
 
 def _left(home: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the files of batches without an end for which nobody has done anything for `PATIENCE`."""
+    """Return the files of batches without an end that have made no progress for `PATIENCE`."""
     with ledger_of(home, environ) as ledger:
         if ledger is None:
             return ()

@@ -1,4 +1,4 @@
-"""Runs Dagster's web application behind the guard, with the settings of Dagster's own command.
+"""Run Dagster's web application behind the guard, with the settings of Dagster's own command.
 
 As a program, with HOST, PORT and a workspace file, it is for hosts without `up`.
 """

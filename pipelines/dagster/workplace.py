@@ -1,6 +1,6 @@
 """The resource that the stages of a Dagster run share: the home, and a session at the target, opened on first use.
 
-Also turns failures into ones that Dagster's event log may keep: sentences of this program, else the class of the
+It also turns failures into ones that Dagster's event log may keep: sentences of this program, else the class of the
 exception and its lines of code, never values.
 """
 
@@ -35,10 +35,10 @@ TERMINATED = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
 
 
 class Terminated(dg.DagsterError, dg.DagsterExecutionInterruptedError):
-    """Somebody terminated the run.
+    """A person terminated the run.
 
-    Dagster makes a step with a retry policy again after an interrupt, also after one that a person asked for. It does
-    not for an error of its own, and takes an interrupt for the end of the run: this is both.
+    Dagster retries a step with a retry policy after an interrupt, even after one that a person requested. It does not
+    retry after an error of its own, and takes an interrupt for the end of the run: this exception is both.
     """
 
 
@@ -88,7 +88,7 @@ def workplace_resource(home: Path, environ: Mapping[str, str]) -> dg.ResourceDef
 
 
 def _began(context: dg.InitResourceContext) -> datetime | None:
-    """Return when the run began, if that is known: its steps may be made by several processes, one after another."""
+    """Return when the run began, None if unknown. Several processes may make its steps, one after another."""
     record = context.instance.get_run_record_by_id(context.run.run_id) if context.instance and context.run else None
     began = record.start_time if record else None
     return None if began is None else datetime.fromtimestamp(began, UTC)
@@ -106,7 +106,7 @@ def names_in(context: dg.AssetExecutionContext | dg.OpExecutionContext) -> Names
 
 
 def batches_in(context: dg.AssetExecutionContext | dg.OpExecutionContext) -> list[str]:
-    """Return the batches that a step is over: those of its partitions."""
+    """Return the batches of a step's partitions."""
     names = names_in(context)
     return [names.batch(partition) for partition in context.partition_keys]
 
@@ -115,7 +115,7 @@ def batches_in(context: dg.AssetExecutionContext | dg.OpExecutionContext) -> lis
 def workplace_of(context: Context) -> Iterator[Workplace]:
     """Yield the workplace of the run, and turn a failure at work into one without data.
 
-    Failures of the target or the ledger are retried, with a new session. So is an interrupt, unless somebody terminated
+    Failures of the target or the ledger are retried, with a new session. So is an interrupt, unless a person terminated
     the run.
     """
     place = _place_of(context)
@@ -123,7 +123,7 @@ def workplace_of(context: Context) -> Iterator[Workplace]:
     try:
         yield place
     except dg.Failure as failure:
-        if failure.allow_retries:  # a stage's own: the credentials, too, may be others by the next try
+        if failure.allow_retries:  # a stage's own failure: the credentials may also be others at the next try
             place.close()
         raise
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError) as interrupt:
@@ -139,7 +139,7 @@ def workplace_of(context: Context) -> Iterator[Workplace]:
 
 
 def _failure(error: Exception) -> dg.Failure:
-    """Return a failure in one sentence, with its lines of code. One of the disk or of the ledger may be over soon."""
+    """Return a failure in one sentence, with its lines of code. That of the disk or the ledger may be over soon."""
     frames = traceback.extract_tb(error.__traceback__)
     where = "\n".join(f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames)
     may_end = disk.is_full(error) or isinstance(error, UNREAD)

@@ -1,6 +1,6 @@
-"""The findings of looks at the inbox beyond the home; and a note of since when they fail, and why.
+"""The results of looks at an inbox beyond the home, and a note of since when they fail, and why.
 
-The note is a file: other sensors and a check ask for it, and the process that looks may be started anew.
+The note is a file: other sensors and a check read it, and the process that looks may be restarted.
 """
 
 import json
@@ -16,14 +16,16 @@ from pipelines.receiving.objects import Taken
 
 NOTE = Path("dagster") / "inbox-out-of-reach.json"
 FORGOTTEN_AFTER = timedelta(minutes=15)
-"""Each look that fails notes it anew: an older note is of a sensor that has not looked since."""
+"""Each failed look writes the note again, so an older note is of a sensor that has not looked since."""
 
 
 @dataclass(frozen=True)
 class Beyond:
-    """The findings of one look. received: names of files by batch. said: sentences for the log.
+    """The results of one look.
 
-    again: batches that were taken in before, of which a run may be under way.
+    * received: names of files by batch.
+    * said: sentences for the log.
+    * again: batches that were received before, so that a run of them may be under way.
     """
 
     received: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -32,14 +34,14 @@ class Beyond:
 
     @classmethod
     def of(cls, taken: Taken, again: Container[str]) -> "Beyond":
-        """Return what was taken in. again: the marks of objects that were so before."""
+        """Return the results of a look. again: the marks of objects that were received before."""
         received = {(each.feed.name, each.batch.batch_id): each.batch.file_name for each in taken.received}
         said = (f"{shown(name)}: {why}; it is left where it is, and tried again" for name, why in taken.left.items())
         before = (each.batch.batch_id for each in taken.received if each.export.mark in again)
         return cls(received, tuple(said), frozenset(before))
 
     def batches(self, feed: str, under_way: Callable[[], Container[str]]) -> list[str]:
-        """Return the batches of a feed to ask a run for, in the order in which they were taken in."""
+        """Return the batches of a feed that need a run, in the order in which they were received."""
         mine = (batch_id for name, batch_id in self.received if name == feed)
         return [batch_id for batch_id in mine if batch_id not in self.again or batch_id not in under_way()]
 
@@ -51,14 +53,14 @@ class Beyond:
 
 @dataclass(frozen=True)
 class OutOfReach:
-    """Nothing can be taken in. since: the first look of those that failed in a row. why: the last one did."""
+    """No file can be received from the inbox. since: the first failed look in a row. why: the last one's reason."""
 
     since: datetime
     why: str
 
 
 def note_look(home: Path, why: str | None, now: datetime) -> None:
-    """Note why a look failed, or that it did not. What cannot be noted, as on a full disk, fails nothing."""
+    """Note why a look failed; None removes the note. If the disk is full, for example, nothing is noted."""
     with suppress(OSError):
         if why is None:
             (home / NOTE).unlink(missing_ok=True)
@@ -70,7 +72,7 @@ def note_look(home: Path, why: str | None, now: datetime) -> None:
 
 
 def out_of_reach(home: Path, now: datetime) -> OutOfReach | None:
-    """Return since when all looks failed; None if the last one did not, or was long ago."""
+    """Return since when all looks failed; None if the last look succeeded, or was long ago."""
     try:
         said = json.loads((home / NOTE).read_bytes())
         since, last = (datetime.fromisoformat(said[name]) for name in ("since", "last"))

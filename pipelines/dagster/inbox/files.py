@@ -1,4 +1,4 @@
-"""The files of the inbox: their marks, whether they have stopped growing, and how long they have been there."""
+"""The files of the inbox: their marks, if they have stopped growing, and how long they have been there."""
 
 import hashlib
 import os
@@ -24,13 +24,13 @@ def is_quiet(path: Path, about: os.stat_result, now: datetime) -> bool:
 
 
 def has_inbox(home: Path, environ: Mapping[str, str]) -> bool:
-    """True if there is an inbox. Raises `BadHome` where that of a clinic has vanished."""
+    """True if there is an inbox. Raises `BadHome` if the inbox of a clinic has vanished."""
     check_mounted(home, environ)
     return is_folder(home / INBOX)
 
 
 def lain_for(inbox: Path, now: datetime, least: timedelta) -> dict[str, datetime]:
-    """Return since when files are in the inbox, for those there for `least` or longer. No feed need take them."""
+    """Return the files in the inbox for `least` or longer, and since when. Files without a feed are included."""
     if not is_folder(inbox):
         return {}
     came = {path.name: datetime.fromtimestamp(about.st_ctime, UTC) for path, about in files_in(inbox)}

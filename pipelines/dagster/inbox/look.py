@@ -1,9 +1,9 @@
-"""One look at the inbox: files that have stopped growing are to be imported, others are compared at the next look.
+"""One look at the inbox: import files that have stopped growing, and compare the others at the next look.
 
 A file is imported once it has not changed for some seconds, or two looks in a row saw the same mark, a short hash of
 its name, size and times. If it is still there afterwards, and no run is about to take it, it is requested again with
-growing pauses. The cursor of the sensor keeps the marks. Batches are named by the hashes of their files: a large file
-is hashed beside the looks.
+growing pauses. The cursor of the sensor keeps the marks. A batch is named by the hash of its file; a large file is
+hashed in a thread, across looks.
 """
 
 import json
@@ -36,7 +36,7 @@ NAMES_SAID = 20
 
 @dataclass(frozen=True, order=True)
 class Asked:
-    """The requests for a file: how many, and when it is due again if it is still there, in seconds since 1970."""
+    """The requests for a file: how many, and when the next is due if the file is still there, in seconds since 1970."""
 
     tries: int = 0
     due: int = 0
@@ -46,8 +46,10 @@ class Asked:
 class Seen:
     """The marks of the files at the last look, which the cursor keeps.
 
-    still: to be compared at the next look. asked: requested. left: no feed takes them, or the link is refused.
-    feeds: a hash of the feeds and settings that decided what is left.
+    * still: files to compare at the next look.
+    * asked: requested files.
+    * left: files that no feed takes, or whose link is refused.
+    * feeds: a hash of the feeds and settings that decided which files are left.
     """
 
     still: frozenset[str] = frozenset()
@@ -81,8 +83,10 @@ class Hashes:
 class Look:
     """The result of one look at the inbox: the marks as in `Seen`, and the names of files to import or to warn about.
 
-    ready: batches to import now, by feed and by the mark of their file. refused: links that lead out of the inbox.
-    unmatched: files that no feed takes. unreadable: the reason by file name; these files are tried again.
+    * ready: batches to import now, by feed and by the mark of their file.
+    * refused: links that lead out of the inbox.
+    * unmatched: files that no feed takes.
+    * unreadable: the reason by file name; these files are tried again.
     """
 
     still: set[str] = field(default_factory=set)
@@ -108,11 +112,11 @@ class Look:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Everything beside the files that a look depends on.
+    """Everything that a look depends on, except the files.
 
-    ledger: if there is one, a file of corrected rejects goes to their feed, whatever its name.
-    under_way: returns the batches of runs that have not ended; called only when needed.
-    inbox: decides which links may be followed.
+    * ledger: with it, a file of corrected rejects is matched to their feed, whatever its name.
+    * under_way: returns the batches of runs that have not ended; called only when needed.
+    * inbox: decides which links may be followed.
     """
 
     catalog: Catalog
@@ -124,7 +128,7 @@ class Surroundings:
 
 
 def look(inbox: Path, before: Seen, by: Surroundings, seconds: float = SECONDS_OF_HASHING) -> Look:
-    """Compare the inbox with the look before.
+    """Compare the inbox with the previous look.
 
     Files that remain after `seconds` of hashing, or after `FILES_A_LOOK` files, are left to the next look.
     """
@@ -169,7 +173,7 @@ def _not_now(mark: str, known: Asked | None, found: Look) -> None:
 
 
 def _take_up(path: Path, mark: str, known: Asked | None, by: Surroundings, found: Look) -> None:
-    """Request the batch of a file that has stopped growing, or note why it is left."""
+    """Request the batch of a file that has stopped growing, or note why the file is left."""
     if by.inbox and by.inbox.refuses(path):
         found.left.add(mark)
         found.refused.append(path.name)
@@ -211,7 +215,7 @@ def _due_after(tries: int, now: datetime) -> int:
 
 
 def _due_in_time(known: Asked | None, now: datetime) -> Asked | None:
-    """Return what is known of a file's requests. One that was made while the clock was ahead is due after its pause."""
+    """Return a file's earlier requests. A request made while the clock was ahead is due after its usual pause."""
     return known and replace(known, due=min(known.due, _due_after(known.tries, now)))
 
 

@@ -1,7 +1,8 @@
-"""The inbox beyond the home, for the sensor: objects become batches in a thread beside its looks.
+"""The inbox beyond the home, for the sensor: objects become batches in a thread, across its looks.
 
-One is noted as taken at a look after a run of its batch was begun. If the process ends before that, it is taken into
-the same batch again, and one more run asked for. So it is an hour later where no run was begun and none is under way.
+An object is noted as taken at a look after a run of its batch began. If the process ends before that, the object is
+received into the same batch again, and one more run is requested. The same happens after an hour if no run began and
+none is under way.
 """
 
 import time
@@ -27,11 +28,11 @@ PATIENCE_SECONDS = 5.0
 SECONDS_OF_TAKING = 20.0
 SECONDS_BEFORE_ANOTHER_TRY = 300.0
 SECONDS_FOR_A_RUN = 3600.0
-"""After which an object is taken once more of whose batch no run was begun."""
+"""Seconds after which an object is received again if no run of its batch began."""
 
 
 class Objects:
-    """Looks at the inbox beyond the home, if a setting names one."""
+    """A reader of the inbox beyond the home, if a setting names one."""
 
     def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
         self._home, self._environ = home, environ
@@ -43,7 +44,7 @@ class Objects:
         self._rests: tuple[float, dict[str, Seen]] = (0.0, {})
 
     def look(self, catalog: Catalog) -> Beyond:
-        """Return what was taken in since the last look. Taking in goes on beside, where it takes longer."""
+        """Return the results since the last look. Receiving continues in a thread if it takes longer."""
         inbox = Inbox.of(self._home, self._environ)
         if inbox.beyond is None:
             return Beyond()
@@ -70,7 +71,7 @@ class Objects:
         now, (rests_until, lay) = time.monotonic(), self._rests
         lying = lying_at(store_at(str(inbox.beyond)))
         if not lying or (now < rests_until and lying == lay):
-            return Beyond()  # nothing is opened for what was seen before
+            return Beyond()  # nothing is opened if all objects were seen before
         insecure, strict = (is_set(self._environ, name) for name in (INSECURE, STRICT))
         with open_session(self._home, self._environ, (), insecure, strict) as session:
             beyond = ObjectInbox.of(inbox, session.target)
@@ -92,7 +93,7 @@ class Objects:
         return found_now
 
     def _note(self, inbox: Inbox) -> None:
-        """Note as taken what a run was begun of."""
+        """Note objects as taken if a run of their batch began."""
         with closing(open_ledger(self._home, self._environ)) as ledger:
             for mark, each in list(self._handed.items()):
                 if each.is_begun(ledger):
@@ -101,7 +102,7 @@ class Objects:
                     del self._handed[mark]
 
     def _leave_for_now(self, found: Found, now: float) -> None:
-        """Take out of what was found what is not due again: what was left, and what was handed over."""
+        """Remove objects that are not due again: those that were left, and those that were handed over."""
         self._later = {mark: until for mark, until in self._later.items() if until > now}
         found.ready = {name: each for name, each in found.ready.items() if each.mark not in self._later}
         found.alone = {name: each for name, each in found.alone.items() if each.mark not in self._later}

@@ -1,4 +1,4 @@
-"""The sensor of the inbox: files that have stopped growing become partitions; files of one feed share a run, in order.
+"""The sensor of the inbox: files that have stopped growing become partitions. Files of one feed share a run, in order.
 
 Waiting reference data is loaded first.
 """
@@ -24,7 +24,7 @@ from pipelines.session.ledger import ledger_of
 from pipelines.session.named import is_bundled
 
 SECONDS_BETWEEN_LOOKS = 9
-"""Dagster looks every 5 seconds and a little what is due: this makes it every other time, 10 seconds apart."""
+"""Dagster checks what is due every 5 seconds and a little: this makes it every other time, 10 seconds apart."""
 SECONDS_BEFORE_ANOTHER_LOAD = 900
 
 
@@ -50,7 +50,7 @@ def inbox_sensor(home: Path, environ: Mapping[str, str], catalog: Catalog, jobs:
         now, beyond, found = datetime.now(UTC), objects.look(catalog), Look()
         under_way = cache(lambda: batches_under_way(context.instance, names, catalog.feeds))
         is_empty = not is_there or next(files_in(home / "inbox"), None) is None
-        if not is_empty:  # nothing is opened for an empty one
+        if not is_empty:  # nothing is opened for an empty inbox
             with ledger_of(home, environ) as ledger:
                 found = look(home / "inbox", before, Surroundings(catalog, now, ledger, under_way, hashes, links))
         for sentence in (*beyond.said, *warnings_of(found)):
@@ -69,8 +69,8 @@ def inbox_sensor(home: Path, environ: Mapping[str, str], catalog: Catalog, jobs:
 def _reference_first(names: Names, waiting: Sequence[Path], before: Seen, turn: int) -> dg.SensorResult:
     """Request the load of reference data once its files have stopped growing. Imports wait until it succeeds.
 
-    turn: number of the current quarter of an hour. It is part of the run key, so that a failed load runs again in the
-    next one. A load that succeeded since finds nothing to do.
+    turn: the number of the current quarter of an hour. It is part of the run key, so that a failed load runs again in
+    the next one. A load after a successful one finds nothing to do.
     """
     looked, now = [(path, path.stat()) for path in waiting], datetime.now(UTC)
     marks = frozenset(mark_of(path, about) for path, about in looked)
@@ -84,7 +84,7 @@ def _reference_first(names: Names, waiting: Sequence[Path], before: Seen, turn: 
 
 
 def _nothing(found: Look) -> str:
-    """Return why nothing is asked for. Only what is there is counted: a row of zeros hides the number that matters."""
+    """Return why nothing is requested. Zero counts are left out, since they would hide the number that matters."""
     counts = {
         "may still grow": found.still,
         "in runs that were asked for": found.asked,

@@ -15,7 +15,7 @@ from pipelines.session.named import is_bundled
 
 
 def report_assets(feeds: Sequence[Feed], environ: Mapping[str, str], home: Path) -> list[dg.AssetsDefinition]:
-    """Return the asset of the sweep, and the one step that makes the published file and all its tables."""
+    """Return the asset of the sweep, and the assets of the published file and its tables, which one step makes."""
     tables, fresh, names = readable_tables(home), freshness(environ), Names.of(environ)
     before = [names.reference] if is_bundled(environ) else []
     return [sweep_asset(names, before), published_assets(names, tables, feeds, fresh)]

@@ -1,4 +1,4 @@
-"""Publish the reports that the last sweep found, and what the ledger says now."""
+"""Publish the reports of the last sweep, and the ledger's present state."""
 
 from pipelines.corrections.retention import retain
 from pipelines.home.paths import exists
@@ -11,12 +11,12 @@ from pipelines.session.sweeping import sweep_target
 
 
 def publish_kept(session: Session) -> tuple[Publication, Sweep]:
-    """Publish the kept sweep, the first time a new one, and remove what was kept for long enough.
+    """Publish the kept sweep, the first time a new one; then remove data whose retention has ended.
 
     Raises `PublicationError`.
     """
     swept = kept(session.home, session.target)
-    if not (exists(swept.path) and swept.finished_at.timestamp()):  # the first one may have been killed at its end
+    if not (exists(swept.path) and swept.finished_at.timestamp()):  # the first sweep may have been killed at its end
         swept = sweep_target(session)
     settle_resubmitted(session.ledger, session.target)
     done = publish(session.home, session.ledger, swept)

@@ -30,7 +30,7 @@ def tables_agree_spec(names: Names) -> dg.AssetCheckSpec:
 
 
 def of_publication(done: Publication, swept: Sweep, seconds: float) -> metadata.Metadata:
-    """Return counts, and the charts of the page as images; left out if they cannot be drawn."""
+    """Return counts, and the charts of the page as images; charts that cannot be drawn are left out."""
     charts: metadata.Metadata = {}
     with suppress(duckdb.Error):
         charts.update(_charts_of(done.path))
@@ -79,6 +79,6 @@ def _charts_of(published: Path) -> dict[str, dg.MarkdownMetadataValue]:
 
 
 def _image(chart: Chart, says: str) -> str:
-    """Return the chart as Markdown with a complete SVG inside, with legend and colours, that loads nothing."""
+    """Return the chart as Markdown with a self-contained SVG in it, including legend and colours."""
     svg = templates(TEMPLATES).get_template("chart.svg").render(chart=chart)
     return f"![{says}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"

@@ -48,7 +48,7 @@ def loaded_asset(
     kind: str,
     checks: Sequence[dg.AssetCheckSpec],
 ) -> dg.AssetsDefinition:
-    """Return the asset `loaded` of a feed, which the steps of a graph make: from `validated`, as its `result`."""
+    """Return the asset `loaded` of a feed, made by the steps of a graph: its output `result`, from `validated`."""
     keys = names.keys_of(feed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)
@@ -73,13 +73,15 @@ def _tags(feed: Feed) -> dict[str, str]:
 
 
 def _version(feed: Feed, stage: str) -> str:
-    """Return the version of the code: that of what is validated is also of the rules and the feed."""
+    """Return the version of an asset's code. For `validated`, it includes the versions of the rules and the feed."""
     return f"{software_version()}+{rules_version()}+{feed.hash[:12]}" if stage == "validated" else software_version()
 
 
 def _schema(feed: Feed, stage: str) -> dg.TableSchema:
-    """Return the columns that the page of an asset shows: of an export, with the element that the feed makes of each;
-    of `accepted.parquet`; of the published table `import_row`, which describe a record in the ledger.
+    """Return the columns that the page of an asset shows.
+
+    For `received`: the columns of an export, with the element that the feed makes of each. For `validated`: those of
+    `accepted.parquet`. For `loaded`: those of the published table `import_row`, which describe a record in the ledger.
     """
     if stage == "received":
         return metadata.schema([(name, "string", f"{to}, from {origin}") for name, to, origin in describe(feed)])

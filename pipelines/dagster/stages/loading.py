@@ -18,7 +18,7 @@ from pipelines.runs.run import FINISHED, UNDER_WAY, HasEnded, Result, refuse_end
 from pipelines.session.session import Session
 
 MANIFEST_SECONDS = 10.0
-"""For which the manifest of a run that has ended is waited for; then the process was killed before it wrote it."""
+"""Seconds to wait for the manifest of a run that has ended; without it, the process was killed before writing it."""
 
 
 def load_all(
@@ -29,10 +29,10 @@ def load_all(
     outcome: Outcome,
     after_others: bool = False,
 ) -> Outcome:
-    """Load the batches; return the outcome, to which that of each is added once it is known.
+    """Load the batches; return the outcome, to which each batch is added when it ends.
 
     since: batches that ended after this time, in this run or an earlier try of it, are not loaded again. after_others:
-    other steps of this run have loaded, so neither are batches that they left with doubts.
+    True if other steps of this run have loaded parts; batches that they left with doubts are not loaded again.
     """
     for batch_id in batch_ids:
         is_new = not session.ledger.row_counts(session.target, batch_id)
@@ -58,13 +58,12 @@ def load_all(
 def _load_one(
     session: Session, feed: Feed, batch_id: str, since: datetime, after_others: bool, is_new: bool
 ) -> tuple[Result | None, bool]:
-    """Load the newest validated run; return its result, None if no file was received, and whether it was there.
+    """Load the newest validated run; return its result, and True if an earlier result was kept.
 
-    If that run has ended, or the feed changed, the batch is validated again first. A batch that ended after `since`,
-    such as one that was stopped before its load, keeps its result. So does one that another process, which was taken
-    for lost, ended meanwhile.
-
-    is_new: True if no row of the batch was sent before.
+    The result is None if no file was received. If the run has ended, or the feed changed, the batch is validated again
+    first. A batch that ended after `since`, such as one that was stopped before its load, keeps its result. So does a
+    batch that another process ended meanwhile, after that process was taken for lost. is_new: True if no row of the
+    batch was sent before.
     """
     found = newest(session, feed, batch_id)
     if found.run and found.validated:
@@ -87,7 +86,7 @@ def _is_kept(result: Result, after_others: bool) -> bool:
 
 
 def _ended(session: Session, feed: Feed, batch_id: str) -> Newest:
-    """Return the newest run, which another process has just ended in the ledger: its manifest comes after that."""
+    """Return the newest run, which another process has just ended. Wait for its manifest, which is written last."""
     until = time.monotonic() + MANIFEST_SECONDS
     while not (found := newest(session, feed, batch_id)).result and time.monotonic() < until:
         time.sleep(1.0)

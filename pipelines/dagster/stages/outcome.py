@@ -15,10 +15,13 @@ NO_FILE = "no file: it is not in the inbox any more, or its batch was purged"
 
 @dataclass
 class Outcome:
-    """The result of a stage. done: metadata of each batch that succeeded. failed: a sentence for each that did not.
+    """The result of a stage.
 
-    held: why batches that succeeded do not go on. facts: the input of the stage's checks, by batch. retryable: at least
-    one failed batch may succeed if tried again.
+    * done: metadata of each batch that succeeded.
+    * failed: a sentence for each batch that failed.
+    * held: why batches that succeeded do not continue.
+    * facts: the input of the stage's checks, by batch.
+    * retryable: True if at least one failed batch may succeed if tried again.
     """
 
     done: dict[str, metadata.Metadata] = field(default_factory=dict)
@@ -29,7 +32,7 @@ class Outcome:
 
     @property
     def ended(self) -> dict[str, str]:
-        """A sentence for each batch that does not go on."""
+        """Return a sentence for each batch that does not continue."""
         return {**self.failed, **self.held}
 
     def fail(self, batch_id: str, sentence: str, retryable: bool = False) -> None:

@@ -19,7 +19,7 @@ from pipelines.receiving.stage import receive
 
 
 def receive_at(place: Workplace, feed: Feed, batch_ids: Sequence[str], log: logging.Logger) -> Outcome:
-    """Receive the files of a run, and begin its traces: no session at the target does so yet."""
+    """Receive the files of a run, and start its traces, since no session at the target has started them yet."""
     traces.start(place.environ)
     return receive_all(feed, place.home, batch_ids, place.inbox, batches_of(place, log))
 
@@ -49,7 +49,7 @@ def receive_all(
 
 
 def batches_of(place: Workplace, log: logging.Logger) -> Batches:
-    """Return the batches of a home. Those that are kept at a store need a session."""
+    """Return the batches of a home. Batches in an object store need a session."""
     return (
         place.session(log).ledger.batches_in(place.home)
         if place.environ.get(BATCHES)

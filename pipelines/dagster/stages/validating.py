@@ -18,7 +18,7 @@ from pipelines.validation.outcome import Validated
 
 
 def validate_all(session: Session, feed: Feed, batch_ids: Sequence[str], since: datetime) -> Outcome:
-    """Validate the batches. since: those validated after this time, by an earlier try of this run, are left."""
+    """Validate the batches. Those validated after `since`, by an earlier try of this run, are not validated again."""
     outcome = Outcome()
     for batch_id in batch_ids:
         try:

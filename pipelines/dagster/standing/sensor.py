@@ -1,6 +1,6 @@
-"""The standing checks in Dagster: a sensor records a verdict when it changes, and all of them after a publication.
+"""The standing checks in Dagster: a sensor records a verdict when it changes, and all verdicts after a publication.
 
-A person may have the checks made on Dagster's pages, too.
+A person may also run the checks on Dagster's pages.
 """
 
 import json
@@ -69,7 +69,7 @@ def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
 
 
 def note_verdicts(instance: dg.DagsterInstance, home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> None:
-    """Record every verdict for the newest publication: Dagster hides older ones, and the sensor looks once a minute."""
+    """Record every verdict for the newest publication: Dagster hides older ones, and the sensor looks later."""
     made_on = _newest_publication(instance, Names.of(environ))
     for verdict in verdicts_now(home, environ, feeds)[0].values():
         instance.report_runless_asset_event(dg.AssetCheckEvaluation(**verdict, target_materialization_data=made_on))

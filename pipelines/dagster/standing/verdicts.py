@@ -1,4 +1,4 @@
-"""The standing checks, for each feed, for the inbox, and for imports that wait: what each says, and its verdict now.
+"""The standing checks for each feed, the inbox, and waiting imports: their descriptions and their present verdicts.
 
 Verdicts are the arguments of a check's result in Dagster.
 """
@@ -45,12 +45,12 @@ def expecting(feeds: Sequence[Feed]) -> list[Feed]:
 
 
 def checked(check: str, feeds: Sequence[Feed]) -> dict[str, Feed]:
-    """Return the feeds that have a check of `OF_FEEDS`, by the name that it has for each."""
+    """Return the feeds that have a check of `OF_FEEDS`, by the name of the check for each feed."""
     return {check.format(plain(feed.name)): feed for feed in (expecting(feeds) if check == EXPECTED else feeds)}
 
 
 def specs_of(names: Names, feeds: Sequence[Feed]) -> list[dg.AssetCheckSpec]:
-    """Return the standing checks of these feeds, and those of the inbox and of imports that wait."""
+    """Return the standing checks of these feeds, of the inbox, and of waiting imports."""
     of_feeds = {
         name: said.format(feed.name) for check, said in OF_FEEDS.items() for name, feed in checked(check, feeds).items()
     }
@@ -59,14 +59,14 @@ def specs_of(names: Names, feeds: Sequence[Feed]) -> list[dg.AssetCheckSpec]:
 
 
 def broken_in(home: Path, environ: Mapping[str, str]) -> dict[str, Broken]:
-    """Return what is broken, by feed; empty if there is no ledger yet. Raises `BadHome` where it may be elsewhere."""
+    """Return what is broken, by feed; empty if there is no ledger yet. Raises `BadHome` if it may be elsewhere."""
     check_mounted(home, environ)
     with ledger_of(home, environ) as ledger:
         return broken_now(ledger, home, ledger.clock()) if ledger else {}
 
 
 def unexpected_in(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dict[str, Unexpected]:
-    """Return what is not as expected, by feed; empty if no feed expects something, or there is no ledger yet."""
+    """Return what is not as expected, by feed; empty if no feed expects anything, or there is no ledger yet."""
     if not expecting(feeds):
         return {}
     with ledger_of(home, environ) as ledger:
@@ -94,9 +94,9 @@ def verdicts_of(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -
 def verdicts_now(
     home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]
 ) -> tuple[dict[str, dict[str, Any]], bool]:
-    """Return the arguments of each check's result by the name of the check, and whether the state could be read.
+    """Return the arguments of each check's result by the name of the check, and True if the state could be read.
 
-    Where it could not, each check says that: none stays green for what nobody can know.
+    If it could not be read, each check says that, so that no check stays green without knowledge.
     """
     try:
         return verdicts_of(home, environ, feeds), True
@@ -137,5 +137,5 @@ def _rejects_verdict(found: Broken) -> dict[str, Any]:
 def _verdict(
     said: str | None, numbers: Mapping[str, Any], severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
 ) -> dict[str, Any]:
-    """Return a verdict: that all is well if nothing is said against it."""
+    """Return a verdict, which passes if there is no sentence against it."""
     return {"passed": not said, "severity": severity, "description": said or None, "metadata": dict(numbers)}
