@@ -16,7 +16,7 @@ from pipelines.runs.lines import SHOWN_NEXT
 @click.option("--json", "as_json", is_flag=True, help="Print it as one JSON document.")
 @click.pass_obj
 def status(options: Options, batch: str | None, as_json: bool) -> int:
-    """Batches with their counts, or one with its runs, its rows in doubt and its manifest."""
+    """Shows all batches with their counts, or one batch with its runs, its rows in doubt and its manifest."""
     from pipelines.importing.status import batch_status, status_lines
     from pipelines.session.ledger import nothing_in
 
@@ -59,7 +59,7 @@ def doubts() -> None:
 @click.option("--batch", "-b", type=Name(), help="Only those of this batch.")
 @with_target
 def doubts_resolve(at: AtTarget, batch: str | None) -> int:
-    """Looks rows in doubt up at the target again, and settles those that can be told. Sends nothing."""
+    """Looks rows in doubt up at the target again, and settles those whose outcome can be found. Sends nothing."""
     from pipelines.runs.resolving import resolve
 
     if not batch:
@@ -73,7 +73,7 @@ def doubts_resolve(at: AtTarget, batch: str | None) -> int:
 @with_reason
 @with_target
 def doubts_accept(at: AtTarget, name: str, resource: str) -> int:
-    """Settles a row in doubt by hand: this resource is what it made. On the record, with your name."""
+    """Settles a row in doubt by hand: the resource is the one that the row made. On the record, with your name."""
     from pipelines.corrections.decisions import Said, accept
 
     return at.answer(lambda session: Said(f"{accept(session, name, resource)}; {SHOWN_NEXT}"))
@@ -87,9 +87,9 @@ def doubts_accept(at: AtTarget, name: str, resource: str) -> int:
 @with_reason
 @with_target
 def doubts_resend(at: AtTarget, name: str, apart_from: tuple[str, ...]) -> int:
-    """Lets the next import send a row in doubt again: you have made sure that the target does not have it.
+    """Lets the next import send a row in doubt again, after you have made sure that the target does not have it.
 
-    It is looked up first, and not sent again while something equal is there that was not before.
+    The row is looked up first. It is not sent again while the target has an equal resource that was not there before.
     """
     from pipelines.corrections.decisions import Said, resend
 
@@ -102,7 +102,7 @@ def doubts_resend(at: AtTarget, name: str, apart_from: tuple[str, ...]) -> int:
 @with_reason
 @with_target
 def undo(at: AtTarget, batch: str, dry_run: bool) -> int:
-    """Takes a batch back where the interface allows: responses and tasks. Lists payments, which cannot be."""
+    """Takes a batch's responses and tasks back, as the interface allows. Lists payments, which cannot be taken back."""
     from pipelines.corrections.undo import undo as take_back
     from pipelines.importing.undoing import publish_undone
 

@@ -90,9 +90,9 @@ def import_(
 
 
 def _files_at(places: Sequence[Path | str], home: Path, insecure: bool) -> list[Path]:
-    """Return the files and folders, and those that manifests at addresses name. Raises `Unreadable`.
+    """Return the files and folders, and the files of manifests at addresses. Raises `Unreadable`.
 
-    A file of the inbox need not be there: it may be in its batch, which has no end.
+    A file of the inbox may be missing there: it may be in its unfinished batch already.
     """
     from pipelines.home.batch import Unreadable
     from pipelines.home.inbox import Inbox
@@ -122,7 +122,7 @@ def rehearse(
     against: Path | None,
     as_json: bool,
 ) -> int:
-    """Imports into a throw-away copy of the bundled store (or a new one) and tells what would come of every row."""
+    """Imports into a throw-away copy of the bundled store (or a new one) and shows the outcome of every row."""
     from pipelines.rehearsing.copying import Wanted
     from pipelines.rehearsing.rehearsal import rehearse
 

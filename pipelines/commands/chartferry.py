@@ -74,8 +74,8 @@ def run_command(arguments: Sequence[str]) -> int:
         return error.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None
-    except Exception as error:  # noqa: BLE001 - each has its line
-        # The kinds of failures are imported here: together they take longer than a command that needs none of them.
+    except Exception as error:  # noqa: BLE001 - each kind of failure has its own line
+        # Imported here, since importing the kinds of failures takes longer than a command that needs none of them.
         from pipelines.ledger.failures import exit_and_message
 
         code, message = exit_and_message(error)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """The options that come before the name of the command."""
+    """The options before the name of the command."""
 
     home: Path
     feeds: tuple[Path, ...]
@@ -42,7 +42,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the re
 
 
 class SomePath(click.Path):
-    """A path that is not empty: of an unset variable of the shell it would be the current folder."""
+    """A path that is not empty. An empty path, as of an unset variable of the shell, would be the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
@@ -51,7 +51,7 @@ class SomePath(click.Path):
 
 
 class Name(click.types.StringParamType):
-    """A text of the command line. Bytes that are not UTF-8 become `?`, and so a name with some matches no batch."""
+    """A text of the command line. Bytes that are not UTF-8 become `?`, so that the name matches no batch."""
 
     def convert(self, *given: Any) -> str:
         return str(super().convert(*given)).encode(errors="replace").decode()
@@ -73,12 +73,12 @@ def showing_progress() -> Iterator[Progress]:
 
 
 def as_text(lines: Iterable[str]) -> str:
-    """Return lines without control characters: column names of a file may hold some, and a terminal would obey them."""
+    """Return lines without control characters. Column names of a file may hold some, and a terminal would obey them."""
     return "\n".join(map(shown, lines))
 
 
 def print_answer(answer: Answer, as_json: bool, target: str | None = None) -> int:
-    """Print the result of a command, below the target if it is given; return its exit code."""
+    """Print the result of a command, after the target if it is given; return its exit code."""
     head = {"target": target} if target else {}
     if as_json:
         click.echo(json.dumps({**head, **answer.as_json(), "exit_code": answer.exit_code}, indent=1))
@@ -89,7 +89,7 @@ def print_answer(answer: Answer, as_json: bool, target: str | None = None) -> in
 
 @dataclass(frozen=True)
 class AtTarget(Options):
-    """The options of a command that works at a target. why: the reason for a decision, if it takes one."""
+    """The options of a command that works at a target. why: the reason for a decision, if the command takes one."""
 
     insecure: bool
     as_json: bool = False
@@ -99,7 +99,7 @@ class AtTarget(Options):
     def session(
         self, strict: bool = False, anew: bool = False, environ: Mapping[str, str] = os.environ
     ) -> Iterator["Session"]:
-        """Yield a session at the target, with its progress on standard error. strict, anew: as in `open_session`."""
+        """Yield a session at the target, with its progress on standard error. strict, anew: see `open_session`."""
         from pipelines.session.opening import open_session
 
         with (
@@ -116,19 +116,19 @@ class AtTarget(Options):
     ) -> int:
         """Run `work` in a session at the target, print its result with the target, and return its exit code.
 
-        anew: if the journal is lost, begin a new one with the rows of the ledger. then: what follows in the same
-        session, once the result is printed.
+        anew: True to begin a new journal with the rows of the ledger if the journal is lost. then: called in the same
+        session after the result is printed.
         """
         with self.session(anew=anew) as session:
             done = work(session)
-            session.progress.close()  # while bars are drawn, what is printed goes where they are
+            session.progress.close()  # progress bars would be drawn over printed text
             code = print_answer(done, self.as_json, session.connection.label)
             then(session, done)
         return code
 
 
 def with_target(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command its `AtTarget`, with the options `--insecure` and `--json`, and with `--why` if it has that."""
+    """Give a command its `AtTarget`, with the options `--insecure` and `--json`, and with `--why` if it takes that."""
 
     @json_option
     @insecure_option
@@ -146,9 +146,9 @@ def no_batch(batch: str) -> str:
 
 
 def check_begun(home: Path) -> None:
-    """Raise `NotPossible` where no file ever came, as in a wrong folder: what is said of none would sound well.
+    """Raise `NotPossible` if the home never received a file: it may be a wrong folder, and would look fine.
 
-    A home that lost its ledger has its batches, here or at a store.
+    A home that lost its ledger still has its batches, here or in an object store.
     """
     from pipelines.home.inbox import BATCHES
     from pipelines.ledger.tables import NotPossible
@@ -159,7 +159,7 @@ def check_begun(home: Path) -> None:
 
 
 def check_batch(home: Path, batch: str | None) -> None:
-    """Raise `NotPossible` if a batch is named that this home does not know, or none where there is none."""
+    """Raise `NotPossible` if the home does not know the named batch, or if no batch is named and the home has none."""
     from pipelines.importing.status import batch_status
     from pipelines.ledger.tables import NotPossible
 

@@ -1,4 +1,4 @@
-"""The definitions that Dagster's processes share under `chartferry up`: their code server, and when it reloads them."""
+"""The definitions that Dagster's processes share under `chartferry up`: their code server, and its reloads."""
 
 import json
 import os
@@ -20,7 +20,7 @@ CLASS_OF_OURS = re.compile(r"^pipelines\.[\w.]+: ")
 RELOADED_WITHIN_SECONDS = 120
 
 Stamp = tuple[tuple[str, int, int], ...]
-"""Name, size and time of each file that the definitions are made of."""
+"""Name, size and time of each file from which the definitions are made."""
 
 
 def write_workspace(path: Path, locations: Mapping[str, Path | tuple[str, int]]) -> None:
@@ -57,10 +57,11 @@ def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
 
 @dataclass
 class Reloading:
-    """Reloads the definitions when their files have changed and two looks in a row found them the same.
+    """Reloads the definitions when their files have changed and two looks in a row found them equal.
 
-    stamp: returns the stamp now. reload: reloads in a thread of its own, and returns a sentence for the user. It raises
-    OSError if nobody answers, and is tried again.
+    * stamp: returns the present stamp.
+    * reload: called in a thread; returns a sentence for the user. Raises OSError if nobody answers; it is then tried
+      again.
     """
 
     stamp: Callable[[], Stamp]
@@ -74,7 +75,7 @@ class Reloading:
         self.loaded = self.before = self.stamp()
 
     def look(self) -> None:
-        """Look at the files once; start to reload the definitions if they have changed."""
+        """Look at the files once; start to reload the definitions if the files have changed."""
         now, before = self.stamp(), self.before
         self.before = now
         if now != self.loaded and now == before and not (self.thread and self.thread.is_alive()):
@@ -91,9 +92,9 @@ class Reloading:
 
 
 def reload_at(address: str, environ: Mapping[str, str]) -> str:
-    """Have a code server of this host read its definitions anew; pages and daemon see it by themselves.
+    """Make a code server of this host read its definitions anew; pages and daemon notice it themselves.
 
-    address: the path of its socket, or `HOST:PORT`. Return a sentence that tells the result. Raises OSError if the code
+    address: the path of its socket, or `HOST:PORT`. Returns a sentence with the result. Raises OSError if the code
     server does not answer.
     """
     command = (*RELOAD, address, str(RELOADED_WITHIN_SECONDS))
@@ -104,7 +105,7 @@ def reload_at(address: str, environ: Mapping[str, str]) -> str:
 
 
 def sentence_of(reasons: Sequence[str]) -> str:
-    """Return a sentence for the end of a reload. reasons: it failed for the last of these; empty if it did not."""
+    """Return a sentence for the end of a reload. reasons: the errors, the cause last; empty if it succeeded."""
     if not reasons:
         return "feeds and views were read anew"
     reason = CLASS_OF_OURS.sub("", reasons[-1].strip())

@@ -1,4 +1,4 @@
-"""The command `evidence`: the page and the JSON for whoever signs a migration off."""
+"""The command `evidence`: the page and the JSON by which a migration is signed off."""
 
 import os
 from datetime import datetime
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 def evidence(
     at: AtTarget, since: datetime | None, batch: str | None, size: int, seed: str | None, chart: str | None
 ) -> int:
-    """Gathers what proves an import, for whoever signs it off, in evidence/ of the home: a page and its JSON.
+    """Gathers the proof of an import, to be signed off, in evidence/ of the home: a page and its JSON.
 
-    Export, ledger and target are counted by feed and day, to the cent. What was set aside, a random sample to check by
-    hand, hashes, versions, and the result of verify are with them.
+    Export, ledger and target are counted by feed and day, to the cent. The page also has the records that were set
+    aside, a random sample to check by hand, hashes, versions, and the result of verify.
     """
     from pipelines.commands.up import SERVICE_PORT
     from pipelines.evidence.evidence import Asked, make_evidence
     from pipelines.session.bundled import STORE, running
 
     day = f"{since:%Y-%m-%d}" if since else None
-    # Asked before the command starts a service of its own, which ends with it.
+    # Looked up before the command starts a service of its own, which ends with it.
     served = running(at.home / STORE)
 
     def work(session: "Session") -> "Evidence":

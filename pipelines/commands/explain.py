@@ -50,7 +50,7 @@ def feed_lines(feed: Feed) -> Iterable[str]:
 
 
 def _query(query: Query) -> str:
-    """Return where rows come from that no file holds."""
+    """Return the words for a query, as the origin of rows."""
     if not query.watermark:
         return f"a query on {query.database}, all rows each time"
     back = "a day" if query.overlap is None else f"{query.overlap} (days, or the numbers of the watermark)"

@@ -1,4 +1,4 @@
-"""The commands `feeds`: check feed files, try them on a sample, draft new ones, and give crosswalks their entries."""
+"""The commands `feeds`: check feed files, try them on a sample, draft new ones, and complete crosswalks."""
 
 import os
 import sys
@@ -74,10 +74,12 @@ def _show_sample(feed: "Feed", sample: Path, rows: int, home: Path) -> int:
 @click.option("--kind", type=click.Choice(["payments", "answers", "tasks"]), help="What it holds; guessed by default.")
 @click.option("--ask", is_flag=True, help="Goes through the lines that say DECIDE, with the values before you.")
 def feeds_new(file: Path, kind: str | None, ask: bool) -> int:
-    """Drafts a feed file from an export, on standard output. Of the rows it holds codes such as a status, no more.
+    """Drafts a feed file from an export, on standard output.
 
-    With --ask, questions and values go to standard error and answers are read from standard input: from a terminal,
-    or one on each line.
+    Of the export's values, the draft holds only codes such as a status.
+
+    With --ask, questions and values go to standard error, and answers are read from standard input: from a terminal, or
+    one on each line.
     """
     from pipelines.feeds.drafting.draft import draft
 
@@ -86,7 +88,7 @@ def feeds_new(file: Path, kind: str | None, ask: bool) -> int:
 
 
 def _asking() -> Callable[[Sequence[str]], str | None]:
-    """Return a function that shows a question and reads the next line of standard input, None at its end."""
+    """Return a function that shows a question and returns the next line of standard input, None at its end."""
     answers = sys.stdin
 
     def ask(question: Sequence[str]) -> str | None:
@@ -101,7 +103,7 @@ def _asking() -> Callable[[Sequence[str]], str | None]:
 @click.argument("feed", type=Name())
 @click.pass_obj
 def feeds_expect(options: Options, feed: str) -> int:
-    """Drafts what to expect of a feed's files, from those that have come."""
+    """Drafts expectations for a feed's files, from the files that have come."""
     from pipelines.feeds.files.catalog import home_catalog
     from pipelines.importing.expected import draft_expectations
     from pipelines.session.ledger import ledger_of, nothing_in
@@ -121,9 +123,10 @@ def feeds_expect(options: Options, feed: str) -> int:
 @click.option("--reference", type=click.Path(path_type=Path, exists=True), help="Reference data to find candidates in.")
 @click.pass_obj
 def feeds_map(options: Options, feed: str, out: Path | None, entries: Path | None, reference: Path | None) -> int:
-    """Lists the values of open rejects without an entry in a crosswalk, each with near candidates, and takes entries.
+    """Lists the values of open rejects without an entry in a crosswalk, with near candidates, and takes new entries.
 
-    Candidates are those of the reference data (default: <home>/reference). On a terminal each value is asked for.
+    Candidates come from the reference data (default: <home>/reference). On a terminal, an entry is asked for each
+    value.
     """
     from pipelines.corrections.worklist import read_csv_entries, work_list, write_csv
 

@@ -1,4 +1,4 @@
-"""The commands `questionnaire`: draft a Questionnaire from a file, and say what the service will refuse of one."""
+"""The commands `questionnaire`: draft a Questionnaire from a file, and show what the service will refuse."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def questionnaire() -> None:
 def questionnaire_new(file: Path) -> int:
     """Drafts a Questionnaire from an export's columns or a codebook, on standard output.
 
-    What a person has to decide is said on standard error. Answers that are few and repeated become options.
+    The decisions for a person are listed on standard error. Answers that are few and repeated become options.
     """
     from fhir_service.interface.site import Site
     from pipelines.feeds.drafting.questionnaire import draft_questionnaire
@@ -39,8 +39,9 @@ def questionnaire_new(file: Path) -> int:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write what is right as reference data.")
 @click.pass_obj
 def questionnaire_check(options: Options, file: Path, out: Path | None) -> int:
-    """Says what the service will refuse of a file of questionnaires (JSON or NDJSON): it loads them into a store of its
-    own, which is thrown away.
+    """Shows what the service will refuse of a file of questionnaires (JSON or NDJSON).
+
+    They are loaded into a store made for this check, which is thrown away.
     """
     from pipelines.importing.questionnaires import check_questionnaires
 

@@ -46,7 +46,7 @@ def rejects_export(at: AtTarget, batch: str | None, out: Path | None) -> int:
 @with_reason
 @with_target
 def rejects_retry(at: AtTarget, batch: str | None, strict: bool, taken_back: bool) -> int:
-    """Tries open rejects again as they are: today's feeds, rules, questionnaires and target, refused rows included."""
+    """Tries open rejects again unchanged, refused rows included: today's feeds, rules, questionnaires and target."""
     from pipelines.importing.retry import retry
 
     check_batch(at.home, batch)

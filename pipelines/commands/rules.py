@@ -1,4 +1,4 @@
-"""The command `rules`: what the rules say that a reject names, who says so, and what to do."""
+"""The command `rules`: what the rules of rejects say, where they come from, and what to do."""
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Explains a rule: its sentence, whence it is, and what to do.")
 @click.argument("rule_id", metavar="[ID]", type=Name(), required=False)
 def rules(rule_id: str | None) -> int:
-    """Lists the rules that a reject may name, or says of one who says so, and what to do."""
+    """Lists the rules that a reject may name; or shows a rule's sentence, its source, and what to do."""
     from pipelines.feeds.terms import rulebook
 
     known = rulebook.rules()

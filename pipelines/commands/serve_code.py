@@ -1,4 +1,4 @@
-"""The supervisor of `chartferry serve`: the code server of a home whose Dagster, pages and daemon, is on another host.
+"""The supervisor of `chartferry serve`: the code server of a home whose Dagster pages and daemon are on another host.
 
 The runs of the home are processes of its code server, so that its target, its secrets and its files stay on this host.
 """
@@ -28,7 +28,8 @@ from pipelines.session.named import is_bundled, named_target
 def serve(home: Path, environ: Mapping[str, str], address: str, service_port: int, say: Say) -> None:
     """Run the code server of a home until SIGINT or SIGTERM. Raises CannotStart, BadHome and BadSetting.
 
-    address: HOST:PORT at which it listens. service_port: of the bundled service, if the home names no target; 0 is any.
+    address: the HOST:PORT on which it listens. service_port: the port of the bundled service, if the home names no
+    target; 0 means any free port.
     """
     at = host_and_port(address)
     if not at:
@@ -71,6 +72,6 @@ def serve(home: Path, environ: Mapping[str, str], address: str, service_port: in
 
 
 def reload(host: str, port: int, environ: Mapping[str, str]) -> str:
-    """Have the code server that listens at an address read its definitions anew: see `reload_at`."""
+    """Make the code server at an address read its definitions anew: see `reload_at`."""
     host = EVERY.get(host, host)
     return reload_at(f"{host}:{port}", {**environ, "no_grpc_proxy": host.strip("[]")})

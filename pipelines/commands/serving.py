@@ -1,4 +1,4 @@
-"""The commands that run until Ctrl-C, `up`, `serve` and `metrics --serve`; and `clinic`, for one home of several."""
+"""The commands that run until Ctrl-C: `up`, `serve` and `metrics --serve`; and `clinic`, for one home of several."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ from pipelines.home.exits import ALL_LOADED, BadSetting
 @click.option("--port", type=click.IntRange(0, 65535), default=9464, show_default=True, help="Port; 0 is any free one.")
 @click.pass_obj
 def metrics(options: Options, serve: bool, host: str, port: int) -> int:
-    """Prints what metrics.prom of the home holds.
+    """Prints the figures of metrics.prom in the home.
 
     Batches by state, rows by outcome, open rejects by age, rows in doubt, the last publication, the last tick of each
     sensor, and the lease. Counts and times only.
@@ -44,7 +44,7 @@ def metrics(options: Options, serve: bool, host: str, port: int) -> int:
     click.echo(f"listening on http://{host}:{server.server_port}/metrics")
     try:
         while thread.is_alive():
-            thread.join(A_WHILE)  # Ctrl-C just before a wait does not end it
+            thread.join(A_WHILE)  # Ctrl-C just before a wait does not interrupt it
     except KeyboardInterrupt:
         server.shutdown()
     return ALL_LOADED
@@ -60,7 +60,7 @@ def up(options: Options, port: int | None, web_port: int | None, clinics: Path |
     """Runs the service, Dagster's web pages and its daemon on this machine, until Ctrl-C."""
     from pipelines.commands import up as running
 
-    if name := os.environ.get(CLINIC):  # its names in Dagster would not be those of its code location
+    if name := os.environ.get(CLINIC):  # the clinic's names in Dagster would differ from those of its code location
         raise BadSetting(f"{CLINIC} is set: clinic {name} runs by `chartferry up --clinics FILE` alone")
     if clinics and (options.feeds or port is not None):
         raise click.UsageError(
@@ -78,7 +78,7 @@ def up(options: Options, port: int | None, web_port: int | None, clinics: Path |
 
 
 def _environ(options: Options, insecure: bool) -> dict[str, str]:
-    """Return the environment of the processes of a home, with what the options say."""
+    """Return the environment of a home's processes, with the options added."""
     feeds = os.pathsep.join([*(str(path.resolve()) for path in options.feeds), os.environ.get("CHARTFERRY_FEEDS", "")])
     return {**os.environ, "CHARTFERRY_FEEDS": feeds.strip(os.pathsep)} | ({INSECURE: "yes"} if insecure else {})
 
@@ -89,10 +89,11 @@ def _environ(options: Options, insecure: bool) -> dict[str, str]:
 @insecure_option
 @click.pass_obj
 def serve(options: Options, address: str, port: int | None, insecure: bool) -> int:
-    """Serves this home to Dagster's pages and daemon on another host, which reach it at HOST:PORT.
+    """Serves this home to Dagster's pages and daemon on another host, which connect to HOST:PORT.
 
-    Its runs are processes of this host, until Ctrl-C. What ends by itself is started anew. The port has no login: let
-    nobody reach it but that host. For a clinic of a file HOST:PORT is its code_server, unless you name another.
+    Its runs are processes of this host, until Ctrl-C. A process that ends by itself is restarted. The port has no
+    login: only the other host must be able to reach it. For a clinic of a file, HOST:PORT is its code_server, unless
+    you name another.
     """
     from pipelines.commands.serve_code import serve as running
 
@@ -107,7 +108,7 @@ def serve(options: Options, address: str, port: int | None, insecure: bool) -> i
 def clinic(file: Path, name: str, command: Sequence[str]) -> int:
     """Runs COMMAND of chartferry with the home, the target and the settings of one clinic of a file.
 
-    The command takes this process over, so that Ctrl-C and other signals reach it.
+    The command replaces this process, so that Ctrl-C and other signals reach it.
     """
     from pipelines.session.clinics import read_clinics
 

@@ -1,4 +1,4 @@
-"""The processes of a supervisor: started, asked whether they are ready, and stopped; and the signals it heeds."""
+"""The processes of a supervisor: start them, check that they are ready, stop them; and the signals it obeys."""
 
 import os
 import selectors
@@ -26,19 +26,21 @@ Say = Callable[[str], None]
 
 
 class CannotStart(Explained):
-    """A process cannot start or keep running. The message is one line that says why."""
+    """A process cannot start or keep running. The message is one line with the reason."""
 
 
 class Removed(CannotStart):
-    """The folder that Dagster's processes have their state and their logs in is gone, and the lock with it."""
+    """The folder with the state and logs of Dagster's processes is gone, and the lock with it."""
 
 
 @dataclass
 class Child:
     """A supervised process.
 
-    url: answers with status 200 once it is ready. socket: is there once it is ready. listens: host and port that take
-    connections once it is ready. comes_first: the others need it.
+    * url: answers with status 200 once the process is ready.
+    * socket: exists once the process is ready.
+    * listens: host and port that accept connections once the process is ready.
+    * comes_first: True if the other processes need it.
     """
 
     name: str
@@ -79,7 +81,7 @@ class Child:
             return False
 
     def lived_long(self) -> bool:
-        """True if the process began so long ago that its end is none of a row."""
+        """True if the process began so long ago that its end does not count as a repeated one."""
         return time.monotonic() - self.starts[-1] >= RESTARTS_WITHIN_SECONDS
 
     def restarts_too_often(self) -> bool:
@@ -115,10 +117,10 @@ class Child:
 
 @contextmanager
 def alone(folder: Path, home: Path) -> Iterator[Callable[[], None]]:
-    """Hold the lock of this home: two daemons would run everything twice. Raises CannotStart if it is taken.
+    """Hold the lock of this home, since two daemons would run everything twice. Raises CannotStart if it is taken.
 
     Yields:
-        A look that raises Removed once Dagster's folder is another one, and CannotStart once the home is.
+        A check that raises Removed if Dagster's folder was replaced, and CannotStart if the home was.
     """
 
     def taken(holder: str) -> None:
@@ -140,7 +142,7 @@ def alone(folder: Path, home: Path) -> Iterator[Callable[[], None]]:
 
 
 def _is_still(path: Path, before: os.stat_result) -> bool:
-    """True unless a path stands for nothing, or for another file. One that cannot be looked at has not gone."""
+    """True unless the path is missing or leads to another file. A path that cannot be read counts as unchanged."""
     try:
         return os.path.samestat(path.stat(), before)
     except FileNotFoundError:
@@ -163,7 +165,7 @@ def free(port: int, option: str, variable: str) -> int:
 
 
 def check_web_host(environ: Mapping[str, str], say: Say) -> None:
-    """Raise CannotStart for an address of the pages at which loopback does not reach them; tell if it is every one."""
+    """Raise CannotStart if loopback cannot reach the pages at their address; say so if they listen on every address."""
     host = environ.get(WEB_HOST) or LOOPBACK
     if host not in (LOOPBACK, EVERY_ADDRESS):
         raise CannotStart(f"{WEB_HOST} is {host!r}: the pages listen on {LOOPBACK} or {EVERY_ADDRESS} alone")
@@ -172,7 +174,7 @@ def check_web_host(environ: Mapping[str, str], say: Say) -> None:
 
 
 def no_answer(host: str, port: int, seconds: float = 5.0) -> str | None:
-    """Return why nothing takes connections at an address, or None if something does."""
+    """Return why nothing accepts connections at an address; None if something does."""
     try:
         socket.create_connection((host.strip("[]"), port), seconds).close()
     except OSError as error:
@@ -181,7 +183,7 @@ def no_answer(host: str, port: int, seconds: float = 5.0) -> str | None:
 
 
 def check_own(host: str, port: int) -> None:
-    """Raise CannotStart if this machine cannot listen at an address."""
+    """Raise CannotStart if this machine cannot listen on an address."""
     try:
         [(family, _, _, _, at), *_] = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
         with socket.socket(family) as tried:
@@ -211,7 +213,7 @@ def signals() -> Iterator[int]:
 
 
 def asked_to_end(wakes: int, seconds: float) -> bool:
-    """Wait until a signal arrives or the time is over; True for a signal."""
+    """Wait until a signal arrives or the time is over; return True for a signal."""
     with selectors.DefaultSelector() as selector:
         selector.register(wakes, selectors.EVENT_READ)
         return bool(selector.select(seconds))

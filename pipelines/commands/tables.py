@@ -1,6 +1,4 @@
-"""The commands of the tables: `reports` publishes them; `views` checks ViewDefinitions of SQL on FHIR, runs one and
-runs test files.
-"""
+"""The commands of the tables: `reports` publishes them; `views` checks and runs ViewDefinitions of SQL on FHIR."""
 
 import json
 import sys
@@ -35,7 +33,7 @@ A_FILE = click.Path(path_type=Path)
 def reports(at: AtTarget, pseudonymous: bool, study: str | None, smallest_cell: int, bulk: str | None) -> int:
     """Sweeps the diagnostic reports, builds and publishes the tables.
 
-    With --pseudonymous ids are keyed pseudonyms, days are moved by patient, text and small cells are left out.
+    With --pseudonymous, ids become keyed pseudonyms, days are moved by patient, and text and small cells are left out.
     """
     from pipelines.importing.closing import publish_only
     from pipelines.reports.pseudonymous import STUDY, Study
@@ -73,9 +71,9 @@ def views() -> None:
 @click.option("--sql", is_flag=True, help="Print the SELECT of each view; it reads a relation named resource.")
 @click.pass_obj
 def views_check(options: Options, files: tuple[Path, ...], sql: bool) -> int:
-    """Checks ViewDefinitions: the columns of each.
+    """Checks ViewDefinitions, and lists the columns of each.
 
-    Of those in <home>/views it says also why one would not be published.
+    For views in <home>/views, it also says why one would not be published.
     """
     from pipelines.reports.tables import why_not_published
     from pipelines.reports.views.definition import BadView

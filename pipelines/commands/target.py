@@ -1,4 +1,4 @@
-"""The commands about the target itself: `target`, and `reference load`, which puts to it what records name."""
+"""The commands about the target itself: `target`, and `reference load`, which sends reference data to it."""
 
 import os
 from contextlib import closing
@@ -14,7 +14,7 @@ from pipelines.commands.common import AtTarget, print_answer, with_reason, with_
 @with_reason
 @with_target
 def target(at: AtTarget, formerly: str | None) -> int:
-    """Show the target's own statement, how an import will therefore send, and at what risk. Writes nothing there."""
+    """Shows what the target says of itself, and how, and at what risk, an import will send. Writes nothing there."""
     from pipelines.home.preparing import prepare_home
     from pipelines.session.connections import connect
     from pipelines.session.known_target import take_for
@@ -44,7 +44,8 @@ def reference() -> None:
 def reference_load(at: AtTarget, paths: tuple[Path, ...], ids_are: str | None) -> int:
     """Puts NDJSON files, or folders of them, to the target: under the given ids, else by their identifiers.
 
-    What the target has already stays as it is. The bundled service loads them as `fhir-service load` does.
+    Resources that the target already has stay unchanged. The bundled service loads the files as `fhir-service load`
+    does.
     """
     from pipelines.home.preparing import prepare_home
     from pipelines.importing.reference import put_reference

@@ -37,7 +37,7 @@ def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int,
 
 
 def _run(home: Path, environ: Mapping[str, str], service_port: int, web_port: int, say: Say) -> None:
-    """Run all processes until SIGINT or SIGTERM. Raises Removed, once all have ended, if Dagster's folder went."""
+    """Run all processes until SIGINT or SIGTERM. Raises Removed, once all have ended, if Dagster's folder is gone."""
     prepare_home(home)
     folder = prepare_dagster_home(home)
     environ = dagster_environment(home, environ)
@@ -82,8 +82,8 @@ def _dagster(folder: Path, runtime: Path, port: int) -> list[Child]:
 def code_server(socket: Path, log: Path) -> Child:
     """Return the code server on a socket.
 
-    Whoever may write to the socket may have it run any program: it is no port of this machine, and lies in a folder of
-    the owner. The path of a socket must be short, so that it is not in the home.
+    Anyone who may write to the socket can make it run any program. So it is no port of this machine, and it is in a
+    folder of the owner. It is not in the home, since the path of a socket must be short.
     """
     return Child("code server", (*ATTENDED, "code", DEFINITIONS, str(socket)), log, socket=socket, comes_first=True)
 
@@ -91,10 +91,8 @@ def code_server(socket: Path, log: Path) -> Child:
 def pages_and_daemon(folder: Path, locations: Mapping[str, Path | tuple[str, int]], port: int) -> list[Child]:
     """Return Dagster's web server and daemon.
 
-    locations: the socket of each code server, or its host and port, by the name of its location.
-
-    The file that names the sockets is in the home, since a process that is restarted reads it again: a system may
-    remove old files of `/tmp`.
+    locations: the socket of each code server, or its host and port, by the name of its location. The workspace file is
+    in the home, since a restarted process reads it again, and a system may remove old files of `/tmp`.
     """
     workspace = folder / "workspace.yaml"
     write_workspace(workspace, locations)

@@ -1,8 +1,8 @@
 """The supervisor of `chartferry up --clinics`: one Dagster for several clinics, each with processes of its own.
 
-A clinic has a code server, which holds its definitions and its runs, and a bundled service where it names no target.
-What fails of one clinic is started anew, at last once a minute, and holds up no other. That of a clinic on another host
-is started there; here it is only looked at.
+A clinic has a code server, which holds its definitions and its runs, and a bundled service if it names no target. A
+clinic's process that fails is restarted, at least once a minute, and blocks no other clinic. The processes of a clinic
+on another host are started there, and only watched here.
 """
 
 import threading
@@ -26,11 +26,11 @@ from pipelines.session.clinics import Clinic, CodeServer, read_clinics, read_cod
 
 SECONDS_BETWEEN_LOOKS = 5.0
 PATIENCE = {"DAGSTER_GRPC_TIMEOUT_SECONDS": "15"}
-"""How long the pages wait for an answer of a code server, one after another at their start; Dagster's own is 60."""
+"""How long the pages wait for each code server, one after another at their start. Dagster's default is 60 s."""
 
 
 def environment_for(servers: Sequence[CodeServer]) -> dict[str, str]:
-    """Return what pages and daemon need to reach these hosts: they are asked directly, and not through a proxy."""
+    """Return the environment by which pages and daemon reach these hosts directly, not through a proxy."""
     hosts = sorted({each.at[0].strip("[]") for each in servers})
     return {"no_grpc_proxy": ",".join(hosts)} if hosts else {}
 
@@ -38,14 +38,14 @@ def environment_for(servers: Sequence[CodeServer]) -> dict[str, str]:
 def environment_of_pages(servers: Sequence[CodeServer], common: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the pages, which do not wait long for hosts that never answer.
 
-    common: that of pages and daemon; what it says itself holds. A reload of definitions has a timeout of its own.
+    common: the environment of pages and daemon; its settings win. A reload of definitions has a timeout of its own.
     """
     return {**PATIENCE, **common} if servers else dict(common)
 
 
 @dataclass
 class Watched:
-    """Tells when a code server is out of reach, and when it is there again. silent: why it was out of reach last."""
+    """Reports when a code server becomes unreachable, and when it is back. silent: the reason; None if reachable."""
 
     server: CodeServer
     say: Say
@@ -54,14 +54,14 @@ class Watched:
     thread: threading.Thread | None = field(default=None, repr=False)
 
     def look(self) -> None:
-        """Start a look in a thread of its own, where one is due: a host that is gone lets it wait."""
+        """Start a look in a thread if one is due, since an unreachable host makes it wait."""
         if time.monotonic() >= self.due and not (self.thread and self.thread.is_alive()):
             self.due = time.monotonic() + SECONDS_BETWEEN_LOOKS
             self.thread = threading.Thread(target=self.look_once, name=self.server.clinic, daemon=True)
             self.thread.start()
 
     def look_once(self) -> None:
-        """Look, and tell what has changed since the last look."""
+        """Look once, and report a change since the last look."""
         before, self.silent = self.silent, no_answer(*self.server.at)
         where = f"{self.server.clinic}: its code server at {self.server.address}"
         if self.silent and not before:
@@ -73,7 +73,7 @@ class Watched:
 def up_clinics(home: Path, file: Path, environ: Mapping[str, str], web_port: int, say: Say) -> None:
     """Run the processes of all clinics until SIGINT or SIGTERM. Raises CannotStart, BadSetting and BadHome.
 
-    home: of the deployment, with Dagster's own folder. web_port: 0 means any free port.
+    home: the home of the deployment, with Dagster's own folder. web_port: 0 means any free port.
     """
     home, clinics = home.resolve(), read_clinics(file, environ)
     elsewhere = read_code_servers(file)
@@ -125,7 +125,7 @@ def _dagster(home: Path, shares: Mapping[str, int], is_at_server: bool, say: Say
 
 
 def _apart_from(home: Path, clinics: Sequence[Clinic]) -> None:
-    """Raise BadSetting if the deployment's home is a clinic's: Dagster's folder of one would be that of all."""
+    """Raise BadSetting if the deployment's home is a clinic's: the two would share Dagster's folder."""
     for clinic in clinics:
         if clinic.home == home or clinic.home in home.parents:
             raise BadSetting(
@@ -136,7 +136,7 @@ def _apart_from(home: Path, clinics: Sequence[Clinic]) -> None:
 def _of_clinic(clinic: Clinic, socket: Path, home: Path, taken: set[int]) -> list[Ward]:
     """Return the processes of a clinic. Raises CannotStart if its port cannot be used.
 
-    home: of the deployment. taken: ports of others; the one that is chosen here is added.
+    home: the home of the deployment. taken: ports that are in use; the chosen port is added.
     """
     environ = {**dagster_environment(clinic.home, clinic.environ), "DAGSTER_HOME": str(home / "dagster")}
     children = [code_server(socket, clinic.home / "dagster" / "code-server.log")]

@@ -1,4 +1,4 @@
-"""The processes under the eyes of a supervisor: started together, started anew where one ends, and stopped."""
+"""The processes of a supervisor: start them together, restart those that end, and stop them."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +17,11 @@ LONGEST_PAUSE = 60.0
 
 @dataclass
 class Ward:
-    """A process of a clinic, or one that all share, under the supervisor's eyes.
+    """A supervised process of one clinic, or of all clinics.
 
-    clinic: None for a process that all share: without it nothing goes on. due: when it is started anew. ailing: that it
-    ended again and again, and has not lived long since.
+    * clinic: None for a process of all clinics, which nothing can work without.
+    * due: the time of its next start; None if none is due.
+    * ailing: True if it ended repeatedly, and has not lived long since.
     """
 
     child: Child
@@ -34,7 +35,7 @@ class Ward:
         return f"{self.clinic.name}: {self.child.name}" if self.clinic else self.child.name
 
     def start(self, say: Say) -> None:
-        """Start the process. That of a clinic whose home has vanished is tried again later. Raises CannotStart."""
+        """Start the process. A clinic's process whose home has vanished is tried again later. Raises CannotStart."""
         self.due = None
         try:
             self.child.start(self.environ)
@@ -46,11 +47,11 @@ class Ward:
             self.due = time.monotonic() + LONGEST_PAUSE
 
     def is_settled(self) -> bool:
-        """True if the process is ready, or has ended, or is tried again later."""
+        """True if the process is ready, has ended, or is to be tried again later."""
         return self.due is not None or self.child.ended() or self.child.ready()
 
     def look(self, say: Say) -> None:
-        """Start the process anew if it ended, that of a clinic after a pause. Raises CannotStart."""
+        """Restart the process if it ended; a clinic's failing process after a pause. Raises CannotStart."""
         if self.due is not None:
             if time.monotonic() >= self.due:
                 self.start(say)
@@ -73,7 +74,7 @@ class Ward:
 
 
 def stop(groups: Sequence[Sequence[Ward]]) -> None:
-    """Stop groups of processes side by side, those of a group from the last to the first."""
+    """Stop groups of processes in parallel; within a group from the last to the first."""
 
     def stop_one_by_one(group: Sequence[Ward]) -> None:
         for ward in reversed(group):
@@ -86,8 +87,8 @@ def stop(groups: Sequence[Sequence[Ward]]) -> None:
 def start(wards: Sequence[Ward], wakes: int, say: Say) -> bool:
     """Start processes and wait until each is ready; False if a signal came first.
 
-    A process of a clinic that ends, or is late, is waited for no longer: the others go on. Raises CannotStart for one
-    that all share.
+    A clinic's process that ends or is late is not waited for: the others continue. Raises CannotStart for a failing
+    process of all clinics.
     """
     for ward in wards:
         ward.start(say)
@@ -114,9 +115,9 @@ def _check_shared(wards: Sequence[Ward]) -> None:
 
 
 def watch(wards: Sequence[Ward], wakes: int, say: Say, looks: Sequence[Callable[[], None]] = ()) -> None:
-    """Start processes anew that end by themselves, until a signal arrives. Raises CannotStart.
+    """Restart processes that end by themselves, until a signal arrives. Raises CannotStart.
 
-    looks: are called once a second.
+    looks: called once a second.
     """
     while not asked_to_end(wakes, 1.0):
         for look in looks:
