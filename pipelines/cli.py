@@ -1,7 +1,7 @@
 """The entry point of `chartferry`. The commands are in `commands/`.
 
 They are imported inside `run`, so that Ctrl-C gives one line instead of a traceback even while modules load. SIGTERM
-does what Ctrl-C does.
+acts like Ctrl-C.
 """
 
 import logging
@@ -34,9 +34,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def hide_interrupts() -> None:
-    """Let no traceback be printed for Ctrl-C, which may come again while a command that it stopped is ending.
+    """Print no traceback for Ctrl-C, which may come again while the command that it stopped is ending.
 
-    Python prints one of what nobody has caught, of what it ignores as it ends, and of what a library logs.
+    Python prints tracebacks of uncaught exceptions, of exceptions that it ignores as it ends, and of those that a
+    library logs.
     """
     told, ignored = sys.excepthook, sys.unraisablehook
     sys.excepthook = lambda kind, *about: None if issubclass(kind, KeyboardInterrupt) else told(kind, *about)

@@ -1,6 +1,6 @@
 """The Dagster definitions of the home that the environment names. `workspace.yaml` names this module.
 
-`build` gives those of any home, to be merged into another Dagster project.
+`build` returns the definitions of any home, to be merged into another Dagster project.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The evidence for whoever signs a migration off: gathered from files, ledger and target, as JSON and as a page."""
+"""The evidence for signing a migration off: gathered from files, ledger and target, as JSON and as a page."""
 
 import secrets
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Asked:
 def make_evidence(session: Session, asked: Asked) -> Evidence:
     """Gather an evidence at the target of a session, and write its page and its JSON into the home.
 
-    Raises `NotPossible` where no batch is asked for that is known, and `TargetUnusable`.
+    Raises `NotPossible` if no batch matches, and `TargetUnusable`.
     """
     batches = _batches(session, asked)
     content: dict[str, Any] = {
@@ -100,7 +100,7 @@ def _same(without: dict[str, Any]) -> bool:
 
 
 LISTED = 500
-"""Rejects that an evidence lists; it counts all of them, and `rejects export` has all that are open."""
+"""The most rejects that an evidence lists. It counts all of them, and `rejects export` has all open ones."""
 _OF_SCOPE = "said_reject AS reject JOIN (SELECT batch_id, feed, file_name FROM in_scope) AS scope USING (batch_id)"
 _DECIDED = f"""
     SELECT "at", "user", command, subject, why FROM said_decision
@@ -121,7 +121,7 @@ _LISTED = f"""
 
 
 def set_aside(db: duckdb.DuckDBPyConnection, session: Session) -> dict[str, Any]:
-    """Return the rejects of these batches by rule and state, the first of them by name, and decisions about them."""
+    """Return the rejects of these batches by rule and state, a list of the first ones, and the decisions about them."""
     with session.ledger.snapshot() as snapshot:
         reasons = "reject_reason", ["reject_id", "rule_id"], "SEMI JOIN said_reject USING (reject_id)"
         snapshot.stage(db, "said_reason", *reasons)

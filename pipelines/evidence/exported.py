@@ -1,7 +1,7 @@
-"""The records that exports hold, read from the batches' own files and not from the ledger.
+"""The records in exports, read from the batches' own files and not from the ledger.
 
-A run leaves what it made of a file: `accepted.parquet`, `rejects.parquet`, and `known.parquet` for the rejects that the
-target has with just their content.
+A run leaves the records of a file in `accepted.parquet` and `rejects.parquet`, and in `known.parquet` the rejects whose
+content the target has already.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ _COLUMNS = "batch_id feed source resource_type state file_name received_at".spli
 
 
 def rows_of(found: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    """Return the rows of a query that was run, by the names of its columns."""
+    """Return the rows of an executed query as dictionaries, by column name."""
     names = [column[0] for column in found.description]
     return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 

@@ -1,4 +1,4 @@
-"""The files of an evidence: their hashes, then and now, and by what software, rules and feed they were read."""
+"""The files of an evidence: their hashes, then and now, and the software, rules and feed that they were read with."""
 
 from collections.abc import Container, Mapping
 from pathlib import Path
@@ -17,9 +17,10 @@ _OF_RUN = "run started_at finished_at state software_version rules_version feed_
 
 
 def files(session: Session, batches: list[Batch]) -> list[dict[str, Any]]:
-    """Return the batches' files and runs. hash_now: whether the copy in the batch is still what came.
+    """Return the batches' files and runs.
 
-    amount_received_cents: None where the ledger has no digits for it.
+    hash_now: a comparison of the copy in the batch with the received file. amount_received_cents: None if the ledger
+    has no digits for it.
     """
     found, decisions = [], session.ledger.decisions()
     purged = {each["subject"] for each in decisions if each["command"] == "purge"}

@@ -20,7 +20,7 @@ PERMALINK, RESPONSE = "-permalink", "QuestionnaireResponse"
 LONGEST_QUESTION = 60
 Questions = Mapping[str, Mapping[str, Any]]
 _PAGES = {"PaymentNotice": "patients/{patient}", "Task": "tasks/{id}", "QuestionnaireResponse": "responses/{id}"}
-"""The page of the bundled service's chart that shows a resource."""
+"""The page in the bundled service's chart that shows a resource."""
 _CHOSEN = """
     SELECT feed, file_name, batch_id, run, line, key, kind, resource_id, patient_id, day::TEXT AS day, amount_cents,
         count(*) OVER (PARTITION BY feed) AS of
@@ -30,12 +30,12 @@ _CHOSEN = """
 
 
 def sample(db: duckdb.DuckDBPyConnection, size: int, seed: str) -> list[dict[str, Any]]:
-    """Return `size` records of each feed, chosen by hashes of the seed and their keys. of: how many there are."""
+    """Return `size` records of each feed, chosen by hashes of the seed and their keys. of: the number of all."""
     return rows_of(db.execute(_CHOSEN, {"seed": seed, "size": size}))
 
 
 def add_both_sides(session: Session, chosen: list[dict[str, Any]], chart: str) -> None:
-    """Add to each record what its file says, what the target answers now, and the link to the chart.
+    """Add to each record the content in its file, the target's present content, and the link to the chart.
 
     chart: the address under which people open the target. Raises `TargetUnusable`.
     """
@@ -53,9 +53,9 @@ def add_both_sides(session: Session, chosen: list[dict[str, Any]], chart: str) -
 
 
 def _sent(db: duckdb.DuckDBPyConnection, session: Session, each: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body that the record's row became. Empty for a row that was set aside, and is there all the same.
+    """Return the body of the record's row; empty for a row that was set aside and is at the target nevertheless.
 
-    Runs of a lost ledger have their numbers too: the newest that has the row tells.
+    Run numbers may repeat after a lost ledger: the newest run with the row counts.
     """
     query = "SELECT body FROM read_parquet($path) WHERE line = $line AND key = $key"
     for number, folder, _ in reversed(runs_in(session.batches.folder(each["batch_id"]), session.target)):
@@ -70,7 +70,8 @@ def _sent(db: duckdb.DuckDBPyConnection, session: Session, each: Mapping[str, An
 def _questions(snapshot: Snapshot, site: Site) -> Questions:
     """Return the items of each questionnaire by linkId, under each text by which a response names the questionnaire.
 
-    One without a canonical URL is also under the end of any address: a target that moved had another.
+    A questionnaire without a canonical URL is also listed under the end of an address, since a target that moved had
+    another address before.
     """
     found: dict[str, Mapping[str, Any]] = {}
     for name, questionnaire in snapshot.questionnaires.items():
@@ -104,7 +105,7 @@ def _amount(body: Mapping[str, Any]) -> str:
 
 
 def _answers(body: Mapping[str, Any], items: Mapping[str, Any]) -> list[str]:
-    """Return question and option or number of each answer, in the order of linkIds; of a text that there is one."""
+    """Return question and option or number of each answer, in the order of linkIds; for a text only `(text)`."""
     found: list[tuple[str, str]] = []
     waiting = list(body.get("item") or [])
     while waiting:
@@ -118,7 +119,7 @@ def _answers(body: Mapping[str, Any], items: Mapping[str, Any]) -> list[str]:
 
 
 def _asked(link_id: str, item: Any) -> str:
-    """Return a question in words, as the questionnaire has it; its linkId where it has none."""
+    """Return the words of a question in its questionnaire; the linkId if it has none."""
     text = item.text if item is not None and item.text else link_id
     return text if len(text) <= LONGEST_QUESTION else f"{text[: LONGEST_QUESTION - 1]}…"
 

@@ -1,4 +1,4 @@
-"""Three-way totals: what the exports hold, what the ledger says is at the target, and what the target has.
+"""Three-way totals: the records in the exports, the records at the target by the ledger, and those at the target.
 
 Each record of the exports gets one fate. The three sides are counted from three sources: the batches' files, the
 ledger's records, the target's resources.
@@ -33,7 +33,7 @@ _LEDGER = {
     "resubmission": "reject_id batch_id line",
 }
 _OWN_ID = "substr(sha256(concat_ws('|', $target, batch_id, line, coalesce(key, ''))), 1, 16)"
-"""The id of a reject, as `rows.reject_id` makes it."""
+"""The id of a reject, computed as in `rows.reject_id`."""
 
 _FATE = f"""
 CREATE OR REPLACE TABLE record AS
@@ -104,11 +104,11 @@ QUALIFY row_number() OVER (
         amount_cents, nth
     ORDER BY fate = 'there' DESC, fate = 'corrected', is_its_line DESC NULLS LAST, received_at DESC, batch_id, line
 ) = 1"""
-"""Every version of a record that the exports hold, with its fate.
+"""Every version of a record in the exports, with its fate.
 
-A version is known by key and content. A rejected row counts once, too, however many files it comes in alike. Two rows
-of one file are two. Of the rows that were put in for a reject, those of the last file say whether it is open, also
-where an earlier file with an equal row has come again since.
+A version is identified by key and content. A rejected row counts once, however many files repeat it. Two rows of one
+file count as two. Several files may have rows that answer one reject. The rows of the last of these files decide if the
+reject is open, even if an equal row of an earlier file came again since.
 """
 
 _SIDES = {
@@ -117,7 +117,7 @@ _SIDES = {
     "ledger": ("now_source_at::DATE", "now_patient_id", "now_cents", "fate = 'there'"),
     "target": ("now_source_at::DATE", "found.patient_id", "found.cents", "fate = 'there' AND found.is_there"),
 }
-"""Day, patient, cents and condition of each side. expected: what of the export should be at the target."""
+"""Day, patient, cents and condition of each side. expected: the records of the export that should be at the target."""
 _STILL_THERE = f"""
     SELECT arg_max(in_scope.feed, former.generation) AS feed,
         arg_max(former.source_at, former.generation)::TIMESTAMPTZ::DATE AS day, found.patient_id, found.cents
@@ -128,13 +128,13 @@ _STILL_THERE = f"""
         ON ours.resource_type = former.resource_type AND ours.resource_id = former.resource_id
     WHERE former.fate <> 'kept' AND coalesce(found.status, '') NOT IN ('entered-in-error', 'cancelled')
     GROUP BY found.kind, found.id, found.patient_id, found.cents"""
-"""What the target has, though it was taken back or replaced: `not taken back` of `verify`. It counts at the target."""
+"""Resources that the target has, though they were taken back or replaced: `not taken back` in `verify`."""
 _FOUND = """(SELECT kind, id AS resource_id, patient_id, cents,
     coalesce(status, '') <> 'entered-in-error' AS is_there FROM found)"""
 
 
 def stage_records(db: duckdb.DuckDBPyConnection, session: Session) -> None:
-    """Make table `record`: each record of the exports with its fate, beside the tables of a comparison."""
+    """Make the table `record`: each record of the exports with its fate, beside the tables of a comparison."""
     here = {"target": session.target}
     with session.ledger.snapshot() as snapshot:
         for name, columns in _LEDGER.items():
@@ -173,12 +173,12 @@ def _nothing() -> dict[str, Any]:
 
 
 def _agrees(made: dict[str, Any]) -> bool:
-    """True if the three sides are the same, and every other record of the export has a fate."""
+    """True if the three sides are equal, and every other record of the export has a fate."""
     return bool(made["expected"] == made["ledger"] == made["target"] and "unaccounted" not in made["apart"])
 
 
 def without_rows(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    """Return the ledger's records of these batches whose rows no file holds any more, by feed: their sums alone."""
+    """Return, by feed, the sums of the ledger's records of these batches whose rows are in no file any more."""
     query = f"""
         SELECT feed, count(*) AS ledger_records, count(found.resource_id) AS target_records,
             coalesce(sum(ours.amount_cents), 0)::HUGEINT AS ledger_cents,

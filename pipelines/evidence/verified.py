@@ -1,15 +1,15 @@
-"""The part of an evidence that says whether ledger and target agree."""
+"""The part of an evidence that says if ledger and target agree."""
 
 from typing import Any
 
 from pipelines.verifying.verified import MEANING, Verified
 
 LISTED = 100
-"""Differences of each kind that an evidence lists; it counts all of them."""
+"""The most differences of each kind that an evidence lists; it counts all of them."""
 
 
 def verified_part(verified: Verified) -> dict[str, Any]:
-    """Return what `verify` found, with the first differences of each kind."""
+    """Return the result of `verify`, with the first differences of each kind."""
     counts = verified.differences.counts
     listed = [*(each.line() for each in verified.dropped), *verified.differences.first(LISTED)]
     kinds = {kind: {"number": number, "meaning": MEANING[kind]} for kind, number in counts.items()}

@@ -1,4 +1,4 @@
-"""An evidence as it is written: its JSON and its page, which is signed."""
+"""An evidence in its written form: its JSON and its page, which is signed."""
 
 import hashlib
 import json
@@ -17,15 +17,15 @@ from pipelines.runs.lines import dollars
 
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_ROWS = 120
-"""Rows of one feed's totals. More days are shown by month, and more months by year; the JSON has each day."""
+"""The most rows of one feed's totals. More days are shown by month, more months by year; the JSON has each day."""
 MOST_FILES = 500
-"""Files, with their runs, that a page shows; the JSON has all."""
+"""The most files, with their runs, that a page shows; the JSON has all."""
 SIGNERS = ("For the practice", "For whoever ran the import", "Checked by hand")
 _SIDES = ("export", "expected", "ledger", "target")
 
 
 def page_of(content: dict[str, Any], written: bytes) -> str:
-    """Return the HTML page of an evidence. written: its JSON as it is written, whose hash the page names."""
+    """Return the HTML page of an evidence. written: the bytes of its JSON, whose hash the page shows."""
     return document(
         "evidence.html",
         TEMPLATES,
@@ -40,7 +40,7 @@ def page_of(content: dict[str, Any], written: bytes) -> str:
 
 
 def _periods(content: dict[str, Any], feed: str) -> dict[str, Any]:
-    """Return the rows of a feed's table: its days, or its months or years where there are too many."""
+    """Return the rows of a feed's table: its days, or its months or years if there are too many."""
     days = [day for day in content["days"] if day["feed"] == feed]
     if len(days) <= MOST_ROWS:
         return {"by": "day", "rows": days}
@@ -59,7 +59,7 @@ def _grouped(days: list[dict[str, Any]], length: int) -> list[dict[str, Any]]:
 
 
 def _sums(period: str | None, days: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the sums of the days of a period. A patient of several days is counted on each of them: left out."""
+    """Return the sums of a period's days, without patients: a patient of several days is counted on each of them."""
     sides = {
         side: {name: sum(day[side][name] for day in days) for name in ("records", "cents")} | {"patients": None}
         for side in _SIDES
@@ -72,7 +72,7 @@ FOLDER = "evidence"
 
 @dataclass(frozen=True)
 class Evidence:
-    """An evidence that was written: its content, and where its page and its JSON are."""
+    """A written evidence: its content, and the paths of its page and its JSON."""
 
     content: dict[str, Any]
     page: Path
@@ -120,7 +120,7 @@ def _side(side: dict[str, int]) -> str:
 
 
 def write_evidence(home: Path, content: dict[str, Any]) -> Evidence:
-    """Write the JSON, and the page, which names its hash. Nobody writes over either."""
+    """Write the JSON, and the page with the hash of the JSON. Both files are read-only."""
     folder = home / FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
     name = content["made_at"].replace(":", "")

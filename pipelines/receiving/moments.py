@@ -1,7 +1,7 @@
-"""When a file came: times that follow one another, also where the clock was set back between two files.
+"""Times of receipt that always increase, even if the clock was set back between two files.
 
-In a home, what came later than another file, or than the last fact of a ledger in a file, has a later time. Homes that
-keep their batches at a store have the clock of the ledger in common.
+Within a home, a file has a later time than all earlier files, and than the last fact of a ledger in a file. Homes that
+keep their batches in an object store share the clock of the ledger.
 """
 
 import os
@@ -19,15 +19,15 @@ from pipelines.ledger.journal import Journal
 from pipelines.ledger.lease import Clock
 
 LAST = ".received"
-"""An empty file beside the batches, of the time at which the last one came."""
+"""An empty file beside the batches, whose time is that of the last receipt."""
 STEP = timedelta(microseconds=1)
 
 
 def moment_of_receipt(home: Path, name: str, clock: Clock | None = None) -> datetime:
-    """Return now, or, if the clock was set back, the moment behind the last one; note it as the last.
+    """Return the present time, or the moment after the last receipt if the clock was set back; note it as the last.
 
-    name: of the file, for the message. clock: in place of this machine's. Raises `Unreadable` where the clock is too
-    far behind.
+    name: the file's name, for the message. clock: replaces this machine's clock. Raises `Unreadable` if the clock is
+    too far behind.
     """
     mark, at = home / "batches" / LAST, Journal(home / JOURNAL).newest_at()
     of_facts = datetime.fromisoformat(at) if at else EARLIEST
@@ -42,10 +42,10 @@ def moment_of_receipt(home: Path, name: str, clock: Clock | None = None) -> date
 
 
 def begin_anew(home: Path, files: Iterable[Received], known: Collection[str]) -> None:
-    """Forget when the last file came, where a person says that the time was a wrong one. Raises `OSError`.
+    """Forget the time of the last receipt, after a person says that it was wrong. Raises `OSError`.
 
-    files: of the home's batches, oldest first. Those that are dated ahead came before now. known: batches that the
-    ledger has, whose copies keep their times: one is later than a run that did not load it, where it came again.
+    files: those of the home's batches, oldest first; a file dated in the future gets the present time. known: batches
+    in the ledger. Their copies keep their times: a copy that came again is later than a run that did not load it.
     """
     (home / "batches" / LAST).unlink(missing_ok=True)
     for each in files:
@@ -57,14 +57,15 @@ def begin_anew(home: Path, files: Iterable[Received], known: Collection[str]) ->
 
 
 def stamp(file: Path, moment: datetime) -> None:
-    """Give a file a moment as its time."""
+    """Set the time of a file."""
     nanoseconds = round(moment.timestamp() * 1_000_000) * 1000
     os.utime(file, ns=(nanoseconds, nanoseconds))
 
 
 def _may_write(mark: Path) -> bool:
-    """True if the mark is there for this user, who may be another one than the last. A new one is of no time, and not
-    of that of a file server.
+    """True if this user, who may not be the one before, may write the mark; make the mark if it is missing.
+
+    A new mark gets time 0, not the time of a file server.
     """
     with suppress(OSError):
         if not exists(mark):

@@ -1,4 +1,4 @@
-"""Objects of the inbox beyond the home become batches: each is fetched into scratch, and received from there."""
+"""Objects of an inbox beyond the home become batches: each is fetched into a scratch folder and received."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ NO_FEED = "no feed takes a file of this name (see: chartferry feeds check)"
 
 
 class TakenObject(NamedTuple):
-    """An object that became a batch. runs: of the batch at the target that were begun before."""
+    """An object that became a batch. runs: the number of the batch's runs at the target before."""
 
     feed: Feed
     batch: Received
@@ -30,31 +30,31 @@ class TakenObject(NamedTuple):
     runs: int
 
     def is_begun(self, ledger: Ledger) -> bool:
-        """True if a run of the batch was begun since it was received: no clock says it."""
+        """True if a run of the batch began since the batch was received. No clock is needed for that."""
         return _runs_of(ledger, self.target, self.batch) > self.runs
 
 
 @dataclass
 class Taken:
-    """The fates of objects: batches by feed, in the order of names, and why others were left, by name."""
+    """The fates of objects: batches in the order of feeds and names, and the reasons why others were left, by name."""
 
     received: list[TakenObject] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
-        """Return how many objects something became of."""
+        """Return the number of objects that became batches or were left."""
         return len(self.received) + len(self.left)
 
 
 def take_in(
     inbox: ObjectInbox, found: Found, home: Path, catalog: Catalog, ledger: Ledger, seconds: float | None = None
 ) -> Taken:
-    """Take in the objects that are ready, feed by feed. What remains after so many seconds is left to the next look.
+    """Receive the objects that are ready, feed by feed. Objects that remain after `seconds` are left to the next look.
 
-    The caller notes them as taken once the run of their batches is begun or asked for: a kill before that takes the
-    same bytes into the same batch. An object that cannot be had is left, where the store can be listed all the same:
-    one may be archived, or closed to these credentials. Raises StoreUnusable and LedgerError.
+    The caller notes them as taken once the run of their batch has begun or was requested: after a kill before that, the
+    same bytes are received into the same batch. An object that cannot be fetched is left if the store can still be
+    listed: it may be archived, or closed to these credentials. Raises StoreUnusable and LedgerError.
     """
     taken, until = (
         Taken(left={name: inbox.why(seen) for name, seen in found.alone.items()}),
@@ -81,7 +81,7 @@ def _runs_of(ledger: Ledger, target: str, batch: Received) -> int:
 
 
 def _place(name: str, catalog: Catalog, order: Mapping[str, int]) -> int:
-    """The place of the feed that takes a file by its name; the last where none does, or two do."""
+    """Return the place of the feed that takes a file by its name; the last place if none does, or two do."""
     with suppress(FeedError):
         feed = catalog.match(name)
         return order[feed.name] if feed else len(order)

@@ -52,12 +52,13 @@ def receive(
     inbox: Inbox | None = None,
     batches: Batches | None = None,
 ) -> Received:
-    """Take a file in: a file of the inbox is moved into its batch, any other is copied. Its control totals come along.
+    """Receive a file with its control totals: a file of the inbox is moved into its batch, any other file is copied.
 
-    Files of the same bytes are one batch. inbox: the inbox, with the links that it takes; without any that lead out of
-    it for the home's own. The file behind a link in the inbox stays where it is. batches: where the file is kept before
-    it leaves the inbox; the home's own folder if left out. Raises `Unreadable` when the file cannot be read to its end,
-    changed meanwhile, is a link that is not taken, or is still being written: a program may still write to it.
+    Files with equal bytes are one batch. The file behind a link in the inbox stays where it is. Raises `Unreadable` if
+    the file cannot be read to its end, changed meanwhile, is a refused link, or is still open for writing.
+
+    inbox: the inbox, with the links that it follows; by default the home's, without links that lead out of it. batches:
+    where the file is kept before it leaves the inbox; by default the home's own folder.
     """
     name, began = shown(path.name), time.time_ns()
     inbox, moving = inbox or Inbox(home / "inbox"), Inbox(home / "inbox").holds(path)
@@ -77,7 +78,7 @@ def receive(
             folder = batches.renew(batch_id, *BESIDE_FILE)
             control = _copy_control(path, scratch / "control", inbox)
             (folder / "source").mkdir(mode=0o700, parents=True, exist_ok=True)
-            with locked_folder(folder):  # of importers of equal bytes, the later one finds what the earlier one placed
+            with locked_folder(folder):  # two importers of equal bytes: the second finds the copy of the first
                 target = _place(folder, sha256, name, batches, now)
                 if control:
                     (scratch / "control").replace(control_of(target))
@@ -96,8 +97,11 @@ def receive(
 
 
 def _outlast_power_failure(target: Path, home: Path, with_control: bool) -> None:
-    """Return when the batch's copy is on the disk under its name. The inbox may be on another disk, which could forget
-    the file there before this one knows where the copy is."""
+    """Return when the batch's copy is on the disk under its name.
+
+    The inbox may be on another disk. After a power failure, that disk could have forgotten the file before this one
+    knows its copy.
+    """
     if with_control:
         to_disk(control_of(target))
     for folder in (target.parent, target.parent.parent, home / "batches", home):
@@ -105,7 +109,7 @@ def _outlast_power_failure(target: Path, home: Path, with_control: bool) -> None
 
 
 def _why(error: OSError, home: Path) -> str:
-    """Return why a file could not be taken; where the home cannot be written, that the file is not at fault."""
+    """Return why a file could not be received. If the home cannot be written, the reason says so."""
     if disk.is_full(error):
         return disk.FULL
     said = reason_of(error)
@@ -120,8 +124,9 @@ def _why(error: OSError, home: Path) -> str:
 
 @contextmanager
 def linked(received: Received, home: Path) -> Iterator[Received]:
-    """Yield a file whose copy, and control totals, are links of its reader's own: equal bytes may come meanwhile under
-    a name of another format, which takes the place of the copy's. Where there can be no links, it is the copy itself.
+    """Yield a file whose copy and control totals are hard links for this reader only; the copy itself if links fail.
+
+    Meanwhile equal bytes may arrive under a name of another format, and replace the copy in the batch.
     """
     with throwaway_folder(home) as own:
         yield _linked(received, own)
@@ -139,7 +144,7 @@ def _linked(received: Received, own: Path) -> Received:
 
 
 def check_copy(received: Received) -> None:
-    """Raises Unreadable when the copy in the batch is not the file that came, under whose name its rows would go."""
+    """Raise Unreadable if the copy in the batch is not the file that came, for which its rows would be taken."""
     with reading_file(received.file_name):
         same = sha256_of(received.path_in_batch) == received.sha256
     if not same:
@@ -176,7 +181,7 @@ def _check_nobody_writes(path: Path) -> None:
 
 
 def _remove_unless_replaced(path: Path, read: os.stat_result | None) -> None:
-    """Take a file that was read out of the inbox. One that came under its name since is another, for the next time."""
+    """Remove a file that was read from the inbox. A newer file under its name stays, and is imported later."""
     with suppress(FileNotFoundError):
         if read and _same(path.stat(), read):
             path.unlink()
@@ -194,8 +199,8 @@ def _settle(target: IO[bytes]) -> None:
 def _place(folder: Path, sha256: str, name: str, batches: Batches, now: datetime) -> Path:
     """Return the file's place in its batch. Of two files whose hashes begin alike, the second is refused.
 
-    A copy that is there keeps its name, by which another importer may read it just now. Where the new name tells of
-    another format, it takes the place: the file was renamed, to be read as what it is.
+    A copy in the batch keeps its name, since another importer may be reading it. If the new name shows another format,
+    the file takes the copy's place: it was renamed to be read in that format.
     """
     source = folder / "source"
     if _hash_of(folder, sha256, now) != sha256:
@@ -205,7 +210,7 @@ def _place(folder: Path, sha256: str, name: str, batches: Batches, now: datetime
     target = source / (there.path_in_batch.name if there and stays else name)
     for older in list(source.iterdir()):
         if is_control(older.name) and older != control_of(target):
-            older.replace(control_of(target))  # it stays until others come
+            older.replace(control_of(target))  # it stays until other control totals come
     return target
 
 
@@ -214,15 +219,16 @@ def _format(name: str) -> str:
 
 
 def _remove_others(target: Path) -> None:
-    """Remove equal bytes under another name, whose place a file has taken: a batch is never without one."""
+    """Remove equal bytes under other names, after a file took their place: a batch is never without a file."""
     for older in list(target.parent.iterdir()):
         if older != target and not is_control(older.name):
             older.unlink(missing_ok=True)
 
 
 def _hash_of(folder: Path, otherwise: str, now: datetime) -> str:
-    """The hash that a batch is of, written down where none is, or what is none since the machine ended, or a disk. The
-    time of its file is when the batch came.
+    """Return the hash that a batch belongs to. Write it down if it is missing or was damaged by a crash.
+
+    The time of its file is the time of receipt.
     """
     known = folder / "sha256"
     if exists(known) and HASH.fullmatch(said := known.read_text(errors="replace").strip()):
@@ -238,8 +244,10 @@ def _hash_of(folder: Path, otherwise: str, now: datetime) -> str:
 
 
 def _copy_control(path: Path, to: Path, inbox: Inbox) -> os.stat_result | None:
-    """Copy the control totals beside the file, if there are any. They are placed before it, so that no batch begins
-    without the totals it came with; and copied before anything is placed: another importer may take them just now.
+    """Copy the control totals beside the file, if there are any; return their status.
+
+    They are placed before the file, so that no batch starts without its totals. They are copied before anything is
+    placed, since another importer may take them at any moment.
     """
     control = control_of(path)
     return _copy(control, to, inbox)[1] if is_file(control) else None

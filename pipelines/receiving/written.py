@@ -1,4 +1,4 @@
-"""Files that are still being written: one that has stopped growing for a moment may be half an export."""
+"""Files that are still being written: a file that has stopped growing for a moment may be half an export."""
 
 import os
 import signal
@@ -10,14 +10,15 @@ from pipelines.home.quiet import is_on_this_machine
 
 WRITING = "another program still has it open to write; try again when it is complete"
 QUIET = timedelta(seconds=10)
-"""A file that has not changed for so long has stopped growing: one look is enough."""
+"""A file that has not changed for this long has stopped growing: one look is enough."""
 
 
 def is_written(path: Path) -> bool:
-    """True if a program of this machine has the file open to write. False where that cannot be told.
+    """True if a program of this machine has the file open for writing. False if that cannot be found out.
 
-    Linux tells it by granting a read lease, at once given back, on files that nobody writes, to their owner. A lease
-    that somebody breaks in between ends no process: its signal is one that is ignored by default.
+    Linux shows it by granting a read lease, which is given back at once. It grants one only to the owner, and only on a
+    file that nobody has open for writing. If a program breaks the lease in between, no process ends: its signal is one
+    that is ignored by default.
     """
     if sys.platform != "linux":
         return False
@@ -30,7 +31,7 @@ def is_written(path: Path) -> bool:
         fcntl(file, F_SETLEASE, F_UNLCK)
     except BlockingIOError:
         return is_on_this_machine(path)
-    except OSError:  # another's file, or a file system without leases
+    except OSError:  # another user's file, or a file system without leases
         return False
     finally:
         os.close(file)

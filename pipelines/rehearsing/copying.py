@@ -1,4 +1,4 @@
-"""The input of a rehearsal, and the copies that it is made with: of a store, of the ledger, of unfinished batches."""
+"""The input of a rehearsal, and its copies: of a store, of the ledger, of unfinished batches."""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,9 +29,11 @@ ROWS_A_COPY = 5_000
 class Wanted:
     """The input of a rehearsal.
 
-    paths: files and folders (none: the inbox, and batches without an end). reference: a folder for a new store, instead
-    of a copy of the home's. store: another one to copy, a DuckDB file or a database's URL. out: the place of the
-    report.
+    * paths: files and folders; if empty, the inbox and unfinished batches.
+    * reference: a folder with reference data for a new store, instead of a copy of the home's store.
+    * store: another store to copy, a DuckDB file or a database's URL.
+    * out: the path of the report.
+    * against: the path of an earlier report to compare with.
     """
 
     home: Path
@@ -44,7 +46,7 @@ class Wanted:
 
 
 def make_store(wanted: Wanted, folder: Path, environ: Mapping[str, str], say: Callable[[str], None]) -> str:
-    """Make the store of a rehearsal, in a folder; return its description."""
+    """Make the store of a rehearsal in a folder; return the store's description."""
     if wanted.store and not wanted.reference:
         copy_named_store(wanted.store, folder / STORE, environ)
         return f"a copy of {shown(address_of(wanted.store))}"
@@ -59,7 +61,7 @@ def make_store(wanted: Wanted, folder: Path, environ: Mapping[str, str], say: Ca
 
 
 def bring_unfinished(home: Path, environ: Mapping[str, str], session: Session) -> None:
-    """The files of batches that have not ended, as an import without paths would take them up. session: of the copy."""
+    """Copy the files of unfinished batches, which an import without paths would continue. session: that of the copy."""
     with _batches_of(home, environ) as batches:
         for name in without_end(session.ledger, session.target, batches.names(), session.catalog):
             if received_before(batches.renew(name, *SOURCE)):
@@ -74,8 +76,8 @@ def _batches_of(home: Path, environ: Mapping[str, str]) -> Iterator[Batches]:
 
 
 def copy_ledger(home: Path, environ: Mapping[str, str], to: Path) -> None:
-    """The ledger of the home as of now, in a file of its own, without the lease that a loader may hold."""
-    with ledger_of(home, environ) as ledger:  # brought up to its journal, and to today's form
+    """Copy the present ledger of the home into a file, without the lease that a loader may hold."""
+    with ledger_of(home, environ) as ledger:  # brought up to its journal, and to today's schema
         if ledger is None:
             return
     address = address_of(environ.get("CHARTFERRY_LEDGER") or home / "ledger.db")

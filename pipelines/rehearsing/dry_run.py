@@ -1,4 +1,4 @@
-"""`import --dry-run`: a file through every rule that needs no change of the target. Sends only reads, keeps nothing."""
+"""`import --dry-run`: check a file by all rules that need no change of the target. Sends reads, keeps nothing."""
 
 import time
 from pathlib import Path
@@ -17,7 +17,7 @@ from pipelines.session.waiting import Waiting
 
 
 def try_file(session: Session, waiting: Waiting) -> Result:
-    """Return what an import of the file would set aside, what of it is known, and what it would send (`waiting`)."""
+    """Return what an import of the file would set aside, what is known already, and what it would send (`waiting`)."""
     with throwaway_folder(session.home) as folder:
         return _try_in(session, waiting, folder)
 

@@ -1,4 +1,4 @@
-"""The counts that a load would have, by what the ledger knows of the accepted records. Nothing is sent."""
+"""The counts that a load would have, from the ledger's knowledge of the accepted records. Nothing is sent."""
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.loading.accepted import accepted_rows
@@ -9,11 +9,11 @@ from pipelines.session.session import Session
 from pipelines.validation.outcome import Validated
 
 STATES = {"sent": "waiting", "update": "waiting", "aside": "rejected", "undone": "skipped"}
-"""The states by which verdicts are counted; other verdicts are states."""
+"""The states by which verdicts are counted; any other verdict is a state itself."""
 
 
 def judged(session: Session, feed: Feed, batch_id: str, validated: Validated) -> Loaded:
-    """Count the accepted records as a load would, by what the ledger knows of them: `waiting` is what it would send."""
+    """Count the accepted records as a load would, by what the ledger knows. `waiting` counts those to send."""
     batch, loaded = Batch(session.target, batch_id, feed, validated.folder, resuming=False, pace=session.pace), Loaded()
     judge = Judge(batch, session.ledger, session.is_safe(feed.resource), Answers.of(validated.folder))
     for rows in accepted_rows(validated.folder / "accepted.parquet", session.ledger.now()):

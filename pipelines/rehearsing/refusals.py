@@ -1,7 +1,7 @@
-"""Name the rule behind a refusal, and whether the rule is given by the interface or decided by us.
+"""Name the rule behind a refusal, and if the rule is given by the interface or decided by us.
 
-An outcome carries no rule id. The rules are the same here, so each is run on the refused body; the one that gives the
-target's text is it.
+An outcome carries no rule id. The service's rules are known here, so each is run on the refused body. The rule that
+gives the target's text is the one behind the refusal.
 """
 
 import re
@@ -19,18 +19,18 @@ from pipelines.loading.row import DATED
 
 UNKNOWN = "unknown"
 ANYTHING = "\N{REPLACEMENT CHARACTER}"
-"""Stands in a rule's text for what only the target knows."""
+"""The placeholder in a rule's text for a value that only the target knows."""
 NOTHING_OWED = -(10**15)
 
 
 def basis(rule_id: str) -> str:
-    """The origin of a rule: `interface` (given), `decision` (ours), `importer` (file, feed, ledger), or `unknown`."""
+    """Return the origin of a rule: `interface` (given), `decision` (ours), `importer` (file, feed) or `unknown`."""
     found = basis_of(rule_id)
     return UNKNOWN if found in (None, TARGET) else str(found)
 
 
 def rests_on_decisions(bases: Iterable[str]) -> bool | None:
-    """True if an outcome would differ without our decisions; None where that is unknown."""
+    """True if an outcome would differ without our decisions; None if that is unknown."""
     found = set(bases)
     if not found or found & {GIVEN, IMPORTER}:
         return False
@@ -40,9 +40,9 @@ def rests_on_decisions(bases: Iterable[str]) -> bool | None:
 def rule_behind(
     resource_type: str, body: str, site: Site, lookup: Lookup, expression: str | None, said: str
 ) -> Problem | None:
-    """The problem that a refusal is about; None when no rule says so.
+    """Return the problem behind a refusal; None if no rule gives its text.
 
-    body: as it was validated. said: the outcome's text and diagnostics, as `<text>: <diagnostics>`.
+    body: the body that was validated. said: the outcome's text and diagnostics, as `<text>: <diagnostics>`.
     """
     resource = RESOURCES[resource_type]
     parsed = parse_json(body)

@@ -26,8 +26,8 @@ KEPT = ("FHIR_SERVICE_VENDOR", "FHIR_SERVICE_CUSTOMER", "FHIR_SERVICE_MAX_BODY",
 def rehearse(wanted: Wanted, environ: Mapping[str, str], progress: Progress) -> Rehearsed:
     """Import into a copy, and report the outcome of every row. Nothing of the home changes, except the report.
 
-    Raises what an import raises: FeedError, TargetUnusable, LedgerError; and `Unreadable` for a path that leads nowhere
-    or an earlier report that is none.
+    Raises the errors of an import: FeedError, TargetUnusable, LedgerError; and `Unreadable` for a missing path, or for
+    an earlier report that is not one.
     """
     for path in wanted.paths:
         if not exists(path):

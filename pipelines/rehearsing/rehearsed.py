@@ -1,6 +1,6 @@
-"""The report of a rehearsal: every row's outcome, balances, what rests on decisions, what changed since an earlier one.
+"""The report of a rehearsal: every row's outcome, balances, outcomes that rest on decisions, and changes since before.
 
-Ids, keys, codes, lines and cents only; no text of a record.
+It holds only ids, keys, codes, lines and cents; no text of a record.
 """
 
 import json
@@ -60,8 +60,7 @@ ROW = "line lines key state patient cents first_line http_status reasons body".s
 
 @dataclass(frozen=True)
 class File:
-    """A file that was rehearsed. events: what the ledger was told; snapshot: the questionnaires, where rows were
-    refused."""
+    """A rehearsed file. events: the ledger's facts on its rows. snapshot: the questionnaires, if rows were refused."""
 
     result: Result
     feed: Feed
@@ -74,8 +73,10 @@ class File:
 class Rehearsed:
     """The result of a rehearsal, for the end of the command.
 
-    Balances in cents: (before, after) by patient. aside: of the `set_aside` rows that would be set aside the first, and
-    the first of each rule. changed: None without an earlier report.
+    * balances: cents before and after, by patient.
+    * set_aside: the number of rows that would be set aside.
+    * aside: the first of these rows, and the first row of each rule.
+    * changed: None without an earlier report.
     """
 
     path: Path
@@ -91,7 +92,7 @@ class Rehearsed:
         return self.summary.exit_code
 
     def lines(self) -> Iterable[str]:
-        """The rehearsal for people."""
+        """Yield the rehearsal in words."""
         yield from self.summary.lines()
         yield from _aside_lines(self.aside, self.set_aside)
         if self.decided:
@@ -115,7 +116,7 @@ def _indented(lines: Iterable[str], total: int, others: str) -> Iterator[str]:
 
 
 def _aside_lines(rows: Sequence[Mapping[str, Any]], total: int) -> Iterator[str]:
-    """Yield rows that would be set aside; below the first row of each rule, the rule's sentence."""
+    """Yield rows that would be set aside; after the first row of each rule, the rule's sentence."""
     said: set[str] = set()
     for row in rows:
         yield f"  {_aside(row)}"
@@ -143,7 +144,7 @@ def _told(row: Mapping[str, Any] | None) -> str:
 
 
 def _columns(row: Mapping[str, Any], rule: str) -> Iterable[str]:
-    """The columns of a row that a rule of the import is about."""
+    """Return the columns of a row that a rule of the import is about."""
     found = (each.get("column") for each in row["rules"] if each["rule"] == rule and each["basis"] == "importer")
     return dict.fromkeys(column for column in found if column)
 
@@ -165,7 +166,7 @@ Told = tuple[str, tuple[tuple[str, str], ...]]
 
 @dataclass
 class Earlier:
-    """Outcomes of an earlier rehearsal, by source, resource, key (else file and line) and appearance."""
+    """Outcomes of an earlier rehearsal, by source, resource, key (else file and line) and occurrence."""
 
     path: Path
     rows: dict[Name, tuple[Told, str, int]] = field(default_factory=dict)
@@ -173,7 +174,7 @@ class Earlier:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Raises `Unreadable` for what is no report of a rehearsal."""
+        """Return the outcomes of a report. Raises `Unreadable` if the file is no report of a rehearsal."""
         try:
             report = orjson.loads(path.read_bytes())
             of = {each["file"]: (each["source"], each["resource"]) for each in report["files"]}
@@ -191,7 +192,7 @@ class Earlier:
         return source, resource, name, self._seen[source, resource, name]
 
     def change(self, row: Mapping[str, Any], source: str, resource: str) -> dict[str, Any] | None:
-        """Return how the row's outcome differs from the earlier one; None if it does not."""
+        """Return the difference between the row's outcome and the earlier one; None if there is none."""
         before = self.rows.pop(self.name_of(row, source, resource), None)
         now = _outcome(row)
         if before and before[0] == now:
@@ -200,7 +201,7 @@ class Earlier:
         return {**where, "before": _as_json(before[0]) if before else None, "now": _as_json(now)}
 
     def gone(self) -> Iterator[dict[str, Any]]:
-        """Rows of the earlier rehearsal that did not come again."""
+        """Yield the rows of the earlier rehearsal that did not occur again."""
         for (_, _, name, _), (told, file, line) in self.rows.items():
             key = None if name.startswith("\0") else name
             yield {"file": file, "line": line, "key": key, "before": _as_json(told), "now": None}
@@ -218,7 +219,7 @@ def _as_json(told: Told) -> dict[str, Any]:
 
 
 def accounts(store: Path, folder: Path) -> dict[str, int]:
-    """Cents owed by patient in a store that is ours alone: charges less payments."""
+    """Return the cents owed by each patient in a store that is ours alone: charges less payments."""
     with session(folder / ".spill", store) as connection:
         return dict(connection.execute("SELECT patient, charged - paid FROM account").fetchall())
 
@@ -231,7 +232,7 @@ def write_report(
     owed: tuple[Mapping[str, int], Mapping[str, int]],
     earlier: Earlier | None,
 ) -> Rehearsed:
-    """Write the report in one step, rows last, one a line. folder: the rehearsal's home."""
+    """Write the report in one step, with the rows last, one a line. folder: the rehearsal's home."""
     found, rows = _Found(), folder / "rows.json"
     with rows.open("w", encoding="utf-8") as out:
         for file in files:
@@ -269,8 +270,11 @@ def write_report(
 class _Found:
     """The summed outcomes of a report's rows.
 
-    decided: the rules of decisions that rows break, with their numbers. aside: the first rows that are set aside, and
-    the first of each rule. set_aside: the number of all. patients: who pays. changed: since the report before.
+    * decided: the rules of decisions that rows break, with their numbers.
+    * aside: the first rows that are set aside, and the first row of each rule.
+    * set_aside: the number of all rows that are set aside.
+    * patients: the patients with payments.
+    * changed: the changes since the earlier report.
     """
 
     decided: Counter[str] = field(default_factory=Counter)
@@ -306,7 +310,7 @@ def _write(path: Path, head: Mapping[str, Any], rows: Path) -> None:
 
 
 def _rows(folder: Path, file: File) -> Iterator[dict[str, Any]]:
-    """Yield every record of a file by its first line, with its outcome and why."""
+    """Yield every record of a file by its first line, with its outcome and the reasons."""
     result = file.result
     run = folder / "batches" / str(result.batch_id) / f"run-{result.run}"
     if not exists(run / "skipped.parquet"):
@@ -327,7 +331,7 @@ def _row(file: File, row: dict[str, Any]) -> dict[str, Any]:
     reasons, body = orjson.loads(row.pop("reasons") or "[]"), row.pop("body")
     rules = [_rule(file, body, *reason[:4]) for reason in reasons]
     if row["patient"] and not FHIR_ID.fullmatch(row["patient"]):
-        row["patient"] = None  # whatever stands in that column, it is no id
+        row["patient"] = None  # the column holds something else than an id
     decision = rests_on_decisions(rule["basis"] for rule in rules)
     return {"file": file.result.file, **row, "rules": rules, "rests_on_decision": decision}
 
@@ -335,7 +339,7 @@ def _row(file: File, row: dict[str, Any]) -> dict[str, Any]:
 def _rule(
     file: File, body: str | None, rule_id: str, expression: str | None, column: str | None, said: str
 ) -> dict[str, Any]:
-    """A reason in codes: its rule, also behind a refusal, and what that rests on."""
+    """Return a reason in codes: its rule, found also for a refusal, and the rule's basis."""
     resource, found = file.feed.resource, {"rule": rule_id}
     if body is not None:
         problem = rule_behind(resource, body, file.site, file.snapshot or Snapshot(), expression, said)

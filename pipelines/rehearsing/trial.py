@@ -26,7 +26,7 @@ def try_import(
     label: str,
     progress: Progress,
 ) -> tuple[Summary, list[File]]:
-    """Import what is wanted with the copies in a folder; return the summary, and the files with their rows' facts.
+    """Import the wanted files with the copies in a folder; return summary, and files with facts about their rows.
 
     ours: the environment in which the copied store is served. environ: that of the command. label: the store's name.
     """

@@ -20,7 +20,7 @@ from pipelines.session.waiting import Waiting
 def try_out(
     session: Session, summary: Summary, files: Iterable[Waiting], queries: Sequence[Feed], ledger: Watched
 ) -> list[File]:
-    """Import files, and behind them what databases have; return the files with the facts about their rows."""
+    """Import files, and then new rows of databases; return the files with the facts about their rows."""
     tried: list[File] = []
     for number, waiting in enumerate(_with_queries(session, files, queries, summary)):
         events = session.home / f"events-{number}.parquet"
@@ -41,7 +41,7 @@ def _try(session: Session, waiting: Waiting, events: Path, ledger: Watched, trie
 def _with_queries(
     session: Session, files: Iterable[Waiting], queries: Sequence[Feed], summary: Summary
 ) -> Iterator[Waiting]:
-    """Files, and behind them what the databases of feeds have."""
+    """Yield the files, and then the new rows of the feeds' databases."""
     yield from files
     for feed in queries:
         try:

@@ -26,7 +26,7 @@ EVENTS = pa.schema(
         "reasons": pa.string(),
     }
 )
-"""The facts that a rehearsal's ledger got on a file's rows, in order: by line where that was given, else by key."""
+"""The facts that a rehearsal's ledger received about a file's rows, in order: by line if it was given, else by key."""
 
 
 class Watched(Ledger):
@@ -53,7 +53,7 @@ class Watched(Ledger):
 
 
 def _events(name: str, arguments: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """Yield line, key, state, status and reasons of each row that a fact tells of."""
+    """Yield line, key, state, status and reasons of each row that a fact is about."""
     match name, arguments:
         case "settle", [_, _, _, outcomes, *_]:
             yield from ((None, each.key, each.state, each.http_status, None) for each in outcomes)
