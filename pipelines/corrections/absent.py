@@ -1,4 +1,4 @@
-"""Make sure that the target does not have a row in doubt, before it is sent again by hand."""
+"""Check that the target does not have a row in doubt, before the row is sent again by hand."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -17,7 +17,7 @@ NO_NEED = "{}: no need: the next import can send it again without making two"
 
 
 def check_absent(session: Session, doubt: Doubtful, others: Collection[str]) -> None:
-    """Raise `NotPossible` if something may be at the target that the row's attempts made."""
+    """Raise `NotPossible` if the target may have a resource that the row's attempts made."""
     kind, files = doubt.resource_type, accepted_files(session.batches.folder(doubt.batch_id))
     step = step_for(session.connection.capabilities, kind)
     looked_up = as_doubts(session.ledger, session.target, kind, [doubt], files, step.named)
@@ -43,7 +43,7 @@ def check_absent(session: Session, doubt: Doubtful, others: Collection[str]) -> 
 
 
 def _since_at_least(doubt: Doubt) -> Doubt:
-    """The doubt with the time of its attempt by our clock where the target's is not known."""
+    """Return the doubt, with its attempt's time by our clock if the target's time is unknown."""
     if doubt.since or not doubt.row.first_attempt_at:
         return doubt
     return replace(doubt, since=datetime.fromisoformat(doubt.row.first_attempt_at))

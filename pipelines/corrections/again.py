@@ -1,7 +1,6 @@
-"""Loading a batch again: what was taken back of it, is gone from the target, or was updated and is as it was before.
+"""Load a batch again: records that were taken back or are gone from the target, and updates that the target lost.
 
-It is done under the target's lease, a piece of its records at a time, and stays on the record, as every decision by
-hand.
+It is done under the target's lease, a piece of the records at a time, and is recorded like every decision by hand.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,12 +28,12 @@ NOT_NAMED = "stay: what has their ids carries no identifier of their source, and
 
 
 def plan_again(session: Session, batch_id: str) -> None:
-    """Make rows that were taken back, are gone from the target, or whose update it lost, planned anew.
+    """Plan records anew that were taken back, are gone from the target, or whose update the target lost.
 
     Raises `NotPossible`.
 
-    An update goes once more to the resource that is there. What an undo that was cut off had not taken back stays. What
-    had been taken back, and is there again, as after a restore, is taken back once the new ones are there.
+    An update goes once more to the existing resource. Records that an interrupted undo had not taken back stay. A
+    resource that was taken back but is there again, as after a restore, is taken back once its successor is there.
     """
     session.ledger.known_batch(session.target, batch_id)
     number, progress, found, ledger = 0, session.progress, False, session.ledger
@@ -65,7 +64,7 @@ def _begin(session: Session, batch_id: str) -> None:
 def _to_load_again(
     session: Session, batch_id: str, advance: Callable[[int], None]
 ) -> Iterator[tuple[str | None, Piece]]:
-    """Pieces with the fate of their resources: what is gone from the target first, then what was taken back."""
+    """Yield pieces with the fate of their resources: first those gone from the target, then those taken back."""
     try:
         for piece in pieces_of(session, batch_id, MADE):
             _end_undo(session, piece)
@@ -88,7 +87,7 @@ def _to_load_again(
 
 
 def _end_undo(session: Session, piece: Piece) -> None:
-    """Close an undo that was cut off: write down what it did at the target, and drop the intents of the rest."""
+    """Close an interrupted undo: note the resources that it took back, and drop the intents for all others."""
     if piece[0].resource_type not in TAKEN_BACK:
         return
     waiting, status = waiting_versions(session, piece), TAKEN_BACK[piece[0].resource_type]

@@ -1,6 +1,6 @@
-"""Balances of patients, from the bundled store, for people who correct payments above a balance.
+"""Patients' balances from the bundled store, for people who correct payments above a balance.
 
-A balance is written into files of the home that hold rows anyway. It is never in outcomes, logs or Dagster.
+A balance is written only into files of the home that hold rows anyway, never into outcomes, logs or Dagster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ ABOVE = "the payment is above the balance owed"
 def with_balances(
     home: Path, ledger: Ledger, target: str, reasons: Mapping[str, list[Reason]]
 ) -> Mapping[str, list[Reason]]:
-    """The reasons of rejects by id; those of a payment above the balance say the balance, where it can be read now."""
+    """Return the reasons of rejects by id. Add the balance to reasons of payments above it, if it can be read now."""
     above = [name for name, each in reasons.items() if any(ABOVE in reason.message for reason in each)]
     if not above:
         return reasons
@@ -46,10 +46,10 @@ def _patients(ledger: Ledger, rejects: Iterable[str]) -> dict[str, str]:
 
 
 def _owed(store: Path, target: str, patients: set[str]) -> dict[str, int]:
-    """Cents owed by patient, 0 of one without an account; nothing where the store is another target's, a process has it
-    open, or one was killed.
+    """Return the cents owed by patient, 0 without an account. Return nothing if the store is another target's or a
+    process has it open, or if the service was killed.
     """
-    # The service brings what this file holds into the tables when it opens the store.
+    # The service moves the content of this file into the tables when it opens the store.
     if not exists(store) or exists(store.with_name(f"{store.name}.ahead")):
         return {}
     try:

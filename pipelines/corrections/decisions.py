@@ -1,6 +1,6 @@
-"""Decisions by hand on rows in doubt. Taking batches back is in `undo.py`.
+"""Decisions by hand on rows in doubt. `undo.py` takes batches back.
 
-Each is done under the target's lease, and is kept with the user, the moment, the command and its subject.
+Each decision runs under the target's lease, and is recorded with user, moment, command and subject.
 """
 
 import re
@@ -26,7 +26,7 @@ from pipelines.session.session import Session
 
 @dataclass(frozen=True)
 class Said:
-    """A decision in one line."""
+    """The message about a decision, in one line."""
 
     line: str
     exit_code: int = ALL_LOADED
@@ -39,7 +39,9 @@ class Said:
 
 
 def accept(session: Session, name: str, resource_id: str) -> str:
-    """Settle a row in doubt by hand as the resource that it made. Raises `NotPossible`, `TargetUnusable`."""
+    """Settle a row in doubt with the resource that it made, as a person says. Raises `NotPossible`,
+    `TargetUnusable`.
+    """
     given, resource_id = resource_id, resource_id.rpartition("/")[2]
     if not re.fullmatch(ID_PATTERN, resource_id, re.ASCII):
         raise NotPossible(f"{given!a} is no id of a resource (1 to 64 letters, digits, '-' and '.')")
@@ -69,9 +71,9 @@ def accept(session: Session, name: str, resource_id: str) -> str:
 
 
 def resend(session: Session, name: str, apart_from: Collection[str] = ()) -> str:
-    """Let the next import send a row in doubt again: somebody has made sure that the target does not have it.
+    """Let the next import send a row in doubt again, because a person is sure that the target does not have it.
 
-    It is looked up first. apart_from: resources that a person knows to be another's. Raises `NotPossible`.
+    The row is looked up first. apart_from: resources that a person knows to be another row's. Raises `NotPossible`.
     """
     others = {each.rpartition("/")[2] for each in apart_from}
     with session.lease() as lease:
@@ -85,7 +87,9 @@ def resend(session: Session, name: str, apart_from: Collection[str] = ()) -> str
 
 
 def _made(session: Session, name: str) -> Doubtful:
-    """Return a row in doubt that may have made a resource. Raises `NotPossible` for any other, as for a change."""
+    """Return a row in doubt that may have made a resource. Raises `NotPossible` for any other row, also for a
+    change.
+    """
     batch_id, _, line = name.rpartition(":")
     found = [doubt for doubt in doubtful(session.ledger, session.target, batch_id) if str(doubt.line) == line]
     if not found:

@@ -1,4 +1,4 @@
-"""Write the open rejects of a ledger in the form they came in, a file for each batch."""
+"""Write the open rejects of a ledger in the form they came in, one file for each batch."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -19,7 +19,7 @@ from pipelines.ledger.rejects import exported_ids, reasons_of, reject_places
 
 @dataclass(frozen=True)
 class Left:
-    """Open rejects of a batch for which nothing could be done, and why."""
+    """Open rejects of a batch for which nothing could be done, and the reason."""
 
     batch_id: str
     rejects: int
@@ -30,13 +30,13 @@ class Left:
 
 
 def of_batch(batch_id: str | None) -> str:
-    """Return words that say of which batch rejects were asked for; none where it was of all."""
+    """Return words that name the batch whose rejects were asked for; empty text for all batches."""
     return f" of {batch_id}" if batch_id else ""
 
 
 @dataclass
 class Exported:
-    """Files, and how many rejects each holds. left: what could not be exported. of: the batch that was asked for."""
+    """Files, with the number of rejects in each. left: rejects that could not be exported. of: the batch asked for."""
 
     files: dict[Path, int] = field(default_factory=dict)
     left: list[Left] = field(default_factory=list)
@@ -61,8 +61,8 @@ def export(
 ) -> Exported:
     """Write the open rejects of a target, or of one batch: one file per batch, in the form of its source.
 
-    A record that came again in a later file, still wrong, is exported as it came last. So is one that was loaded and
-    taken back since, with that as its reason. Without `out`, a file goes into its batch's folder.
+    A record that came again in a later file, still wrong, is exported in its last form. A record that was loaded and
+    then taken back is exported with that as its reason. Without `out`, a file goes into its batch's folder.
     """
     done = Exported(of=batch_id)
     places = still_wrong(ledger, target, reject_places(ledger, target, batch_id))

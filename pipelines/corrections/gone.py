@@ -1,4 +1,6 @@
-"""Records of a batch that the target does not have as they are: gone, or as they were before the batch updated them."""
+"""Find records of a batch that the target lacks: resources that are gone, and tasks that it has from before their
+update.
+"""
 
 from collections.abc import Iterator
 from itertools import compress
@@ -23,8 +25,9 @@ ORDER BY n"""
 
 
 def lost_updates(session: Session, batch_id: str) -> Iterator[Piece]:
-    """Pieces of the tasks that the target last changed before the batch did. Nothing is written to one that is as it
-    should be.
+    """Yield pieces of updated tasks that the target last changed before the update, so that it lost the update.
+
+    A task with the update in place is left out, so nothing is written to it.
     """
     client, clock = session.connection.client, TargetClock.of(session, batch_id)
 
@@ -43,10 +46,10 @@ def lost_updates(session: Session, batch_id: str) -> Iterator[Piece]:
 
 
 def not_there(session: Session, batch_id: str) -> Iterator[tuple[int, Piece, Piece]]:
-    """Pieces of those whose resource the target does not have, or where that is unclear: what is there has no
-    identifier. Each comes with how many were looked at.
+    """Yield pieces of records whose resource is gone, and of those where it is unclear, since the resource found has
+    no identifier. Each comes with the number of records that were looked at.
 
-    Each is asked for; of many only those that a sweep does not show.
+    Few records are read one by one. For many, a sweep comes first, and only those that it does not show are read.
     """
     many = count_records(session, batch_id, MADE) > READS_WITHOUT_A_SWEEP
     with threads(session.pace.at_once, "look") as pool:

@@ -1,6 +1,6 @@
 """Records whose resources the target has under another id than the ledger knows, as after a move of the server.
 
-They are found by their identifiers. Loaded anew they would be there twice.
+They are found by their identifiers. If they were loaded anew, the target would have them twice.
 """
 
 from collections import defaultdict
@@ -30,7 +30,7 @@ class Moved(Named, Protocol):
 
 
 class Followed(NamedTuple):
-    """Places of records, by how often the target has their identifiers: never, once, or more than once.
+    """Places of records, by the number of resources with their identifiers: none, one, or several.
 
     moved: the new ids by place.
     """
@@ -40,7 +40,7 @@ class Followed(NamedTuple):
     several: list[int]
 
     def lines(self) -> Iterator[str]:
-        """The sentences for a user."""
+        """Yield the sentences for a user."""
         if self.moved:
             yield f"{counted(len(self.moved), 'is', 'are')} there under another id: the ledger has that id now"
         if self.several:
@@ -49,10 +49,10 @@ class Followed(NamedTuple):
 
 
 def follow(session: Session, records: Sequence[Moved]) -> Followed:
-    """Write down the new ids of records of one source and type whose old ones are gone. Raises `TargetUnusable`.
+    """Note the new ids of records of one source and type whose old ids are gone. Raises `TargetUnusable`.
 
-    A resource that was taken back in the chart has moved like any other. Without identifiers, a record is there again
-    if the resource is that it had before it was loaded again.
+    A resource that was taken back in the chart is followed like any other. Without identifiers, a record counts as
+    there if its resource from before an earlier reload exists again.
     """
     followed = Followed([], {}, [])
     for start in range(0, len(records), VALUES_A_SEARCH):
@@ -87,7 +87,7 @@ def _by_former_ids(session: Session, source: str, kind: str, records: Sequence[M
         had[version.key, version.generation][str(version.resource_id)] = version.patient_id
 
     def is_there(name: str, patient: str | None) -> bool:
-        """An id may be another's since."""
+        """True if the resource with this id is the patient's. An id may be another resource's now."""
         body = session.connection.client.read(kind, name)
         return body is not None and patient_of(body) == patient
 
@@ -96,12 +96,12 @@ def _by_former_ids(session: Session, source: str, kind: str, records: Sequence[M
 
 
 def owner_of(session: Session, source: str, kind: str) -> Owner:
-    """The owner of the resources that a source has at the target."""
+    """Return the owner of the resources that a source has at the target."""
     return Owner.at(session.connection.capabilities, session.target, Identity(source, kind))
 
 
 def is_other(session: Session, record: Moved, body: Mapping[str, Any]) -> bool:
-    """True if a resource does not have the identifier that the record was sent with."""
+    """True if a resource lacks the identifier that the record was sent with."""
     if not session.shows_names(record.resource_type):
         return False
     return value_of(record) not in values_of(Identity(record.source, record.resource_type).system, body)

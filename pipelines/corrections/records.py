@@ -1,4 +1,4 @@
-"""The records of a batch, a piece at a time, and what the target has of those that were taken back."""
+"""The records of a batch, a piece at a time, and the state at the target of those that were taken back."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -21,13 +21,13 @@ from pipelines.session.session import Session
 
 ROWS_A_PIECE = 2_000
 LEFT = (*MADE, "in_doubt", "planned")
-"""States of records that an undo takes back, or names."""
+"""States of records that an undo takes back, or names as not taken back."""
 OVER = ("withdrawn", "gone")
-"""Fates of resources that are no more."""
+"""Fates of resources that no longer exist or count."""
 
 
 class Record(NamedTuple):
-    """A record of a batch, as far as it matters here."""
+    """A record of a batch, with the columns that corrections need."""
 
     source: str
     resource_type: str
@@ -64,9 +64,9 @@ def count_records(session: Session, batch_id: str, states: Sequence[str]) -> int
 
 
 def pieces_of(session: Session, batch_id: str, states: Sequence[str]) -> Iterator[Piece]:
-    """The batch's records that are in these states now, in the order of its lines, whatever becomes of them.
+    """Yield the batch's records in these states, by line. They are read first, so later changes do not matter.
 
-    All of a piece are of one source and type. A batch has several where its feed was changed between two runs.
+    All records of a piece have one source and type. A batch has several if its feed was changed between two runs.
     """
     query = select(*COLUMNS).where(*_of_batch(session, batch_id, states)).order_by("line")
     with throwaway_folder(session.home) as folder:
@@ -81,7 +81,7 @@ def pieces_of(session: Session, batch_id: str, states: Sequence[str]) -> Iterato
 
 
 def changed_since(session: Session, batch_id: str) -> Iterator[tuple[Record, str]]:
-    """Yield records that the batch made or updated, as they were, and the batch of the file that updated them since."""
+    """Yield records that the batch made or updated, as they were then, each with the later batch that updated it."""
     version, record, later = t.versions.c, t.records.c, t.batch.c
     of_batch = t.of_batch(t.versions, session.target, batch_id)
     names = (t.stream.c.source, t.stream.c.resource_type, version.key, version.generation, literal(batch_id))
@@ -104,7 +104,7 @@ def changed_since(session: Session, batch_id: str) -> Iterator[tuple[Record, str
 
 
 def made_here(session: Session, piece: Piece) -> set[str]:
-    """Return the keys of those records that their batch has updated and had made itself, as before `import --remap`."""
+    """Return the keys of records that their batch has both made and updated, as `import --remap` does."""
     updated = {record.key: record for record in piece if record.state == "updated"}
     if not updated:
         return set()
@@ -116,7 +116,7 @@ def made_here(session: Session, piece: Piece) -> set[str]:
 
 
 def count_replaced(session: Session, batch_id: str) -> int:
-    """Count the records of which a later file has made another resource, in the place of the batch's."""
+    """Count the records that a later file has replaced by another resource."""
     version, record = t.versions.c, t.records.c
     of_record = (record.stream_id == version.stream_id) & (record.key == version.key)
     later = (record.batch_no != version.batch_no, record.generation > version.generation, record.state.in_(MADE))
@@ -126,8 +126,9 @@ def count_replaced(session: Session, batch_id: str) -> int:
 
 
 def there_again(session: Session, piece: Piece) -> list[Former]:
-    """Versions of these records that had been taken back, and that a restored target has as they were before; of
-    records that were, also those that were gone.
+    """Return versions of these records that were taken back, and that a restored target has in force again.
+
+    For records that were undone, return also versions that were gone.
     """
     source, kind = piece[0].source, piece[0].resource_type
     if kind not in TAKEN_BACK:
@@ -141,7 +142,7 @@ def there_again(session: Session, piece: Piece) -> list[Former]:
 
 
 def read_versions(session: Session, kind: str, versions: Sequence[Former]) -> list[dict[str, Any] | None]:
-    """The resources of versions as they are now; None where one is gone, or its id is another's. Raises
+    """Return the present resources of versions; None if one is gone, or if its id is another's. Raises
     `TargetUnusable`.
     """
     client = session.connection.client
@@ -155,14 +156,14 @@ def read_versions(session: Session, kind: str, versions: Sequence[Former]) -> li
 
 
 def waiting_versions(session: Session, records: Piece) -> list[Former]:
-    """The versions of these records that wait to be taken back: of an earlier undo that was cut off, too."""
+    """Return the versions of these records that are to be taken back, also those of an earlier, interrupted undo."""
     by_key = {record.key: record for record in records}
     found = earlier_versions(session.ledger, session.target, records[0].source, records[0].resource_type, by_key)
     return [version for version in found if version.generation == by_key[version.key].generation]
 
 
 def read_by(session: Session, batch_id: str) -> set[str]:
-    """The feeds, by hash, that a batch's records were read by."""
+    """Return the hashes of the feeds by which a batch's records were read."""
     record = t.record.c
     query = select(record.feed_hash).distinct().where(record.target == session.target, record.batch_id == batch_id)
     return {feed for (feed,) in session.ledger.read(query)}

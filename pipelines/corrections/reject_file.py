@@ -29,7 +29,7 @@ def write_rejects(
     folder: Path,
     work: Path,
 ) -> tuple[Path, set[str]]:
-    """Write the file in one step; return its place and the rejects that are in it. heard: ids as they are written."""
+    """Write the file in one step; return its path and the rejects in it. heard: ids of rejects as exported."""
     wanted = _rows_of(received, feed, lines, work)
     part, found = work / "part", set[str]()
     with reader_of(received.path_in_batch, received.file_name, feed) as reader, _opened(part, reader) as out:
@@ -56,7 +56,7 @@ def _in_order(chunk: Chunk, wanted: Mapping[int, str]) -> list[tuple[int, str]]:
 
 
 def _rows_of(received: Received, feed: Feed, lines: Lines, work: Path) -> dict[int, str]:
-    """The ids of rejects by physical line, for every row of these records; a record may have rows anywhere."""
+    """Return the ids of rejects by physical line, for every row of these records. A record may have rows anywhere."""
     mapped = work / "mapped.parquet"
     map_file(received, feed, mapped, Validated(work), SideBySide(1))
     wanted = [[*lines], [" ".join(ids) for ids in lines.values()]]
@@ -81,7 +81,9 @@ def _query(mapped: Path, grouped: bool) -> str:
 
 
 class _Marker:
-    """Rows as they came, with `_reject_id` and `_reasons` before their own fields: the row's and the record's."""
+    """Writer of rows as they came, with `_reject_id` and `_reasons` of the row and its record before their own
+    fields.
+    """
 
     def __init__(
         self,
@@ -113,13 +115,13 @@ class _Marker:
 
 
 def reason_text(reason: Reason) -> str:
-    """A reason in one cell: its rule, its sentence, and the columns it is about."""
+    """Return a reason for one cell: its rule, its sentence, and the columns that it is about."""
     where = f" ({reason.column_name})" if reason.column_name else ""
     return " ".join(f"{reason.rule_id}: {reason.message}{where}".split())
 
 
 def reason_element(reason: Reason) -> dict[str, Any]:
-    """A reason as a line of NDJSON has it: rule, element and column, as far as it has them, and its sentence."""
+    """Return a reason for a line of NDJSON: rule, element and column, if it has them, and its sentence."""
     told = {"rule": reason.rule_id, "expression": reason.expression, "column": reason.column_name}
     return {name: value for name, value in told.items() if value} | {"message": reason.message}
 
@@ -129,7 +131,7 @@ def _ended(row: str) -> str:
 
 
 def _opened(part: Path, reader: RowReader) -> TextIO:
-    """The file to write, in the encoding of its source, with a byte order mark where that has one."""
+    """Return the file to write, in the encoding of its source, with a byte order mark if the source has one."""
     encoding = codecs.lookup(reader.feed.encoding).name
     if encoding == "utf-8" and reader.has_mark:
         encoding = "utf-8-sig"

@@ -1,4 +1,4 @@
-"""Rejects given back in the form they came in, to be corrected; and those set aside for good, on the record."""
+"""Export rejects of a home in the form they came in, for correction; discard rejects for good, with a decision."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ def export_home(
     batch_id: str | None = None,
     out: Path | None = None,
 ) -> Exported:
-    """`export` for a home. The target is asked for its name only where the ledger has rejects of several."""
+    """Export the open rejects of a home. The target is asked for its name only if the ledger has rejects of several."""
     with ledger_of(home, environ) as ledger:
         if ledger is None:
             return Exported(of=batch_id)
@@ -42,7 +42,7 @@ NOT_OPEN = {
 
 
 def discard_in(home: Path, environ: Mapping[str, str], ids: Sequence[str], why: str) -> tuple[int | None, list[str]]:
-    """Discard these rejects or none of them: how many (those of before included), and what stands in the way."""
+    """Discard all of these rejects or none. Return their number, earlier discards included, and what prevents it."""
     with ledger_of(home, environ) as ledger:
         if ledger is None:
             return None, [nothing_in(home)]

@@ -1,4 +1,4 @@
-"""Source rows removed, by hand (`purge`) or by age: they hold patient data. Ledger, counts and manifests stay."""
+"""Remove source rows, which hold patient data, by hand (`purge`) or by age. Ledger, counts and manifests stay."""
 
 import shutil
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from pipelines.session.ledger import ledger_of, nothing_in
 from pipelines.session.session import Session
 
 MOST_APART = timedelta(hours=1)
-"""Clocks of two machines may be so far apart, and neither is wrong."""
+"""Clocks of two machines may differ by this much although neither is wrong."""
 
 
 def purge(home: Path, ledger: Ledger, target: str, batch_id: str, user: str, why: str | None) -> None:
@@ -39,7 +39,7 @@ def purge(home: Path, ledger: Ledger, target: str, batch_id: str, user: str, why
 
 
 def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | None) -> str:
-    """Purge a home without its target: at each target that has the batch."""
+    """Purge a batch in a home, without asking its target. The decision is recorded for the first target that has it."""
     with ledger_of(home, environ) as ledger:
         if ledger is None:
             raise NotPossible(nothing_in(home))
@@ -49,14 +49,14 @@ def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | N
             raise NotPossible(f"{batch_id}: no such batch (chartferry status lists them)")
         batches = ledger.batches_in(home)
         if not batches.has_source(batch_id):
-            batches.remove(batch_id)  # what another machine was just putting to the store
+            batches.remove(batch_id)  # removes files that another machine was just putting to the store
             return f"{batch_id}: its source rows are gone already: there is nothing to remove"
         purge(home, ledger, targets[0], batch_id, user_name(), why)
     return f"{batch_id}: its source rows are removed"
 
 
 def remove_rows(folder: Path) -> None:
-    """Leave of a batch's folder only the folders of its runs, and what holds no row."""
+    """Remove a batch's files and folders, except its runs' folders and the files without a row."""
     runs = {each for each in matching(folder, "run-*") if is_folder(each)}
     for path in {*matching(folder, "*"), *matching(folder, "run-*/*")} - runs:
         if is_folder(path) and not is_link(path):
@@ -66,9 +66,10 @@ def remove_rows(folder: Path) -> None:
 
 
 def purge_older(home: Path, ledger: Ledger, target: str, days: float, now: datetime) -> dict[str, str | None]:
-    """The retention of source rows: purges batches that ended more than `days` ago. By name, why one was kept.
+    """Purge batches that ended more than `days` ago. Return by name why a batch was kept; None if it was purged.
 
-    A file that was not loaded is kept as long as nothing answers its rows: that they are done with a person says.
+    A file that was not loaded is kept as long as nothing answers its rows: only a person can say that they are done
+    with.
     """
     before, done = utc_text(now - timedelta(days=days)), dict[str, str | None]()
     ended = {str(row["batch_id"]): row["finished_at"] or row["received_at"] for row in ledger.batches(target)}
@@ -87,7 +88,7 @@ def purge_older(home: Path, ledger: Ledger, target: str, days: float, now: datet
 
 
 def retain(session: Session) -> None:
-    """Purge what is older than the home keeps, reports of rehearsals too, and say what it could not."""
+    """Purge batches and reports of rehearsals that are older than the home keeps them; tell the user what was kept."""
     if session.keep_days is None:
         return
     now, age = _present(session), f"older than {session.keep_days:g} days"
@@ -101,15 +102,15 @@ def retain(session: Session) -> None:
 
 
 def _present(session: Session) -> datetime:
-    """Return the time of the ledger, or that of the target where this is far earlier: what is removed never comes back.
+    """Return the ledger's time, or the target's if that is much earlier: removed rows cannot be brought back.
 
-    By a clock that is ahead, everything seems to be old.
+    By a clock that is ahead, everything seems old.
     """
     now, shown = session.ledger.clock(), session.connection.client.server_time()
     return shown if shown and now - shown > MOST_APART else now
 
 
 def _open_rejects(ledger: Ledger, target: str, batch_id: str) -> int:
-    """Return the rejects whose record is in this batch, in whatever file it came first."""
+    """Return the number of open rejects whose record is in this batch, whichever file it came in first."""
     found = reject_places(ledger, target, batch_id, OPEN)
     return len({each.reject_id for each in found if each.batch_id == batch_id})

@@ -1,4 +1,4 @@
-"""The files that rejects came in: by batch, with the lines that their records begin on, and their feed of today."""
+"""The files that rejects came in, by batch: the first lines of their records, and today's feed."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -22,7 +22,7 @@ Lines = dict[int, list[str]]
 
 
 class OutOfReach(Exception):
-    """Rejects of a batch that cannot be given back: one clause why."""
+    """Rejects of a batch that cannot be given back. The text is one clause with the reason."""
 
 
 def lines_by_batch(rejects: Iterable[RejectPlace]) -> dict[str, Lines]:
@@ -34,7 +34,7 @@ def lines_by_batch(rejects: Iterable[RejectPlace]) -> dict[str, Lines]:
 
 
 def source_of(home: Path, ledger: Ledger, catalog: Catalog, target: str, batch_id: str) -> tuple[Received, Feed]:
-    """A batch's file and its feed as it is today. Raises `OutOfReach`."""
+    """Return a batch's file and its feed as it is today. Raises `OutOfReach`."""
     row = ledger.batch(target, batch_id)
     received = received_before(ledger.batches_in(home).folder(batch_id))
     if row is None or received is None:
@@ -46,8 +46,10 @@ def source_of(home: Path, ledger: Ledger, catalog: Catalog, target: str, batch_i
 
 
 def _named(received: Received, name: str | None) -> Received:
-    """Return a file under the name that its batch has. The copy has another where equal bytes came to two machines at
-    once; one whose name tells of another format is read by its own.
+    """Return a file under the name that its batch has.
+
+    The copy's name differs if equal bytes came to two machines at once. If the copy's name means another format, it
+    stays.
     """
     is_read_alike = name and form_by_name(plain_name(name)) == form_by_name(plain_name(received.file_name))
     return replace(received, file_name=name) if name and is_read_alike else received

@@ -1,6 +1,6 @@
-"""Taking a batch back where the interface allows, a piece of its records at a time.
+"""Take a batch back as far as the interface allows, a piece of its records at a time.
 
-It is done under the target's lease and stays on the record, as every decision by hand.
+It is done under the target's lease, and is recorded like every decision by hand.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ from pipelines.session.session import Session
 
 ROWS_A_COMMIT = 64
 LISTED = 10_000
-"""Rows of each kind that an answer names; it counts the others."""
+"""The number of rows of each kind that an answer names; further rows are only counted."""
 SHOWN = 50
 GONE = 404
 SEVERAL = "the target has several resources with its identifier; chartferry verify names them"
@@ -44,9 +44,10 @@ NOTHING_ELSE = ", and nothing else does"
 
 @dataclass
 class Undone:
-    """By row (`<batch>:<line>`) the resource that was (or would be) taken back, or why it was not.
+    """The resources that an undo took back or would take back, and the rows left with their reasons, by
+    `<batch>:<line>`.
 
-    Of many rows the first alone are named; taken, not_taken: how many there are. replaced: see `count_replaced`.
+    Of many rows only the first are named; taken, not_taken: their numbers. replaced: see `count_replaced`.
     """
 
     dry_run: bool
@@ -92,7 +93,9 @@ def _first(rows: dict[str, str], total: int, word: str) -> Iterator[str]:
 
 
 def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
-    """Take back what the batch made: responses to `entered-in-error`, tasks to `cancelled`; list what cannot be."""
+    """Take back what the batch made: responses to `entered-in-error`, tasks to `cancelled`; list what cannot be taken
+    back.
+    """
     session.ledger.known_batch(session.target, batch_id)
     done, progress, most = Undone(dry_run), session.progress, session.connection.client.profile.most_rows
     with session.lease() as lease:
@@ -126,7 +129,7 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
 
 
 def _to_undo(session: Session, batch_id: str, dry_run: bool) -> Iterator[Piece]:
-    """Pieces of the batch's records: first those that had been taken back, and that the target has as before."""
+    """Yield pieces of the batch's records: first those taken back before whose resources are in force again."""
     for piece in pieces_of(session, batch_id, ("undone",)):
         again = {(version.key, version.generation): version for version in there_again(session, piece)}
         if not dry_run:
@@ -136,7 +139,9 @@ def _to_undo(session: Session, batch_id: str, dry_run: bool) -> Iterator[Piece]:
 
 
 def _why_not(record: Record, own: Container[str]) -> str | None:
-    """Return why a record is not taken back. own: the keys of those updated that the batch had made itself."""
+    """Return why a record is not taken back; None if it can be. own: keys of updated records that the batch also
+    made.
+    """
     if record.state in ("in_doubt", "planned"):
         return record.state.replace("_", " ")
     if record.resource_type not in TAKEN_BACK:
@@ -184,9 +189,9 @@ def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone, bun
 def _undo_moved(
     session: Session, lease: Lease, records: Piece, versions: Sequence[Former], others: Mapping[str, str], done: Undone
 ) -> None:
-    """Take back, under their new ids, those whose old ids the target does not have, or has for another's.
+    """Take back records under their new ids, if their old ids are missing at the target or are another's.
 
-    others: why that is another's, by id.
+    others: the reason why the resource is another's, by id.
     """
     followed = follow(session, records)
     gone = [at for at in followed.gone if str(records[at].resource_id) not in others]

@@ -1,6 +1,6 @@
-"""The work list of a feed: values of open rejects that its crosswalks have no entry for, each with near candidates.
+"""The work list of a feed: values of open rejects that its crosswalks lack, each with the nearest candidates.
 
-It holds values of the export and names of the reference data: for a person's terminal, or a file of theirs.
+It contains values of the export and names of the reference data, so it is only for a person's terminal or file.
 """
 
 import csv
@@ -28,7 +28,7 @@ HEADER = ("crosswalk", "value", "rows", "entry", "candidates")
 
 @dataclass(frozen=True)
 class Work:
-    """A value without an entry: its crosswalk, in how many rows it came, and the nearest candidates."""
+    """A value without an entry: its crosswalk, the number of rows with it, and the nearest candidates."""
 
     walk: Crosswalk
     value: str
@@ -38,8 +38,9 @@ class Work:
 
 @dataclass
 class WorkList:
-    """The work of a feed, most frequent first. left: batches that could not be looked at. known: ids by crosswalk, of
-    those whose reference data is here."""
+    """The work of a feed, most frequent first. left: batches that could not be read. known: by crosswalk, the ids of
+    its reference data if that is in the home.
+    """
 
     feed: Feed
     work: list[Work]
@@ -47,7 +48,7 @@ class WorkList:
     known: Mapping[Crosswalk, Mapping[str, Candidate]]
 
     def write_entries(self, entries: Mapping[tuple[str, str], str]) -> int:
-        """Write entries, by name of the crosswalk and value, into the crosswalks. Raises BadCrosswalk."""
+        """Write entries, by crosswalk name and value, into the crosswalks; return their number. Raises BadCrosswalk."""
         walks = {walk.name: walk for walk in self.feed.tables}
         by_walk: dict[Crosswalk, dict[str, str]] = {}
         for (name, value), entry in entries.items():
@@ -63,7 +64,7 @@ class WorkList:
 def work_list(
     home: Path, environ: Mapping[str, str], feed_folders: Sequence[Path], name: str, reference: Path | None = None
 ) -> WorkList:
-    """The values of a feed's open rejects without an entry. Raises NotPossible, LedgerError, FeedError."""
+    """Return the values of a feed's open rejects that have no entry. Raises NotPossible, LedgerError, FeedError."""
     catalog = home_catalog(home, environ, feed_folders)
     feed = catalog.named(name)
     if feed is None:
@@ -114,7 +115,7 @@ def _look(
 
 
 def write_csv(found: WorkList, path: Path) -> None:
-    """Write the work list for somebody to fill in, for its owner only: the column `entry` is for them."""
+    """Write the work list, readable by its owner only. A person fills in the column `entry`."""
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(opened, "w", newline="", encoding="utf-8-sig") as out:
         rows = csv.writer(out)
@@ -125,7 +126,7 @@ def write_csv(found: WorkList, path: Path) -> None:
 
 
 def read_csv_entries(path: Path) -> dict[tuple[str, str], str]:
-    """The entries that somebody has filled in. Raises Unreadable."""
+    """Return the entries that a person has filled in. Raises Unreadable."""
     with reading_file(path.name):
         content = path.read_bytes()
     try:
