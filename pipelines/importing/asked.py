@@ -1,4 +1,4 @@
-"""The import that a person asks for: of files, of a batch that is loaded anew or confirmed, or of a database's rows."""
+"""The import that a person asks for: of files, of a batch loaded again or confirmed, or of a database's rows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,9 +16,9 @@ from pipelines.session.waiting import Waiting, received_batches
 
 
 class Asked(NamedTuple):
-    """The options that say which import it is. again, copayments, new: a batch. whole: a feed.
+    """The options that select an import. again, copayments, new: a batch. whole: a feed.
 
-    clock_is_right: whether the ledger's times go on from what the clock shows, though it has later ones.
+    clock_is_right: True to continue the ledger's times from the clock, although the ledger has later ones.
     """
 
     again: str | None
@@ -30,7 +30,7 @@ class Asked(NamedTuple):
     clock_is_right: bool
 
     def contradiction(self, places: Sequence[Path | str], why: str | None) -> str | None:
-        """Return a sentence about options that exclude each other; None where all go together."""
+        """Return a sentence about options that exclude each other; None if they are compatible."""
         again, copayments, new, whole, remap, dry_run, clock_is_right = self
         alone = places or dry_run or remap
         contradictions = {
@@ -46,7 +46,7 @@ class Asked(NamedTuple):
         return next((sentence for sentence, is_there in contradictions.items() if is_there), None)
 
     def carry_out(self, session: Session, paths: Sequence[Path]) -> Summary:
-        """Import what is asked for, and return the summary. paths: of files and folders; none for the inbox."""
+        """Run the import, and return its summary. paths: of files and folders; empty for the inbox."""
         if self.again:
             return import_again(session, self.again)
         if self.copayments:
@@ -61,14 +61,16 @@ class Asked(NamedTuple):
 
 
 def import_again(session: Session, batch_id: str) -> Summary:
-    """Load what was taken back of a batch, or is gone from the target. Raises `NotPossible`, `TargetUnusable`."""
+    """Load a batch's records that were taken back or are gone from the target. Raises `NotPossible`,
+    `TargetUnusable`.
+    """
     found = _received(session, batch_id)
     plan_again(session, batch_id)
     return import_all(session, summary_of(session), [found])
 
 
 def import_confirmed(session: Session, batch_id: str, command: str) -> Summary:
-    """Load a file that waits for a confirmation by this command, and keep that. Raises `NotPossible`."""
+    """Load a file that waits for a confirmation by this command, and record the decision. Raises `NotPossible`."""
     ledger, target, found = session.ledger, session.target, _received(session, batch_id)
     if not is_confirmed(ledger, target, batch_id, command, found.feed):
         if not waits(ledger, target, batch_id, command):

@@ -1,6 +1,6 @@
-"""Everything that is broken now, by feed: failed batches, batches without an end, rows in doubt, open rejects by age.
+"""Everything that is broken now, by feed: failed batches, unfinished batches, rows in doubt, open rejects by age.
 
-It is read from the ledger alone, for the target that was loaded into last. Names of batches and numbers; never a row.
+It is read from the ledger alone, for the target of the newest run. It has names of batches and numbers, never a row.
 """
 
 from collections import Counter
@@ -28,16 +28,16 @@ OLDEST = "over 30 days"
 ALL_AGES = (*(age for age, _ in AGES), OLDEST)
 STALE = timedelta(hours=1)
 NAMED = 20
-"""Batches of one kind that a sentence names."""
+"""The number of batches of one kind that a message names."""
 
 
 @dataclass
 class Broken:
     """The problems of a feed.
 
-    failed: by batch, why. unfinished: batches without an end for an hour or longer. doubts: rows in doubt, by batch.
-    nothing_taken: batches that ended well without a record taken, with the number of rejects. files: names of the files
-    of all of these batches.
+    failed: reasons by batch. unfinished: batches without an end for an hour or longer. doubts: rows in doubt, by
+    batch. nothing_taken: finished batches of which the target took no record, with the number of records. files: file
+    names of all of these batches.
     """
 
     failed: dict[str, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Broken:
     files: dict[str, str] = field(default_factory=dict)
 
     def sentences(self) -> list[str]:
-        """Return the problems in words, but for rejects, which are known to wait for a person."""
+        """Return the problems in words, without rejects, which are known to wait for a person."""
         said = [f"{batch_id}: {why}" for batch_id, why in _first(self.failed)]
         said += [f"{batch_id}: {none_taken(number)}" for batch_id, number in _first(self.nothing_taken)]
         said += [
@@ -58,7 +58,7 @@ class Broken:
         return said
 
     def open_rejects(self) -> str | None:
-        """Return the open rejects by age in words, if there are any."""
+        """Return the open rejects by age, in words; None if there are none."""
         if not self.rejects.total():
             return None
         ages = ", ".join(f"{self.rejects[age]:,} {age}" for age in ALL_AGES if self.rejects[age])
@@ -66,7 +66,7 @@ class Broken:
 
 
 def none_taken(records: int) -> str:
-    """Return the words for a file of which the target got nothing."""
+    """Return the words for a file of which the target took no record."""
     return "its one record was not taken" if records == 1 else f"none of its {records:,} records was taken"
 
 
@@ -78,8 +78,8 @@ def not_known(rows: int) -> str:
 def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:
     """Return the problems by feed.
 
-    A failed batch counts as long as it has a record that nothing answers, see `unanswered`. A batch without a record
-    taken counts until one of its rejects is closed, or none of them is open.
+    A failed batch counts as long as it has a record that nothing answers, see `unanswered`. A batch of which the
+    target took no record counts until one of its rejects is closed, or none of them is open.
     """
     found: dict[str, Broken] = {}
     target = loaded_last(ledger)
@@ -102,7 +102,7 @@ def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:
 
 
 def loaded_last(ledger: Ledger) -> str | None:
-    """The target of the newest run."""
+    """Return the target of the newest run."""
     newest: str | None = ledger.value(select(t.run.c.target).order_by(t.run.c.started_at.desc()).limit(1))
     return newest
 
@@ -120,9 +120,10 @@ def _note(broken: Broken, row: Mapping[str, Any], ledger: Ledger, kept: Batches,
 
 
 def _in_doubt(ledger: Ledger, row: Mapping[str, Any], unknown: Collection[str]) -> int:
-    """Return the number of rows in doubt: of a batch without an end as of now, since a killed run counted none.
+    """Return the number of rows in doubt. For an unfinished batch they are counted now, since a killed run counted
+    none.
 
-    unknown: the states whose outcome is not known. What is being sent is among them while no loader is at work.
+    unknown: the states with an unknown outcome. `sending` is one of them unless a loader is at work.
     """
     if row["state"] != "running":
         return int(row["in_doubt"])
@@ -131,18 +132,18 @@ def _in_doubt(ledger: Ledger, row: Mapping[str, Any], unknown: Collection[str]) 
 
 
 def _is_nothing_taken(row: Mapping[str, Any], kept: Batches) -> bool:
-    """True if all records of a file were set aside, and it was not purged."""
+    """True if all records of a file were set aside and it was not purged."""
     nothing = row["state"] == "finished" and row["records"] and not taken(row) and not row["in_doubt"]
     return bool(nothing) and kept.has_source(str(row["batch_id"]))
 
 
 def taken(counts: Mapping[str, Any]) -> int:
-    """Return the number of records that landed at the target, or needed nothing."""
+    """Return the number of records that landed at the target, or needed no change."""
     return sum(int(counts[name]) for name in LANDED)
 
 
 def _open_rejects(ledger: Ledger, target: str, now: datetime) -> list[tuple[str, str, int]]:
-    """Feed, age and number."""
+    """Return feed, age and number of the open rejects."""
     reject, batch = t.reject.c, t.batch.c
     bounds = [(reject.first_seen_at > utc_text(now - timedelta(days=days)), age) for age, days in AGES]
     age = case(*bounds, else_=OLDEST)

@@ -1,4 +1,4 @@
-"""Files that others publish in bulk: fetched into `<home>/bulk` before an import, and removed after it."""
+"""Files that servers publish in bulk: fetched into `<home>/bulk` before an import, and removed after it."""
 
 import hashlib
 import shutil
@@ -15,7 +15,7 @@ FOLDER = "bulk"
 
 @contextmanager
 def alone(home: Path, addresses: Sequence[str]) -> Iterator[None]:
-    """Fetch and import from these addresses in no other process meanwhile. Raises `Unreadable` if one does already."""
+    """Lock these addresses against imports by other processes. Raises `Unreadable` if another import has one."""
     with ExitStack() as locks:
         for url in sorted(set(addresses)):
             (home / FOLDER).mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -27,13 +27,13 @@ def alone(home: Path, addresses: Sequence[str]) -> Iterator[None]:
 def fetched_files(home: Path, addresses: Sequence[str], environ: Mapping[str, str], insecure: bool) -> list[Path]:
     """Return the files that the manifests at these addresses name. Raises `Unreadable` before anything is imported.
 
-    Those that an earlier try has fetched are not fetched again. Call it within `alone`.
+    Files that an earlier try has fetched are not fetched again. Call it within `alone`.
     """
     return [file for url in addresses for file in fetch_published(url, _folder(home, url), environ, insecure)]
 
 
 def remove_fetched(home: Path, addresses: Sequence[str]) -> None:
-    """Remove the files again: the import has kept a copy of each."""
+    """Remove the fetched files: the import has kept a copy of each."""
     for url in addresses:
         shutil.rmtree(_folder(home, url), ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""Import files and what databases have, one after another, and publish once at the end."""
+"""Import files and new rows of databases one after another, and publish once at the end."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -26,9 +26,10 @@ def import_all(
     again: Sequence[Callable[[], Result]] = (),
     whole: bool = False,
 ) -> Summary:
-    """Try rejects again that wait for a feed file, import files, then the rows of queries, and publish.
+    """Run `again`, import files, then the rows of queries, and publish.
 
-    again: a run for each batch with such rejects. whole: all rows of a query, not those since the last time.
+    again: a run for each batch with rejects that wait for a feed file. whole: import all rows of a query, not only
+    those since the last time.
     """
     work: Iterable[Callable[[], Result | None]] = chain(
         again,
@@ -46,7 +47,7 @@ def _import(session: Session, waiting: Waiting, dry_run: bool, remap: bool = Fal
 
 
 def _import_query(session: Session, feed: Feed, summary: Summary, dry_run: bool, whole: bool) -> Result | None:
-    """Import what the database of a feed has; None where there is nothing new. Raises `LedgerError`."""
+    """Import the rows that a feed's database has; return None if there is nothing new. Raises `LedgerError`."""
     try:
         with asked(session, feed, whole) as found:
             if found.waiting is None:

@@ -1,4 +1,4 @@
-"""Let a ledger's times go on from now, where those that it has were written by a clock that was ahead."""
+"""Continue a ledger's times from the present if a clock that was ahead has written later ones."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -20,9 +20,9 @@ SECONDS_BETWEEN_LOOKS = 1.0
 
 
 def trust_clock(home: Path, environ: Mapping[str, str], why: str | None, say: Callable[[str], object]) -> None:
-    """Go on from what the clock shows, on the record with the last time that the ledger has. Raises `LedgerError`.
+    """Continue from the clock, and record the ledger's last time with the decision. Raises `LedgerError`.
 
-    While a load is under way it is not possible: that goes on from the times that it knows. say: takes a sentence for
+    It is not possible during a load, which continues from the times that it knows. say: takes a message for the user
     who waits.
     """
     with ledger_of(home, environ) as ledger:
@@ -30,7 +30,7 @@ def trust_clock(home: Path, environ: Mapping[str, str], why: str | None, say: Ca
         if ledger is not None:
             _trust(ledger, home, why, say)
             known = {row["batch_id"] for row in ledger.batches()}
-        # Those at a store are dated by the ledger's clock.
+        # Files at a store are dated by the ledger's clock.
         files = [] if ledger and ledger.stored else Batches(home / "batches").without(())
         try:
             begin_anew(home, files, known)
@@ -57,9 +57,10 @@ def _trust(ledger: Ledger, home: Path, why: str | None, say: Callable[[str], obj
 
 
 def _gone(ledger: Ledger, say: Callable[[str], object]) -> set[Holder]:
-    """Return those that hold targets, or parts, and have given no sign of life for a minute, while this process looked.
+    """Return holders of targets or parts that gave no heartbeat for a minute while this process watched.
 
-    Raises `NotPossible` for one that is alive. No clock says it, nor a process of another machine.
+    Raises `NotPossible` for a living one. Neither a clock nor another machine's process can tell that a holder is
+    gone.
     """
     silence, gone, first = Silence(), set[Holder](), _holders(ledger)
     for each in first:
@@ -75,7 +76,9 @@ def _gone(ledger: Ledger, say: Callable[[str], object]) -> set[Holder]:
 
 
 def _holders(ledger: Ledger, gone: Collection[Holder] = ()) -> set[Holder]:
-    """Return who holds targets, or parts of batches, but for the dead and the gone. A sign of life makes another."""
+    """Return the holders of targets and of parts, without dead ones and those of `gone`. A heartbeat makes another
+    holder.
+    """
     found = set[Holder]()
     for table in (t.lease, t.part):
         rows = ledger.read(select(*(table.c[name] for name in Holder._fields)).where(table.c.owner != ""))

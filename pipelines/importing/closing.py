@@ -1,4 +1,4 @@
-"""The beginning and the end that imports have in common: their summary, and the publication behind them."""
+"""The beginning and the end that all imports share: their summary, and the publication after them."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -18,7 +18,9 @@ from pipelines.session.session import Session
 
 
 def close_import(session: Session, summary: Summary) -> None:
-    """Open rejects anew whose answers did not land, publish, remove what has been kept for long enough, and count."""
+    """Finish an import: settle resubmitted rejects, complete the summary, publish, purge by age, and write the
+    figures.
+    """
     settle_resubmitted(session.ledger, session.target)
     told = {result.batch_id for result in summary.results}
     left = ((name, n) for (target, name), n in open_by_batch(session.ledger).items() if target == session.target)
@@ -37,16 +39,16 @@ def close_import(session: Session, summary: Summary) -> None:
 
 
 def _without_end_elsewhere(session: Session, told: Collection[str | None]) -> dict[str, str]:
-    """Return the batches without an end whose files are not here, with the names of these."""
+    """Return the unfinished batches whose files are not in this home, with their file names."""
     running = (row for row in session.ledger.batches(session.target) if row["state"] == "running")
     found = {str(row["batch_id"]): str(row["file_name"] or "") for row in running if row["batch_id"] not in told}
     return {name: file for name, file in found.items() if session.batches.received(name) is None}
 
 
 def publish_only(session: Session, study: Study | None = None) -> Summary:
-    """Sweep and publish. Raises `TargetUnusable`, and `LedgerError` for tables that are not what they must be.
+    """Sweep and publish. Raises `TargetUnusable`, and `LedgerError` for tables that are not as they must be.
 
-    study: whom pseudonymous tables are made for; None for the ordinary publication.
+    study: the study that pseudonymous tables are made for; None for the ordinary publication.
     """
     summary = summary_of(session)
     publish_into(session, summary, is_asked_for=True, study=study)
@@ -62,7 +64,9 @@ def summary_of(session: Session) -> Summary:
 
 
 def publish_into(session: Session, summary: Summary, is_asked_for: bool = False, study: Study | None = None) -> None:
-    """Publish the tables, and say so in the summary. is_asked_for: see `sweep_target`; study: `publish_only`."""
+    """Publish the tables, and note the result in the summary. is_asked_for: see `sweep_target`; study: see
+    `publish_only`.
+    """
     try:
         published = publish_reports(session, is_asked_for, study)
         summary.published, summary.tables, summary.remarks = published.path, published.rows, published.remarks

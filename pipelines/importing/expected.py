@@ -1,6 +1,6 @@
-"""A feed's expectations, compared with the ledger: a file that is late, and a file that is unlike the others.
+"""A feed's expectations compared with the ledger: find a late file, and a file unlike the earlier ones.
 
-Read from the ledger alone, for the target that was loaded into last. Counts, sums and times; never a row, nor a sum of
+It reads the ledger alone, for the target of the newest run. It gives counts, sums and times, never a row, nor a sum of
 few records.
 """
 
@@ -24,15 +24,17 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.runs.lines import dollars
 
 LOOKED_AT = 20
-"""Files that are the history of a feed."""
+"""The number of a feed's last files that are its history."""
 ENOUGH = 5
 LEAST_SPREAD = Decimal("0.05")
-"""Of the median: files that are all alike would make the next one unusual by a row."""
+"""The smallest spread, as a share of the median: without it, one more row would be unusual after files that are all
+alike.
+"""
 
 
 @dataclass
 class Unexpected:
-    """Deviations from a feed's expectations. late: a sentence. unusual: by batch, of the newest that has ended."""
+    """Deviations from a feed's expectations. late: a sentence. unusual: by batch, for the newest finished one."""
 
     late: str | None = None
     unusual: dict[str, str] = field(default_factory=dict)
@@ -42,7 +44,7 @@ class Unexpected:
 
 
 def unexpected_now(ledger: Ledger, feeds: Sequence[Feed], now: datetime) -> dict[str, Unexpected]:
-    """Return what is not as expected, by feed, of those that expect something."""
+    """Return the deviations by feed, for the feeds with expectations."""
     target = loaded_last(ledger)
     found = {feed.name: Unexpected() for feed in feeds if feed.file.expect}
     for feed in feeds:
@@ -74,7 +76,7 @@ def came_at(row: Mapping[str, Any], zone: ZoneInfo) -> datetime:
 
 
 def _late(expect: Expect, feed: Feed, batches: Sequence[Mapping[str, Any]], now: datetime) -> str | None:
-    """Say that no file came in the day up to the last time by which one is expected."""
+    """Return a sentence if no file came since the beginning of the last day on which one was due; else None."""
     if not expect.by:
         return None
     zone = ZoneInfo(feed.file.timezone)
@@ -87,7 +89,7 @@ def _late(expect: Expect, feed: Feed, batches: Sequence[Mapping[str, Any]], now:
 
 
 def _last_due(expect: Expect, now: datetime) -> datetime:
-    """The last moment by which a file should have come."""
+    """Return the last moment by which a file should have come."""
     hour, minute = map(int, expect.by.split(":"))
     for back in range(8):
         due = datetime.combine(now.date() - timedelta(days=back), time(hour, minute), now.tzinfo)
@@ -124,19 +126,19 @@ def _unusual(expect: Expect, row: Mapping[str, Any], before: Sequence[Mapping[st
 
 
 def _may_be_told(row: Mapping[str, Any]) -> bool:
-    """True if the amount of a file tells of nobody. Of records, rejected ones may have none, and repeats another's."""
+    """True if a file's amount reveals nothing about a person. Rejected records and repeats do not count."""
     return may_be_told(int(row["accepted"]) - int(row["skipped"]))
 
 
 def usual(values: Sequence[int], spreads: Decimal) -> tuple[int, int]:
-    """Return the bounds around the median of some values, so many spreads (median distances from it) away."""
+    """Return the bounds around the median of some values, `spreads` median distances away."""
     middle = Decimal(median(values))
     spread = max(Decimal(median([abs(value - middle) for value in values])), abs(middle) * LEAST_SPREAD, Decimal(1))
     return max(0, int(middle - spreads * spread)), int(middle + spreads * spread)
 
 
 def share_of(row: Mapping[str, Any]) -> Decimal:
-    """The share of a batch's records that were set aside."""
+    """Return the share of a batch's records that were set aside."""
     return Decimal(int(row["rejected"]) + int(row["refused"])) / max(1, int(row["records"]))
 
 
@@ -144,7 +146,7 @@ def share_of(row: Mapping[str, Any]) -> Decimal:
 
 
 def draft_expectations(ledger: Ledger, feed: Feed) -> Iterator[str]:
-    """Yield the lines of `[expect]` as the feed's own files show it; what is a guess says DECIDE."""
+    """Yield the lines of `[expect]` as the feed's own files suggest them. A guess is marked DECIDE."""
     batches = [row for row in exports_of(ledger, loaded_last(ledger), feed.name) if row["state"] == "finished"]
     batches, zone = batches[-LOOKED_AT:], ZoneInfo(feed.file.timezone)
     if len(batches) < ENOUGH:

@@ -1,7 +1,7 @@
 """The figures of the import for Prometheus: states, outcomes, rejects, doubts, publication, ticks and lease.
 
-They are read from the ledger and the home, for the target that was loaded into last. Labels are names of feeds, states
-and sensors; never a batch, a file or a value.
+They are read from the ledger and the home, for the target of the newest run. Labels are names of feeds, states and
+sensors, never a batch, a file or a value.
 """
 
 from collections import Counter
@@ -32,13 +32,13 @@ COUNTED = ("rejected", *OUTCOMES)
 
 
 class Figures(Collector):
-    """The figures of a home, read whenever they are collected. ledger: opens the ledger, if there is one."""
+    """The figures of a home, read each time they are collected. ledger: opens the ledger, if there is one."""
 
     def __init__(self, home: Path, ledger: Callable[[], AbstractContextManager[Ledger | None]]) -> None:
         self._home, self._ledger = home, ledger
 
     def describe(self) -> Iterable[Metric]:
-        """Name nothing beforehand: a registry would read all figures for it."""
+        """Return nothing: a registry would read all figures only to name them."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -47,13 +47,13 @@ class Figures(Collector):
 
 
 def write_figures(home: Path, ledger: Ledger | None) -> None:
-    """Put `metrics.prom` into the home, in one step. What was imported is imported even if that cannot be written."""
+    """Write `metrics.prom` into the home in one step. If that fails, the import still counts as done."""
     with suppress(OSError):
         write_whole(home / FILE, generate_latest(Figures(home, lambda: nullcontext(ledger))))
 
 
 def figures(home: Path, ledger: Ledger | None) -> Iterator[Metric]:
-    """Yield the figures as of now; without a ledger only those of the home."""
+    """Yield the present figures; without a ledger only those of the home."""
     now = datetime.now(UTC)
     yield InfoMetricFamily("chartferry", "The program", {"version": software_version()})
     yield _gauge("chartferry_figures_timestamp_seconds", "When these figures were read", now.timestamp())
@@ -99,7 +99,7 @@ def _of_home(home: Path) -> Iterator[Metric]:
 
 
 def _waiting(inbox: Path) -> list[float]:
-    """Return the times of the files in the inbox."""
+    """Return the modification times of the files in the inbox."""
     try:
         return [entry.stat().st_mtime for entry in inbox.iterdir() if is_file(entry) and entry.name[0] != "."]
     except OSError:

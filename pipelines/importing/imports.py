@@ -20,8 +20,8 @@ from pipelines.session.waiting import Left, Waiting, find_files, named_of, recei
 def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False, remap: bool = False) -> Summary:
     """Import the files of the paths (default: the inbox), and publish once at the end.
 
-    The files of the inbox are in their batches once they are received, so that an import of the inbox, or of a file in
-    it, goes on with the batches that have no end. An import of other paths names them.
+    Received files of the inbox are in their batches, so an import of the inbox, or of a file in it, continues the
+    unfinished batches. An import of other paths only names them.
     """
     summary, inbox = summary_of(session), session.home / "inbox"
     summary.looked_in = paths = paths or [inbox]
@@ -50,12 +50,12 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False,
 
 
 def import_query(session: Session, feed: Feed) -> Summary:
-    """Import what is new in the database of a feed."""
+    """Import the new rows in the database of a feed."""
     return import_all(session, summary_of(session), [], queries=[feed])
 
 
 def import_whole(session: Session, feed: str, dry_run: bool) -> Summary:
-    """Ask the database of a feed for all of its rows, whatever was read before. Raises `NotPossible`."""
+    """Import all rows in the database of a feed, whatever was read before. Raises `NotPossible`."""
     found = session.catalog.named(feed)
     if found is None or not found.file.query:
         raise NotPossible(f"{feed}: there is no feed of this name that has a query")
@@ -63,7 +63,7 @@ def import_whole(session: Session, feed: str, dry_run: bool) -> Summary:
 
 
 def import_remapped(session: Session, paths: Sequence[Path]) -> Summary:
-    """Import files, or the batches that an earlier version of their feed read, by today's feed and its policy."""
+    """Import files, or else the batches that an earlier version of their feed read, by today's feed and its policy."""
     if paths:
         return import_paths(session, paths, remap=True)
     names = [row["batch_id"] for row in session.ledger.batches(session.target)]
@@ -72,9 +72,9 @@ def import_remapped(session: Session, paths: Sequence[Path]) -> Summary:
 
 
 def _is_read_by_another(session: Session, waiting: Waiting) -> bool:
-    """True if an earlier version of its feed read records of a batch, or skipped rows of it when it last read them.
+    """True if an earlier version of its feed read records of a batch, or skipped rows of it at its last reading.
 
-    A run that read no record, as one that failed, tells nothing. Nor does a failed batch of which nothing was sent.
+    A run that read no record, such as a failed one, does not count. Nor does a failed batch of which nothing was sent.
     """
     name, today = waiting.in_batch.batch_id, waiting.feed.hash
     if read_by(session, name) - {today}:

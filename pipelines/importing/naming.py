@@ -1,6 +1,6 @@
-"""Names of reference data, and the search for what a target has under them.
+"""Names of reference data, and the search for the target's resources with these names.
 
-A condition of a create asks for the same. A server that ignores it would make everything anew at each load.
+The condition of a create asks for a name too. A server that ignores it would create everything anew at each load.
 """
 
 from collections import defaultdict
@@ -15,14 +15,14 @@ Body = dict[str, Any]
 
 
 def _name(body: Body) -> tuple[str, str] | None:
-    """The system and value of the first identifier that has a value. One without a system is no other system's."""
+    """Return system and value of the first identifier with a value. An empty system is no other system's."""
     first = next((each for each in identifiers_in(body) if each.get("value")), None)
     return (str(first.get("system") or ""), str(first["value"])) if first else None
 
 
 def condition_of(body: Body) -> str | None:
-    """Return the search that finds a resource again: by its first identifier that has a value, or by its canonical
-    address and version; None where it has neither.
+    """Return the search that finds a resource again: by its first identifier with a value, else by its canonical
+    address and version. Return None if it has neither.
     """
     if name := _name(body):
         return f"identifier={search_token(*name)}"
@@ -35,14 +35,14 @@ def _address(body: Body) -> list[tuple[str, str]]:
 
 
 def id_as_name(body: Body, system: str) -> Body:
-    """A body with its id, if it has one, as a further identifier, of a system."""
+    """Return a body with its id, if it has one, as a further identifier of a system."""
     if not isinstance(body.get("id"), str):
         return body
     return body | {"identifier": [*identifiers_in(body), {"system": system, "value": body["id"]}]}
 
 
 def is_another(found: Body, body: Body) -> bool:
-    """True if two resources share no identifier, and have different ones of a system."""
+    """True if two resources share no identifier, and have different ones of one system."""
     here, there = (
         {
             (str(each["system"]), str(each["value"]))
@@ -55,15 +55,16 @@ def is_another(found: Body, body: Body) -> bool:
 
 
 class There:
-    """What a target has under names. identified: the types that its statement says are searched by identifier."""
+    """The target's resources by name. identified: types that, by its statement, can be searched by identifier."""
 
     def __init__(self, client: FhirClient, identified: Iterable[str]) -> None:
         self._client, self._identified = client, set(identified)
 
     def ids(self, kind: str, bodies: Iterable[Body]) -> dict[str, list[str]]:
-        """By condition, the ids of resources that have a name of these. Raises as a search does, but for `Refused`.
+        """Return, by condition, the ids of the target's resources with a name of these. Raises as a search does,
+        except `Refused`.
 
-        None of a target that refuses the search, or shows what it was not asked for.
+        Return none of a type if the target refuses the search, or shows resources that were not asked for.
         """
         values: dict[str, set[str]] = defaultdict(set)
         addresses = set[str]()
@@ -98,7 +99,7 @@ class There:
 
 
 def _conditions(body: Body) -> Iterator[str]:
-    """All conditions that find a resource."""
+    """Yield all conditions that find a resource."""
     for each in identifiers_in(body):
         if each.get("value"):
             yield f"identifier={search_token(str(each.get('system') or ''), str(each['value']))}"

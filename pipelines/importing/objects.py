@@ -1,4 +1,4 @@
-"""Take in what waits in the inbox beyond the home, for an import by command."""
+"""Take in files from the inbox beyond the home, for an import by command."""
 
 import time
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ BUSY = "it has changed just now: import again when it is complete"
 
 @dataclass(frozen=True)
 class TakenIn:
-    """The batches taken in to import, and the objects left there."""
+    """The batches taken in for an import, and the objects left in the inbox."""
 
     waiting: list[Waiting] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
@@ -27,7 +27,7 @@ class TakenIn:
     taken: Taken = field(default_factory=Taken)
 
     def note(self, session: Session) -> None:
-        """Note as taken what a run was begun of since: an object without one, or that is not noted, is taken again."""
+        """Note objects as taken whose run has begun. An object that is not noted is taken again."""
         try:
             for each in self.taken.received:
                 if self.inbox and each.is_begun(session.ledger):
@@ -37,9 +37,9 @@ class TakenIn:
 
 
 def take_objects(session: Session, dry_run: bool) -> TakenIn:
-    """Take in what waits beyond the home. Raises `LedgerError`, `StoreUnusable`.
+    """Take in the files that wait beyond the home. Raises `LedgerError`, `StoreUnusable`.
 
-    Objects that were written just now are looked at a second time. A dry run, which keeps nothing, takes none.
+    Objects that were written just now are looked at a second time. A dry run keeps nothing, so it takes none.
     """
     if dry_run:
         if session.inbox.beyond:

@@ -1,4 +1,6 @@
-"""The parts of loads by several processes, for `status`: which are done, under way or waiting, and who has them."""
+"""The parts of loads by several processes, for `status`: done, under way or waiting, with the processes that hold
+them.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,7 +16,7 @@ HEAD = ["part", "state", "rows so far", "begun", "process"]
 
 
 def parts_under_way(ledger: Ledger, target: str) -> list[dict[str, Any]]:
-    """The parts of a target's load; none unless it is under way, by several processes."""
+    """Return the parts of a target's load; none unless several processes are loading now."""
     is_under_way = seen_of_late(ledger.read, ledger.clock(), target)
     return [_shown(target, part) for part in states(ledger, target)] if is_under_way else []
 

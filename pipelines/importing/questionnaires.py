@@ -1,4 +1,4 @@
-"""Questionnaires of a file, checked by the service itself, in a store that is thrown away."""
+"""Check the questionnaires of a file by the service itself, in a store that is thrown away."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,9 @@ KIND = "Questionnaire"
 
 @dataclass
 class Checked:
-    """The service's verdict on questionnaires. text: all of them as NDJSON. warnings: what it takes, and is unclear."""
+    """The service's verdict on questionnaires. text: all of them as NDJSON. warnings: about those accepted but
+    ambiguous.
+    """
 
     text: str
     number: int
@@ -38,7 +40,7 @@ class Checked:
 
 
 def check_questionnaires(path: Path, home: Path, environ: Mapping[str, str]) -> Checked:
-    """Load questionnaires into a store of their own; say what is refused. Raises Unreadable, TargetUnusable."""
+    """Load questionnaires into a temporary store; return what it refuses. Raises Unreadable, TargetUnusable."""
     found = _read(path)
     checked = Checked("".join(json.dumps(each, ensure_ascii=False, default=str) + "\n" for each in found), len(found))
     try:
@@ -63,7 +65,7 @@ def check_questionnaires(path: Path, home: Path, environ: Mapping[str, str]) -> 
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """One questionnaire as JSON, an array or a bundle of them, or one on each line. Raises Unreadable."""
+    """Read one questionnaire, an array or a bundle of them as JSON, or one on each line. Raises Unreadable."""
     try:
         with reading_file(path.name):
             if path.stat().st_size > MOST:

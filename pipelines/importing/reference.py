@@ -1,8 +1,8 @@
-"""`reference load`: patients, practitioners, claims, questionnaires and the like, put to any target that takes them.
+"""`reference load`: put patients, practitioners, claims, questionnaires and the like to any target that takes them.
 
-What a target has under an id or identifier stays as it is: a chart is never overwritten by a file. If that is another
-than the file's, by their identifiers, it is said so, and nothing that names it is put. A load that was cut off is
-simply repeated. The bundled service loads its own reference data.
+A resource that the target has under the id or identifier stays as it is: a file never overwrites a chart. If its
+identifiers show that it is another resource than the file's, the load says so, and puts nothing that refers to it. An
+interrupted load is simply repeated. The bundled service loads its own reference data.
 """
 
 import gzip
@@ -36,11 +36,11 @@ from pipelines.session.reading import reading
 
 Body = dict[str, Any]
 Outcome = str | Reply | Exception
-"""Of a resource: the target's answer, an error, or why it was not put."""
+"""The outcome of a resource: the target's answer, an error, or the reason why it was not put."""
 ORDER = tuple(
     "Organization Practitioner Group Patient Questionnaire Encounter Claim Observation DiagnosticReport".split()
 )
-"""Types that are put, each after those that it may name."""
+"""The types that are put, each after the types that it may refer to."""
 ENDINGS = (".ndjson", ".jsonl", ".ndjson.gz", ".jsonl.gz")
 OUTCOMES = ("created", "there", "unchanged", "updated", "refused", "unresolved", "left")
 REFUSED = "reference.refused.ndjson"
@@ -58,7 +58,7 @@ NEITHER = "the target takes no {} under a given id, and creates none by a condit
 
 
 class Line(NamedTuple):
-    """A resource with the place that it came from. body: None where the line holds none."""
+    """A resource with its file and line. body: None if the line holds no resource."""
 
     file: str
     line: int
@@ -67,7 +67,10 @@ class Line(NamedTuple):
 
 @dataclass
 class Put:
-    """By type and outcome (`created`, `there`, `refused`), how many; other types are `left`. folder: of the refused."""
+    """The numbers of resources by type and outcome (`created`, `there`, `refused`); other types are `left`.
+
+    kept_in: the file of the refused resources.
+    """
 
     counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     refused: list[dict[str, Any]] = field(default_factory=list)
@@ -99,7 +102,8 @@ def put_reference(
 ) -> Put:
     """Put the resources of NDJSON files, or of folders of them, to a target. Raises `TargetUnusable`, `OSError`.
 
-    ids_are: the system of the files' ids as identifiers, for resources without one at a target that gives ids itself.
+    ids_are: the system under which the files' ids become identifiers, for resources without one at a target that
+    assigns ids.
     """
     files = [file for path in paths for file in _files(path)]
     put = Put()
@@ -140,10 +144,11 @@ def _body(text: bytes) -> Body | None:
 
 
 class Putting:
-    """One load. names: by `Type/id` of the files, the reference at the target, where that is another.
+    """One load. names: by `Type/id` in the files, the reference at the target if that differs.
 
-    others: the references under which the target has another resource than the files, or none of the files', with why
-    nothing that names them is put. failed: resources in a row at which the target failed. end: why no more is put.
+    others: references under which the target has another resource than the files or lacks the files' resource, with
+    the reason why nothing that refers to them is put. failed: resources in a row at which the target failed. end: the
+    error after which no more are put.
     """
 
     def __init__(self, connection: Connection, put: Put, ids_are: str | None = None) -> None:
@@ -156,7 +161,7 @@ class Putting:
         self._end: Exception | None = None
 
     def put(self, files: Sequence[Path]) -> None:
-        """Put all of these files, a type after another."""
+        """Put all of these files, one type after another."""
         kinds: dict[str, list[Path]] = defaultdict(list)
         for path in files:
             for kind in {str(line.body["resourceType"]) if line.body else "" for line in _lines([path])}:
@@ -194,7 +199,7 @@ class Putting:
         put: Callable[[Line], Outcome],
         name_of: Callable[[Body], Any],
     ) -> list[Outcome]:
-        """Put lines side by side, those of one name one after another: two at once may both find nothing there."""
+        """Put lines side by side, but those of one name one after another: two at once may both find nothing there."""
         lanes: dict[str, list[int]] = defaultdict(list)
         for place, line in enumerate(lines):
             lanes[str(name_of(line.body or {}) or place)].append(place)
@@ -203,7 +208,9 @@ class Putting:
         return [found[place] for place in range(len(lines))]
 
     def _unless_misled(self, put: Callable[[Line], Outcome], line: Line) -> Outcome:
-        """Put a resource, unless it would name another one at the target than in the files, or the load has ended."""
+        """Put a resource, unless its references mean another resource at the target than in the files, or the load has
+        ended.
+        """
         named = REFERENCE.findall(_json(line.body)) if self._others else []
         misled = next((each for each in named if each in self._others), None)
         outcome = self._end or (self._others[misled].format(misled) if misled else put(line))
@@ -228,7 +235,7 @@ class Putting:
             )
 
     def _refuse(self, kind: str, line: Line, why: str, expression: str | None = None) -> None:
-        """Refuse a resource. Where the target gives ids itself, the file's may be another's there."""
+        """Refuse a resource. If the target assigns ids, the resource with the file's id may be another one there."""
         self._put.refuse(line, kind, why, expression)
         if kind in self._found.conditional and kind not in self._found.puts:
             self._others.setdefault(f"{kind}/{(line.body or {}).get('id')}", NAMES_REFUSED)
@@ -242,25 +249,25 @@ class Putting:
         return _tried(lambda: self._new(kind, name, line), self._client.patience)
 
     def _new(self, kind: str, name: str, line: Line) -> str | Reply:
-        """Put what a read does not find either: no search by ids is trusted, since a PUT writes over what is there."""
+        """Put a resource unless a read finds it. A search by ids is not trusted, since a PUT overwrites."""
         try:
             found = self._client.read(kind, name)
         except NoResult as error:
-            error.final = True  # it was patient
+            error.final = True  # the read has tried again already
             raise
         if found is not None:
             return self._as_it_is(kind, found, line)
         return Reply(201, self._client.update(kind, name, self._text(line.body)).location)
 
     def _as_it_is(self, kind: str, found: Body, line: Line) -> str | Reply:
-        """Leave what the target has; say so if it is another than the file's."""
+        """Leave the target's resource; refuse the file's if it is another one."""
         if not is_another(found, line.body or {}):
             return Reply(200)
         self._others[f"{kind}/{found['id']}"] = NAMES_ANOTHER
         return ANOTHER.format(kind)
 
     def _by_identifier(self, kind: str, known: dict[str, list[str]], line: Line) -> Outcome:
-        """Put a resource under the condition of its name, unless something is known to have it."""
+        """Create a resource under the condition of its name, unless the target is known to have that name."""
         body = self._named(line.body or {})
         if (condition := condition_of(body)) is None:
             return NAMELESS
@@ -270,7 +277,9 @@ class Putting:
         return outcome
 
     def _unless_there(self, kind: str, known: dict[str, list[str]], condition: str, body: Body) -> str | Reply:
-        """Create a resource where nothing is known to have its name. After an unclear answer that is asked again."""
+        """Create a resource unless its name is known at the target. After an unclear answer, search for the name
+        again.
+        """
         if condition in known and not known[condition]:
             known |= self._there.ids(kind, [body])
         if ids := known.get(condition):
@@ -279,11 +288,11 @@ class Putting:
         return self._client.create(kind, self._text(body), condition)
 
     def _named(self, body: Body) -> Body:
-        """The body, with its id as an identifier where it has no name that another target could find it by."""
+        """Return the body. If it has no name for another target to find it by, add its id as an identifier."""
         return id_as_name(body, self._ids_are) if self._ids_are and condition_of(body) is None else body
 
     def _text(self, body: Body | None) -> bytes:
-        """The body with references as the target has them."""
+        """Return the body with references as the target has them."""
         text = _json(body)
         if self._names:
             text = REFERENCE.sub(lambda found: f'"reference":"{self._names.get(found[1], found[1])}"', text)
@@ -298,7 +307,9 @@ def _json(body: Body | None) -> str:
 
 
 def _why_refused(error: Exception) -> tuple[str, str | None] | None:
-    """Return why the target does not take a resource, and the expression; None where that is not for this one alone."""
+    """Return why the target does not take a resource, with the expression; None if the error concerns more than this
+    one.
+    """
     if isinstance(error, Refused):
         said = error.reply.outcome or {}
         return said.get("diagnostics") or said.get("text") or str(error), said.get("expression")
@@ -312,8 +323,9 @@ def _is_too_large(error: Exception) -> bool:
 
 
 def _tried(send: Callable[[], str | Reply], patience: Patience) -> Outcome:
-    """Send again, with pauses, while the target asks for that, and a few times while its answer is unclear: a PUT under
-    an id, and a conditional create, make no second one.
+    """Send, and repeat with pauses while the target asks for that, and a few times while its answer is unclear.
+
+    A repeat makes no second resource, since it is a PUT under an id or a conditional create.
     """
     attempts = Attempts(patience)
     while True:

@@ -1,5 +1,5 @@
-"""Open rejects through the stages again, under today's feed, rules, questionnaires and target: `rejects retry`, and
-those that an import tries by itself, since their crosswalk may have an entry for them now.
+"""Run open rejects through the stages again, under today's feed, rules, questionnaires and target. `rejects retry`
+does so, and an import does so by itself for rejects whose crosswalk may have an entry now.
 
 Each batch gets one more run, over the records of its open rejects alone.
 """
@@ -50,9 +50,9 @@ class Retried:
 
 
 def retry(session: Session, batch_id: str | None, taken_back: bool) -> Retried:
-    """Try the open rejects of the target, or of one batch, again, and publish. What was created meanwhile is closed.
+    """Try the open rejects of the target, or of one batch, again, and publish. Close rejects answered meanwhile.
 
-    taken_back: those alone whose records were taken back, which are loaded once more.
+    taken_back: try only rejects whose records were taken back, and load these once more.
     """
     summary, left = summary_of(session), list[Left]()
     settle_resubmitted(session.ledger, session.target)
@@ -91,8 +91,8 @@ def _retry_batch(session: Session, received: Received, feed: Feed, lines: Lines,
 
 
 def mended(session: Session) -> Iterator[Callable[[], Result]]:
-    """Yield a run over the rejects for want of an entry in a crosswalk, for each batch that no run has read by the feed
-    as it is now.
+    """Yield a run for each batch with rejects that lack a crosswalk entry, unless a run has used today's feed already.
+    The run is over these rejects alone.
     """
     for batch_id, lines in lines_by_batch(rejected_by(session.ledger, session.target, NO_ENTRY)).items():
         row = session.ledger.batch(session.target, batch_id)

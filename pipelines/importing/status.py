@@ -1,4 +1,6 @@
-"""The content of `chartferry status`: batches, their counts, parts under way; of one its runs, rejects and doubts."""
+"""The content of `chartferry status`: batches, their counts and parts under way; for one batch its runs, rejects and
+doubts.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -25,9 +27,9 @@ SHOWN_ROWS = 50
 
 
 def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -> dict[str, Any] | None:
-    """The batches, or one of them; None when there is no such batch or no ledger yet.
+    """Return the batches, or one of them; None if there is no such batch or no ledger yet.
 
-    received: files that were taken into their batch, and of which the ledger knows no run: none began, or it was lost.
+    received: files that have a batch folder, but no run in the ledger: no run began, or the ledger lost it.
     """
     with ledger_of(home, environ) as ledger:
         if ledger is None:
@@ -76,14 +78,14 @@ def _received(ledger: Ledger, home: Path) -> Iterable[dict[str, Any]]:
 
 
 def _now(ledger: Ledger, batch: dict[str, Any]) -> dict[str, int]:
-    """Return the rows of an unfinished batch by state, at this moment."""
+    """Return the number of rows of an unfinished batch by state, at this moment."""
     if batch["state"] != "running":
         return {}
     return {state: rows for state, (rows, _) in ledger.row_counts(batch["target"], batch["batch_id"]).items()}
 
 
 def _rejects(ledger: Ledger, target: str, batch_id: str) -> Iterable[dict[str, Any]]:
-    """Yield the rejects of a batch that are not done with, each with the rules that it broke last, or `TAKEN-BACK`."""
+    """Yield the open rejects of a batch, each with the rules that it broke last, or `TAKEN-BACK`."""
     found = open_in_batch(ledger, target, batch_id)
     reasons = open_reasons(ledger, target, batch_id) if found else {}
     for reject in found:
@@ -97,7 +99,7 @@ def _is_about(decision: dict[str, Any], batch_id: str) -> bool:
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of the newest run."""
+    """Return the manifest of the newest run."""
     found = sorted(matching(folder, "run-*/manifest.json"), key=lambda path: path.stat().st_mtime)
     return dict(json.loads(found[-1].read_bytes())) if found else None
 

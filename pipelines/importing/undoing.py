@@ -1,4 +1,4 @@
-"""Publish the tables after an undo: they had the batch's records as created."""
+"""Publish the tables after an undo, since they show the batch's records as created."""
 
 from pipelines.corrections.undo import Undone
 from pipelines.importing.closing import publish_into, summary_of
@@ -8,7 +8,7 @@ from pipelines.session.session import Session
 
 
 def publish_undone(session: Session, found: Undone, batch_id: str) -> None:
-    """Publish if records of the batch are taken back, now or by an undo before; say so where that fails."""
+    """Publish if records of the batch are taken back, by this undo or an earlier one; tell the user if that fails."""
     if found.dry_run or not (found.taken or undone_by_batch(session.ledger, batch_id)[session.target, batch_id]):
         return
     if found.unusable:
