@@ -1,4 +1,4 @@
-"""One batch through the stages: receive, validate and load.
+"""Run one batch through the stages: receive, validate and load.
 
 The command line calls `import_file`. Dagster calls the steps: `beginning`, `validating`, `loading`, `ending`.
 """
@@ -19,9 +19,9 @@ from pipelines.session.waiting import Waiting
 
 
 def import_file(session: Session, waiting: Waiting, remap: bool = False) -> Result:
-    """One file through all stages. Says what became of it; raises `LedgerError` and `LeaseLost` only.
+    """Import one file through all stages; return its result. Raises only `LedgerError` and `LeaseLost`.
 
-    remap: rows that changed only because the feed did follow its policy too.
+    remap: apply the feed's policy also to rows that changed only because the feed did.
     """
     try:
         received = waiting.received or receive(
@@ -43,12 +43,12 @@ def import_file(session: Session, waiting: Waiting, remap: bool = False) -> Resu
 
 
 def run_over(session: Session, received: Received, feed: Feed, lines: Lines, taken_back: bool = False) -> Result:
-    """One more run of a batch, over the records that begin on these lines; see `begin`."""
+    """Run a batch once more, over the records that begin on these lines; see `begin`."""
     return run_through(session, begin(session, received, feed, only=lines, taken_back=taken_back))
 
 
 def run_through(session: Session, run: Run) -> Result:
-    """A run through validate and load, to its end."""
+    """Take a run through validate and load, to its end."""
     try:
         validated = validate_run(session, run)
     except Unreadable as error:

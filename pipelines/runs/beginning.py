@@ -1,4 +1,4 @@
-"""A run begins: batch and run in the ledger, and the run's folder with its manifest."""
+"""Begin a run: note batch and run in the ledger, and make the run's folder with its manifest."""
 
 import time
 from dataclasses import replace
@@ -29,11 +29,11 @@ def begin(
     remap: bool = False,
     taken_back: bool = False,
 ) -> Run:
-    """Note batch and run in the ledger and make the run's folder.
+    """Note batch and run in the ledger, and make the run's folder.
 
-    only, remap, taken_back: as in `Run`. Where such a run of a finished batch was cut off, or left
-    doubts, this one is over what is left, unless it is to be over the whole file.
-    Raises `NotPossible` when sending could make second ones, since the ledger of runs is lost; not while adopting.
+    only, remap, taken_back: as in `Run`. If a run over some records of a finished batch was cut off, or left doubts,
+    the new run is over the rows left, unless `whole` asks for the whole file. Raises `NotPossible` if sending could
+    make second resources, since the ledger lacks earlier runs; not while adopting.
     """
     target, batch_id = session.target, received.batch_id
     if not adopting:
@@ -65,9 +65,9 @@ def begin(
 
 
 def note_batch(session: Session, received: Received, feed: Feed) -> str | None:
-    """Note a batch in the ledger where it is new; return the state that it had, None of a new one.
+    """Note a batch if it is new; return the state that it had, None if it is new.
 
-    One of which nothing was sent becomes what its feed says today, which may have another source or kind since.
+    A batch of which nothing was sent gets the source and kind of today's feed, which may have changed.
     """
     known = session.ledger.batch(session.target, received.batch_id)
     is_read_otherwise = known and (known["source"], known["resource_type"]) != (feed.source, feed.resource)
@@ -89,7 +89,9 @@ def note_batch(session: Session, received: Received, feed: Feed) -> str | None:
 
 
 def _run_folder(session: Session, batch: Path, number: int) -> Path:
-    """`run-<n>`; with another ledger or target the numbers start anew, and a folder of that name is kept as it is."""
+    """Return a new folder `run-<n>`. With another ledger or target, numbers begin anew; an older folder of that name
+    stays.
+    """
     names = [f"run-{number}", *(f"run-{number}-{copy}" for copy in range(2, 1000))]
     for name in names:
         try:

@@ -1,4 +1,4 @@
-"""The counts of a run, and those of its batch after rows of it were settled outside a run; whether a batch goes on."""
+"""Count a run, recount its batch after rows were settled outside a run, and decide if a batch goes on."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from pipelines.session.session import Session
 from pipelines.validation.outcome import Validated
 
 MOST_LOOKED_FOR = 10_000
-"""Rows that are looked for in a file: where more are to be sent, none is."""
+"""Rows that are looked for in a file at most. If more rows are to be sent, none is looked for."""
 ROWS_A_PAGE = 20_000
 
 
@@ -23,8 +23,8 @@ def run_counts(validated: Validated, loaded: Loaded) -> dict[str, int]:
 
 
 def recount(ledger: Ledger, target: str, batch_id: str) -> None:
-    """The batch's counts after rows of it were settled outside a run; finished once nothing of it is open. What these
-    rows have answered is closed.
+    """Update the batch's counts after rows were settled outside a run; finish it if nothing is open. Close the rejects
+    that these rows have answered.
     """
     with ledger.transaction():
         hold_batch(ledger, target, batch_id)
@@ -48,9 +48,9 @@ def _recount(ledger: Ledger, before: Mapping[str, Any]) -> None:
 
 
 def goes_on(session: Session, run: Run, result: Result) -> bool:
-    """True if a batch has rows that the next import sends, or another process: those of a row that was read.
+    """True if a batch has rows that the next import or another process will send.
 
-    A row that was to be sent, and that a run over the whole file has not read any more, is sent by nobody.
+    After a run over the whole file, a planned row that the run did not read does not count: no import sends it.
     """
     keys = set(under_way(session.ledger, session.target, run.received.batch_id, MOST_LOOKED_FOR))
     accepted = run.folder / "accepted.parquet"

@@ -11,10 +11,11 @@ from pipelines.session.session import Session
 
 
 def retry_of(session: Session, batch_id: str) -> KeptRun | None:
-    """The newest run of a batch, if it was over some records of a file whose rows had their outcomes before.
+    """Return the newest run of a batch if it was over some records of a file whose rows had outcomes before; else
+    None.
 
-    Of what such a run leaves, those rows alone go on: what others of the file say, a later file may have replaced.
-    Which is the newest is what the ledger says. Folders of runs that it lacks, such as of a lost ledger, tell nothing.
+    Only the rows that such a run left go on, since a later file may have replaced the file's other rows. The ledger
+    decides which run is the newest. Run folders that it does not know, as after the loss of a ledger, do not count.
     """
     numbers = {run["started_at"]: run["run"] for run in session.ledger.runs(session.target, batch_id)}
     told = runs_in(session.batches.folder(batch_id), session.target)
@@ -23,9 +24,10 @@ def retry_of(session: Session, batch_id: str) -> KeptRun | None:
 
 
 def lines_left(session: Session, batch_id: str, retry: KeptRun) -> dict[int, list[str]]:
-    """The lines of the batch's rows without an outcome, each with the open rejects that its record answers.
+    """Return the lines of the batch's rows without an outcome, each with the open rejects that its record answers.
 
-    Rows that waited for others of their patient, encounter or note have none: their rejects were not met since.
+    The ledger has no such rows for those that waited for others of their patient, encounter or note. They are found by
+    their rejects, which were not set aside again since.
     """
     left = {record.line: list[str]() for record in session.ledger.unsettled(session.target, batch_id)}
     answers = answers_of(retry.folder)
@@ -39,8 +41,8 @@ def lines_left(session: Session, batch_id: str, retry: KeptRun) -> dict[int, lis
 
 
 def close_cut_off(session: Session, run: Run) -> None:
-    """Close earlier runs of the batch that have no end, now that this one has ended. A run that is at work after all
-    writes its own end over that.
+    """Close earlier runs of the batch without an end, now that this one has ended. If such a run is still at work, its
+    own end overwrites this.
     """
     ledger, batch_id = session.ledger, run.received.batch_id
     said = f"it was killed or terminated, only validated, or the machine went down; run {run.number} went on with it"

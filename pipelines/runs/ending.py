@@ -1,4 +1,4 @@
-"""A run ends: its counts and those of its batch in the ledger, and its manifest."""
+"""End a run: write its counts and its batch's to the ledger, and its manifest."""
 
 import time
 from collections import Counter
@@ -21,9 +21,9 @@ from pipelines.validation.outcome import Validated
 
 
 def end(session: Session, run: Run, validated: Validated, loaded: Loaded, is_retried: bool = False) -> Result:
-    """Close run and batch in the ledger and write the manifest.
+    """Close run and batch in the ledger, and write the manifest.
 
-    is_retried: True if an earlier try of this first run of its batch sent rows. The run has made these too.
+    is_retried: True if an earlier try of this first run of its batch sent rows. They count as this run's.
     """
     counts = run_counts(validated, loaded)
     if is_retried:
@@ -40,13 +40,13 @@ def end(session: Session, run: Run, validated: Validated, loaded: Loaded, is_ret
 
 
 def end_unread(session: Session, run: Run, error: Unreadable) -> Result:
-    """End the run of a file that was not read to its end: by a fault of the file, or of this program (`cut off`)."""
+    """End the run of a file that was not read to its end, by a fault of the file, or of this program (`cut off`)."""
     message = f"{error}{_loaded_before(session, run)}"
     return end_without_load(session, run, "failed", message, is_cut_off=isinstance(error, NotReadToItsEnd))
 
 
 def _loaded_before(session: Session, run: Run) -> str:
-    """Return words on what killed runs have loaded of a batch, which the last one says nothing of; none of no row."""
+    """Return words on the records that earlier, killed runs have loaded of a batch; empty text if there are none."""
     earlier = session.ledger.batch(session.target, run.received.batch_id) if run.before == "running" else None
     counts = counts_so_far(session.ledger, earlier) if earlier else {}
     loaded = sum(counts.get(name, 0) for name in LANDED)
@@ -67,7 +67,7 @@ def end_without_load(
     *,
     is_cut_off: bool = False,
 ) -> Result:
-    """End the run of a file from which nothing was sent. validated: what the file came to, where it was read."""
+    """End the run of a file of which nothing was sent. validated: its findings, if the file was read."""
     validated = validated or Validated(run.folder)
     session.progress.end()
     result = result_of(run, validated, run_counts(validated, Loaded()), message, state)
@@ -97,7 +97,7 @@ def result_of(run: Run, validated: Validated, counts: dict[str, int], message: s
 
 
 def _is_sent(session: Session, batch_id: str) -> bool:
-    """True if rows of a batch were sent, and have no outcome."""
+    """True if rows of a batch were sent and have no outcome."""
     return any(record.state in ASKED for record in session.ledger.unsettled(session.target, batch_id))
 
 
@@ -118,8 +118,8 @@ def _close(session: Session, run: Run, result: Result, parts_left: bool = False,
 
 
 def _lines_of(session: Session, run: Run, result: Result, before: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the counts of a batch's lines: those of its first run, unless its rows are of another reading of the file
-    by then, such as one by a mended feed.
+    """Return the counts of a batch's lines: its first run's, or this run's if it read the file otherwise, as by a
+    mended feed.
     """
     if not before or run.only is not None or result.state != "finished":
         return before or result.counts
@@ -128,7 +128,9 @@ def _lines_of(session: Session, run: Run, result: Result, before: Mapping[str, A
 
 
 def _end_batch(session: Session, run: Run, result: Result, parts_left: bool) -> None:
-    """Set state and counts of a run's batch, by what the ledger has of it now: others may have changed that since."""
+    """Set state and counts of a run's batch from the ledger's present content, which others may have changed
+    meanwhile.
+    """
     ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
     now = ledger.batch(target, batch_id)
     before = now if now and "finished" in (run.before, now["state"]) else None
@@ -140,7 +142,7 @@ def _end_batch(session: Session, run: Run, result: Result, parts_left: bool) -> 
     if state == "finished" and (before or run.only is None):
         counts = with_outcomes(ledger, target, batch_id, lines, all_have_one=True)
         if counts["in_doubt"]:
-            state = "running"  # a run before left rows in doubt, and this one was over others
+            state = "running"  # an earlier run left rows in doubt, and this run was over other rows
     if state == "running":
         counts = with_outcomes(ledger, target, batch_id, lines)
     elif (

@@ -1,7 +1,7 @@
 """Join a load that another process leads: load parts of its batch until the load is over.
 
-That process holds the target, and may be on another host. When it is gone no further part is begun: who takes the
-target over leads, and is joined.
+The leading process holds the target, and may be on another host. Once it is gone, no further part is begun. Another
+process that takes over the target leads then, and can be joined.
 """
 
 import time
@@ -24,11 +24,11 @@ PATIENCE_SECONDS = 60.0
 
 
 def join(session: Session, runs: Sequence[tuple[Run, Validated]], is_over: Callable[[], bool], number: int) -> int:
-    """Load parts of these runs until their loads are over, or nobody has led one for a while; return how many.
+    """Load parts of these runs until their loads are over, or no process has led one for a while; return their number.
 
-    number: of this worker, from 2, since 1 is who leads. A load that shares the target's pace among fewer is left to
-    them. Once who led is gone, the place of this worker may be what the next one waits for, so it is given up. Raises
-    `LedgerError`, `TargetUnusable`.
+    number: of this worker, from 2, since the leading process is 1. A worker beyond the load's number of workers loads
+    no part, since those share the target's pace. Once the leader is gone, this worker ends, since the next leader may
+    wait for its place. Raises `LedgerError`, `TargetUnusable`.
     """
     parts, led_at, watch = 0, time.monotonic(), LoaderWatch(session.ledger, session.target)
     while not is_over() and time.monotonic() < led_at + PATIENCE_SECONDS:
@@ -43,7 +43,7 @@ def join(session: Session, runs: Sequence[tuple[Run, Validated]], is_over: Calla
 
 
 def _led(session: Session, loader: str | None, runs: Sequence[tuple[Run, Validated]]) -> Order | None:
-    """Return the order that follows from the plan of whoever holds the target, if that loads one of these runs."""
+    """Return the order from the plan of the process that holds the target, if it loads one of these runs; else None."""
     for run, validated in runs if loader else ():
         batch = batch_of(session, run, validated)
         if loader and (plan := announced(session, batch, loader)):
@@ -53,7 +53,7 @@ def _led(session: Session, loader: str | None, runs: Sequence[tuple[Run, Validat
 
 
 def _follow(order: Order, watch: LoaderWatch, is_over: Callable[[], bool]) -> int:
-    """Load parts of one load, as long as it is led; return how many."""
+    """Load parts of one load while it is led; return their number."""
     parts = 0
     with closing(Ledger.open(order.ledger)) as ledger, closing(order.client()) as client:
         while watch.look() == order.loader:

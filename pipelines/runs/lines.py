@@ -1,10 +1,10 @@
-"""Sums and rows as lines of text: how commands show them."""
+"""Show sums and rows as lines of text, for commands."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 SHOWN_NEXT = "the tables and the report page show it after the next import, or chartferry reports"
-"""What a command says that changes what the tables tell, and publishes none itself."""
+"""The message of a command that changes the content of the tables and does not publish them."""
 NOT_LOADED_NEXT = (
     "mend the export or its feed and put the file in again (batches/BATCH/source has it), or chartferry purge BATCH"
 )
@@ -12,14 +12,14 @@ IN_DOUBT_NEXT = "chartferry doubts resolve looks again, and says what to do"
 
 
 def dollars(cents: int) -> str:
-    """Cents as dollars, exactly."""
+    """Return cents as dollars, exactly."""
     return f"{'-' if cents < 0 else ''}{abs(cents) // 100:,}.{abs(cents) % 100:02}"
 
 
 def aligned(rows: Sequence[Sequence[str]], texts: int = 2) -> Iterable[str]:
-    """Rows as lines of columns: the first ones to the left, numbers to the right.
+    """Yield rows as lines of columns: texts to the left, numbers to the right.
 
-    texts: how many columns are texts.
+    texts: the number of text columns, which come first.
     """
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     for row in rows:
@@ -28,14 +28,14 @@ def aligned(rows: Sequence[Sequence[str]], texts: int = 2) -> Iterable[str]:
 
 
 def first_of(lines: Iterable[str], most: int, total: int, others: str) -> Iterator[str]:
-    """Yield the first lines, and how many more there are, if any."""
+    """Yield the first lines, and a line with the number of further ones, if any."""
     yield from islice(lines, most)
     if total > most:
         yield f"and {total - most:,} more {others}"
 
 
 def undo_left(batch_id: str, records: int) -> str:
-    """Return the sentence on an undo that did not come to its end."""
+    """Return the sentence about an undo that did not come to its end."""
     return (
         f"{batch_id}: it is not known whether an undo took {records:,} of its records back; chartferry undo {batch_id}"
         " goes on with it"

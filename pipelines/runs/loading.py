@@ -14,7 +14,7 @@ from pipelines.validation.outcome import Validated
 
 
 def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
-    """The load stage, under the target's lease. Raises `HasEnded`, and nothing is loaded."""
+    """Run the load stage under the target's lease. Raises `HasEnded` before anything is loaded."""
     batch_id, progress, rows = run.received.batch_id, session.progress, validated.accepted - validated.skipped
     batch = batch_of(session, run, validated)
     with traces.stage("load", batch_id, feed=run.feed.name, run=run.number), session.lease() as lease:
@@ -34,7 +34,7 @@ def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
 
 
 def batch_of(session: Session, run: Run, validated: Validated) -> Batch:
-    """Return what is loaded by a run."""
+    """Return the batch that a run loads."""
     return Batch(
         session.target,
         run.received.batch_id,
@@ -51,7 +51,9 @@ def batch_of(session: Session, run: Run, validated: Validated) -> Batch:
 
 
 def bring_others(session: Session, run: Run) -> None:
-    """Bring the rows of other batches that have no end, and may hold lanes of this one, and what names their lines."""
+    """Bring files of other unfinished batches, which may hold lanes of this one: their accepted rows, and the places
+    of lines.
+    """
     if session.ledger.stored:
         batches = [row for row in session.ledger.batches(session.target) if row["resource_type"] == run.feed.resource]
         others = {row["batch_id"] for row in batches if row["state"] == "running"} - {run.received.batch_id}

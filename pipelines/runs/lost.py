@@ -1,8 +1,9 @@
-"""Find batches whose runs lie in the home and are not in the ledger: it is lost with its journal, or both are copies.
+"""Find batches with runs in the home that the ledger lacks: it was lost with its journal, or both are old copies.
 
-A run is in the ledger before its folder is made, and its end is there before its manifest says so. So a run is lost if
-its folder says more than the ledger. A run without an end is lost too where the ledger's server has another history by
-now, as after a failover, or lacks what the run told last, as after a restore: what the run did last may not be there.
+A run is in the ledger before its folder is made, and its end is there before its manifest has it. So a run is lost if
+its folder has more than the ledger. A run without an end is also lost if the ledger's server has another history now,
+as after a failover, or lacks the last line that the run wrote, as after a restore. The ledger may then lack the last
+facts of the run.
 """
 
 from datetime import datetime, timedelta
@@ -25,12 +26,12 @@ LOOK = "look into the chart before a file brings these rows again"
 UNREAD = ("failed", CUT_OFF)
 """States of runs that have ended, and that did not read their file to its end."""
 NOTED = "lost"
-"""The state of a lost run that is in the ledger again, while its rows are not yet."""
+"""The state of a lost run that is in the ledger again, while its rows are not there yet."""
 
 
 class LostBatch(NamedTuple):
-    """A batch with what its manifests tell of runs, at this target, that the ledger lacks. untold: how many run folders
-    tell nothing.
+    """A batch with the manifests of its runs at this target that the ledger lacks. untold: the number of run folders
+    without a usable manifest.
     """
 
     folder: Path
@@ -42,14 +43,15 @@ class LostBatch(NamedTuple):
         return self.folder.name
 
     def is_about(self, feed: Feed) -> bool:
-        """True if it may have records of a feed's source and kind."""
+        """True if the batch may have records of a feed's source and kind."""
         about = {(each["source"], each["resource"]) for each in self.manifests}
         return bool(self.untold) or (feed.source, feed.resource) in about
 
     def begun(self, came: str) -> tuple[str, timedelta | None]:
-        """Return since when its runs may have sent rows, and how far the target's clock was ahead, if all noted it.
+        """Return since when its runs may have sent rows, and how far the target's clock was ahead then; None if not
+        all noted it.
 
-        came: when the file did, which goes before runs that tell nothing. All are moments as UTC text.
+        came: when the file came, which is before any run without a manifest. All moments are UTC text.
         """
         runs = [(str(each["started_at"]), ahead_in(each)) for each in self.manifests]
         since = min([*(at for at, _ in runs), *([came] if self.untold or not runs else [])])
@@ -73,9 +75,10 @@ def lost_batches(session: Session) -> list[LostBatch]:
 
 
 def lost_before(session: Session, feed: Feed, batch_id: str) -> str | None:
-    """Return a batch that may have sent records of this feed which the ledger does not know; this one before others.
+    """Return a batch that may have sent records of this feed which the ledger does not know. The given batch comes
+    first.
 
-    Looked up once a session.
+    Lost batches are looked up once in a session.
     """
     if session.lost is None:
         session.lost = lost_batches(session)
@@ -84,7 +87,7 @@ def lost_before(session: Session, feed: Feed, batch_id: str) -> str | None:
 
 
 def refuse_lost(session: Session, feed: Feed, batch_id: str) -> None:
-    """Raise `NotPossible` when sending could make second ones, since the ledger does not know what was sent."""
+    """Raise `NotPossible` if sending could make second resources, since the ledger does not know what was sent."""
     if not session.is_safe(feed.resource) and (lost := lost_before(session, feed, batch_id)):
         what = "it" if lost == batch_id else f"nothing was sent, since {lost}"
         raise NotPossible(
@@ -93,7 +96,9 @@ def refuse_lost(session: Session, feed: Feed, batch_id: str) -> None:
 
 
 def _lost_runs(session: Session, folder: Path, runs: list[Path]) -> LostBatch:
-    """A run of the batch that ended later makes good for those before it, unless it could not read the file."""
+    """Return the lost runs of a batch. A known run that ended later replaces those before it, unless it could not read
+    the file.
+    """
     told = {run: manifest for run in runs if (manifest := manifest_in(run))}
     known = {run["started_at"]: run for run in session.ledger.runs(session.target, folder.name)}
     is_news = _News(session.ledger, known)
@@ -111,7 +116,7 @@ def _lost_runs(session: Session, folder: Path, runs: list[Path]) -> LostBatch:
 
 
 class _News:
-    """Tells whether a run's folder says more than the ledger. known: the ledger's runs, by their beginning."""
+    """Test if a run's folder has more than the ledger. known: the ledger's runs, by their beginning."""
 
     def __init__(self, ledger: Ledger, known: dict[str, Any]) -> None:
         self._ledger, self._known = ledger, known

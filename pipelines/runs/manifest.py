@@ -22,9 +22,9 @@ QUESTIONNAIRES = "questionnaires.json"
 def write_manifest(session: Session, run: Run, result: Result, ended_at: str | None) -> None:
     """Write the run's `manifest.json` in one step: its input, its rules, its target, and its result.
 
-    Counts whose names begin with `amount` are cents. A run that is under way, or was killed, has no `ended_at`.
-    some_records: the run was over some records of a file whose rows had outcomes before. ledger_history: that of the
-    ledger's server, if it may end without what was committed last.
+    Counts whose names begin with `amount` are cents. A run under way, or a killed one, has no `ended_at`.
+    some_records: True if the run was over some records of a file whose rows had outcomes before. ledger_history: of
+    the ledger's server, if a failover may lose its last commits.
     """
     manifest = {
         **asdict(result),
@@ -51,19 +51,19 @@ def write_manifest(session: Session, run: Run, result: Result, ended_at: str | N
 
 
 def _ahead(session: Session, run: Run) -> int | None:
-    """Return how far the target's clock was ahead as the run began."""
+    """Return how far the target's clock was ahead when the run began."""
     begun = manifest_in(run.folder) or {}
     return begun[AHEAD] if AHEAD in begun else ahead_now(session)
 
 
 def write_questionnaires(folder: Path, versions: Mapping[str, str]) -> None:
-    """Keep short names of the content of the questionnaires that a run checks by, where there are some."""
+    """Write short hashes of the questionnaires that a run checks by, if there are any."""
     if versions:
         write_whole(folder / QUESTIONNAIRES, json.dumps(versions).encode())
 
 
 def _questionnaires(folder: Path) -> dict[str, str]:
-    """Short names of the content of the questionnaires that a run's answers were checked by."""
+    """Return short hashes of the questionnaires that a run's answers were checked by."""
     path = folder / QUESTIONNAIRES
     return dict(json.loads(path.read_bytes())) if exists(path) else {}
 
@@ -78,6 +78,6 @@ def software_version() -> str:
 
 @cache
 def rules_version() -> str:
-    """A name for the set of rules in force: it changes when a rule is added, removed or changes its kind."""
+    """Return a name for the set of rules in force. It changes when a rule is added or removed, or changes its kind."""
     rules = sorted(f"{rule.id} {rule.needs} {rule.given}" for r in RESOURCES.values() for rule in r.rules)
     return hashlib.sha256("\n".join(rules).encode()).hexdigest()[:12]

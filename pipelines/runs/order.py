@@ -1,4 +1,4 @@
-"""An order: which parts of a batch a worker loads, and how it reaches target and ledger."""
+"""An order to a worker: the parts of a batch to load, and how to reach target and ledger."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +20,8 @@ from pipelines.loading.loaded import Batch
 class Plan:
     """The division of a batch into parts to load.
 
-    workers: who share the target's pace. first: whether no row of the batch had an outcome before. since: when the
-    load began. freed: keys of rows in doubt that may be sent again.
+    workers: the number of processes that share the target's pace. first: True if no row of the batch had an outcome
+    before. since: when the load began. freed: keys of rows in doubt that may be sent again.
     """
 
     parts: int

@@ -1,7 +1,7 @@
 """A load in parts: worker processes load ranges of a batch's lanes, while this process holds the target.
 
-What comes once before all rows, and once after them, is done here. A worker that dies is replaced; its part goes on
-with another. Counts of the run are kept up to date from those of the parts.
+The steps before and after all rows are done here. A worker that dies is replaced, and another continues its part. The
+run's counts are updated from those of the parts.
 """
 
 from collections.abc import Sequence
@@ -21,19 +21,21 @@ from pipelines.runs.workers import Workers
 from pipelines.session.session import Session
 
 ROWS_A_WORKER = 25_000
-"""Rows from which on a worker is worth its start, which takes as much of the processor as to send so many."""
+"""The number of rows for which a worker is worth its start: starting one costs as much processor time as sending
+these.
+"""
 
 
 def workers_for(pace: Pace, rows: int) -> int:
-    """Return how many processes load so many rows: 1 where this one does it by itself.
+    """Return how many processes load so many rows; 1 if this process does it alone.
 
-    A target that takes one request at a time is not asked by several.
+    There are never more processes than requests that the target takes at once.
     """
     return max(1, min(pace.workers, pace.at_once, rows // ROWS_A_WORKER))
 
 
 def load_in_parts(session: Session, load: Load, workers: int) -> Loaded:
-    """Carry a load out by so many workers. Raises `LedgerError`."""
+    """Load a batch with so many workers. Raises `LedgerError`."""
     book, ledger, here = Book(load), load.ledger, min(workers, session.pace.here or workers)
     plan = planned(load, workers)
     intake, freed = before(book)
@@ -44,7 +46,7 @@ def load_in_parts(session: Session, load: Load, workers: int) -> Loaded:
     with Workers(order_of(session, load.batch, load.lease.owner, plan), here) as at_work:
         Watch(book).until_done(at_work)
     found = states(ledger, load.batch.target)
-    ledger.confirm(load.lease)  # else another has removed them
+    ledger.confirm(load.lease)  # raises if another loader has removed the parts
     if not _take_in(book, found):
         Carrier(book, intake).go_on()
     remove_parts(ledger, load.lease)
@@ -52,7 +54,7 @@ def load_in_parts(session: Session, load: Load, workers: int) -> Loaded:
 
 
 def _take_in(book: Book, found: Sequence[PartState]) -> bool:
-    """Add the outcomes of the parts to the load's; return True if the target does not do what it says."""
+    """Add the counts of the parts to the load's; return True if the target does not do what it says."""
     every = [PartLoaded.of(each) for each in found]
     book.loaded.take_in(in_all(each.loaded for each in every))
     for each in every:

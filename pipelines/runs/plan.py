@@ -1,7 +1,7 @@
-"""The plan of a load in parts, and the orders that follow from it: of its own workers, and of those that join it.
+"""The plan of a load in parts, and the orders made from it for its own workers and those that join it.
 
-A plan is announced by a file in the run's folder, named by the owner of the target's lease. It has keys of rows, as
-all of that folder, and no credentials: who joins has a session of its own.
+A plan is announced by a file in the run's folder, named by the owner of the target's lease. Like that folder, it
+contains keys of rows. It contains no credentials: a process that joins has a session of its own.
 """
 
 import json
@@ -18,20 +18,22 @@ from pipelines.session.session import Session
 
 PLANS = "parts-*.json"
 PARTS_A_WORKER = 4
-"""More parts than workers: those who are done early take what is left, and a killed one leaves less to look through."""
+"""More parts than workers: a worker that is done early takes another part, and a killed one leaves fewer rows to look
+up.
+"""
 
 
 def planned(load: Load, workers: int) -> Plan:
-    """Return how so many workers load a batch, before any of its rows is settled or sent."""
+    """Return the plan for a load by so many workers, before any row is settled or sent."""
     first = not load.ledger.row_counts(load.batch.target, load.batch.batch_id)
     return Plan(workers * PARTS_A_WORKER, workers, first)
 
 
 def order_of(session: Session, batch: Batch, loader: str, plan: Plan) -> Order:
-    """Return the order of each worker. loader: the owner of the target's lease."""
+    """Return the order for each worker. loader: the owner of the target's lease."""
     connection = session.connection
     pace = replace(session.pace, per_second=session.pace.per_second or connection.client.profile.per_second)
-    feed = replace(batch.feed, tables={}, environ={})  # the others are needed for reading its files alone
+    feed = replace(batch.feed, tables={}, environ={})  # other parts of the feed are needed only to read files
     return Order(
         replace(batch, run=None, feed=feed, pace=share(pace, plan.workers), workers=plan.workers),
         plan,
@@ -45,13 +47,15 @@ def order_of(session: Session, batch: Batch, loader: str, plan: Plan) -> Order:
 
 
 def share(pace: Pace, workers: int) -> Pace:
-    """The pace of one worker: the target's is that of all together."""
+    """Return the pace of one worker: its share of the target's pace."""
     per_second = pace.per_second and pace.per_second / workers
     return replace(pace, at_once=max(1, pace.at_once // workers), per_second=per_second)
 
 
 def announce(session: Session, load: Load, plan: Plan) -> None:
-    """Let others join the load: they read this once they see who holds the target."""
+    """Announce the plan, so that others can join the load. They read it once they see which process holds the
+    target.
+    """
     folder = load.batch.folder
     path = _path(folder, load.lease.owner)
     write_whole(path, json.dumps({**asdict(plan), "freed": sorted(plan.freed)}).encode())
@@ -59,19 +63,21 @@ def announce(session: Session, load: Load, plan: Plan) -> None:
 
 
 def announced(session: Session, batch: Batch, loader: str) -> Plan | None:
-    """Return the plan of the load that holds the target; None if that is another batch or run, or nobody can join."""
+    """Return the plan of the load that holds the target; None if it loads another batch or run, or cannot be joined."""
     path = _path(batch.folder, loader)
     session.batches.renew(batch.batch_id, f"{batch.folder.name}/{path.name}")
     return _read(path) if exists(path) else None
 
 
 def is_joined(folder: Path) -> bool:
-    """True if a load of a run was announced before: so is each that follows, or `is_first` would not see it."""
+    """True if a load of a run was announced before. Then every later one must be announced too, for `is_first` to see
+    it.
+    """
     return any(matching(folder, PLANS))
 
 
 def is_first(folder: Path) -> bool:
-    """True if a run was loaded in parts once, from its beginning, as the plans in its folder say."""
+    """True if a run was loaded in parts only once and from its beginning, as the plans in its folder say."""
     plans = [_read(path) for path in matching(folder, PLANS)]
     return len(plans) == 1 and plans[0].first
 

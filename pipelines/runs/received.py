@@ -1,4 +1,4 @@
-"""A received file through the validate stage, with what the ledger and the target know of it."""
+"""Validate a received file with what the ledger and the target know of it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -64,7 +64,9 @@ def validate_received(
 
 @contextmanager
 def _faults_of(received: Received) -> Iterator[None]:
-    """Make an unforeseen failure one of the file, so that others go on; the disk and the ledger are common to all."""
+    """Treat an unforeseen failure as one of the file, so that other files go on. Failures of disk and ledger concern
+    all files, and are raised.
+    """
     try:
         yield
     except (Explained, SQLAlchemyError, OSError):

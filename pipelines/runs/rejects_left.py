@@ -1,6 +1,6 @@
-"""The rejects of a run that go into the ledger: all but doubtful records that the target has with this content.
+"""The rejects of a run for the ledger: all but doubtful records that the target has with this content.
 
-One that names a reject which is done with hears of that too, beside what else is wrong with it.
+A record that names a reject which is done with gets that as a further reason.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ def rejects_left(session: Session, feed: Feed, batch_id: str, validated: Validat
 
 
 class _Doubtful(NamedTuple):
-    """A reject, and the hashes by which the ledger may know its content; none of one that is not doubtful."""
+    """A reject, and the hashes by which the ledger may know its content; none unless the record is doubtful."""
 
     reject: Reject
     hashes: list[str]

@@ -1,4 +1,4 @@
-"""Rows in doubt of a target looked up: those that can be told are settled, the others named with why."""
+"""Look up the rows in doubt of a target: settle those that are clear, and name the others with reasons."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -16,7 +16,9 @@ from pipelines.session.session import Session
 
 @dataclass
 class Resolved:
-    """Rows in doubt that were looked up: by name (`<batch>:<line>`) the resource adopted, or why it is left."""
+    """Rows in doubt that were looked up, by `<batch>:<line>`: the type of an adopted resource, or why the row is
+    left.
+    """
 
     adopted: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
@@ -40,7 +42,7 @@ class Resolved:
 
 
 def resolve(session: Session, batch_id: str | None = None) -> Resolved:
-    """Look rows in doubt up, of the target or of one batch, and adopt those that can be told. Sends nothing.
+    """Look up rows in doubt of the target, or of one batch, and adopt those that are clear. Sends nothing.
 
     Raises `NotPossible` for a batch that the ledger does not know.
     """

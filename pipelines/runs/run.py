@@ -1,4 +1,4 @@
-"""One run of one batch, and what became of it."""
+"""One run of one batch, and its result."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,15 +15,16 @@ Lines = Mapping[int, Sequence[str]]
 UNDER_WAY, FINISHED = "running", "finished"
 """States of a batch that goes on, and of one whose rows all have an outcome."""
 ENDED = (FINISHED, *NOT_LOADED)
-"""States of a batch of which no run is under way."""
+"""States of a batch without a run under way."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one batch. before: the batch's state before it, None when it is new.
+    """One run of one batch. before: the batch's state before it, None if the batch is new.
 
-    only: of a run over some of the records, the lines they begin on and the rejects they answer. remap: rows that
-    changed only because the feed did follow its policy too. taken_back: rejects of what was taken back are loaded.
+    only: for a run over some records, their first lines with the rejects that they answer; None for the whole file.
+    remap: apply the feed's policy also to rows that changed only because the feed did. taken_back: load records that
+    were taken back.
     """
 
     received: Received
@@ -40,15 +41,14 @@ class Run:
 
 @dataclass
 class Result:
-    """The result of a run over one file; amounts in cents.
+    """The result of a run over one file. Amounts are in cents.
 
-    waiting: accepted records without an outcome. waits_for: other batches whose rows go before some of these.
-    reasons: records set aside, by rule or answer. refused_by: those of them that passed the rules and were set aside
-    when they were to be sent.
-    taken_back: records that were skipped, since undo took them back after this very file had made them.
-    amounts, amounts_accepted: how many amounts were received and accepted, each record once; 0 if nobody counted them.
-    without_claim: number and cents of the accepted payments that are no copayments; None where they were not counted.
-    found_in: the folder of the earlier run whose findings this one took over, where it did not check the file.
+    waiting: accepted records without an outcome. waits_for: other batches whose rows go before some of these. reasons:
+    records set aside, by rule or answer. refused_by: those that passed the rules and were set aside during the load.
+    taken_back: records that were skipped because an undo took them back after this file had made them. amounts,
+    amounts_accepted: the number of amounts received and accepted, each record once; 0 if not counted. without_claim:
+    number and cents of the accepted payments that are not copayments; None if not counted. found_in: the folder of an
+    earlier run whose findings this one took over; None if it checked the file itself.
     """
 
     batch_id: str | None
@@ -74,7 +74,7 @@ class Result:
 
     @classmethod
     def failed(cls, feed: str, file: str, message: str, unusable: bool = False) -> "Result":
-        """The result of a file that has no batch, since it or the target could not be read."""
+        """Return the result of a file without a batch, because the file or the target could not be read."""
         return cls(None, None, feed, file, "failed", message=message, unusable=unusable)
 
     def count(self, name: str) -> int:
@@ -82,11 +82,11 @@ class Result:
 
 
 class HasEnded(LedgerError):
-    """The run was ended by another process, which had the target before this one."""
+    """Another process, which had the target before this one, has ended the run."""
 
 
 def refuse_ended(session: Session, run: Run) -> None:
-    """Raise `HasEnded` for a run that has its end in the ledger, which another load of it would replace."""
+    """Raise `HasEnded` if the ledger has the end of a run, because another load would overwrite it."""
     batch_id = run.received.batch_id
     runs = session.ledger.runs(session.target, batch_id)
     if any(each["run"] == run.number and each["finished_at"] for each in runs):

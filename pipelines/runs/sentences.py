@@ -15,7 +15,7 @@ BACK = (
 
 
 def told(run: Run, validated: Validated, loaded: Loaded) -> str | None:
-    """Return the sentences about a run, or None."""
+    """Return the sentences about a run; None if there are none."""
     said = [_took_none(run, validated), _total(run, validated), _taken_back(run, loaded), _is_other(run, loaded)]
     said += [_read_otherwise(run, loaded), _waits(run, loaded)]
     return "; ".join(each for each in said if each) or None

@@ -1,4 +1,4 @@
-"""The summary that a command prints at the end, as text and as JSON, and its exit code. Counts only."""
+"""The summary that a command prints at the end, as text and as JSON, and its exit code. It has counts only."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,29 +25,29 @@ COUNTED = (
 GIVEN_BACK = "chartferry rejects export gives them back, each with its reasons; chartferry rules ID says what to do"
 NOT_HERE_NEXT = "chartferry import goes on where they came in; where that machine is lost, put them in again"
 LACKING = {"FEED-ANS-03", "QR-12"}
-"""Rules that an answer breaks whose questionnaire is not there."""
+"""Rules that an answer breaks if its questionnaire is missing."""
 COLUMNS_SHOWN = 40
 FILES_SHOWN = 5
 LONGEST_COLUMN = 80
 ALWAYS = ("records", "accepted", "rejected", "created", "unchanged")
 TAKEN = (*MADE, "unchanged", "in_doubt", "waiting")
-"""Counts of records that the target has taken, or may have, or may take yet."""
+"""Counts of records that the target has taken, may have taken, or may still take."""
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
 LARGEST_SUM = 999_999_999_999_999_999
-"""The cents that a sum may have in the tables, DECIMAL(18,2)."""
+"""The largest sum in cents that the tables can hold: DECIMAL(18,2)."""
 TOO_LARGE = "is more than the tables can hold, and empty there: has the column of the amounts something else?"
 
 
 @dataclass
 class Summary:
-    """A run's results, the files that no feed takes, and what was published. store: of the bundled service.
+    """The results of an import, the files that no feed takes, and what was published.
 
-    left_there: by target other than this one, how many batches have no end there. without_end: batches of other files
-    that have none here, by name, with the names of their files. not_here: such ones whose files are not in this home.
-    nothing_new: feeds whose databases have no rows to import. open_elsewhere: rejects of other batches that are not
-    done with. not_loaded: by name, earlier files that were not loaded, with records that nothing answers. undo_left: by
-    batch, the records that an undo may have taken back. remarks: what readers of the tables must know, a sentence each.
-    looked_in: the files and folders that were asked for.
+    store: of the bundled service. left_there: unfinished batches at other targets, by target. without_end: unfinished
+    batches of other files here, by name, with their file names. not_here: unfinished batches whose files are not in
+    this home, with file names. nothing_new: feeds whose databases have no new rows. open_elsewhere: open rejects of
+    other batches. not_loaded: by name, earlier files that were not loaded and have records that nothing answers.
+    undo_left: by batch, records that an undo may have taken back. remarks: facts that readers of the tables must know,
+    a sentence each. looked_in: the files and folders that were asked for.
     """
 
     target: str
@@ -70,7 +70,9 @@ class Summary:
     undo_left: Mapping[str, int] = field(default_factory=dict)
 
     def take(self, work: Callable[[], Result | None]) -> bool:
-        """Add the result of a run, if there is one. Return False if nothing can follow: `error` says why."""
+        """Add the result of a run, if there is one. Return False if no further run can follow; `error` then has the
+        reason.
+        """
         try:
             result = work()
         except LedgerError as error:
@@ -85,7 +87,9 @@ class Summary:
 
     @contextmanager
     def saying_why(self) -> Iterator[None]:
-        """Let `error` say what ends the work within, so that what became of the files before is shown beside it."""
+        """Turn an error of the machine or target inside the block into `error`, so that results of earlier files are
+        shown.
+        """
         try:
             yield
         except Exception as error:
@@ -96,7 +100,7 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """The highest that applies."""
+        """The highest exit code that applies."""
         codes = [ALL_LOADED, *(code for result in self.results for code in _codes(result))]
         if any(left.is_file for left in self.unmatched):
             codes.append(UNREADABLE)
@@ -125,7 +129,7 @@ class Summary:
         }
 
     def lines(self) -> Iterable[str]:
-        """The summary for people. The first line names the target."""
+        """Yield the summary for people. The first line names the target."""
         yield f"target: {self.target}"
         for other in self.other_targets:
             yield f"note: the ledger of this home also knows the target {other}{self._waiting_at(other)}"
@@ -181,8 +185,9 @@ class Summary:
         )
 
     def _took_nothing(self) -> bool:
-        """True if nothing landed of files that came for the first time, as when a target is empty, or another
-        practice's: it refused rows, or lacks their questionnaires."""
+        """True if no record of files that came for the first time landed, as at an empty target, or another
+        practice's. The target refused rows or lacks their questionnaires.
+        """
         totals = _totals(result for result in self.results if result.state != "stopped")
         first = [result for result in self.results if result.state != "stopped" and (result.run or 1) == 1]
         missing = any(result.count("refused") or not LACKING.isdisjoint(result.reasons) for result in first)
@@ -214,7 +219,7 @@ def _totals(results: Iterable[Result]) -> Counter[str]:
 
 
 def _files(batches: Mapping[str, str]) -> str:
-    """Return batches as people know them, by their files."""
+    """Return batches in words, by their file names."""
     return listed([f"{shown(file)} ({name})" for name, file in batches.items()], FILES_SHOWN)
 
 
@@ -266,16 +271,16 @@ def _notes(result: Result) -> Iterable[str]:
 
 
 def _others(payments: Sequence[int] | None) -> str:
-    """The payments beside copayments: their number and sum."""
+    """Return words for the payments that are not copayments: number and sum."""
     return f"; without a claim: {payments[0]:,}, {dollars(payments[1])}" if payments else ""
 
 
 def _column(name: str) -> str:
-    """A column's name in a list of them: that of NDJSON may be empty, or a whole text."""
+    """Return a column's name for a list. A name in NDJSON may be empty, or very long."""
     return f"{name[:LONGEST_COLUMN]}..." if len(name) > LONGEST_COLUMN else name or "(no name)"
 
 
 def _by_rule(counts: Mapping[str, int]) -> str:
-    """Counts, the highest first."""
+    """Return counts in words, the highest first."""
     ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     return ", ".join(f"{rule} ({number:,})" for rule, number in ordered)

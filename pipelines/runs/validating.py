@@ -15,7 +15,7 @@ from pipelines.validation.outcome import Validated, write_places
 
 
 def validate_run(session: Session, run: Run) -> Validated:
-    """The validate stage, and its rejects in the ledger. Raises `Unreadable`, `TargetUnusable`."""
+    """Run the validate stage, and write its rejects to the ledger. Raises `Unreadable`, `TargetUnusable`."""
     feed, batch_id = run.feed, run.received.batch_id
     with (
         traces.stage("validate", batch_id, feed=feed.name, run=run.number),

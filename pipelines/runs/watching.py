@@ -1,4 +1,4 @@
-"""Watch the parts of a load, while workers are at them."""
+"""Watch the parts of a load while workers load them."""
 
 import time
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ COUNT_SECONDS = 2.0
 
 
 class Watch:
-    """Watches the parts, and keeps progress and the counts of the run up to date."""
+    """Observer of a load's parts, which updates progress and the run's counts."""
 
     def __init__(self, book: Book) -> None:
         self._load, self._before = book.load, book.loaded
@@ -41,9 +41,9 @@ class Watch:
             time.sleep(LOOK_SECONDS)
 
     def _is_left(self, workers: Workers) -> bool:
-        """True if another host has a part, or a worker can be started that begins one.
+        """True if another host holds a part, or a worker can be started to begin one.
 
-        The parts are read anew: a worker that has just ended may have held its part when they were read.
+        The parts are read anew: a worker that has just ended may still have held its part at the last look.
         """
         found = states(self._load.ledger, self._load.batch.target)
         held = any(each.outcome is None and each.held for each in found)
@@ -64,6 +64,6 @@ class Watch:
 
 
 def _can_begin(found: Sequence[PartState]) -> int:
-    """Return how many parts a worker can begin: none once one has found that the target cannot be used."""
+    """Return the number of parts that a worker can begin; 0 once one has found that the target cannot be used."""
     stopped = any(ends_all(each.outcome) for each in found if each.outcome)
     return 0 if stopped else sum(each.is_left for each in found)

@@ -1,7 +1,7 @@
 """A worker: a process that loads parts of one batch until none is free. `runs/parts.py` starts it.
 
-Its order comes through its input, which also ends it: a worker outlives no loader that was killed. Nothing of a record
-is printed: of an unexpected error only its class.
+Its order comes through its standard input. The end of that input ends the worker, so that it never outlives a killed
+loader. It prints nothing of a record, and of an unexpected error only the class.
 """
 
 import os
@@ -23,11 +23,11 @@ from pipelines.runs.order import Order
 from pipelines.validation.messages import receive
 
 BROKEN = 70
-"""The exit code of a worker that met an error of ours."""
+"""The exit code of a worker that met an error of this program."""
 
 
 def work(order: Order) -> None:
-    """Load parts as long as one is free and the target can be used. Raises `LedgerError`."""
+    """Load parts while one is free and the target can be used. Raises `LedgerError`."""
     with closing(Ledger.open(order.ledger)) as ledger, closing(order.client()) as client:
         while found := load_next(order, ledger, client):
             if found.loaded.unusable:
@@ -35,7 +35,7 @@ def work(order: Order) -> None:
 
 
 def load_next(order: Order, ledger: Ledger, client: FhirClient) -> PartLoaded | None:
-    """Load a part, and return what it came to; None if none is free just now. Raises `LedgerError`."""
+    """Load a part and return its outcome; return None if no part is free now. Raises `LedgerError`."""
     lease = claim(ledger, order.batch.target, order.loader, ends_all=ends_all)
     if lease is None:
         return None
@@ -49,21 +49,21 @@ def load_next(order: Order, ledger: Ledger, client: FhirClient) -> PartLoaded | 
 
 
 def _end_with(pipe: int) -> None:
-    """End this process at once when the pipe closes: nobody would know of what it sends."""
+    """End this process at once when the pipe closes, since nobody could learn what it sends after that."""
     while os.read(pipe, 1024):
         pass
     os._exit(BROKEN)
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # systemd ends all processes of a service by it
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # systemd ends all processes of a service by SIGTERM
     try:
         order = receive(0)
         threading.Thread(target=_end_with, args=(0,), daemon=True).start()
         work(order)
     except (EOFError, LeaseLost, KeyboardInterrupt):
         return BROKEN
-    except Exception as error:  # noqa: BLE001 - its text may hold values of a record
+    except Exception as error:  # noqa: BLE001 - its text may contain values of a record
         print(f"a worker ended: {said_of(error)}", file=sys.stderr)
         return BROKEN
     return 0

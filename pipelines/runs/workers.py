@@ -1,4 +1,4 @@
-"""Worker processes: started with their orders, replaced while parts are left, and brought to their end."""
+"""Worker processes: start them with their orders, replace them while parts are left, and end them."""
 
 import signal
 import subprocess
@@ -11,14 +11,14 @@ from pipelines.runs.order import Order
 from pipelines.validation.messages import send
 
 CLOSING_SECONDS = 10.0
-"""For which a worker is waited for whose parts are done."""
+"""Seconds to wait for a worker whose parts are done."""
 END_SECONDS = 120.0
-"""For which a worker may write down what it has, once it is to end."""
+"""Seconds in which a worker may write its results, after it was told to end."""
 PROGRAM: tuple[str, ...] = (sys.executable, "-m", "pipelines.runs.worker")
 
 
 class Workers:
-    """Worker processes for one order, at most so many at once; none outlives the block."""
+    """Worker processes for one order, at most `most` at once. None outlives the `with` block."""
 
     def __init__(self, order: Order, most: int) -> None:
         self._order, self._most = order, most
@@ -29,7 +29,7 @@ class Workers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Let workers that are at work write down what they have; one that does not come to its end is killed."""
+        """Let working workers write their results; kill those that do not end in time."""
         for each in self.at_work:
             with suppress(subprocess.TimeoutExpired):
                 each.wait(0 if kind else CLOSING_SECONDS)
@@ -43,11 +43,13 @@ class Workers:
 
     @property
     def can_start(self) -> bool:
-        """True if another worker may be started: many that ended before they began a part are not replaced for ever."""
+        """True if another worker may be started. The number is limited, since workers may end again and again before a
+        part.
+        """
         return self._left > 0
 
     def keep(self, wanted: int) -> None:
-        """Note workers that have ended, and start others for parts that are left."""
+        """Note workers that have ended, and start others for the parts that are left."""
         ended = [each for each in self.at_work if each.poll() is not None]
         self.at_work = [each for each in self.at_work if each not in ended]
         for each in ended:
@@ -58,12 +60,12 @@ class Workers:
 
 
 def _started(order: Order) -> "subprocess.Popen[bytes]":
-    """A worker with its order. It has a session of its own: Ctrl-C is answered here."""
+    """Return a started worker that has its order. It has its own process session: only this process answers Ctrl-C."""
     worker = subprocess.Popen(  # noqa: S603 - our own program
         PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0, start_new_session=True
     )
     assert worker.stdin is not None  # noqa: S101 - a pipe was asked for
-    with suppress(OSError):  # killed already
+    with suppress(OSError):  # the worker is dead already
         send(worker.stdin.fileno(), order)
     return worker
 
